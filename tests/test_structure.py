@@ -63,6 +63,7 @@ ONLY_IN = {
     "threading": {
         "adapters/keras.py",
         "adapters/tensorflow.py",
+        "adapters/torch/probe.py",
         "children/isolated.py",
         "children/isolated_child.py",
         "datasets/hdf5/backend.py",
@@ -95,7 +96,6 @@ ONLY_IN = {
     },
     "yaml": {"topology"},
     "pickle": {  # what loads data that others wrote is datasets/records/trusted_pickle.py, and only if the user says so
-        "adapters/torch/apart.py",
         "children",
         "datasets/classification/plain_pickle.py",
         "datasets/records/trusted_pickle.py",

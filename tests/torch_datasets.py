@@ -1,15 +1,12 @@
-"""Datasets for tests of the hand-over to torch, in a module since processes import it."""
-
-import os
-import random
-import signal
+"""Datasets for tests of the hand-over to torch."""
 
 import numpy as np
-import torch
 
 
 class Numbered:
     """``(float32 array, number, {"name": text})`` of each number."""
+
+    __thread_safe__ = True
 
     def __init__(self, length=50):
         self.length = length
@@ -23,14 +20,6 @@ class Numbered:
         return np.full((2, 3), number, np.float32), number, {"name": f"sample-{number}"}
 
 
-class Drawn(Numbered):
-    """What the three global generators draw, as which worker of torch, and in which process."""
-
-    def __getitem__(self, number):
-        info = torch.utils.data.get_worker_info()
-        return number, random.random(), float(np.random.rand()), float(torch.rand(())), -1 if info is None else info.id, os.getpid()
-
-
 class Raising(Numbered):
     """Raises an error for one number."""
 
@@ -42,16 +31,3 @@ class Raising(Numbered):
         if number == self.bad:
             raise self.error
         return number
-
-
-class Dying(Raising):
-    """And ends its process for the ninth."""
-
-    def __getitem__(self, number):
-        if number == 9:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return super().__getitem__(number)
-
-
-def print_worker(number):
-    print("worker", number, flush=True)

@@ -36,11 +36,17 @@ def run(options: argparse.Namespace) -> int:
     rates: dict[str, list[float]] = {}
     with ExitStack() as closing:
         running = {}
-        for kind in ("threads", "processes"):
+        for kind in ("processes", "threads"):
             loader = _loader(dataset, options.batch_size, workers, kind)
             closing.callback(loader.close)
             running[kind] = _batches(loader)
-            next(running[kind])  # what it takes to start is not measured
+            try:
+                next(running[kind])  # the time to start is not measured
+            except ConfigError as error:
+                if kind == "processes":
+                    raise
+                print(f"{error}\n\nWorker processes read this dataset, as with torch: DataLoader(dataset, num_workers={workers})")
+                return command.DONE
         for _ in range(TURNS):
             for kind, batches in running.items():
                 rates.setdefault(kind, []).append(_rate(batches, options.seconds) * options.batch_size)
@@ -77,18 +83,16 @@ def verdict(threads: float, processes: float, workers: int) -> str:
     if processes > CLEARLY * threads:
         return (
             f"Processes are {processes / threads:.1f} times as fast: the dataset holds Python's lock. "
-            f'DataLoader(dataset, num_workers={workers}, workers="processes")'
+            f"DataLoader(dataset, num_workers={workers})"
         )
     ratio = f"are {threads / processes:.1f} times as fast" if threads > CLEARLY * processes else "do as well, and need less memory"
-    return f"Threads {ratio}. DataLoader(dataset, num_workers={workers})"
+    return f'Threads {ratio}. DataLoader(dataset, num_workers={workers}, workers="threads")'
 
 
 def _loader(dataset: Any, batch_size: int, workers: int, kind: Any) -> Any:
     from highway.adapters.torch import DataLoader  # here, since torch takes seconds to import
 
-    return DataLoader(
-        dataset, batch_size, shuffle=True, num_workers=workers, workers=kind, isolated=False, drop_last=True, rank=0, world_size=1
-    )
+    return DataLoader(dataset, batch_size, shuffle=True, num_workers=workers, workers=kind, drop_last=True)
 
 
 def _batches(loader: Any) -> Iterator[Any]:

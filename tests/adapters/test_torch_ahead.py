@@ -42,7 +42,7 @@ def pipeline():
 
 
 def over_dataset():
-    return DataLoader(range(BATCHES), 1, num_workers=2, collate_fn=lambda samples: Moving(samples[0]), isolated=False)
+    return DataLoader(range(BATCHES), 1, num_workers=2, collate_fn=lambda samples: Moving(samples[0]), workers="threads")
 
 
 def over_pipeline():
@@ -164,9 +164,17 @@ def test_a_pipeline_in_another_one_refuses_its_state():
         assert [batch.tolist() for batch in outer] == rest
 
 
+class Batches(data.IterableDataset):
+    def __init__(self, loader):
+        self.loader = loader
+
+    def __iter__(self):
+        return iter(self.loader)
+
+
 def test_a_loader_whose_batches_a_stage_takes_refuses_its_state():
     with over_dataset() as loader:
-        for _ in to_device(data.DataLoader(loader.as_torch(), batch_size=None), "cpu"):
+        for _ in to_device(data.DataLoader(Batches(loader), batch_size=None), "cpu"):
             with pytest.raises(PipelineError, match=r"state_dict: a stage of a pipeline takes the batches ahead of your loop"):
                 loader.state_dict()
 

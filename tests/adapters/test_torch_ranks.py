@@ -22,7 +22,7 @@ def numbers(loader):
 @pytest.mark.parametrize("shuffle", [True, False])
 def test_each_rank_reads_what_it_does_by_torchs_sampler(shuffle, drop_last):
     for rank in range(4):
-        ours = DataLoader(Numbered(LENGTH), 2, shuffle, drop_last=drop_last, rank=rank, world_size=4)
+        ours = DataLoader(Numbered(LENGTH), 2, shuffle, drop_last=drop_last, shard=True, rank=rank, world_size=4)
         sampler = data.DistributedSampler(Numbered(LENGTH), 4, rank, shuffle, drop_last=drop_last)
         theirs = data.DataLoader(Numbered(LENGTH), 2, sampler=sampler, drop_last=drop_last)
         for epoch in range(2):
@@ -35,7 +35,7 @@ def test_each_rank_reads_what_it_does_by_torchs_sampler(shuffle, drop_last):
 
 
 def test_ranks_have_equal_batches_and_read_all_together():
-    loaders = [DataLoader(Numbered(LENGTH), 3, True, rank=rank, world_size=4) for rank in range(4)]
+    loaders = [DataLoader(Numbered(LENGTH), 3, True, shard=True, rank=rank, world_size=4) for rank in range(4)]
     read = [numbers(loader) for loader in loaders]
     assert [list(map(len, batches)) for batches in read] == [[3, 3]] * 4
     assert {number for batches in read for batch in batches for number in batch} == set(range(LENGTH))
@@ -44,7 +44,7 @@ def test_ranks_have_equal_batches_and_read_all_together():
 def test_a_generator_seeds_the_order_of_all_ranks():
     def order(seed):
         generator = torch.Generator().manual_seed(seed)
-        return numbers(DataLoader(Numbered(LENGTH), 4, True, generator=generator, rank=0, world_size=2))
+        return numbers(DataLoader(Numbered(LENGTH), 4, True, generator=generator, shard=True, rank=0, world_size=2))
 
     assert order(1) == order(1) != order(2)
 
@@ -52,34 +52,28 @@ def test_a_generator_seeds_the_order_of_all_ranks():
 def test_a_launcher_says_which_rank(monkeypatch):
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "3")
-    loader = DataLoader(Numbered(LENGTH), 7)
-    assert numbers(loader) == [list(range(1, LENGTH, 3))]
-    assert numbers(DataLoader(Numbered(LENGTH), LENGTH, rank=0, world_size=1)) == [list(range(LENGTH))]
+    assert numbers(DataLoader(Numbered(LENGTH), 7)) == [list(range(first, first + 7)) for first in (0, 7, 14)]
+    assert numbers(DataLoader(Numbered(LENGTH), 7, shard=True)) == [list(range(1, LENGTH, 3))]
+    assert numbers(DataLoader(Numbered(LENGTH), LENGTH, shard=True, rank=0, world_size=1)) == [list(range(LENGTH))]
     monkeypatch.setenv("RANK", "3")
     with pytest.raises(ConfigError, match="RANK and WORLD_SIZE in the environment: rank 3 of 3"):
-        numbers(loader)
+        DataLoader(Numbered(LENGTH), 7, shard=True)
 
 
-def test_torch_distributed_says_which_rank_as_soon_as_it_does(tmp_path):
-    loader = DataLoader(Numbered(LENGTH), LENGTH)
-    assert len(loader) == 1
+def test_torch_distributed_says_which_rank_if_the_loader_is_to_shard():
     from torch.testing._internal.distributed import fake_pg  # noqa: F401  # registers it
 
     dist.init_process_group("fake", store=dist.HashStore(), rank=2, world_size=3)
     try:
-        assert numbers(loader) == [list(range(2, LENGTH, 3))]
+        assert numbers(DataLoader(Numbered(LENGTH), LENGTH, shard=True)) == [list(range(2, LENGTH, 3))]
+        assert numbers(DataLoader(Numbered(LENGTH), LENGTH)) == [list(range(LENGTH))]
     finally:
         dist.destroy_process_group()
 
 
-def test_a_sampler_of_the_users_is_not_dealt_out_again():
-    loader = DataLoader(Numbered(LENGTH), 2, sampler=[5, 6, 7], rank=1, world_size=2)
-    assert numbers(loader) == [[5, 6], [7]]
-
-
 def test_a_state_goes_on_in_the_order_of_its_epoch():
     def make():
-        return DataLoader(Numbered(LENGTH), 2, True, rank=1, world_size=2)
+        return DataLoader(Numbered(LENGTH), 2, True, shard=True, rank=1, world_size=2)
 
     whole = make()
     expected = [numbers(whole) for _ in range(3)]

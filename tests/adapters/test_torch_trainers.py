@@ -11,7 +11,6 @@ torch = pytest.importorskip("torch")
 lightning = pytest.importorskip("lightning", reason="lightning is not installed: this is run by tox -e adapters-torch")
 accelerate = pytest.importorskip("accelerate", reason="accelerate is not installed: this is run by tox -e adapters-torch")
 
-from torch.utils import data  # noqa: E402
 from torch_datasets import Numbered  # noqa: E402
 
 from highway.adapters.torch import DataLoader, to_device  # noqa: E402
@@ -50,7 +49,7 @@ class Recorder(lightning.LightningModule):
 
 
 def over_dataset():
-    return DataLoader(Pairs(18), 3, True, num_workers=2, generator=torch.Generator().manual_seed(7), isolated=False)
+    return DataLoader(Pairs(18), 3, True, num_workers=2, generator=torch.Generator().manual_seed(7), workers="threads")
 
 
 def over_pipeline():
@@ -188,7 +187,7 @@ def test_accelerate_takes_a_loader_as_a_dataset_of_torch():
     configuration = accelerate.utils.DataLoaderConfiguration(dispatch_batches=False)
     accelerator = accelerate.Accelerator(cpu=True, dataloader_config=configuration)
     with over_dataset() as loader:
-        prepared = accelerator.prepare(data.DataLoader(loader.as_torch(), batch_size=None))
+        prepared = accelerator.prepare(loader)
         assert len(prepared) == BATCHES
         assert sorted(number for _, numbers in prepared for number in numbers.tolist()) == list(range(18))
 
@@ -197,7 +196,7 @@ def test_accelerate_takes_a_batch_ahead_that_does_not_count():
     configuration = accelerate.utils.DataLoaderConfiguration(dispatch_batches=False)
     accelerator = accelerate.Accelerator(cpu=True, dataloader_config=configuration)
     with over_dataset() as loader:
-        prepared = accelerator.prepare(data.DataLoader(loader.as_torch(), batch_size=None))
+        prepared = accelerator.prepare(loader)
         seen, states = [], []
         for _, numbers in prepared:
             seen.append(numbers.tolist())

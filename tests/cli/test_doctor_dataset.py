@@ -11,17 +11,15 @@ def test_it_measures_threads_and_processes_on_the_users_dataset(capsys):
     pytest.importorskip("torch")
     assert main(["doctor", "--dataset", "torch_datasets:Numbered", "--batch-size", "10", "--num-workers", "1", "--seconds", "0.02"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[:2] for line in lines[:2]] == [["1", "threads"], ["1", "processes"]]
+    assert [line.split()[:2] for line in lines[:2]] == [["1", "processes"], ["1", "threads"]]
     assert all(int(line.split()[2].replace(",", "")) > 0 for line in lines[:2])
     assert "DataLoader(dataset, num_workers=1" in lines[3]
 
 
 def test_it_says_which_is_better():
-    assert verdict(100, 250, 4) == (
-        'Processes are 2.5 times as fast: the dataset holds Python\'s lock. DataLoader(dataset, num_workers=4, workers="processes")'
-    )
-    assert verdict(200, 100, 4) == "Threads are 2.0 times as fast. DataLoader(dataset, num_workers=4)"
-    assert verdict(100, 105, 4) == "Threads do as well, and need less memory. DataLoader(dataset, num_workers=4)"
+    assert verdict(100, 250, 4) == ("Processes are 2.5 times as fast: the dataset holds Python's lock. DataLoader(dataset, num_workers=4)")
+    assert verdict(200, 100, 4) == 'Threads are 2.0 times as fast. DataLoader(dataset, num_workers=4, workers="threads")'
+    assert verdict(100, 105, 4) == ('Threads do as well, and need less memory. DataLoader(dataset, num_workers=4, workers="threads")')
 
 
 @pytest.mark.parametrize(

@@ -610,7 +610,7 @@ def test_a_data_loader_hands_on_which_stages_may_have_changed():
         loop = iter(loader)
         next(loop)
         state = loader.state_dict()
-    for wrap in (lambda loader: loader, lambda loader: loader.as_torch(), lambda loader: to_device(loader, "cpu")):
+    for wrap in (lambda loader: loader, lambda loader: to_device(loader, "cpu")):
         with DataLoader(Pipeline([Reader(NUMBERS), Batch(4)])) as loader:
             wrapped = wrap(loader)
             with pytest.raises(PipelineError, match="Batch had other parameters"):

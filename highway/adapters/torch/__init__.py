@@ -1,7 +1,7 @@
 """Hand-over to PyTorch: ``pip install 'highway-data[torch]'``.
 
-Begin reading in ``loader``, which says what a :class:`DataLoader` takes; ``samples`` is what its workers do, ``loop`` one epoch of it,
-``device`` how batches get to a GPU.
+Begin to read in ``loader``: the arguments of :class:`DataLoader`. ``iterators`` has one epoch of it, ``order`` the indices, ``worker`` what
+a worker process adds to torch's, ``threads`` the worker threads, and ``device`` how batches get to a GPU.
 """
 
 try:

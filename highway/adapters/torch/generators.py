@@ -1,44 +1,95 @@
-"""States of torch's generators of random numbers, as texts that JSON can hold."""
+"""States of random number generators: those of the process, and those that samplers hold."""
 
 from __future__ import annotations
 
 import base64
-import contextlib
-from collections.abc import Iterator, Sequence
+import random
+from array import array
+from collections.abc import Iterable, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 
-from highway.adapters.torch.samplers import Samplers
+Generator = torch.Generator | np.random.Generator | np.random.RandomState | random.Random
+
+_METHODS: tuple[Any, ...] = (np.random.get_state, random.getstate)  # of the generators of the process
+
+GLOBAL: tuple[Any, ...] = (torch.default_generator, *(method.__self__ for method in _METHODS))
+"""The generators of the process: torch's for the CPU, NumPy's and Python's."""
 
 
-def generators_of(samplers: Samplers, own: torch.Generator | None) -> list[torch.Generator]:
-    """Return the generators that the order of an epoch hangs on, besides torch's global one."""
-    found = [own, *(getattr(part, "generator", None) for part in samplers.parts)]
-    return list({id(one): one for one in found if isinstance(one, torch.Generator)}.values())
+def generators_in(objects: Iterable[Any]) -> list[Any]:
+    """Return the generators that objects hold as attributes, or are, each once and none of :data:`GLOBAL`."""
+    found = {}
+    for one in objects:
+        for value in (one, *getattr(one, "__dict__", {}).values()):
+            if isinstance(value, Generator) and not isinstance(value, random.SystemRandom) and not any(value is own for own in GLOBAL):
+                found[id(value)] = value
+    return list(found.values())
 
 
-def states_of(generators: Sequence[torch.Generator]) -> list[str]:
-    """Return the states of the global generator, and of these."""
-    return [_text(torch.get_rng_state()), *(_text(one.get_state()) for one in generators)]
+def state_of(generator: Any) -> Any:
+    """Return the state of a generator; it can be pickled and compared."""
+    if isinstance(generator, torch.Generator):
+        return generator.get_state().numpy().tobytes()
+    if isinstance(generator, random.Random):
+        version, numbers, gauss = generator.getstate()
+        return [version, array("I", numbers).tobytes(), gauss]
+    return _without_arrays(
+        generator.bit_generator.state if isinstance(generator, np.random.Generator) else generator.get_state(legacy=False)
+    )
 
 
-@contextlib.contextmanager
-def gone_back(generators: Sequence[torch.Generator], states: Sequence[str]) -> Iterator[None]:
-    """Set generators to states; the global one, which is the training's too, for as long as the block runs."""
-    now = torch.get_rng_state()
-    try:
-        torch.set_rng_state(_state(states[0]))
-        for one, state in zip(generators, states[1:], strict=True):
-            one.set_state(_state(state))
-        yield
-    finally:
-        torch.set_rng_state(now)
+def states_of(generators: Iterable[Any]) -> list[Any]:
+    """Return the state of each generator."""
+    return [state_of(generator) for generator in generators]
 
 
-def _text(state: torch.Tensor) -> str:
-    return base64.b64encode(state.numpy().tobytes()).decode()
+def set_state(generator: Any, state: Any) -> None:
+    """Set a generator to a state of :func:`state_of`."""
+    if isinstance(generator, torch.Generator):
+        generator.set_state(torch.frombuffer(bytearray(state), dtype=torch.uint8))
+    elif isinstance(generator, random.Random):
+        version, numbers, gauss = state
+        generator.setstate((version, tuple(array("I", numbers)), gauss))
+    elif isinstance(generator, np.random.Generator):
+        generator.bit_generator.state = _with_arrays(state)
+    else:
+        generator.set_state(_with_arrays(state))
 
 
-def _state(text: str) -> Any:
-    return torch.frombuffer(bytearray(base64.b64decode(text)), dtype=torch.uint8)
+def set_states(generators: Sequence[Any], states: Sequence[Any]) -> None:
+    """Set each generator to its state; a sampler that holds fewer or more generators than then keeps those that have no state."""
+    for generator, state in zip(generators, states, strict=False):
+        set_state(generator, state)
+
+
+def as_text(value: Any) -> Any:
+    """Return a nested value in which texts stand for bytes, so that JSON can hold it; the user's own parts stay as they are."""
+    if isinstance(value, bytes):
+        return {"base64": base64.b64encode(value).decode()}
+    if isinstance(value, dict):
+        return {name: as_text(part) for name, part in value.items()}
+    return [as_text(part) for part in value] if isinstance(value, (list, tuple)) else value
+
+
+def from_text(value: Any) -> Any:
+    """Return the value that :func:`as_text` was given, with lists for tuples."""
+    if isinstance(value, dict):
+        return base64.b64decode(value["base64"]) if value.keys() == {"base64"} else {name: from_text(part) for name, part in value.items()}
+    return [from_text(part) for part in value] if isinstance(value, (list, tuple)) else value
+
+
+def _without_arrays(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _without_arrays(part) for name, part in value.items()}
+    return {"dtype": value.dtype.str, "values": value.tobytes()} if isinstance(value, np.ndarray) else value
+
+
+def _with_arrays(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    if value.keys() == {"dtype", "values"}:
+        return np.frombuffer(value["values"], value["dtype"]).copy()
+    return {name: _with_arrays(part) for name, part in value.items()}

@@ -1,32 +1,35 @@
-"""``DataLoader``: torch's own interface, with threads, or processes, in place of torch's workers."""
+"""``DataLoader``: torch's own, with a state that resumes exactly, errors that name the sample, and threads on request."""
 
 from __future__ import annotations
 
+import copy
 import logging
+import operator
+import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, Literal, Self
 
 import torch
-from torch.utils.data import IterableDataset, default_convert
+import torch.distributed
+import torch.utils.data
+from torch.utils.data import DistributedSampler, IterableDataset
 
 from highway.adapters.positions import received_by_caller
-from highway.adapters.torch.apart import why_not_apart
-from highway.adapters.torch.batches import DatasetBatches
-from highway.adapters.torch.collate import collate
-from highway.adapters.torch.device import pin
-from highway.adapters.torch.loop import Caller, PipelineWorkers, Relieved, Workers
-from highway.adapters.torch.nested import mapped
-from highway.adapters.torch.over_pipeline import PipelineBatches
-from highway.adapters.torch.samplers import SampleOrder
-from highway.adapters.torch.samples import ReadSamples
-from highway.engine import Pipeline
-from highway.errors import ConfigError
+from highway.adapters.torch.generators import GLOBAL, set_state, states_of
+from highway.adapters.torch.iterators import FORMAT, MultiProcessIterator, SingleProcessIterator, between, from_public, to_public
+from highway.adapters.torch.order import Order
+from highway.adapters.torch.over_pipeline import PipelineDataset, PipelineIterator
+from highway.adapters.torch.probe import check_threads, is_declared_safe
+from highway.adapters.torch.threads import ThreadIterator, Threads
+from highway.engine import Pipeline, cancel
+from highway.errors import ConfigError, PipelineError
+from highway.process.ranks import rank_and_world_size
 
 log = logging.getLogger("highway")
 
 
-class DataLoader:
-    """Read a map-style dataset in batches, with the arguments, order and results of ``torch.utils.data.DataLoader``; or a pipeline.
+class DataLoader(torch.utils.data.DataLoader):
+    """A ``torch.utils.data.DataLoader`` whose state resumes in the middle of an epoch.
 
     ::
 
@@ -34,45 +37,35 @@ class DataLoader:
         for epoch in range(10):
             for images, labels in loader: ...
 
-    A pipeline is the only argument then: ``DataLoader(Pipeline([...]))`` gives its items, arrays as tensors, a loop for each epoch.
+    By default, everything that a program can observe is torch's: worker processes, seeds, order, batches, errors. In addition:
 
-    Workers are threads, which read parts of one batch together, for code that lets go of Python's lock (decoding, numpy, files); for code
-    that holds it, ``workers="processes"``. ``highway doctor --dataset module:name`` measures which is better. Both are in a process of
-    their own, away from the thread that trains, where the dataset can be pickled, holds at most 64 MB and comes from a module; where it
-    cannot, they are here, and :attr:`why_here` says why. Threads here read the first batches, until that process has started.
+    - :meth:`state_dict` and :meth:`load_state_dict` resume anywhere, with any sampler and dataset, as those of torchdata's
+      ``StatefulDataLoader``. With the same number of workers, random transforms continue bit for bit, too.
+    - An error of a sample has a note that names the sample. An error of a worker that died names the samples that the worker held.
+    - ``workers="threads"`` reads with threads, which share each batch: the first batch comes sooner, and memory is that of one process.
 
-    Several ranks get equal numbers of batches, as by torch's ``DistributedSampler``, unless a sampler is given. ``state_dict()`` between
-    two batches and ``load_state_dict()`` before a loop go on with the next batch, whatever was being read.
+    ``DataLoader(pipeline)`` gives the items of a :class:`~highway.Pipeline`, with arrays as tensors; each loop is one epoch.
 
     Args:
-        dataset: Has ``__len__`` and ``__getitem__``, or is a :class:`~highway.Pipeline`.
-        batch_size: Samples per batch, at least 1; ``None``: samples one by one.
-        shuffle: Whether to draw a new order for each epoch.
-        sampler: Yields the numbers of samples.
-        batch_sampler: Yields lists of them.
-        num_workers: Threads, or processes; 0: batches are read when they are asked for, by who asks.
-        collate_fn: Makes a batch of a list of samples; ``None``: :func:`~highway.adapters.torch.collate.collate`, torch's own rules.
-        pin_memory: Whether batches are copied to pinned memory where there is a GPU, by who takes them; ``to_device`` does it by itself, in
-            a thread.
-        drop_last: Whether to leave out a last batch that is not full.
-        timeout: Seconds to wait for a batch at most; 0 is no limit.
-        worker_init_fn: Called with the number of each worker before it begins, on its thread or in its process.
-        multiprocessing_context: Processes are always spawned; anything else is refused.
-        generator: What the order is drawn by; ``None``: torch's global one, as in torch.
-        prefetch_factor: Batches that wait to be taken; of processes, for each. ``None``: 2.
-        persistent_workers: Whether workers stay for the next epoch; ``None``: yes, until the loader is closed or collected.
-        pin_memory_device: Refused: ``to_device(loader, device)`` says where to.
-        in_order: Whether batches come in the order of the sampler.
-        workers: ``"threads"`` or ``"processes"``.
-        isolated: Whether workers are in a process of their own; ``None``: if they can be.
-        per_worker: Whether each thread has a copy of the dataset, for one that is not thread-safe.
-        rank: Which part of the samples is read; ``None``: as torch.distributed or the environment says.
-        world_size: How many parts there are.
-        budget_mb: Megabytes of shared memory that batches from other processes may take; one may take half.
+        dataset: A map-style dataset, an ``IterableDataset``, or a :class:`~highway.Pipeline`.
+        batch_size: As in torch, and so are all arguments up to ``in_order``.
+        snapshot_every_n_steps: After how many batches of a worker the ``state_dict`` of an ``IterableDataset`` is called; 0 is never.
+            Resuming reads the batches since then again, and drops them.
+        workers: ``"processes"``: as torch does. ``"threads"``: threads of this process, if the dataset's first samples are the same when
+            several threads read them. ``None``: threads for highway's own datasets, and for datasets whose class declares
+            ``__thread_safe__ = True``, without ``collate_fn`` and ``worker_init_fn``; processes for all others.
+        isolated: Whether the threads run in a process of their own, beside the training thread, until the loader is closed or collected.
+            The dataset must be picklable.
+        per_worker: Whether each thread has a copy of the dataset, made by ``copy.deepcopy``.
+        shard: Whether each rank reads its part of the dataset, as with torch's ``DistributedSampler``. Rank and world size are those of
+            ``torch.distributed``, or of the environment (torchrun, srun). The loader counts the epochs.
+        budget_mb: Megabytes of shared memory for batches from isolated threads.
+        rank: The rank for ``shard``, in place of that of ``torch.distributed`` or the environment.
+        world_size: The number of ranks for ``shard``.
 
     Raises:
-        ConfigError: arguments that do not go together, or mean nothing here.
-        PipelineError: ``isolated=True`` or ``workers="processes"``, and the dataset cannot be pickled (in the first loop).
+        ValueError: torch's arguments do not fit together.
+        ConfigError: highway's arguments do not; or threads cannot read the dataset (at the first loop).
     """
 
     def __init__(
@@ -92,148 +85,258 @@ class DataLoader:
         generator: torch.Generator | None = None,
         *,
         prefetch_factor: int | None = None,
-        persistent_workers: bool | None = None,
+        persistent_workers: bool = False,
         pin_memory_device: str = "",
         in_order: bool = True,
-        workers: Literal["threads", "processes"] = "threads",
-        isolated: bool | None = None,
+        snapshot_every_n_steps: int = 1,
+        workers: Literal["processes", "threads"] | None = None,
+        isolated: bool = False,
         per_worker: bool = False,
+        shard: bool = False,
+        budget_mb: float = 1024.0,
         rank: int | None = None,
         world_size: int | None = None,
-        budget_mb: float = 1024.0,
     ) -> None:
-        self.dataset, self.num_workers, self.pin_memory, self.timeout = dataset, num_workers, pin_memory, timeout
-        self.batch_size, self.drop_last, self.generator = None if batch_sampler is not None else batch_size, drop_last, generator
-        self.worker_init_fn, self.prefetch_factor, self.in_order = worker_init_fn, prefetch_factor, in_order
-        self.persistent_workers = persistent_workers is not False
-        self.workers, self.isolated, self.per_worker, self._budget_mb = workers, isolated, per_worker, budget_mb
-        self._collate_fn = collate_fn
-        self.why_here = ""
-        order = SampleOrder(batch_size, shuffle, sampler, batch_sampler, drop_last, generator, rank, world_size)
-        if isinstance(dataset, Pipeline):
-            if order != SampleOrder() or num_workers or collate_fn is not None:
+        self.snapshot_every_n_steps, self.isolated, self.per_worker, self.budget_mb = (
+            snapshot_every_n_steps,
+            isolated,
+            per_worker,
+            budget_mb,
+        )
+        self.has_default_collate = collate_fn is None
+        self._epoch = self._loops = 0
+        self._progress: Any = None  # of the last loop, or a snapshot
+        self._resumed: dict[str, Any] | None = None  # a snapshot that the next loop continues from
+        self._untouched: list[Any] = []  # the states of the process's generators when a state was loaded
+        self._received: Any = None  # the position of the loop, if something takes batches ahead of it
+        self._threads: Threads | None = None  # idle, for the next loop
+        self._loop_threads: list[Threads] = []
+        self._iterator: Any = None
+        self._pipeline = dataset if isinstance(dataset, Pipeline) else None
+        if self._pipeline is not None:
+            given = (batch_size != 1, shuffle, sampler, batch_sampler, num_workers, collate_fn, drop_last, workers, isolated, shard)
+            if any(part is not None and part is not False and part != 0 for part in given):
                 raise ConfigError(
-                    "DataLoader: a pipeline says itself what is read, in which order and by how many workers; give "
-                    "DataLoader(pipeline) nothing else but pin_memory"
+                    "DataLoader: a pipeline decides itself what is read, in which order and by how many workers; give DataLoader(pipeline) "
+                    "no other argument but pin_memory"
                 )
-            self._batches: DatasetBatches | PipelineBatches = PipelineBatches(dataset)
+            self.workers = "processes"
+            self._batches = PipelineDataset(self._pipeline)
+            super().__init__(self._batches, None, collate_fn=_unchanged, pin_memory=pin_memory)
             return
-        order.check()
-        self._check(multiprocessing_context, pin_memory_device)
-        self._batched = batch_size is not None or batch_sampler is not None
-        self._batches = DatasetBatches(dataset, order, self._make_workers, self.persistent_workers, timeout or None)
-
-    def _check(self, multiprocessing_context: Any, pin_memory_device: str) -> None:
-        name = type(self.dataset).__name__
-        if isinstance(self.dataset, IterableDataset) or not hasattr(self.dataset, "__getitem__"):
-            raise ConfigError(
-                f"DataLoader: {name} has no samples by number; give it to a pipeline: DataLoader(Pipeline([dataset, Batch(64)]))"
+        num_workers = operator.index(num_workers)
+        self.shard = shard or rank is not None or world_size is not None
+        if rank is not None and not shard:
+            warnings.warn("DataLoader(rank=, world_size=) shards the dataset: add shard=True", DeprecationWarning, stacklevel=2)
+        if self.shard:
+            if sampler is not None or batch_sampler is not None or isinstance(dataset, IterableDataset):
+                raise ConfigError(
+                    "DataLoader: shard=True makes the sampler itself, for a map-style dataset; leave out sampler and batch_sampler"
+                )
+            here, ranks = _ranks(rank, world_size)
+            seed = 0 if generator is None else generator.initial_seed()
+            sampler, shuffle = DistributedSampler(dataset, ranks, here, bool(shuffle), seed, drop_last), None
+        if (isolated or per_worker) and workers is None and num_workers > 0:
+            warnings.warn(
+                'DataLoader(isolated=True) and per_worker=True are for threads: add workers="threads"', DeprecationWarning, stacklevel=2
             )
-        if not isinstance(self.num_workers, int) or self.num_workers < 0:
-            raise ConfigError(f"DataLoader: num_workers={self.num_workers!r}; expected 0 or more")
-        if self.workers not in ("threads", "processes"):
-            raise ConfigError(f"DataLoader: workers={self.workers!r}; expected 'threads' or 'processes'")
-        if self.timeout < 0 or (self.prefetch_factor is not None and self.prefetch_factor < 1):
+            workers = "threads"
+        if workers not in (None, "processes", "threads"):
+            raise ConfigError(f"DataLoader: workers={workers!r}; expected 'processes' or 'threads'")
+        if workers is None:
+            own = is_declared_safe(dataset) and collate_fn is None and worker_init_fn is None and multiprocessing_context is None
+            workers = "threads" if own and not isinstance(dataset, IterableDataset) else "processes"
+        elif workers == "threads" and isinstance(dataset, IterableDataset):
             raise ConfigError(
-                f"DataLoader: timeout={self.timeout}, prefetch_factor={self.prefetch_factor}; expected seconds from 0, and 1 batch or more"
+                'DataLoader(workers="threads"): an IterableDataset has no samples by index, which threads could share; leave out workers'
             )
-        method = getattr(multiprocessing_context, "get_start_method", lambda: multiprocessing_context)()
-        if method not in (None, "spawn"):
-            raise ConfigError(f"DataLoader: multiprocessing_context={method!r}; processes are always spawned, never forked: leave it out")
-        if pin_memory_device:
-            raise ConfigError(f"DataLoader: pin_memory_device={pin_memory_device!r}; say to_device(loader, {pin_memory_device!r})")
+        self.workers = workers
+        super().__init__(
+            dataset,
+            batch_size,
+            shuffle,
+            sampler,
+            batch_sampler,
+            num_workers,
+            collate_fn,
+            pin_memory,
+            drop_last,
+            timeout,
+            worker_init_fn,
+            multiprocessing_context,
+            generator,
+            prefetch_factor=prefetch_factor,
+            persistent_workers=persistent_workers,
+            pin_memory_device=pin_memory_device,
+            in_order=in_order,
+        )
 
-    def _make_workers(self) -> Workers:
-        has_processes, number = self.workers == "processes", self.num_workers
-        if number == 0:
-            return Caller(self._reader(False))
-        if self.isolated is None:
-            self.why_here = why_not_apart(self.dataset, self._collate_fn, self.worker_init_fn)
-            if self.why_here:
-                log.info("DataLoader: %s is read in this process: it %s", type(self.dataset).__name__, self.why_here)
-        isolated = not self.why_here if self.isolated is None else self.isolated
-        workers = self._pipeline(has_processes, isolated)
-        if self.isolated is None and isolated and not has_processes and self.worker_init_fn is None:  # which may be for that process alone
-            return Relieved(self._pipeline(False, False), workers)
-        return workers
+    def check_worker_number_rationality(self) -> None:
+        """Warn, as torch does, if there are more worker processes than cores."""
+        if self.workers == "processes":
+            super().check_worker_number_rationality()
 
-    def _pipeline(self, has_processes: bool, isolated: bool) -> PipelineWorkers:
-        reader = self._reader(isolated or has_processes, has_processes, has_processes)
-        depth = 2 if self.prefetch_factor is None else self.prefetch_factor
-        return PipelineWorkers(reader, depth, self.in_order, has_processes, isolated, self.per_worker, self._budget_mb)
-
-    def _reader(self, is_apart: bool, is_seeded: bool = False, has_processes: bool = False) -> ReadSamples:
-        own = (self.dataset, self._collate_fn, self._batched, self.worker_init_fn, self.num_workers)
-        return ReadSamples(*own, is_apart, is_seeded, has_processes)
-
-    @property
-    def collate_fn(self) -> Callable[[Any], Any]:
-        """What makes a batch of samples."""
-        return self._collate_fn or (collate if self._batched else default_convert)
-
-    @property
-    def sampler(self) -> Any:
-        """What yields the numbers of samples."""
-        return self._batches.samplers.sampler if isinstance(self._batches, DatasetBatches) else None
-
-    @property
-    def batch_sampler(self) -> Any:
-        """What yields lists of them; ``None`` if there are no batches."""
-        return self._batches.samplers.batch_sampler if isinstance(self._batches, DatasetBatches) else None
+    def _order(self) -> Order:
+        inner = getattr(self.batch_sampler, "sampler", None) if self.batch_sampler is not None else None
+        return Order(self._index_sampler, inner, self.generator)
 
     @property
     def epoch(self) -> int:
         """The number of the next loop's epoch, from 0."""
-        return self._batches.epoch
-
-    def __len__(self) -> int:
-        """Return how many batches an epoch has, on this rank.
-
-        Raises:
-            TypeError: the sampler, or a stage of the pipeline, does not know.
-        """
-        return len(self._batches)
-
-    def __bool__(self) -> bool:
-        return True
+        return self._epoch if self._pipeline is None else self._batches.epoch
 
     def __iter__(self) -> Iterator[Any]:
-        """Begin the next epoch, or the rest of one that a state is in the middle of.
+        """Begin the next epoch, or the rest of one that a loaded state is in the middle of.
 
         Raises:
-            Exception: what is raised for a sample, with notes that say which, in the place of its batch.
+            Exception: what was raised for a sample, in the place of its batch, with a note that names the sample.
         """
-        batches = received_by_caller(self, iter(self._batches))
-        return (mapped(batch, pin) for batch in batches) if self.pin_memory and torch.cuda.is_available() else batches
+        if self._pipeline is not None:
+            return received_by_caller(self, self._get_iterator())
+        progress = self._progress
+        if self._resumed is None and getattr(progress, "is_untouched", False):  # a loop that was begun anew, before its first batch
+            self._resumed = progress.snapshot()
+        if self._resumed is not None:
+            self._epoch = self._resumed["epoch"]
+            self._restore_generators()
+            if self._iterator is not None:  # persistent workers, which are at another place
+                self._iterator._shutdown_workers()
+                self._iterator = None
+        if self.shard:
+            self.sampler.set_epoch(self._epoch)
+        iterator = super().__iter__() if self.workers == "processes" else self._get_iterator()
+        self._progress, self._resumed, self._received = iterator.progress, None, None
+        self._epoch += 1
+        return received_by_caller(self, iterator)
+
+    def _get_iterator(self) -> Any:
+        if self._pipeline is not None:
+            return PipelineIterator(self)
+        order = self._order()
+        resumed = self._fitting()
+        if self.num_workers == 0:
+            return SingleProcessIterator(self, order, self._epoch, resumed)
+        if self.workers == "processes":
+            self.check_worker_number_rationality()
+            return MultiProcessIterator(self, order, self._epoch, resumed)
+        if self._loops == 0 and not self.per_worker:
+            check_threads(self.dataset, self.num_workers)
+        self._loops += 1
+        threads, self._threads = self._threads or Threads(self), None
+        self._loop_threads.append(threads)
+        return ThreadIterator(self, order, self._epoch, resumed, threads, self._loops, self._take_back)
+
+    def _take_back(self, threads: Threads) -> None:
+        """Keep the threads of a loop that has ended, if they are to stay."""
+        if threads not in self._loop_threads:  # the loader was closed
+            return
+        self._loop_threads.remove(threads)
+        if (self.persistent_workers or self.isolated) and self._threads is None:
+            self._threads = threads
+        else:
+            threads.close()
+
+    def _fitting(self) -> dict[str, Any] | None:
+        """Return the snapshot to resume from, without the states of workers if there is another number of workers now.
+
+        Raises:
+            PipelineError: an ``IterableDataset`` would be resumed in the middle of an epoch by another number of workers.
+        """
+        resumed = self._resumed
+        now = self.num_workers if self.workers == "processes" else 0
+        then = now if resumed is None or resumed["yielded"] is None else resumed["num_workers"]
+        if resumed is None or then == now:
+            return resumed
+        if isinstance(self.dataset, IterableDataset):
+            raise PipelineError(
+                f"load_state_dict: the state is in the middle of an epoch that num_workers={then} read; now it is {now}. Each "
+                f"worker has its own part of an IterableDataset: use num_workers={then} until the epoch ends"
+            )
+        log.warning(
+            "DataLoader: %s worker processes began the epoch, and %s continue it: samples and order are the same, random draws of workers "
+            "are not",
+            then,
+            now,
+        )
+        return {**resumed, "workers": []}
+
+    def _restore_generators(self) -> None:
+        """Set the generators of the process to those of the state, unless the program has set or used them since it was loaded."""
+        saved = (self._resumed or {}).pop("generators", None)
+        if saved is not None:
+            for generator, now, untouched, state in zip(GLOBAL, states_of(GLOBAL), self._untouched, saved, strict=True):
+                if now == untouched != state:
+                    set_state(generator, state)
 
     def set_epoch(self, epoch: int) -> None:
-        """Have the next loop be this epoch; samplers are told. Without it, epochs are counted.
+        """Have the next loop be this epoch, and pass it on to samplers that have ``set_epoch``. Without it, epochs are counted.
 
         Raises:
-            ConfigError: a state was loaded that is in the middle of another one, or a pipeline is in another one.
+            ConfigError: a state was loaded that is in the middle of another epoch, or a pipeline is in another one.
         """
-        self._batches.set_epoch(epoch)
+        if self._pipeline is not None:
+            self._batches.set_epoch(epoch)
+            return
+        resumed = self._resumed
+        if resumed is not None and resumed["yielded"] is not None:
+            if epoch != resumed["epoch"]:
+                raise ConfigError(
+                    f"DataLoader: set_epoch({epoch}), but the state that was loaded is in epoch {resumed['epoch']}, after "
+                    f"{resumed['yielded']} batches; continue with that epoch, or build a new DataLoader without the state"
+                )
+            return
+        self._epoch = epoch
+        if resumed is not None:
+            resumed["epoch"] = epoch
+        self._order().set_epoch(epoch)
 
     def position(self) -> Any:
         """Return where the last loop is after the last batch that was taken, for :meth:`received`."""
-        return self._batches.position()
+        return self._batches.position() if self._pipeline is not None else self._snapshot()
 
     def received(self, position: Any) -> None:
         """Have :meth:`state_dict` return the state at a position; see :meth:`highway.Pipeline.received`."""
-        self._batches.received(position)
+        if self._pipeline is not None:
+            self._batches.received(position)
+            return
+        if position is None and isinstance(self._received, dict):
+            self._progress = self._received
+        self._received = position
+
+    def _snapshot(self) -> dict[str, Any]:
+        if self._resumed is not None:
+            return copy.copy(self._resumed)
+        if isinstance(self._progress, dict):
+            return self._progress
+        return between(self._epoch, self._order()) if self._progress is None else self._progress.snapshot()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return where the last loop is, between two batches: what was read beyond counts for nothing.
+        """Return the state after the last batch that the loop has received.
+
+        Batches that workers read ahead are read again after a resume. Call it between two batches, after a loop or before one. After the
+        last batch, but before the loop has ended, the rest of the epoch is empty.
+
+        Returns:
+            A dict that ``json`` can hold, except for the states of your own datasets and samplers.
 
         Raises:
-            PipelineError: a stage of the pipeline does not say its state, or stages of another pipeline take the batches.
+            PipelineError: the stages of a pipeline take the batches, or a stage of the pipeline has no state.
         """
-        return self._batches.state_dict()
+        if self._pipeline is not None:
+            return self._batches.state_dict()
+        if isinstance(self._received, PipelineError):
+            raise self._received
+        if self._received is None and getattr(self._progress, "is_in_stage", False) and not cancel.in_stage():
+            raise PipelineError(
+                "state_dict: a stage of a pipeline takes the batches ahead of your loop; call state_dict() of what your loop is over"
+            )
+        return {**to_public(self._received or self._snapshot()), "of": self._identity()}
 
     def load_state_dict(self, state: Mapping[str, Any], allow_changed: Collection[str] = ()) -> None:
-        """Have the next loop resume from a state.
+        """Have the next loop resume from a state; an empty one begins the epoch anew.
 
-        After the last batch of an epoch, that is the next epoch, whether the loop has ended or is about to; :attr:`epoch` is its number.
+        The state contains the generators of the process (torch's for the CPU, NumPy's, Python's). The next loop restores those that your
+        program has neither set nor used since this call.
 
         Args:
             state: What :meth:`state_dict` returned.
@@ -241,17 +344,69 @@ class DataLoader:
                 names, such as ``"batch_size"``.
 
         Raises:
-            PipelineError: the state was saved by another loader, or ``allow_changed`` names nothing that is compared.
+            PipelineError: another loader saved the state, or ``allow_changed`` contains a name that is not compared.
         """
-        self._batches.load_state_dict(state, allow_changed)
+        if self._pipeline is not None:
+            self._batches.load_state_dict(state, allow_changed)
+            return
+        self._progress = self._received = None
+        if isinstance(state, Mapping) and not state:
+            self._resumed = None
+            return
+        if not isinstance(state, Mapping) or state.get("format") != FORMAT or "order" not in state:
+            raise PipelineError(
+                f"load_state_dict: expected what state_dict() of this version's DataLoader over a dataset returned; got {str(state)[:60]}"
+            )
+        self._expect_same(state["of"], allow_changed)
+        self._resumed = from_public({name: part for name, part in state.items() if name != "of"})
+        self._epoch = self._resumed["epoch"]
+        self._untouched = states_of(GLOBAL)
 
-    def as_torch(self) -> IterableDataset[Any]:
-        """Return an ``IterableDataset`` of the batches, for who checks the type: ``torch.utils.data.DataLoader(it, batch_size=None)``."""
-        return _AsTorch(self)
+    def _expect_same(self, there: Mapping[str, Any], allow_changed: Collection[str]) -> None:
+        here = self._identity()
+        if unknown := [name for name in allow_changed if name not in here]:
+            raise PipelineError(f"load_state_dict: allow_changed names {', '.join(unknown)}; what is compared is {', '.join(here)}")
+        changed = {name: f"{name}={here[name]!r}, was {there.get(name)!r}" for name in here if here[name] != there.get(name)}
+        if refused := [text for name, text in changed.items() if name not in allow_changed]:
+            raise PipelineError(
+                f"load_state_dict: another DataLoader saved the state: {'; '.join(refused)}; use the same arguments as then, or accept the "
+                f"changes, after which the rest of the run may differ: load_state_dict(state, allow_changed={list(changed)})"
+            )
+        if changed:
+            log.warning("load_state_dict: the DataLoader has changed, which allow_changed accepts: %s", "; ".join(changed.values()))
+
+    def _identity(self) -> dict[str, Any]:
+        """Return what must be the same when a state is loaded."""
+        try:
+            samples = len(self.dataset)
+        except (TypeError, NotImplementedError):
+            samples = None
+        inner = getattr(self.batch_sampler, "sampler", None)
+        return {
+            "samples": samples,
+            "batch_size": self.batch_size,
+            "drop_last": self.drop_last,
+            "samplers": [type(part).__name__ for part in (self.batch_sampler, inner or self.sampler) if part is not None],
+            "ranks": [getattr(inner or self.sampler, "num_replicas", 1), getattr(inner or self.sampler, "rank", 0)],
+        }
+
+    def as_torch(self) -> IterableDataset:
+        """Return an ``IterableDataset`` of the batches. Deprecated: the loader is a ``torch.utils.data.DataLoader`` itself."""
+        warnings.warn(
+            "DataLoader.as_torch() is deprecated: the loader is a torch.utils.data.DataLoader itself", DeprecationWarning, stacklevel=2
+        )
+        return _Batches(self)
 
     def close(self) -> None:
         """End the workers. The next loop starts others. Closing again does nothing."""
-        self._batches.close()
+        if self._pipeline is not None:
+            self._batches.close()
+        if self._iterator is not None and hasattr(self._iterator, "_shutdown_workers"):
+            self._iterator._shutdown_workers()
+        self._iterator = None
+        for threads in (*filter(None, [self._threads]), *self._loop_threads):
+            threads.close()
+        self._threads, self._loop_threads = None, []
 
     def __enter__(self) -> Self:
         return self
@@ -259,12 +414,9 @@ class DataLoader:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def __repr__(self) -> str:
-        return f"DataLoader({type(self.dataset).__name__}, num_workers={self.num_workers}, workers={self.workers!r})"
 
-
-class _AsTorch(IterableDataset[Any]):
-    """The batches of a loader; its epochs, state and length are the loader's."""
+class _Batches(IterableDataset):
+    """The batches of a loader."""
 
     def __init__(self, loader: DataLoader) -> None:
         self._loader = loader
@@ -277,11 +429,14 @@ class _AsTorch(IterableDataset[Any]):
     def __len__(self) -> int:
         return len(self._loader)
 
-    def set_epoch(self, epoch: int) -> None:
-        self._loader.set_epoch(epoch)
 
-    def state_dict(self) -> dict[str, Any]:
-        return self._loader.state_dict()
+def _unchanged(item: Any) -> Any:
+    return item
 
-    def load_state_dict(self, state: Mapping[str, Any], allow_changed: Collection[str] = ()) -> None:
-        self._loader.load_state_dict(state, allow_changed)
+
+def _ranks(rank: int | None, world_size: int | None) -> tuple[int, int]:
+    if (rank is None) != (world_size is None):
+        raise ConfigError(f"DataLoader: rank={rank}, world_size={world_size}; give both of them or none")
+    if rank is None and torch.distributed.is_available() and torch.distributed.is_initialized():
+        return torch.distributed.get_rank(), torch.distributed.get_world_size()
+    return rank_and_world_size(rank, world_size)

@@ -1,0 +1,82 @@
+"""Reads the samples of a batch as torch does, and adds to an error which sample it was raised for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch.utils.data._utils.fetch import _IterableDatasetFetcher, _MapDatasetFetcher
+
+from highway.adapters.torch.generators import GLOBAL, set_states, states_of
+from highway.datasets.dataset import locate
+from highway.errors import DatasetError
+
+_SHOWN = 8  # indices in a message
+
+
+def names(indices: Any) -> str:
+    """Return indices for a message, the first of many."""
+    if not isinstance(indices, (list, tuple)):
+        return f"sample {indices}"
+    shown = ", ".join(map(str, indices[:_SHOWN]))
+    return f"samples {shown}{f', ... ({len(indices)} in all)' if len(indices) > _SHOWN else ''}"
+
+
+class MapFetcher(_MapDatasetFetcher):
+    """Reads samples by index."""
+
+    def fetch(self, indices: Any) -> Any:
+        """Return a batch, or a sample if there are no batches."""
+        index = indices
+        try:
+            if not self.auto_collation:
+                data = self.dataset[indices]
+            elif several := getattr(self.dataset, "__getitems__", None):
+                data = several(indices)
+            else:
+                data = []
+                for index in indices:
+                    data.append(self.dataset[index])
+        except Exception as error:
+            annotate(error, f"raised for {place(self.dataset, index)}")
+            raise
+        return self.collated(data, indices)
+
+    def collated(self, data: Any, indices: Any) -> Any:
+        """Return the batch of samples that were read, or a converted sample if there are no batches."""
+        try:
+            return self.collate_fn(data)
+        except Exception as error:
+            annotate(error, f"raised when {names(indices)} were put into a batch{_missing(data, indices)}")
+            raise
+
+
+class IterableFetcher(_IterableDatasetFetcher):
+    """Reads the next samples of an iterator."""
+
+    def skip(self, batches: int, batch_size: int | None) -> None:
+        """Drop the samples of some batches; the generators of the process stay as they are."""
+        now = states_of(GLOBAL)
+        try:
+            for _ in range(batches * (batch_size or 1)):
+                next(self.dataset_iter)
+        except StopIteration:
+            self.ended = True
+        finally:
+            set_states(GLOBAL, now)
+
+
+def place(dataset: Any, index: Any) -> str:
+    """Return where a sample is, for messages."""
+    return locate(dataset, index) if isinstance(index, int) else f"{names(index)} of {type(dataset).__name__}"
+
+
+def _missing(data: Any, indices: Any) -> str:
+    found = [index for index, sample in zip(indices, data, strict=False) if sample is None] if isinstance(data, list) else []
+    return f"; the dataset returned None for sample {found[0]}" if found else ""
+
+
+def annotate(error: Exception, note: str) -> None:
+    """Add a note to an error; in place of a ``StopIteration``, which would end the loop in silence, raise a ``DatasetError``."""
+    error.add_note(f"highway: {note}")
+    if isinstance(error, StopIteration):
+        raise DatasetError(f"the dataset raised StopIteration, which would end the epoch early: {note}") from error

@@ -1,0 +1,370 @@
+"""One epoch of a loader: torch's own iterators, which note their progress so that a state can be taken and resumed."""
+
+from __future__ import annotations
+
+import copy
+import os
+import signal
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from itertools import chain, cycle, islice
+from typing import Any
+
+import torch.utils.data
+from torch._utils import ExceptionWrapper
+from torch.utils.data import IterDataPipe
+from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter, _SingleProcessDataLoaderIter
+from torch.utils.data.graph_settings import apply_random_seed
+
+from highway.adapters.torch.fetch import names
+from highway.adapters.torch.generators import GLOBAL, as_text, from_text, set_states, states_of
+from highway.adapters.torch.order import Order
+from highway.adapters.torch.worker import Ended, Fetching, Result, WorkerState, run_worker
+from highway.engine import cancel
+
+FORMAT = 2  # of states
+
+
+@dataclass
+class Progress:
+    """How far an epoch is.
+
+    Args:
+        epoch: Its number, from 0.
+        order: Gives the indices.
+        is_map: Whether the dataset is read by index.
+        num_workers: How many workers read.
+        yielded: Batches that were delivered.
+        pending: For each batch that a worker has to read, or that waits: the worker and the index, by the number of the task.
+        workers: The state of each worker after its last batch that was delivered; the only one is this process, if there are no workers.
+        fetching: Takes the state of this process, if there are no workers.
+        failed: The worker and the index of the last batch, if it was an error: a resumed run tries it again.
+        has_finished: Whether the loop has reached the end of the epoch.
+        is_untouched: Whether the epoch was resumed, and nothing was delivered since.
+        is_in_stage: Whether a stage of a pipeline took the last batch.
+    """
+
+    epoch: int
+    order: Order
+    is_map: bool
+    num_workers: int
+    yielded: int = 0
+    pending: dict[int, tuple[int, Any]] = field(default_factory=dict)
+    workers: list[WorkerState] = field(default_factory=list)
+    fetching: Fetching | None = None
+    base_seed: int = 0
+    shared_seed: int | None = None
+    failed: tuple[int, Any] | None = None
+    has_finished: bool = False
+    is_untouched: bool = False
+    is_in_stage: bool = False
+    keeps_workers: bool = False
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return where the epoch is, without the generators of the process, which go on changing."""
+        workers = list(self.workers) if self.fetching is None else [self.fetching.state()]
+        if self.has_finished:
+            kept = workers if self.keeps_workers or self.num_workers == 0 else []
+            return between(self.epoch + 1, self.order, [at_start(state) for state in kept], self.base_seed)
+        tasks = [self.pending[task] for task in sorted(self.pending)]
+        if self.failed is not None:
+            tasks.insert(0, self.failed)
+        if self.num_workers:
+            tasks = [(worker, index) for worker, index in tasks if not workers[worker].has_ended]
+        return {
+            "format": FORMAT,
+            "epoch": self.epoch,
+            "yielded": self.yielded,
+            "pending": [index for _, index in tasks] if self.is_map else [],
+            "next_worker": tasks[0][0] if tasks else 0,
+            "num_workers": self.num_workers,
+            "base_seed": self.base_seed,
+            "shared_seed": self.shared_seed,
+            "order": self.order.state(),
+            "workers": workers,
+        }
+
+
+def between(epoch: int, order: Order, workers: Iterable[WorkerState] = (), base_seed: int = 0) -> dict[str, Any]:
+    """Return the state of a loader whose next loop begins an epoch."""
+    own = {"samplers": order.sampler_states(), "own": order.own_states()}
+    return {"format": FORMAT, "epoch": epoch, "yielded": None, "order": own, "workers": list(workers), "base_seed": base_seed}
+
+
+def at_start(state: WorkerState) -> WorkerState:
+    """Return the state of a worker that begins another epoch."""
+    return WorkerState(generators=state.generators, dataset=state.dataset)
+
+
+def to_public(snapshot: dict[str, Any]) -> dict[str, Any]:
+    """Return a state that JSON can hold, if the states of the user's own objects can be held."""
+    order = {name: as_text(part) if name in ("begun", "own") else part for name, part in snapshot["order"].items()}
+    workers = [state._replace(generators=as_text(state.generators))._asdict() for state in snapshot["workers"]]
+    generators = snapshot.get("generators") or states_of(GLOBAL)
+    return {**snapshot, "order": order, "workers": workers, "generators": as_text(generators)}
+
+
+def from_public(state: dict[str, Any]) -> dict[str, Any]:
+    """Return a snapshot, and the generators of the process when it was taken."""
+    order = {name: from_text(part) if name in ("begun", "own") else part for name, part in state["order"].items()}
+    workers = [WorkerState(**{**one, "generators": from_text(one["generators"])}) for one in state["workers"]]
+    return {**copy.copy(state), "order": order, "workers": workers, "generators": from_text(state["generators"])}
+
+
+class View:
+    """A loader as torch's iterators see it, with some attributes replaced."""
+
+    def __init__(self, loader: Any, **replaced: Any) -> None:
+        self._loader = loader
+        self.__dict__.update(replaced)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loader, name)
+
+
+class Stateful:
+    """What the iterators of a loader have in common: each notes its progress.
+
+    Args:
+        loader: The loader.
+        order: Its order.
+        epoch: The number of the epoch.
+        resumed: A snapshot to continue from.
+    """
+
+    progress: Progress
+    _dataset: Any  # this and the next are of torch's iterators
+    _shared_seed: int | None
+    _is_closed = False
+
+    def _begin(self, loader: Any, order: Order, epoch: int, resumed: dict[str, Any] | None) -> None:
+        self._order = order
+        self._before = states_of(GLOBAL), order.own_states()
+        workers = [] if resumed is None else resumed["workers"]
+        self._resumed = None if resumed is None or resumed["yielded"] is None else resumed
+        self.progress = self._progress(loader, epoch)
+        self._workers_resume: list[WorkerState | None] = [None] * max(1, loader.num_workers)
+        if workers and len(workers) == len(self._workers_resume):
+            self._workers_resume = list(workers)
+            self.progress.workers = list(workers)
+        self._is_begun = self._resumed is not None or bool(workers and loader.num_workers)  # torch has drawn its seed
+        self._seeds = None if not self._is_begun or resumed is None else (resumed["base_seed"], resumed.get("shared_seed"))
+        if self._resumed is not None:
+            self.progress.yielded, self.progress.is_untouched = self._resumed["yielded"], True
+            if self.progress.is_map:
+                order.resume(self._resumed["order"], self._resumed["pending"])
+        elif resumed is not None:
+            order.load_samplers(resumed["order"]["samplers"])
+            order.load_own(resumed["order"]["own"])
+            self._before = self._before[0], order.own_states()
+
+    def _progress(self, loader: Any, epoch: int) -> Progress:
+        is_map = loader._dataset_kind == torch.utils.data._DatasetKind.Map
+        workers = [WorkerState()] * max(1, loader.num_workers)
+        keeps = loader.num_workers > 0 and loader.persistent_workers
+        if loader.workers == "threads":
+            return Progress(epoch, self._order, is_map, num_workers=0)
+        return Progress(epoch, self._order, is_map, loader.num_workers, workers=workers, keeps_workers=keeps)
+
+    def _undo_draws(self) -> None:
+        """Give back the draws that torch makes when it begins an epoch or starts workers, if that was before the state."""
+        if self._is_begun:
+            set_states(GLOBAL, self._before[0])
+            self._order.load_own(self._before[1])
+
+    def __next__(self) -> Any:
+        data = self._take()
+        progress = self.progress
+        progress.yielded += 1
+        progress.failed, progress.is_untouched, progress.is_in_stage = None, False, cancel.in_stage()
+        return data
+
+    def close(self) -> None:
+        """Leave the rest of the epoch, and free what reads it. Closing again does nothing."""
+        self._is_closed = True
+        self._end()
+
+    def _take(self) -> Any:
+        if self._is_closed:
+            raise StopIteration
+        try:
+            return super().__next__()  # type: ignore[misc]  # of torch's iterator
+        except StopIteration:
+            self.progress.has_finished, self.progress.is_untouched = True, False
+            self._end()
+            raise
+
+    def _end(self) -> None:
+        """Free what reads the epoch."""
+
+
+class SingleProcessIterator(Stateful, _SingleProcessDataLoaderIter):
+    """Reads batches on the thread that takes them: ``num_workers=0``."""
+
+    def __init__(self, loader: Any, order: Order, epoch: int, resumed: dict[str, Any] | None) -> None:
+        self._begin(loader, order, epoch, resumed)
+        state = self._workers_resume[0]
+        state = None if state is None else state._replace(generators=None)  # the loader restores those of the process itself
+        self._fetching = Fetching(state, loader.batch_size, 1)
+        self._fetching.restore(loader.dataset)
+        self._interrupted: list[Any] = []  # the index of a batch that a KeyboardInterrupt has kept from being read
+        kinds = torch.utils.data._DatasetKind
+        view = View(loader, _index_sampler=order, _dataset_kind=kinds.Map)  # so that torch does not call iter(dataset) yet
+        super().__init__(view)
+        self._dataset_kind = loader._dataset_kind
+        if self._seeds is not None:
+            self._base_seed, shared = self._seeds
+            if isinstance(self._dataset, IterDataPipe) and shared is not None:
+                self._shared_seed = shared
+                self._dataset = apply_random_seed(self._dataset, torch.Generator().manual_seed(shared))
+        self._undo_draws()
+        is_map = self._dataset_kind == kinds.Map
+        self._dataset_fetcher = self._fetching.fetcher(is_map, self._dataset, self._auto_collation, self._collate_fn, self._drop_last)
+        self.progress.base_seed, self.progress.shared_seed = self._base_seed, self._shared_seed
+        self.progress.fetching = self._fetching
+
+    def _next_index(self) -> Any:
+        return self._interrupted.pop() if self._interrupted else super()._next_index()
+
+    def _next_data(self) -> Any:
+        index = self._next_index()
+        self.progress.failed = 0, index
+        try:
+            data = self._dataset_fetcher.fetch(index)
+        except BaseException as error:
+            if not isinstance(error, Exception):
+                self._interrupted.append(index)
+            raise
+        self._fetching.count()
+        return torch.utils.data._utils.pin_memory.pin_memory(data, self._pin_memory_device) if self._pin_memory else data
+
+    def _end(self) -> None:
+        progress = self.progress
+        if progress.fetching is not None:  # let go of the dataset's iterator, which closes what it holds open; the state stays
+            progress.workers, progress.fetching = [progress.fetching.state()], None
+
+    def __del__(self) -> None:
+        if hasattr(self, "progress"):
+            self._end()
+
+
+class _Context:
+    """A multiprocessing context that starts our worker around torch's."""
+
+    def __init__(self, context: Any, changed: dict[str, Any], fetchings: list[Fetching]) -> None:
+        self._context, self._changed, self._fetchings = context, changed, iter(fetchings)
+
+    def Process(self, *, target: Any, args: tuple[Any, ...]) -> Any:
+        return self._context.Process(target=run_worker, args=(target, args, self._changed, next(self._fetchings)))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._context, name)
+
+
+class MultiProcessIterator(Stateful, _MultiProcessingDataLoaderIter):
+    """Reads batches in worker processes, which torch starts and feeds."""
+
+    def __init__(self, loader: Any, order: Order, epoch: int, resumed: dict[str, Any] | None) -> None:
+        self._begin(loader, order, epoch, resumed)
+        self._failure: RuntimeError | None = None
+        self._index: Any = None
+        fetchings = [Fetching(state, loader.batch_size, loader.snapshot_every_n_steps) for state in self._workers_resume]
+        changed = {} if self._seeds is None else {"base_seed": self._seeds[0]}
+        if self._seeds is not None and self._seeds[1] is not None:
+            changed["shared_seed"] = self._seeds[1]
+        context = _Context(loader.multiprocessing_context or torch.multiprocessing, changed, fetchings)
+        super().__init__(View(loader, multiprocessing_context=context, _index_sampler=order))
+
+    def _reset(self, loader: Any, first_iter: bool = False) -> None:
+        if first_iter:
+            if self._seeds is not None:
+                self._base_seed, self._shared_seed = self._seeds[0], self._seeds[1] or self._shared_seed
+            self._undo_draws()
+        else:
+            kept, self._resumed = self.progress.workers, None
+            self.progress = self._progress(loader, loader.epoch)
+            self.progress.workers = [at_start(state) for state in kept]
+        self._ended: dict[int, WorkerState] = {}
+        self.progress.base_seed = self._base_seed
+        super()._reset(loader, first_iter)
+        self.progress.shared_seed = self._shared_seed
+
+    def _next_index(self) -> Any:
+        self._index = super()._next_index()
+        return self._index
+
+    def _try_put_index(self) -> None:
+        if self._send_idx == 0 and self._resumed is not None:
+            self._worker_queue_idx_cycle = islice(cycle(range(self._num_workers)), self._resumed["next_worker"] % self._num_workers, None)
+        task = self._send_idx
+        super()._try_put_index()
+        if self._send_idx > task:
+            self.progress.pending[task] = self._task_info[task][0], self._index
+
+    def _get_data(self) -> Any:
+        task, data = super()._get_data()
+        if isinstance(data, Ended):
+            self._ended[data.worker_id] = data.state
+            self._settle(data.worker_id)
+        return task, data
+
+    def _process_data(self, result: Result, *worker: Any) -> Any:
+        number, index = self.progress.pending.pop(result.task)
+        if isinstance(result.data, ExceptionWrapper):
+            self.progress.failed = number, index
+        else:
+            self.progress.workers[number] = result.state
+        self._settle(number)
+        return super()._process_data(result.data, *worker)
+
+    def _settle(self, worker: int) -> None:
+        """Have the state of a worker whose dataset has ended be that, if all its batches were delivered."""
+        if worker in self._ended and not any(info[0] == worker and len(info) == 2 for info in self._task_info.values()):
+            self.progress.workers[worker] = self._ended[worker]
+
+    def _take(self) -> Any:
+        if self._failure is not None:
+            raise self._failure
+        try:
+            return super()._take()
+        except RuntimeError as error:
+            self._failure = self._of_dead_worker(error)
+            if self._failure is None:
+                raise
+            raise self._failure from error
+
+    def _end(self) -> None:
+        if not self._persistent_workers:
+            self._shutdown_workers()
+
+    def _of_dead_worker(self, error: RuntimeError) -> RuntimeError | None:
+        """Return an error that names a worker that died, how, and the samples that it held; ``None`` if all live."""
+        for number, process in enumerate(self._workers):
+            held = [index for _, (worker, index) in sorted(self.progress.pending.items()) if worker == number]
+            if process.is_alive() or (process.exitcode == 0 and not held) or number in self._ended:
+                continue
+            how = f"exited with code {process.exitcode}" if process.exitcode >= 0 else f"was killed by {_signal_name(-process.exitcode)}"
+            samples = names(list(chain.from_iterable(held)) if self._auto_collation else held) if self.progress.is_map else "no index"
+            advice = _advice(-process.exitcode)
+            return RuntimeError(f"{error} Worker {number} (pid {process.pid}) {how}; it held {len(held)} batches: {samples}.{advice}")
+        return None
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _advice(number: int) -> str:
+    if number == signal.SIGBUS:
+        shared = os.statvfs("/dev/shm")
+        size = shared.f_blocks * shared.f_frsize >> 20
+        return (
+            f" /dev/shm has {size} MB, which batches on their way from workers may have filled: give the container more (docker run "
+            '--shm-size=8g), lower num_workers, prefetch_factor or batch_size, or use workers="threads".'
+        )
+    if number == signal.SIGKILL:
+        return " The kernel does this if memory runs out: lower num_workers or prefetch_factor, or give the machine more memory."
+    return ""

@@ -1,0 +1,141 @@
+"""The order of an epoch: which indices a sampler has given, and how to continue from there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch.utils.data
+
+from highway.adapters.torch.generators import GLOBAL, generators_in, set_states, states_of
+
+
+def is_stateful(value: Any) -> bool:
+    """Whether an object has the two methods of torchdata's ``Stateful``."""
+    return callable(getattr(value, "state_dict", None)) and callable(getattr(value, "load_state_dict", None))
+
+
+class Order:
+    """The index sampler of a loader, which counts what it gives and can continue in the middle of an epoch.
+
+    A sampler that has ``state_dict`` and ``load_state_dict`` continues by its own state. Any other sampler is run again from the start of
+    the epoch, with all generators as they were then, and the indices that it had given are dropped.
+
+    Args:
+        sampler: Gives the indices: of a batch, or of a sample if there are no batches.
+        inner: The sampler inside of a batch sampler, or ``None``.
+        generator: The loader's generator, or ``None``.
+    """
+
+    def __init__(self, sampler: Any, inner: Any, generator: torch.Generator | None) -> None:
+        self._sampler = sampler
+        self._parts = list({id(part): part for part in (sampler, inner) if part is not None}.values())
+        self._own = generators_in([generator, *self._parts])
+        self._iterator: Any = None
+        self._saved: dict[str, Any] | None = None
+        self._begun: list[Any] = []  # when the epoch began, and when its first index was taken
+        self.sampled = 0
+        self.is_exhausted = False
+
+    def __len__(self) -> int:
+        return len(self._sampler)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Pass the epoch on to samplers that have ``set_epoch``."""
+        for part in self._parts:
+            if callable(tell := getattr(part, "set_epoch", None)):
+                tell(epoch)
+
+    def __iter__(self) -> Iterator[Any]:
+        if self._saved is not None:
+            return self._continued(self._saved)
+        self._begun, self.sampled, self.is_exhausted = [self._snapshot()], 0, False
+        self._iterator = iter(self._sampler)
+        return self._from_start(self._iterator)
+
+    def _from_start(self, indices: Iterator[Any]) -> Iterator[Any]:
+        self._begun = [self._begun[0], self._snapshot()]
+        yield from self._counted(indices)
+
+    def _counted(self, indices: Iterable[Any]) -> Iterator[Any]:
+        for index in indices:
+            self.sampled += 1
+            yield index
+        self.is_exhausted = True
+
+    def _snapshot(self) -> dict[str, Any]:
+        return {
+            "generators": states_of((*GLOBAL, *self._own)),
+            "epochs": [getattr(part, "epoch", None) for part in self._parts],
+        }
+
+    def state(self) -> dict[str, Any]:
+        """Return where the order is, for :meth:`resume`."""
+        begun = [*self._begun, self._snapshot()][:2]
+        return {
+            "begun": begun,
+            "sampled": self.sampled,
+            "is_exhausted": self.is_exhausted,
+            "own": states_of(self._own),
+            "samplers": self.sampler_states(),
+            "iterator": self._iterator.state_dict() if is_stateful(self._iterator) else None,
+        }
+
+    def sampler_states(self) -> list[Any]:
+        """Return the states of samplers that have one, ``None`` for others."""
+        return [part.state_dict() if is_stateful(part) else None for part in self._parts]
+
+    def load_samplers(self, states: list[Any]) -> None:
+        """Load :meth:`sampler_states`."""
+        for part, state in zip(self._parts, states, strict=False):
+            if state is not None and is_stateful(part):
+                part.load_state_dict(state)
+
+    def own_states(self) -> list[Any]:
+        """Return the states of the generators that the loader and its samplers hold."""
+        return states_of(self._own)
+
+    def load_own(self, states: list[Any]) -> None:
+        """Load :meth:`own_states`."""
+        set_states(self._own, states)
+
+    def resume(self, state: dict[str, Any], pending: list[Any]) -> None:
+        """Have the next iteration give the pending indices, and then continue.
+
+        Args:
+            state: What :meth:`state` returned.
+            pending: Indices that were given, and whose batches were not delivered.
+        """
+        self._saved = {**state, "pending": pending}
+        self._begun, self.sampled, self.is_exhausted = state["begun"], state["sampled"], state["is_exhausted"]
+
+    def _continued(self, saved: dict[str, Any]) -> Iterator[Any]:
+        self._saved = None
+        given = saved["samplers"]
+        if any(state is not None for state in given) or saved["iterator"] is not None:
+            self.load_samplers(given)
+            self._iterator = iter(self._sampler)
+            if saved["iterator"] is not None and is_stateful(self._iterator):
+                self._iterator.load_state_dict(saved["iterator"])
+        else:
+            self._iterator = self._run_again(saved)
+        self.load_own(saved["own"])
+        yield from saved["pending"]
+        if not saved["is_exhausted"]:
+            yield from self._counted(self._iterator)
+
+    def _run_again(self, saved: dict[str, Any]) -> Iterator[Any]:
+        now = states_of(GLOBAL)
+        try:
+            at_begin, at_first = saved["begun"]
+            set_states((*GLOBAL, *self._own), at_begin["generators"])
+            for part, epoch in zip(self._parts, at_begin["epochs"], strict=False):
+                if epoch is not None and callable(tell := getattr(part, "set_epoch", None)):
+                    tell(epoch)
+            indices: Iterator[Any] = iter(self._sampler)
+            set_states((*GLOBAL, *self._own), at_first["generators"])
+            for _ in range(saved["sampled"]):
+                next(indices, None)
+        finally:
+            set_states(GLOBAL, now)
+        return indices

@@ -1,0 +1,166 @@
+"""A worker process: torch's own worker loop, whose results carry the state of the worker."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch.utils.data
+from torch._utils import ExceptionWrapper
+from torch.utils.data._utils.pin_memory import pin_memory
+from torch.utils.data._utils.worker import _IterableDatasetStopIteration, _ResumeIteration
+
+from highway.adapters.torch.fetch import IterableFetcher, MapFetcher
+from highway.adapters.torch.generators import GLOBAL, set_states, states_of
+from highway.adapters.torch.order import is_stateful
+
+
+class WorkerState(NamedTuple):
+    """Where a worker is after a batch.
+
+    Args:
+        fetched: Batches of this epoch that the worker has read.
+        generators: States of the process's generators.
+        dataset: What the ``state_dict`` of the dataset returned, or ``None``.
+        iterator: What the ``state_dict`` of the dataset's iterator returned, or ``None``.
+        at: Batches of this epoch that the worker had read when these two were taken.
+        has_ended: Whether an iterable dataset has ended.
+    """
+
+    fetched: int = 0
+    generators: Any = None
+    dataset: Any = None
+    iterator: Any = None
+    at: int = 0
+    has_ended: bool = False
+
+
+class Result(NamedTuple):
+    """A batch, or the error in its place, and the state of the worker after it."""
+
+    task: int
+    data: Any
+    state: WorkerState
+
+    def pin_memory(self, *_: Any) -> Result:
+        """Return the result with its tensors in pinned memory; torch calls this on its own thread."""
+        if isinstance(self.data, ExceptionWrapper):
+            return self
+        try:
+            return self._replace(data=pin_memory(self.data))
+        except Exception:
+            return self._replace(data=ExceptionWrapper(where="in pin memory thread"))
+
+
+class Ended(_IterableDatasetStopIteration):
+    """The end of a worker's iterable dataset, and the state of the worker then."""
+
+    def __init__(self, worker_id: int, state: WorkerState) -> None:
+        super().__init__(worker_id)
+        self.state = state
+
+
+class Fetching:
+    """Makes the fetchers of a process, restores the state that a worker resumes from, and takes its state after each batch.
+
+    Args:
+        state: What to resume from; ``None``: from the start.
+        batch_size: Samples of a batch, or ``None`` if there are no batches.
+        snapshot_every: After how many batches of an iterable dataset its own state is taken; 0 is never. In between, the state says how
+            many batches to skip.
+    """
+
+    def __init__(self, state: WorkerState | None, batch_size: int | None, snapshot_every: int) -> None:
+        self._resumed, self._batch_size, self._snapshot_every = state, batch_size, snapshot_every
+        self._fetcher: Any = None
+        self._fetched = 0
+        self._last = WorkerState()
+
+    def restore(self, dataset: Any) -> None:
+        """Restore the state of the dataset itself."""
+        if self._resumed is not None and self._resumed.dataset is not None and is_stateful(dataset):
+            dataset.load_state_dict(self._resumed.dataset)
+            self._resumed = self._resumed._replace(dataset=None)
+
+    def fetcher(self, is_map: bool, dataset: Any, auto_collation: bool, collate_fn: Callable[[Any], Any], drop_last: bool) -> Any:
+        """Return a fetcher for an epoch; the first one continues from the state."""
+        self.restore(dataset)
+        state, self._resumed = self._resumed or WorkerState(), None
+        if is_map:
+            fetcher: Any = MapFetcher(dataset, auto_collation, collate_fn, drop_last)
+        else:
+            fetcher = IterableFetcher(dataset, auto_collation, collate_fn, drop_last)
+            if state.iterator is not None and is_stateful(fetcher.dataset_iter):
+                fetcher.dataset_iter.load_state_dict(state.iterator)
+            if state.fetched > state.at and not state.has_ended:
+                fetcher.skip(state.fetched - state.at, self._batch_size)
+            fetcher.ended = fetcher.ended or state.has_ended
+        if state.generators is not None:
+            set_states(GLOBAL, state.generators)
+        self._fetcher, self._fetched, self._last = fetcher, state.fetched, state
+        return fetcher
+
+    def count(self) -> None:
+        """Note that a batch was read."""
+        self._fetched += 1
+
+    def state(self, has_ended: bool = False) -> WorkerState:
+        """Return the state after the last batch."""
+        dataset, iterator, at = self._last.dataset, self._last.iterator, self._last.at
+        is_map = isinstance(self._fetcher, MapFetcher)
+        if is_map or has_ended or (self._snapshot_every and self._fetched % self._snapshot_every == 0):
+            own: Any = None if is_map else self._fetcher.dataset_iter
+            iterator = own.state_dict() if is_stateful(own) else None
+            if own is not self._fetcher.dataset:
+                dataset = self._fetcher.dataset.state_dict() if is_stateful(self._fetcher.dataset) else None
+            if dataset is not None or iterator is not None:
+                at = self._fetched
+        self._last = WorkerState(self._fetched, states_of(GLOBAL), dataset, iterator, at, has_ended)
+        return self._last
+
+
+class _Results:
+    """The queue of a worker's results, which adds the worker's state to each."""
+
+    def __init__(self, queue: Any, fetching: Fetching, where: str) -> None:
+        self._queue, self._fetching, self._where = queue, fetching, where
+
+    def put(self, result: tuple[Any, Any]) -> None:
+        task, data = result
+        if isinstance(task, _ResumeIteration):
+            self._queue.put(result)
+            return
+        has_ended = isinstance(data, _IterableDatasetStopIteration)
+        try:
+            if not has_ended:
+                self._fetching.count()
+            state = self._fetching.state(has_ended)
+        except Exception:  # of the user's state_dict()
+            state, data, has_ended = WorkerState(), ExceptionWrapper(where=self._where), False
+        self._queue.put((task, Ended(data.worker_id, state) if has_ended else Result(task, data, state)))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._queue, name)
+
+
+def run_worker(loop: Callable[..., None], args: tuple[Any, ...], changed: dict[str, Any], fetching: Fetching) -> None:
+    """Run torch's worker loop in a process of its own.
+
+    Args:
+        loop: torch's loop.
+        args: Its arguments.
+        changed: Arguments that are other ones in a resumed epoch, by name.
+        fetching: Makes its fetchers.
+    """
+    arguments = inspect.signature(loop).bind(*args).arguments | changed
+    dataset = arguments["dataset"]
+    arguments["data_queue"] = _Results(arguments["data_queue"], fetching, f"in DataLoader worker process {arguments['worker_id']}")
+    kinds = torch.utils.data._DatasetKind
+    of_torch = kinds.create_fetcher
+
+    def create_fetcher(kind: Any, data: Any, *rest: Any) -> Any:
+        return fetching.fetcher(kind == kinds.Map, data, *rest) if data is dataset else of_torch(kind, data, *rest)
+
+    kinds.create_fetcher = staticmethod(create_fetcher)  # in this process, whose only work is this loop
+    loop(**arguments)
