@@ -8,7 +8,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1] / "highway"
 FILES = sorted(ROOT.rglob("*.py"))
-LONGEST = 400  # lines of a module
+LONGEST = 400
 LARGEST = 24  # modules of a room
 
 GROUND = {  # single files that all may use

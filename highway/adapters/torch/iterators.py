@@ -18,15 +18,15 @@ from torch.utils.data.graph_settings import apply_random_seed
 
 from highway.adapters.torch.fetch import names
 from highway.adapters.torch.generators import GLOBAL, as_text, from_text, set_states, states_of
-from highway.adapters.torch.order import Order
-from highway.adapters.torch.worker import Ended, Fetching, Result, WorkerState, run_worker
+from highway.adapters.torch.order import IndexOrder
+from highway.adapters.torch.worker import Fetching, WorkerEnded, WorkerResult, WorkerState, run_worker
 from highway.engine import cancel
 
 FORMAT = 2  # of states
 
 
 @dataclass
-class Progress:
+class EpochProgress:
     """How far an epoch is.
 
     Args:
@@ -45,7 +45,7 @@ class Progress:
     """
 
     epoch: int
-    order: Order
+    order: IndexOrder
     is_map: bool
     num_workers: int
     yielded: int = 0
@@ -85,7 +85,7 @@ class Progress:
         }
 
 
-def between(epoch: int, order: Order, workers: Iterable[WorkerState] = (), base_seed: int = 0) -> dict[str, Any]:
+def between(epoch: int, order: IndexOrder, workers: Iterable[WorkerState] = (), base_seed: int = 0) -> dict[str, Any]:
     """Return the state of a loader whose next loop begins an epoch."""
     own = {"samplers": order.sampler_states(), "own": order.own_states()}
     return {"format": FORMAT, "epoch": epoch, "yielded": None, "order": own, "workers": list(workers), "base_seed": base_seed}
@@ -111,7 +111,7 @@ def from_public(state: dict[str, Any]) -> dict[str, Any]:
     return {**copy.copy(state), "order": order, "workers": workers, "generators": from_text(state["generators"])}
 
 
-class View:
+class LoaderView:
     """A loader as torch's iterators see it, with some attributes replaced."""
 
     def __init__(self, loader: Any, **replaced: Any) -> None:
@@ -132,12 +132,12 @@ class Stateful:
         resumed: A snapshot to continue from.
     """
 
-    progress: Progress
+    progress: EpochProgress
     _dataset: Any  # this and the next are of torch's iterators
     _shared_seed: int | None
     _is_closed = False
 
-    def _begin(self, loader: Any, order: Order, epoch: int, resumed: dict[str, Any] | None) -> None:
+    def _begin(self, loader: Any, order: IndexOrder, epoch: int, resumed: dict[str, Any] | None) -> None:
         self._order = order
         self._before = states_of(GLOBAL), order.own_states()
         workers = [] if resumed is None else resumed["workers"]
@@ -158,13 +158,13 @@ class Stateful:
             order.load_own(resumed["order"]["own"])
             self._before = self._before[0], order.own_states()
 
-    def _progress(self, loader: Any, epoch: int) -> Progress:
+    def _progress(self, loader: Any, epoch: int) -> EpochProgress:
         is_map = loader._dataset_kind == torch.utils.data._DatasetKind.Map
         workers = [WorkerState()] * max(1, loader.num_workers)
         keeps = loader.num_workers > 0 and loader.persistent_workers
         if loader.workers == "threads":
-            return Progress(epoch, self._order, is_map, num_workers=0)
-        return Progress(epoch, self._order, is_map, loader.num_workers, workers=workers, keeps_workers=keeps)
+            return EpochProgress(epoch, self._order, is_map, num_workers=0)
+        return EpochProgress(epoch, self._order, is_map, loader.num_workers, workers=workers, keeps_workers=keeps)
 
     def _undo_draws(self) -> None:
         """Give back the draws that torch makes when it begins an epoch or starts workers, if that was before the state."""
@@ -201,7 +201,7 @@ class Stateful:
 class SingleProcessIterator(Stateful, _SingleProcessDataLoaderIter):
     """Reads batches on the thread that takes them: ``num_workers=0``."""
 
-    def __init__(self, loader: Any, order: Order, epoch: int, resumed: dict[str, Any] | None) -> None:
+    def __init__(self, loader: Any, order: IndexOrder, epoch: int, resumed: dict[str, Any] | None) -> None:
         self._begin(loader, order, epoch, resumed)
         state = self._workers_resume[0]
         state = None if state is None else state._replace(generators=None)  # the loader restores those of the process itself
@@ -209,7 +209,7 @@ class SingleProcessIterator(Stateful, _SingleProcessDataLoaderIter):
         self._fetching.restore(loader.dataset)
         self._interrupted: list[Any] = []  # the index of a batch that a KeyboardInterrupt has kept from being read
         kinds = torch.utils.data._DatasetKind
-        view = View(loader, _index_sampler=order, _dataset_kind=kinds.Map)  # so that torch does not call iter(dataset) yet
+        view = LoaderView(loader, _index_sampler=order, _dataset_kind=kinds.Map)  # so that torch does not call iter(dataset) yet
         super().__init__(view)
         self._dataset_kind = loader._dataset_kind
         if self._seeds is not None:
@@ -264,7 +264,7 @@ class _Context:
 class MultiProcessIterator(Stateful, _MultiProcessingDataLoaderIter):
     """Reads batches in worker processes, which torch starts and feeds."""
 
-    def __init__(self, loader: Any, order: Order, epoch: int, resumed: dict[str, Any] | None) -> None:
+    def __init__(self, loader: Any, order: IndexOrder, epoch: int, resumed: dict[str, Any] | None) -> None:
         self._begin(loader, order, epoch, resumed)
         self._failure: RuntimeError | None = None
         self._index: Any = None
@@ -273,7 +273,7 @@ class MultiProcessIterator(Stateful, _MultiProcessingDataLoaderIter):
         if self._seeds is not None and self._seeds[1] is not None:
             changed["shared_seed"] = self._seeds[1]
         context = _Context(loader.multiprocessing_context or torch.multiprocessing, changed, fetchings)
-        super().__init__(View(loader, multiprocessing_context=context, _index_sampler=order))
+        super().__init__(LoaderView(loader, multiprocessing_context=context, _index_sampler=order))
 
     def _reset(self, loader: Any, first_iter: bool = False) -> None:
         if first_iter:
@@ -303,12 +303,12 @@ class MultiProcessIterator(Stateful, _MultiProcessingDataLoaderIter):
 
     def _get_data(self) -> Any:
         task, data = super()._get_data()
-        if isinstance(data, Ended):
+        if isinstance(data, WorkerEnded):
             self._ended[data.worker_id] = data.state
             self._settle(data.worker_id)
         return task, data
 
-    def _process_data(self, result: Result, *worker: Any) -> Any:
+    def _process_data(self, result: WorkerResult, *worker: Any) -> Any:
         number, index = self.progress.pending.pop(result.task)
         if isinstance(result.data, ExceptionWrapper):
             self.progress.failed = number, index

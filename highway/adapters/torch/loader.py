@@ -16,14 +16,14 @@ from torch.utils.data import DistributedSampler, IterableDataset
 
 from highway.adapters.positions import received_by_caller
 from highway.adapters.torch.generators import GLOBAL, set_state, states_of
+from highway.adapters.torch.identity import expect_same, identity_of, ranks_of
 from highway.adapters.torch.iterators import FORMAT, MultiProcessIterator, SingleProcessIterator, between, from_public, to_public
-from highway.adapters.torch.order import Order
-from highway.adapters.torch.over_pipeline import PipelineDataset, PipelineIterator
+from highway.adapters.torch.order import IndexOrder
+from highway.adapters.torch.over_pipeline import PipelineItems, PipelineIterator, unchanged
 from highway.adapters.torch.probe import check_threads, is_declared_safe
 from highway.adapters.torch.threads import ThreadIterator, Threads
 from highway.engine import Pipeline, cancel
 from highway.errors import ConfigError, PipelineError
-from highway.process.ranks import rank_and_world_size
 
 log = logging.getLogger("highway")
 
@@ -121,8 +121,8 @@ class DataLoader(torch.utils.data.DataLoader):
                     "no other argument but pin_memory"
                 )
             self.workers = "processes"
-            self._batches = PipelineDataset(self._pipeline)
-            super().__init__(self._batches, None, collate_fn=_unchanged, pin_memory=pin_memory)
+            self._batches = PipelineItems(self._pipeline)
+            super().__init__(self._batches, None, collate_fn=unchanged, pin_memory=pin_memory)
             return
         num_workers = operator.index(num_workers)
         self.shard = shard or rank is not None or world_size is not None
@@ -133,7 +133,7 @@ class DataLoader(torch.utils.data.DataLoader):
                 raise ConfigError(
                     "DataLoader: shard=True makes the sampler itself, for a map-style dataset; leave out sampler and batch_sampler"
                 )
-            here, ranks = _ranks(rank, world_size)
+            here, ranks = ranks_of(rank, world_size)
             seed = 0 if generator is None else generator.initial_seed()
             sampler, shuffle = DistributedSampler(dataset, ranks, here, bool(shuffle), seed, drop_last), None
         if (isolated or per_worker) and workers is None and num_workers > 0:
@@ -176,9 +176,9 @@ class DataLoader(torch.utils.data.DataLoader):
         if self.workers == "processes":
             super().check_worker_number_rationality()
 
-    def _order(self) -> Order:
+    def _order(self) -> IndexOrder:
         inner = getattr(self.batch_sampler, "sampler", None) if self.batch_sampler is not None else None
-        return Order(self._index_sampler, inner, self.generator)
+        return IndexOrder(self._index_sampler, inner, self.generator)
 
     @property
     def epoch(self) -> int:
@@ -330,7 +330,7 @@ class DataLoader(torch.utils.data.DataLoader):
             raise PipelineError(
                 "state_dict: a stage of a pipeline takes the batches ahead of your loop; call state_dict() of what your loop is over"
             )
-        return {**to_public(self._received or self._snapshot()), "of": self._identity()}
+        return {**to_public(self._received or self._snapshot()), "of": identity_of(self)}
 
     def load_state_dict(self, state: Mapping[str, Any], allow_changed: Collection[str] = ()) -> None:
         """Have the next loop resume from a state; an empty one begins the epoch anew.
@@ -357,38 +357,10 @@ class DataLoader(torch.utils.data.DataLoader):
             raise PipelineError(
                 f"load_state_dict: expected what state_dict() of this version's DataLoader over a dataset returned; got {str(state)[:60]}"
             )
-        self._expect_same(state["of"], allow_changed)
+        expect_same(identity_of(self), state["of"], allow_changed)
         self._resumed = from_public({name: part for name, part in state.items() if name != "of"})
         self._epoch = self._resumed["epoch"]
         self._untouched = states_of(GLOBAL)
-
-    def _expect_same(self, there: Mapping[str, Any], allow_changed: Collection[str]) -> None:
-        here = self._identity()
-        if unknown := [name for name in allow_changed if name not in here]:
-            raise PipelineError(f"load_state_dict: allow_changed names {', '.join(unknown)}; what is compared is {', '.join(here)}")
-        changed = {name: f"{name}={here[name]!r}, was {there.get(name)!r}" for name in here if here[name] != there.get(name)}
-        if refused := [text for name, text in changed.items() if name not in allow_changed]:
-            raise PipelineError(
-                f"load_state_dict: another DataLoader saved the state: {'; '.join(refused)}; use the same arguments as then, or accept the "
-                f"changes, after which the rest of the run may differ: load_state_dict(state, allow_changed={list(changed)})"
-            )
-        if changed:
-            log.warning("load_state_dict: the DataLoader has changed, which allow_changed accepts: %s", "; ".join(changed.values()))
-
-    def _identity(self) -> dict[str, Any]:
-        """Return what must be the same when a state is loaded."""
-        try:
-            samples = len(self.dataset)
-        except (TypeError, NotImplementedError):
-            samples = None
-        inner = getattr(self.batch_sampler, "sampler", None)
-        return {
-            "samples": samples,
-            "batch_size": self.batch_size,
-            "drop_last": self.drop_last,
-            "samplers": [type(part).__name__ for part in (self.batch_sampler, inner or self.sampler) if part is not None],
-            "ranks": [getattr(inner or self.sampler, "num_replicas", 1), getattr(inner or self.sampler, "rank", 0)],
-        }
 
     def as_torch(self) -> IterableDataset:
         """Return an ``IterableDataset`` of the batches. Deprecated: the loader is a ``torch.utils.data.DataLoader`` itself."""
@@ -422,21 +394,7 @@ class _Batches(IterableDataset):
         self._loader = loader
 
     def __iter__(self) -> Iterator[Any]:
-        if torch.utils.data.get_worker_info() is not None:
-            raise ConfigError("DataLoader.as_torch(): leave num_workers at 0; highway's loader has workers of its own")
         return iter(self._loader)
 
     def __len__(self) -> int:
         return len(self._loader)
-
-
-def _unchanged(item: Any) -> Any:
-    return item
-
-
-def _ranks(rank: int | None, world_size: int | None) -> tuple[int, int]:
-    if (rank is None) != (world_size is None):
-        raise ConfigError(f"DataLoader: rank={rank}, world_size={world_size}; give both of them or none")
-    if rank is None and torch.distributed.is_available() and torch.distributed.is_initialized():
-        return torch.distributed.get_rank(), torch.distributed.get_world_size()
-    return rank_and_world_size(rank, world_size)

@@ -15,7 +15,7 @@ def is_stateful(value: Any) -> bool:
     return callable(getattr(value, "state_dict", None)) and callable(getattr(value, "load_state_dict", None))
 
 
-class Order:
+class IndexOrder:
     """The index sampler of a loader, which counts what it gives and can continue in the middle of an epoch.
 
     A sampler that has ``state_dict`` and ``load_state_dict`` continues by its own state. Any other sampler is run again from the start of

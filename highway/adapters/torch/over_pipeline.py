@@ -15,7 +15,7 @@ from highway.engine import Pipeline
 from highway.errors import ConfigError
 
 
-class PipelineDataset(IterableDataset):
+class PipelineItems(IterableDataset):
     """The items of a pipeline, with arrays as tensors; each loop is one of its epochs.
 
     Args:
@@ -69,6 +69,11 @@ class PipelineIterator(_SingleProcessDataLoaderIter):
     def close(self) -> None:
         """Leave the rest of the epoch. Closing again does nothing."""
         self._dataset_fetcher.dataset_iter.close()
+
+
+def unchanged(item: Any) -> Any:
+    """Return the item: what collates and converts nothing."""
+    return item
 
 
 def tensor_of(leaf: Any) -> Any:

@@ -17,9 +17,9 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 from highway.adapters.torch.collate import collate
 from highway.adapters.torch.device import pin
 from highway.adapters.torch.fetch import MapFetcher, annotate, place
-from highway.adapters.torch.iterators import Stateful, View
+from highway.adapters.torch.iterators import LoaderView, Stateful
 from highway.adapters.torch.nested import as_arrays, as_tensors, mapped
-from highway.adapters.torch.order import Order
+from highway.adapters.torch.order import IndexOrder
 from highway.children.pickling import Failure
 from highway.engine import Pipeline
 from highway.engine.cancel import OfThread
@@ -52,7 +52,7 @@ class Raised:
         return Raised, (self._error if isinstance(self._error, Failure) else Failure.of(self._error),)
 
 
-class Result(NamedTuple):
+class ThreadResult(NamedTuple):
     """The batch of a task, or the error in its place."""
 
     loop: int
@@ -146,7 +146,7 @@ class _Read:
         """Whether several threads may read a batch together."""
         return self.batched and not self._gathers and getattr(self.dataset, "__getitems__", None) is None
 
-    def __call__(self, work: _Part | Task) -> Result | Drop:
+    def __call__(self, work: _Part | Task) -> ThreadResult | Drop:
         if not self._started.value:
             self._start(next(self._numbers))
             self._started.value.append(1)
@@ -167,7 +167,7 @@ class _Read:
         if next(batch.done) < batch.parts:
             return DROP
         if batch.errors:
-            return Result(batch.task.loop, batch.task.number, raised=Raised(batch.errors[min(batch.errors)]))
+            return ThreadResult(batch.task.loop, batch.task.number, raised=Raised(batch.errors[min(batch.errors)]))
         return self._result(batch.task, lambda: self._fetcher.collated(batch.samples, batch.task.indices))
 
     def _fetch(self, indices: Any) -> Any:
@@ -176,12 +176,12 @@ class _Read:
             return [tensor[rows] for tensor in self.dataset.tensors]
         return self._fetcher.fetch(indices)
 
-    def _result(self, task: Task, read: Callable[[], Any]) -> Result:
+    def _result(self, task: Task, read: Callable[[], Any]) -> ThreadResult:
         try:
             batch = read()
         except Exception as error:
-            return Result(task.loop, task.number, raised=Raised(error))
-        return Result(task.loop, task.number, as_arrays(batch) if self.is_isolated else batch)
+            return ThreadResult(task.loop, task.number, raised=Raised(error))
+        return ThreadResult(task.loop, task.number, as_arrays(batch) if self.is_isolated else batch)
 
     def _start(self, number: int) -> None:
         if self.is_isolated:
@@ -228,13 +228,13 @@ class Threads:
             with contextlib.suppress(TimeoutError):  # nothing is there yet, but the threads start
                 self._early.append(self._pipeline.dequeue(block=False))
 
-    def take(self, timeout: float | None) -> Result:
+    def take(self, timeout: float | None) -> ThreadResult:
         """Return the next batch.
 
         Raises:
             TimeoutError: no batch came in time.
         """
-        result: Result = self._early.popleft() if self._early else self._pipeline.dequeue(timeout=timeout)
+        result: ThreadResult = self._early.popleft() if self._early else self._pipeline.dequeue(timeout=timeout)
         return result._replace(batch=as_tensors(result.batch))
 
     def close(self) -> None:
@@ -259,7 +259,7 @@ class ThreadIterator(Stateful, _BaseDataLoaderIter):
     def __init__(
         self,
         loader: Any,
-        order: Order,
+        order: IndexOrder,
         epoch: int,
         resumed: dict[str, Any] | None,
         threads: Threads,
@@ -269,7 +269,7 @@ class ThreadIterator(Stateful, _BaseDataLoaderIter):
         self._threads: Threads | None = threads
         self._give_back, self._loop = give_back, loop
         self._begin(loader, order, epoch, resumed)
-        super().__init__(View(loader, _index_sampler=order))
+        super().__init__(LoaderView(loader, _index_sampler=order))
         if self._seeds is not None:
             self._base_seed = self._seeds[0]
         self._undo_draws()

@@ -36,14 +36,14 @@ class WorkerState(NamedTuple):
     has_ended: bool = False
 
 
-class Result(NamedTuple):
+class WorkerResult(NamedTuple):
     """A batch, or the error in its place, and the state of the worker after it."""
 
     task: int
     data: Any
     state: WorkerState
 
-    def pin_memory(self, *_: Any) -> Result:
+    def pin_memory(self, *_: Any) -> WorkerResult:
         """Return the result with its tensors in pinned memory; torch calls this on its own thread."""
         if isinstance(self.data, ExceptionWrapper):
             return self
@@ -53,7 +53,7 @@ class Result(NamedTuple):
             return self._replace(data=ExceptionWrapper(where="in pin memory thread"))
 
 
-class Ended(_IterableDatasetStopIteration):
+class WorkerEnded(_IterableDatasetStopIteration):
     """The end of a worker's iterable dataset, and the state of the worker then."""
 
     def __init__(self, worker_id: int, state: WorkerState) -> None:
@@ -138,7 +138,7 @@ class _Results:
             state = self._fetching.state(has_ended)
         except Exception:  # of the user's state_dict()
             state, data, has_ended = WorkerState(), ExceptionWrapper(where=self._where), False
-        self._queue.put((task, Ended(data.worker_id, state) if has_ended else Result(task, data, state)))
+        self._queue.put((task, WorkerEnded(data.worker_id, state) if has_ended else WorkerResult(task, data, state)))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._queue, name)
