@@ -47,7 +47,8 @@ class Departure:
             return 0
         if self.stats is None:
             return max(0, self.counts.received - self.counts.sent)
-        unsent = max(0, self.counts.received - max(self.counts.sent, self.stats.items))  # a stream may make several messages of one
+        used = max(0, self.stats.items - self.failed)  # a sink that fails is not done with the item that it took last
+        unsent = max(0, self.counts.received - max(self.counts.sent, used))  # a stream may make several messages of one
         room = sum(stage.capacity for stage in self.stats.stages) + 2  # one each at its source and its sink
         return min(unsent, room + int(self.stats.stages[0].counters.get("arrived", 0)))
 

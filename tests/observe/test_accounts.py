@@ -263,6 +263,13 @@ def test_a_process_that_was_stopped_before_it_had_delivered_all_holds_the_rest()
     assert replace(stopped, counts=Counts(received=100), unfinished=True).held == 45
 
 
+def test_a_process_whose_sink_fails_holds_the_item_that_the_sink_took_last():
+    stages = [StageStats("ZMQSource", 1, items=3, capacity=3, shape="source"), StageStats("ZMQSink", 1, items=1, shape="sink")]
+    failed = Departure("worker", "failed with exit code 1", True, Counts(received=2), PipelineStats(stages, 1.0))
+    assert failed.held == 2
+    assert replace(failed, failed=False, how="was stopped", unfinished=True).held == 1
+
+
 def test_links_are_whole_and_roles_fed_where_all_ends_run(write):
     topology = load(
         write(
