@@ -20,9 +20,10 @@ from highway.cli.tables import table
 from highway.columns import Cell, number
 from highway.engine.component import Shape
 from highway.engine.stage import Stage
+from highway.engine.stats import FREE, one_thread
 from highway.engine.workers import worker_count
 from highway.modules import ZMQSink, ZMQSource
-from highway.process.cores import available_cores
+from highway.process.cores import available_cores, machine_load
 from highway.topology import Topology
 from highway.topology.plan import Role
 
@@ -73,7 +74,7 @@ def balance(costs: list[Cost], cores: int) -> Balance:
     rate, limit = cores / total, f"the {cores} cores" if cores > 1 else "the one core"
     for cost in costs:
         if cost.shape != "map" and cost.seconds and 1 / cost.seconds < rate:
-            rate, limit = 1 / cost.seconds, f"{cost.stage.label}: a {cost.shape} has one thread, so move work from it into a map"
+            rate, limit = 1 / cost.seconds, f"{cost.stage.label}: {one_thread(cost.shape)}"
     return Balance(rate, [max(1, math.ceil(rate * cost.seconds - 0.05)) if cost.shape == "map" else 1 for cost in costs], limit)
 
 
@@ -101,6 +102,9 @@ def run(options: argparse.Namespace) -> int:
         print(calibrate(roles, [options.role] if options.role else roles.known()).to_json())
         return command.DONE
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
+    cores = available_cores()
+    if note := load_note(machine_load(cores), cores):
+        console.print(note, soft_wrap=True)
     chosen = [options.role] if options.role else roles.in_order()
     rates = {}
     for role in chosen:
@@ -110,11 +114,19 @@ def run(options: argparse.Namespace) -> int:
             continue
         console.print(f"{role}: each stage alone, with one worker, for at most {options.seconds:g} s", soft_wrap=True)
         costs = _costs(roles, role)
-        show(console, costs, available_cores())
+        show(console, costs, cores)
         console.print()
-        rates[role] = role_rate(costs, topology.roles[role], available_cores())
+        rates[role] = role_rate(costs, topology.roles[role], cores)
     _compare(console, topology, {role: rate for role, rate in rates.items() if rate})
     return command.DONE
+
+
+def load_note(load: float, cores: int) -> str:
+    """Return what other programs on the machine mean for the figures, if they use enough of its cores to matter."""
+    if load < FREE:
+        return ""
+    used = f"{min(load, cores):.1f} of the {cores} cores" if cores > 1 else "the one core"
+    return f"Other programs use {used}: the rates are lower than without them, and the advice is for a machine without them."
 
 
 def _costs(roles: Roles, role: str) -> list[Cost]:

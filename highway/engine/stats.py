@@ -162,9 +162,10 @@ class PipelineStats:
         stage = max(self.stages, key=lambda s: s.share(s.busy))
         if stage.share(stage.busy) < 0.5:
             return "None of the stages is short of time: the rate is set outside (a link, a disk, the consumer)."
-        more = f"give it more workers ({stage.parameter}={stage.num_workers + 1})"
-        one = f"a {stage.shape} has one thread: move work from it into a map"
-        advice = more_cores([more], self.cores, max(self.cores_used + others, self.load)) if stage.shape == "map" else one
+        if stage.shape == "map":
+            advice = more_cores([more_workers(stage, self.cores)], self.cores, max(self.cores_used + others, self.load))
+        else:
+            advice = one_thread(stage.shape)
         workers = f"its {stage.num_workers} workers were" if stage.num_workers > 1 else "it was"
         return f"{stage.name} is the bottleneck: {workers} busy {percent(stage.share(stage.busy))} of the time; {advice}."
 
@@ -206,6 +207,20 @@ class PipelineStats:
             number(stage.memory / 1e6, 1),
             number(stage.errors),
         )
+
+
+def one_thread(shape: Shape) -> str:
+    """Return what to do about a stage of this shape, which is no map, that is short of time."""
+    batches = " or, if it does little for each item, have it yield batches" if shape == "source" else ""
+    return f"a {shape} has one thread: move work from it into a map{batches}"
+
+
+def more_workers(stage: StageStats, cores: int, whom: str = "it", sign: str = "=") -> str:
+    """Return how a map that is short of time may use more cores, of which its process has so many (0 if that is not known)."""
+    more = f"give {whom} more workers ({stage.parameter}{sign}{stage.num_workers + 1})"
+    if not cores or stage.num_workers < cores or stage.parameter != "num_workers":
+        return more
+    return f"run it in Processes if it is Python code, of which one thread runs at a time, or {more} if it waits for files or a network"
 
 
 def more_cores(ways: Sequence[str], cores: int, used: float, where: str = "") -> str:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from highway.columns import percent
-from highway.engine.stats import StageStats, more_cores
+from highway.engine.stats import StageStats, more_cores, more_workers, one_thread
 from highway.observe.figures import Part, share
 from highway.observe.poll import Sample
 from highway.observe.snapshot import Ends
@@ -72,11 +72,11 @@ def _advice(role: _Role, name: str, samples: Sequence[Sample]) -> str:
     who = f"its {len(figures)} replicas were" if many else f"its {stage.num_workers} workers were" if stage.num_workers > 1 else "it was"
     ways = [f"start more replicas (replicas: {len(figures) + 1})"] if role.ends.receives and role.ends.sends else []
     if stage.shape == "map":
-        ways.append(f"give {'them' if many else 'it'} more workers ({stage.parameter}: {stage.num_workers + 1})")
         machine, cores, used = _freest(role.machines, samples)
+        ways.append(more_workers(stage, cores, "them" if many else "it", ": "))
         advice = more_cores(ways, cores, used, f" of {machine}" if machine else "")
     else:
-        advice = f"a {stage.shape} has one thread: {', or '.join([*ways, 'move work from it into a map'])}"
+        advice = ", or ".join([*ways, one_thread(stage.shape)])
     return f"{role.name} ({name}) is the bottleneck: {who} busy {percent(role.share(name, 'busy'))} of the time; {advice}."
 
 

@@ -4,9 +4,10 @@ import time
 import pytest
 
 from highway.cli import main as highway_main
-from highway.cli.bench import Cost, balance, role_rate
+from highway.cli.bench import Cost, balance, load_note, role_rate
 from highway.engine.cancel import wait
 from highway.engine.stage import Stage, expand
+from highway.engine.stats import one_thread
 from highway.observe.profile import profile
 from highway.parameters.location import Location
 from highway.topology.plan import Role
@@ -50,7 +51,13 @@ def test_a_stage_that_sleeps_takes_workers_and_no_cores():
 def test_a_stage_with_one_thread_limits_the_others():
     balanced = balance(costs(0.5, 1.0, 0.1), cores=16)
     assert balanced.rate == 2.0 and balanced.workers == [1, 2, 1]
-    assert balanced.limit == "identity: a source has one thread, so move work from it into a map"
+    assert balanced.limit == f"identity: {one_thread('source')}"
+
+
+def test_figures_that_other_programs_make_smaller_say_so():
+    assert load_note(0.4, 2) == ""
+    assert load_note(8.0, 2).startswith("Other programs use 2.0 of the 2 cores: the rates are lower than without them, and the advice ")
+    assert load_note(1.0, 1).startswith("Other programs use the one core: ")
 
 
 def test_on_one_core_every_stage_has_one_worker():

@@ -38,6 +38,22 @@ def test_cores_that_other_programs_use_are_not_free():
     assert "all 2 cores are in use, so more workers would not help" in busy.bottleneck
 
 
+def test_python_code_that_keeps_as_many_workers_as_cores_waiting_for_each_other_is_to_run_in_processes():
+    advice = (
+        "run it in Processes if it is Python code, of which one thread runs at a time, or give it more workers (num_workers=3) if it waits"
+    )
+    assert f"; {advice} for files or a network: 1.0 of 2 cores are free." in stats(cpu=2.0, cores=2).bottleneck
+    assert "give it more workers (num_processes=3): 1.0 of 2 cores" in stats(cpu=2.0, cores=2, parameter="num_processes").bottleneck
+
+
+def test_a_source_that_does_little_is_to_yield_batches():
+    source = StageStats("range", 1, 1000, busy=2.0, shape="source")
+    assert PipelineStats([source], 2.0, 2.0, 2).bottleneck == (
+        "range is the bottleneck: it was busy 100% of the time; a source has one thread: move work from it into a map "
+        "or, if it does little for each item, have it yield batches."
+    )
+
+
 def test_a_run_that_was_too_short_gets_no_advice():
     source = StageStats("range", 1, 10, busy=0.001, shape="source")
     assert PipelineStats([source], 0.001, 0.001, 2).bottleneck == (

@@ -121,7 +121,8 @@ def test_one_busy_replica_among_idle_ones_is_no_bottleneck():
 def test_a_source_cannot_be_given_workers_nor_replicas():
     busy = sample("reader", stage("Noise", 0.9, shape="source"), stage("ZMQSink", 0.1, 0.9, shape="sink"), sends="raw")
     assert bottleneck([busy, worker()]) == (
-        "reader (Noise) is the bottleneck: it was busy 100% of the time; a source has one thread: move work from it into a map."
+        "reader (Noise) is the bottleneck: it was busy 100% of the time; a source has one thread: move work from it into a map "
+        "or, if it does little for each item, have it yield batches."
     )
 
 
