@@ -22,7 +22,7 @@ def links_table(links: Sequence[Account]) -> str:
 
 def losses(result: Result) -> Iterator[str]:
     """Yield a sentence for each link that did not deliver all that was wanted, and for each process that died with messages in it."""
-    yield from (str(link) for link in result.links if (link.missing or (link.doubts and link.reasons)) and not link.unwanted)
+    yield from (str(one) for one in result.links if (one.missing or one.lost or (one.doubts and one.reasons)) and not one.unwanted)
     yield from (str(one) for one in result.departures if one.held)
 
 

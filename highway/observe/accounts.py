@@ -65,11 +65,11 @@ class Account:
     Args:
         sent: Messages that its senders sent; to each receiver, if it publishes. ``None`` if no sender runs here.
         received: Messages that its receivers took from it. ``None`` if no receiver runs here.
-        missing: Messages that were sent and not received, exactly; ``None`` where not all ends of the link are seen.
+        missing: Messages that were sent and not received, exactly unless ``lost`` is set; ``None`` if not all ends of the link are seen.
         reasons: Why some are missing, as far as it is known.
         unwanted: Whether nobody wanted the missing ones: the receivers ended of themselves, before the senders.
-        doubts: Why it is not known how many are missing although all ends that the file has are seen: others received or sent a share,
-            or a process was lost with the place where it ran, and its numbers are those that it told last.
+        doubts: Why it is not known how many are missing although all ends that the file has are seen: others received or sent a share.
+        lost: The processes that were lost with the hosts where they ran. Their numbers are those that they told last.
     """
 
     link: str
@@ -79,6 +79,7 @@ class Account:
     reasons: Sequence[str] = ()
     unwanted: bool = False
     doubts: Sequence[str] = ()
+    lost: Sequence[str] = ()
 
     def __str__(self) -> str:
         """A sentence for people, if something is missing, or may be."""
@@ -87,7 +88,8 @@ class Account:
             why = " and ".join(dict.fromkeys([*self.reasons, *self.doubts]))
             return f"how many messages on the link {self.link} did not arrive is not known ({known}): {why}"
         why = " and ".join(self.reasons) or "none of its processes says why"
-        return f"{self.missing:,} of {self.sent:,} messages on the link {self.link} did not arrive: {why}"
+        told = f", by what {' and '.join(self.lost)} told last before the loss of its host" if self.lost else ""
+        return f"{self.missing:,} of {self.sent:,} messages on the link {self.link} did not arrive{told}: {why}"
 
 
 def account(
@@ -97,11 +99,15 @@ def account(
     samples = [Sample.of(state, ends) for state in states]
     found = []
     for link in traffic(samples):
+        at_link = [one for one in departures if link.link in (ends[one.name].receives, ends[one.name].sends)]
         doubts = list(_doubts(link.link, departures, ends)) if link.link in whole else []
+        lost = list(dict.fromkeys(one.name for one in at_link if one.is_lost)) if link.link in whole and not doubts else []
         missing = link.missing if link.link in whole and not doubts else None
-        reasons = list(_reasons(link, missing, samples, departures, ends)) if missing or doubts else []
+        if missing is None and lost and None not in (link.sent, link.received):
+            missing = 0  # more came than the lost ones had told of
+        reasons = list(_reasons(link, missing, samples, at_link, ends)) if missing or doubts or lost else []
         unwanted = bool(missing) and _unwanted(link.link, departures, ends)
-        found.append(Account(link.link, link.sent, link.received, missing, reasons, unwanted, doubts))
+        found.append(Account(link.link, link.sent, link.received, missing, reasons, unwanted, doubts, lost))
     return found
 
 
@@ -115,8 +121,6 @@ def _doubts(link: str, departures: Sequence[Departure], ends: Mapping[str, Ends]
     for what, count in outside.items():
         if count > 0 and senders and receivers:
             yield f"{count} {what}{'s' if count > 1 else ''} outside this run took part"
-    for name in dict.fromkeys(one.name for one in (*senders, *receivers) if one.is_lost):
-        yield f"{name} was lost with the place where it ran, and told its last figures before"
 
 
 def _unwanted(link: str, departures: Sequence[Departure], ends: Mapping[str, Ends]) -> bool:
@@ -127,10 +131,9 @@ def _unwanted(link: str, departures: Sequence[Departure], ends: Mapping[str, End
 
 
 def _reasons(
-    link: Traffic, missing: int | None, samples: Sequence[Sample], departures: Sequence[Departure], ends: Mapping[str, Ends]
+    link: Traffic, missing: int | None, samples: Sequence[Sample], at_link: Sequence[Departure], ends: Mapping[str, Ends]
 ) -> Iterator[str]:
     """Yield why messages are missing; where it is not known how many are, only what has failed."""
-    at_link = [one for one in departures if link.link in (ends[one.name].receives, ends[one.name].sends)]
     yield from dict.fromkeys(
         f"{one.name} {one.how}" for one in at_link if one.failed or (missing and one.how != "ended" and one.counts != Counts())
     )

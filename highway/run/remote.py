@@ -18,6 +18,8 @@ from highway.topology.process_spec import ProcessSpec
 from highway.wire.address import peer_process
 from highway.wire.tally import Counts
 
+KEEP = 60.0  # seconds for which the counts of a process can be read after its agent was killed
+
 
 class News(msgspec.Struct, frozen=True):
     """What there is to tell of a process since the last time.
@@ -28,6 +30,7 @@ class News(msgspec.Struct, frozen=True):
         reports: What it has reported.
         counts: What it has received and sent over links.
         code: Its exit code, or minus the signal that ended it; ``None`` while it runs.
+        counts_at: Where ``counts`` are on that host if whoever tells this is killed: for :func:`highway.wire.tally.read_kept`.
     """
 
     address: str
@@ -35,6 +38,7 @@ class News(msgspec.Struct, frozen=True):
     reports: list[RoleReport] = []
     counts: Counts = Counts()
     code: int | None = None
+    counts_at: str = ""
 
     def to_json(self) -> bytes:
         """Return it in a line."""
@@ -85,7 +89,7 @@ class Agent:
     def __init__(self, order: LaunchOrder, address: str, arguments: Sequence[str] = ()) -> None:
         self.address = address
         self._lines: list[tuple[str, bool]] = []
-        self._launcher = LocalLauncher(lambda _, text, is_error: self._lines.append((text, is_error)), orphaned=0.0)
+        self._launcher = LocalLauncher(lambda _, text, is_error: self._lines.append((text, is_error)), orphaned=0.0, keep=KEEP)
         spec = order.spec
         self._key = spec.process.key
         own = [f"--address={address}", "--end-with-launcher"]
@@ -98,7 +102,7 @@ class Agent:
         while code is not None and self._launcher.wait(0):  # what it has printed last
             pass
         lines, self._lines = self._lines, []
-        return News(self.address, lines, [*self._process.reports()], self._process.counts(), code)
+        return News(self.address, lines, [*self._process.reports()], self._process.counts(), code, self._launcher.counts_at)
 
     def signal(self, number: int) -> None:
         """Send the process a signal, as :meth:`highway.run.launcher.Handle.signal`."""
@@ -126,7 +130,7 @@ class RemoteProcess:
     """
 
     def __init__(self, name: str, show: Callable[[str, str, bool], None], ask: Callable[[int], None]) -> None:
-        self.name, self.address = name, ""
+        self.name, self.address, self.counts_at = name, "", ""
         self._show, self._ask = show, ask
         self._reports: list[RoleReport] = []
         self._counts = Counts()
@@ -135,17 +139,21 @@ class RemoteProcess:
 
     def hear(self, news: News) -> None:
         """Take in what is told of it."""
-        self.address, self._counts, self._code = news.address, news.counts, news.code
+        self.address, self.counts_at, self._counts, self._code = news.address, news.counts_at, news.counts, news.code
         for report in news.reports:
             on = f" (on {news.address})" if report.error and news.address not in report.error else ""
             self._reports.append(report._replace(error=report.error + on))
         for text, is_error in news.lines:
             self._show(self.name, text, is_error)
 
-    def lose(self, why: str, code: int = -9) -> None:
-        """Take note that the engine has lost it, with its host or by itself: nothing more is heard of it."""
+    def lose(self, why: str, code: int = -9, counts: Counts | None = None) -> None:
+        """Take note that the engine has lost it, with its host or by itself: nothing more is heard of it.
+
+        ``counts`` are those that it had in the end, if its host is still there to tell them.
+        """
         if self._code is None:
-            self._code, self.is_lost = code, True
+            self._code, self.is_lost = code, counts is None
+            self._counts = counts or self._counts
             self._reports.append(RoleReport(error=why))
 
     def poll(self) -> int | None:

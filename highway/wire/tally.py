@@ -37,13 +37,14 @@ class Counts:
 
 RECEIVED, SENDERS, SENT, RECEIVERS = range(4)  # where each of the counts is
 SIZE: Final = 4 * 8  # bytes
+NAME: Final = "highway-tally"  # of the memory, in /proc
 
 
 class Tally:
     """The counts of a process as its launcher sees them. Close it when they are of no more use."""
 
     def __init__(self) -> None:
-        self.descriptor = anonymous_file("highway-tally")
+        self.descriptor = anonymous_file(NAME)
         os.truncate(self.descriptor, SIZE)
         self._memory = mmap.mmap(self.descriptor, SIZE)
         self._last = Counts()
@@ -61,6 +62,18 @@ class Tally:
             self.read()
             self._memory.close()
             os.close(self.descriptor)
+
+
+def read_kept(path: str) -> Counts:
+    """Return the counts at a path in ``/proc``, where another process has the descriptor of a :class:`Tally`.
+
+    Raises:
+        OSError: that process has ended, or the path is not one of counts.
+    """
+    if NAME not in os.readlink(path):
+        raise FileNotFoundError(f"{path}: no counts of highway")
+    with open(path, "rb") as file, memoryview(file.read(SIZE)).cast("q") as values:
+        return Counts(*values)
 
 
 def here() -> memoryview:

@@ -223,7 +223,7 @@ def test_with_others_at_a_link_nobody_knows_what_is_missing_and_no_loss_is_told_
     )
 
 
-def test_a_process_that_was_lost_with_its_host_leaves_it_open_what_its_links_lost():
+def test_of_a_process_that_was_lost_with_its_host_the_last_figures_count():
     lost = Departure("worker", "was killed by SIGKILL", True, Counts(80, 1, 70, 1), is_lost=True)
     departures = [
         Departure("reader", "ended", False, Counts(0, 0, 100, 1)),
@@ -234,9 +234,12 @@ def test_a_process_that_was_lost_with_its_host_leaves_it_open_what_its_links_los
         [state("reader", sent=100), state("worker", received=80, sent=70), state("trainer", received=74)], departures, ENDS, {"raw", "done"}
     )
     told = list(losses(Result(0, "", (), accounts)))
-    assert [one.missing for one in accounts] == [None, None]
-    assert len(told) == 2
-    assert all("is not known" in one and "worker was lost with the place where it ran" in one for one in told)
+    assert [one.missing for one in accounts] == [20, 0]
+    assert told == [
+        f"{missing} messages on the link {link} did not arrive, by what worker told last before the loss of its host: "
+        "worker was killed by SIGKILL"
+        for link, missing in (("raw", "20 of 100"), ("done", "0 of 70"))
+    ]
 
 
 def test_no_more_messages_were_late_than_are_missing():

@@ -1,9 +1,9 @@
 """A small program that outlives a launcher that is killed, and then kills the processes that the launcher has left behind.
 
-It runs alone, without the rest of highway: ``python -I -S guard.py SECONDS``. Each line on its standard input names a process group,
+It runs alone, without the rest of highway: ``python -I -S guard.py SECONDS KEEP``. Each line on its standard input names a process group,
 ``+GROUP`` when its first process has started and ``-GROUP`` before that process is reaped. When standard input ends, the groups that remain
 have the given seconds to end by themselves. A group is killed at once when its first process has ended, because what that process has
-started then works for nobody.
+started then works for nobody. After that it stays for KEEP seconds, so that others can read the files whose descriptors it has inherited.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import time
 LOOK = 0.1  # seconds between two looks at the processes, where the kernel does not tell when one ends
 
 
-def main(seconds: float) -> None:
-    """Follow the groups until standard input ends, and kill those that remain."""
+def main(seconds: float, keep: float) -> None:
+    """Follow the groups until standard input ends, and kill those that remain; if there are any, stay for ``keep`` seconds after that."""
     groups: dict[int, int | None] = {}  # with a descriptor of the first process, where there are such
     for line in sys.stdin:
         group = int(line[1:])
@@ -27,13 +27,14 @@ def main(seconds: float) -> None:
             groups[group] = _descriptor(group)
         elif (descriptor := groups.pop(group)) is not None:
             os.close(descriptor)
-    deadline = time.monotonic() + seconds
+    deadline, keep = time.monotonic() + seconds, keep if groups else 0.0
     while groups:
         for group in [group for group, process in groups.items() if time.monotonic() >= deadline or _has_ended(group, process)]:
             del groups[group]
             with contextlib.suppress(OSError):  # nothing is left of it
                 os.killpg(group, signal.SIGKILL)
         time.sleep(LOOK if groups else 0)
+    time.sleep(keep)
 
 
 def _descriptor(process: int) -> int | None:
@@ -56,4 +57,4 @@ def _has_ended(process: int, descriptor: int | None) -> bool:
 
 
 if __name__ == "__main__":
-    main(float(sys.argv[1]))
+    main(*map(float, sys.argv[1:]))

@@ -62,19 +62,24 @@ class LocalLauncher:
         show: Called with each line that one prints: the name of its replica, the text, and whether that is from standard error.
         orphaned: Seconds that the processes may take to end when this process was killed. After that they, and what they have started,
             are killed by a program that is started with the first of them.
+        keep: Seconds after that for which the program keeps the counts of the first process, for :meth:`counts_at`.
     """
 
-    def __init__(self, show: Callable[[str, str, bool], None], orphaned: float = ORPHANED) -> None:
-        self._show, self._orphaned = show, orphaned
+    def __init__(self, show: Callable[[str, str, bool], None], orphaned: float = ORPHANED, keep: float = 0.0) -> None:
+        self._show, self._orphaned, self._keep = show, orphaned, keep
+        self.counts_at = ""
+        """Where :func:`highway.wire.tally.read_kept` reads the counts of the first process, on this machine, if this process is killed."""
         self._guard: subprocess.Popen[bytes] | None = None
         self._selector = selectors.DefaultSelector()
         self._processes: list[LocalProcess] = []
 
     def start(self, spec: LaunchSpec) -> LocalProcess:
         """Start a process in a group of its own, which keeps the terminal's Ctrl-C from it: that is passed on in order instead."""
-        self._guard = self._guard or _start_guard(self._orphaned)
         tally, handed, (reading, writing) = Tally(), anonymous_file("highway-spec"), os.pipe()
         try:
+            if self._guard is None:
+                self._guard = _start_guard(self._orphaned, self._keep, tally.descriptor)
+                self.counts_at = f"/proc/{self._guard.pid}/fd/{tally.descriptor}"
             os.write(handed, spec.process.to_json().encode())
             os.lseek(handed, 0, os.SEEK_SET)
             descriptors = [f"--report-to={writing}", f"--count-in={tally.descriptor}", f"--spec-from={handed}"]
@@ -187,12 +192,13 @@ class LocalProcess:
         return os.waitid(os.P_PID, self.popen.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
-def _start_guard(seconds: float) -> subprocess.Popen[bytes]:
+def _start_guard(seconds: float, keep: float, kept: int) -> subprocess.Popen[bytes]:
     """Start the program that ends what this process leaves behind if it is killed, in a session that no terminal's Ctrl-C reaches."""
-    command = [sys.executable, "-I", "-S", guard.__file__, str(seconds)]
+    command = [sys.executable, "-I", "-S", guard.__file__, str(seconds), str(keep)]
+    null = subprocess.DEVNULL
     with interrupt.Withheld():
         return subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, bufsize=0, start_new_session=True
+            command, stdin=subprocess.PIPE, stdout=null, stderr=null, bufsize=0, start_new_session=True, pass_fds=[kept]
         )
 
 

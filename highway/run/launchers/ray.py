@@ -21,13 +21,14 @@ from highway.process.cores import ONE_THREAD
 from highway.run.launcher import LaunchSpec
 from highway.run.launchers.ray_metrics import RayMetrics
 from highway.run.launchers.ray_nodes import check_nodes
-from highway.run.launchers.ray_runner import Runner
+from highway.run.launchers.ray_runner import Runner, last_counts
 from highway.run.remote import LaunchOrder, News, RemoteProcess
 from highway.run.supervise import HIGHWAY
 from highway.topology import Topology
 from highway.topology.apart import problems_apart
 from highway.topology.wiring import Wiring
 from highway.wire.registries.ray import NAMESPACE, import_ray, start_registry
+from highway.wire.tally import Counts
 
 PATIENCE = 30.0  # seconds after which it is said that a process has no node yet
 HOPELESS = 60.0  # seconds after which it is an error if nothing else runs that could make room
@@ -36,6 +37,7 @@ REACH = 5.0  # seconds that a cluster may take to answer
 SETTINGS = b"\0\0\0\4\0\0\0\0\0"  # a frame of HTTP/2, which is the first one that both sides send
 HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + SETTINGS
 END = 5.0  # seconds that actors may take to end
+LAST_WORDS = 40.0  # seconds that the node of an actor that was killed may take to tell the last counts of its process
 
 Show = Callable[[str, str, bool], None]
 
@@ -127,7 +129,8 @@ class RayProcess(RemoteProcess):
         self.name, self.actor, self.needs, self.is_told = name, actor, needs, False
         self.number = 0  # of the news that it was asked for last
         self.since: float | None = time.monotonic()  # when it began to wait for a node
-        self.due = 0.0  # when it is asked again, after a connection broke
+        self.due = 0.0  # when it is asked again, after a connection broke, or given up
+        self.end: tuple[str, int] | None = None  # why it was lost and what counts as its exit code, while its node is asked for its counts
         self._was_killed = False
 
     def hear(self, news: News) -> None:
@@ -138,7 +141,7 @@ class RayProcess(RemoteProcess):
         """Have a signal sent to it; one that has no node yet, or does not end when it is killed, is given up."""
         if self.poll() is None and (not self.address or self._was_killed):
             import_ray().kill(self.actor)
-            self.lose("it had not begun" if not self.address else f"{self.address} does not answer", -number)
+            self.lose(*(self.end or ("it had not begun" if not self.address else f"{self.address} does not answer", -number)))
         self._was_killed = number == signal.SIGKILL
         super().signal(number)
 
@@ -200,6 +203,10 @@ class RayLauncher:
         for process in [one for one in self._cut_off if time.monotonic() >= one.due]:
             self._cut_off.remove(process)
             self._ask(process)
+        for answer, process in [*self._asked.items()]:
+            if process.end is not None and time.monotonic() >= process.due:
+                del self._asked[answer]
+                process.lose(*process.end)
         if not self._asked:
             time.sleep(seconds)  # as the caller has asked: nothing runs that could end the wait
             return False
@@ -251,17 +258,33 @@ class RayLauncher:
     def _hear(self, answer: Any) -> None:
         process = self._asked.pop(answer)
         try:
-            process.hear(News.from_json(self._ray.get(answer)))
+            if process.end is not None:
+                process.lose(*process.end, Counts(*self._ray.get(answer)))
+            else:
+                process.hear(News.from_json(self._ray.get(answer)))
         except self._ray.exceptions.ActorUnavailableError:
             process.due = time.monotonic() + AGAIN
             self._cut_off.append(process)
             return
         except self._ray.exceptions.RayError as error:
-            process.lose(*_why(error, process.address))
+            if process.end is None and self._ask_node(process):
+                process.end, process.due = _why(error, process.address), time.monotonic() + LAST_WORDS
+                return
+            process.lose(*(process.end or _why(error, process.address)))
         if process.poll() is None:
             self._ask(process, 1)
         else:
             self._ray.kill(process.actor)
+
+    def _ask_node(self, process: RayProcess) -> bool:
+        """Ask the node of a process whose actor is dead for the counts of the process, unless the node is dead, too."""
+        nodes = [node["NodeID"] for node in self._ray.nodes() if node["Alive"] and node["NodeManagerAddress"] == process.address]
+        if not nodes:
+            return False
+        there = self._ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(nodes[0], soft=False)
+        answer = self._ray.remote(last_counts).options(num_cpus=0, max_retries=0, scheduling_strategy=there).remote(process.counts_at)
+        self._asked[answer] = process
+        return True
 
 
 def _why(error: Exception, address: str) -> tuple[str, int]:

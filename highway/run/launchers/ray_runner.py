@@ -6,13 +6,20 @@ import os
 import sys
 import threading
 from collections.abc import Mapping
+from dataclasses import astuple
 
 from highway.images.software import software as software_here
 from highway.run.remote import Agent, LaunchOrder
 from highway.wire.registries.ray import RayRendezvous
 from highway.wire.registries.relay import Relay
+from highway.wire.tally import read_kept
 
 LOOK = 1.0  # seconds that it waits for something to tell
+
+
+def last_counts(path: str) -> tuple[int, ...]:
+    """Return the counts of a process of this node whose actor was killed: a task of Ray."""
+    return astuple(read_kept(path))
 
 
 class Runner:

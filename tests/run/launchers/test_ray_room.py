@@ -1,9 +1,11 @@
 """What a run on Ray says when its processes cannot all have nodes; and a run with fewer cores than processes."""
 
+import json
 import os
 import signal
 import sys
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 from namespaces import missing, network
@@ -28,34 +30,81 @@ def test_a_process_waits_while_others_hold_cores_or_some_are_free():
     assert no_room({"CPU": 4}, {"CPU": 2.5}, [Needs(1.5, 0)], waiting) == ""
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(300)
-def test_more_processes_than_cores_run_all_the_same(write, start, numbers, tmp_path_factory):
+TEXT = """
+links: {raw: {from: reader, to: worker, port: 5555}, done: {from: worker, to: trainer, port: 5556, bind: to}}
+roles:
+  reader: [$Numbers: {every: 0.005, until: stop}, ZMQSink: {link: raw}]
+  worker: {replicas: 2, restart: {delay_s: 0.1}, stages: [ZMQSource: {link: raw}, $Pass, ZMQSink: {link: done}]}
+  trainer: [ZMQSource: {link: done}, $Say]
+"""
+
+
+@pytest.fixture
+def launch(write, start, tmp_path_factory):
+    """Launch a topology on a cluster of one node with two cores, with this folder for temporary files."""
     if find_spec("ray") is None or missing():
         pytest.skip("ray is not installed: this is run by tox -e launchers-ray" if find_spec("ray") is None else missing())
     folder = tmp_path_factory.mktemp("ray")  # a short path, for Ray's sockets
-    text = """
-links: {raw: {from: reader, to: worker, port: 5555}, done: {from: worker, to: trainer, port: 5556, bind: to}}
-roles:
-  reader: [$Numbers: 300, ZMQSink: {link: raw}]
-  worker: {replicas: 2, stages: [ZMQSource: {link: raw}, ZMQSink: {link: done}]}
-  trainer: [ZMQSource: {link: done}, $Say]
-"""
     with network(("head",)) as hosts:
         address = hosts.addresses["head"]
         command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--port=6379", "--num-cpus=2", "--block"]
         command += [f"--node-ip-address={address}", f"--temp-dir={folder}/r", "--include-dashboard=false", "--disable-usage-stats"]
-        log = folder / "log"
-        with log.open("w") as output, hosts.popen("head", command, stdout=output, stderr=output, env=dict(os.environ)) as node:
+        log, temporary = folder / "log", folder / "temporary"
+        temporary.mkdir()
+        own = {"RAY_ADDRESS": None, "PYTHONWARNINGS": None, "TMPDIR": str(temporary)}
+        with (
+            log.open("w") as output,
+            hosts.popen("head", command, stdout=output, stderr=output, env=os.environ | {"TMPDIR": str(temporary)}) as node,
+        ):
             try:
                 wait_until(lambda: "Ray runtime started" in log.read_text() or node.poll(), 120, 0.1)
                 assert node.poll() is None, log.read_text()
-                where = ["launch", write(text), "--plugin=mine", "--on=ray", f"--cluster={address}:6379", "--json"]
-                run = start(*where, on=hosts.on("head"), RAY_ADDRESS=None, PYTHONWARNINGS=None)
-                code, out, error = run.end()
-                assert code == 0, error
-                assert sorted(numbers(error)) == list(range(300))
-                assert out.startswith("{") and out.endswith("}\n"), out
+                where = ["--plugin=mine", "--on=ray", f"--cluster={address}:6379", "--json"]
+                yield lambda text: start("launch", write(text), *where, on=hosts.on("head"), **own)
+                assert list(temporary.iterdir()) == []
             finally:
                 node.send_signal(signal.SIGTERM)
                 node.wait(60)
+
+
+pytestmark = pytest.mark.timeout(300)
+
+
+@pytest.mark.slow
+def test_more_processes_than_cores_run_all_the_same(launch, numbers):
+    code, out, error = launch(TEXT.replace("{every: 0.005, until: stop}", "300")).end()
+    assert code == 0, error
+    assert sorted(numbers(error)) == list(range(300))
+    assert out.startswith("{") and out.endswith("}\n"), out
+
+
+@pytest.mark.slow
+def test_what_is_lost_with_roles_and_actors_that_are_killed_is_counted_exactly(launch, numbers):
+    def processes():
+        """Wait until both workers have begun; return the processes of each: that of its role and that of its actor."""
+        found = {}
+        while len(found) < 2:
+            worker, *pids = run.error.until(r"worker\[(\d)\] \| pid (\d+) of (\d+)").groups()
+            found[worker] = [int(pid) for pid in pids]
+        run.error.until(r"got \d+$")
+        return found
+
+    run = launch(TEXT)
+    for killed in ({"0": 1, "1": 0}, {"0": 0, "1": 1}):
+        pids = processes()
+        for worker, which in killed.items():
+            os.kill(pids[worker][which], signal.SIGKILL)
+    processes()
+    Path("stop").touch()
+    code, out, error = run.end()
+    found, got = json.loads(out), numbers(error)
+    assert (code, found["message"], len(set(got))) == (0, "", len(got)), error
+    raw, done = found["links"]
+    assert [(link["lost"], link["doubts"]) for link in (raw, done)] == [([], [])] * 2
+    workers = [replica for replica in found["replicas"] if replica["role"] == "worker"]
+    within = sum(one["received"] - one["sent"] for one in workers)
+    assert raw["missing"] + within + done["missing"] == raw["sent"] - len(got)
+    assert done["received"] == len(got)
+    for link in (raw, done):
+        assert any(f" messages on the link {link['link']} did not arrive: " in loss for loss in found["losses"]) == bool(link["missing"])
+    assert "Ray has lost it" in error
