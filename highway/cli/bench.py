@@ -15,6 +15,7 @@ from rich.console import Console
 
 from highway.cli import arguments, command
 from highway.cli.files import add_file_options, load_checked
+from highway.cli.output import own_stdout
 from highway.cli.recorded import Roles, calibrate
 from highway.cli.tables import table
 from highway.columns import Cell, number
@@ -99,11 +100,11 @@ def run(options: argparse.Namespace) -> int:
         topology.role(options.role)
     roles = Roles(topology, options.items, options.seconds)
     if options.json:
-        print(calibrate(roles, [options.role] if options.role else roles.known()).to_json())
+        print(calibrate(roles, [options.role] if options.role else roles.known()).to_json(), file=own_stdout())
         return command.DONE
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
     cores = available_cores()
-    if note := load_note(machine_load(cores), cores):
+    if note := crowded(machine_load(cores), cores):
         console.print(note, soft_wrap=True)
     chosen = [options.role] if options.role else roles.in_order()
     rates = {}
@@ -114,19 +115,19 @@ def run(options: argparse.Namespace) -> int:
             continue
         console.print(f"{role}: each stage alone, with one worker, for at most {options.seconds:g} s", soft_wrap=True)
         costs = _costs(roles, role)
-        show(console, costs, cores)
+        show(console, costs, cores, with_advice=not note)
         console.print()
         rates[role] = role_rate(costs, topology.roles[role], cores)
     _compare(console, topology, {role: rate for role, rate in rates.items() if rate})
     return command.DONE
 
 
-def load_note(load: float, cores: int) -> str:
-    """Return what other programs on the machine mean for the figures, if they use enough of its cores to matter."""
-    if load < FREE:
+def crowded(load: float, cores: int) -> str:
+    """Return in a sentence that other programs leave no core free, if so: waiting for a core looks like waiting for a disk then."""
+    if load <= cores - FREE:
         return ""
-    used = f"{min(load, cores):.1f} of the {cores} cores" if cores > 1 else "the one core"
-    return f"Other programs use {used}: the rates are lower than without them, and the advice is for a machine without them."
+    used = f"all {cores} cores" if cores > 1 else "the only core"
+    return f"Other programs use {used}, so the rates are too low. Measure on a quiet machine to see how many workers balance the stages."
 
 
 def _costs(roles: Roles, role: str) -> list[Cost]:
@@ -148,14 +149,15 @@ def _compare(console: Console, topology: Topology, rates: dict[str, float]) -> N
         console.print(f"{slowest} is the slowest role: {subject} {rates[slowest]:,.1f} items/s at most.", soft_wrap=True)
 
 
-def show(console: Console, costs: list[Cost], cores: int) -> None:
+def show(console: Console, costs: list[Cost], cores: int, with_advice: bool = True) -> None:
     """Print what each stage could do, the bottleneck, and the workers that would balance them."""
     balanced = balance(costs, cores)
     rows = [list(map(Cell, ("stage", "shape", "items/s alone", "workers", "items/s with them", "balanced")))]
     for cost, workers in zip(costs, balanced.workers, strict=True):
         alone, together = (1 / cost.seconds, cost.rate(cores)) if cost.seconds else (None, None)
         first = Cell("link") if cost.is_link and not cost.seconds else number(alone, 1)
-        rows.append([Cell(cost.stage.label), Cell(cost.shape), first, number(cost.workers), number(together, 1), number(workers)])
+        rows.append([Cell(cost.stage.label), Cell(cost.shape), first, number(cost.workers), number(together, 1)])
+        rows[-1].append(number(workers) if with_advice else Cell("-"))
     console.print(table(rows, console.width))
     for cost in costs:
         if not cost.seconds and not cost.is_link:
@@ -166,6 +168,8 @@ def show(console: Console, costs: list[Cost], cores: int) -> None:
         return
     slowest = min(measured, key=lambda cost: cost.rate(cores))
     console.print(f"{slowest.stage.label} is the bottleneck.", soft_wrap=True)
+    if not with_advice:
+        return
     console.print(f"Balanced, {balanced.rate:,.1f} items/s are possible at the end; the limit is {balanced.limit}.", soft_wrap=True)
     changes = [
         f"num_workers={workers} for {cost.stage.label}"

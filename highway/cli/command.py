@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
 import logging
 import os
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from highway.cli.output import kept_for_json
 from highway.errors import ConfigError, HighwayError, StuckError
 from highway.process import interrupt
 from highway.safe_text import for_terminal
@@ -52,7 +54,8 @@ class Command:
         try:
             module = self._module()
             interrupt.raise_again()  # not before: in the middle of an import it could pass for one that has failed
-            code: int = module.run(options)
+            with kept_for_json() if getattr(options, "json", False) else contextlib.nullcontext():
+                code: int = module.run(options)
             return code
         except KeyboardInterrupt:
             return INTERRUPTED

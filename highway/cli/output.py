@@ -5,8 +5,28 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from typing import TextIO
+
+_kept: TextIO | None = None
+
+
+@contextlib.contextmanager
+def kept_for_json() -> Iterator[None]:
+    """Keep standard output for :func:`own_stdout`; what else this process prints, such as modules of the user, goes to standard error."""
+    global _kept
+    before, _kept = _kept, sys.stdout
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
+    finally:
+        _kept = before
+
+
+def own_stdout() -> TextIO:
+    """Return standard output for what a command itself prints."""
+    return _kept or sys.stdout
 
 
 class Output(io.TextIOBase):

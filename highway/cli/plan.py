@@ -15,6 +15,7 @@ from rich.console import Console
 from highway.cli import arguments, command
 from highway.cli.bench import add_measure_options
 from highway.cli.files import add_file_options, load_checked
+from highway.cli.output import own_stdout
 from highway.cli.recorded import Roles, as_in_file, calibrate
 from highway.cli.tables import table
 from highway.columns import Cell, number
@@ -65,7 +66,10 @@ def run(options: argparse.Namespace) -> int:
     now = possible(topology.plan, given, host)
     notes, asked = list(_notes(topology, given, host, sizes)), lookups(topology.plan, sizes)
     if options.json:
-        print(json.dumps(_plain(options.images_per_second, host, sizes, now, notes) | {"rendezvous": asked._asdict()}, indent=2))
+        print(
+            json.dumps(_plain(options.images_per_second, host, sizes, now, notes) | {"rendezvous": asked._asdict()}, indent=2),
+            file=own_stdout(),
+        )
         return command.DONE
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 140)
     _show(console, host, sizes)

@@ -93,7 +93,7 @@ def run_processes(wiring: Wiring, options: argparse.Namespace, connect: Connect,
     gc.freeze()  # as a role's process does
     interrupt.raise_again()
     try:
-        with _endpoint(wiring, options, screen) as watchers, screen, screen.output():
+        with _endpoint(wiring, options, screen) as watchers, screen:
             launcher = connect(wiring, options, screen.line)
             also = [launcher] if isinstance(launcher, Watcher) else []
             result = launch(wiring, launcher, arguments, screen, [*watchers, *also], options.drain_timeout)
@@ -135,7 +135,7 @@ def _run_role(wiring: Wiring, options: argparse.Namespace) -> int:
 
     interrupt.raise_again()
     try:
-        with _endpoint(wiring, options, screen) as watchers, screen, screen.output():
+        with _endpoint(wiring, options, screen) as watchers, screen:
             here.watchers += watchers
             logging.basicConfig(handlers=[LogHandler(screen.console)], format="%(message)s", level=logging.INFO)
             code = run_role(spec, topology.registry, options.drain_timeout, here)

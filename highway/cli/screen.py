@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import sys
 import time
@@ -13,7 +12,7 @@ from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from highway.cli.output import Output
+from highway.cli.output import Output, own_stdout
 from highway.cli.summary import links_table
 from highway.cli.tables import table
 from highway.columns import Cell, number, percent
@@ -41,7 +40,7 @@ class Screen:
 
     def __init__(self, keep_output: bool = False) -> None:
         self._keep_output = keep_output
-        self._out = Output(sys.stdout, "standard output", lambda text: self.say(f"highway: {text}"))
+        self._out = Output(own_stdout(), "standard output", lambda text: self.say(f"highway: {text}"))
         self._error = Output(sys.stderr, "standard error", lambda text: print(f"highway: {text}", file=self._out, flush=True))
         self.console = Console(file=cast(TextIO, self._error), highlight=False)
         self._live: Live | None = None
@@ -69,10 +68,6 @@ class Screen:
             self._lines.append(Text.assemble((f"{name} | ", self._color(name)), text))
         else:
             print(f"{name} | {text}", file=self._error if is_error else self._out, flush=True)
-
-    def output(self) -> contextlib.AbstractContextManager[object]:
-        """Return a context in which what this process prints goes to standard error, if standard output is kept for the summary."""
-        return contextlib.redirect_stdout(sys.stderr) if self._keep_output else contextlib.nullcontext()
 
     def print(self, text: str) -> None:
         """Print a text on standard output."""

@@ -1,10 +1,12 @@
+import io
 import re
 import time
 
 import pytest
+from rich.console import Console
 
 from highway.cli import main as highway_main
-from highway.cli.bench import Cost, balance, load_note, role_rate
+from highway.cli.bench import Cost, balance, crowded, role_rate, show
 from highway.engine.cancel import wait
 from highway.engine.stage import Stage, expand
 from highway.engine.stats import one_thread
@@ -19,8 +21,9 @@ def main(arguments):
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch):
-    """Take no source for ended because the machine is busy."""
+    """Take no source for ended because the machine is busy, and give advice all the same."""
     monkeypatch.setattr("highway.observe.profile.IDLE", 60)
+    monkeypatch.setattr("os.getloadavg", lambda: (0.0, 0.0, 0.0))
 
 
 def identity(item):
@@ -54,10 +57,14 @@ def test_a_stage_with_one_thread_limits_the_others():
     assert balanced.limit == f"identity: {one_thread('source')}"
 
 
-def test_figures_that_other_programs_make_smaller_say_so():
-    assert load_note(0.4, 2) == ""
-    assert load_note(8.0, 2).startswith("Other programs use 2.0 of the 2 cores: the rates are lower than without them, and the advice ")
-    assert load_note(1.0, 1).startswith("Other programs use the one core: ")
+def test_where_other_programs_use_all_cores_no_workers_are_advised():
+    assert crowded(1.4, 2) == ""
+    assert crowded(8.0, 2).startswith("Other programs use all 2 cores, so the rates are too low. Measure on a quiet machine ")
+    assert crowded(1.0, 1).startswith("Other programs use the only core, ")
+    out = io.StringIO()
+    show(Console(file=out, width=120), costs(0.1, 0.4), 2, with_advice=False)
+    assert "identity is the bottleneck.\n" in out.getvalue()
+    assert "workers are" not in out.getvalue() and "Set num_workers" not in out.getvalue()
 
 
 def test_on_one_core_every_stage_has_one_worker():

@@ -2,7 +2,11 @@
 
 import argparse
 import json
+from pathlib import Path
 
+import pytest
+
+from highway.cli.output import kept_for_json
 from highway.cli.run_here import run_processes
 from highway.engine import Pipeline
 from highway.run.report import RoleReport
@@ -42,7 +46,30 @@ class Played:
 def test_standard_output_is_json_whatever_an_engine_prints(write, capsys):
     topology = load_checked(write("roles: {a: [Noise: [2]]}"))
     options = argparse.Namespace(files=["t.yaml"], set=[], plugin=[], traceback=False, drain_timeout=1.0, json=True, metrics=None)
-    assert run_processes(Wiring(topology, topology.processes()), options, lambda *_: Played()) == 0
+    with kept_for_json():
+        assert run_processes(Wiring(topology, topology.processes()), options, lambda *_: Played()) == 0
     out, error = capsys.readouterr()
     assert json.loads(out)["code"] == 0
     assert error.count("(raylet)") == 2
+
+
+LOUD = """
+print("imported")
+
+class Loud:
+    def __init__(self):
+        print("built")
+
+    def __call__(self, item):
+        return item
+"""
+
+
+@pytest.mark.parametrize("command", ["run", "run --role a", "bench --seconds=9", "plan --seconds=9 --images-per-second=1"])
+def test_standard_output_is_json_whatever_a_module_of_the_users_prints(write, call, command):
+    Path("loud.py").write_text(LOUD)
+    path = write('roles: {a: [{$Numbers: {count: 3, every: 0.0}}, {"loud:Loud": {}}, $Say]}')
+    code, out, error = call(*command.split(), path, "--json", "--plugin=mine", "--plugin=loud")
+    assert code == 0, error
+    assert isinstance(json.loads(out), dict)
+    assert "imported" in error
