@@ -110,7 +110,12 @@ def run(
     pool = ThreadPoolExecutor(1, "highway-run")
     with _signals() as signals:
         try:
-            pool.submit(_consume, pipeline, failure, writing)
+            try:
+                pool.submit(_consume, pipeline, failure, writing)
+            except RuntimeError as error:
+                os.close(writing)  # as the thread does that was to be started
+                error.add_note("the system gives this process no more threads; raise the limit (ulimit -u, or the container's pids)")
+                raise
             terminated = _attend(pipeline, lambda: progress(pipeline.stats()), tick, drain_timeout, ended, signals, control)
             if failure:
                 raise failure[0]

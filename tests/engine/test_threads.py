@@ -49,6 +49,13 @@ resource.setrlimit(resource.RLIMIT_AS, (size + ({room} << 20),) * 2)
     ("imports", "stack", "room", "code", "said"),
     [
         ("Pipeline, Stage", 64, 400, "list(Pipeline([range(9), Stage(str, num_workers=60)]))", "takes 61 threads; set num_workers lower"),
+        (
+            "Pipeline; from highway.run.role import run",
+            64,
+            40,
+            "run(Pipeline([range(9)]), print)",
+            "raise the limit (ulimit -u, or the con",
+        ),
         ("Connection", 8, 20, "Connection('zpull://127.0.0.1:0')", "ZeroMQ cannot start: the system gives this process no more threads"),
     ],
 )
@@ -59,3 +66,4 @@ def test_a_process_that_gets_no_more_threads_says_so(imports, stack, room, code,
     assert done.returncode == 1, (done.returncode == -signal.SIGABRT, done.stderr)
     assert said in done.stderr
     assert "cannot join" not in done.stderr
+    assert "does not stop" not in done.stderr
