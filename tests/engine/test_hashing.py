@@ -478,15 +478,15 @@ def test_buffers_of_a_model_that_is_trained_do_not_count_and_its_other_attribute
     class Model(torch.nn.Module):
         def __init__(self, scale):
             super().__init__()
-            self.norm, self.scale = torch.nn.BatchNorm1d(1), scale
+            self.norm, self._scale = torch.nn.BatchNorm1d(1), scale
 
         def forward(self, number):
-            return self.norm(torch.tensor([[1.0], [float(number)]])) * self.scale
+            return self.norm(torch.tensor([[1.0], [float(number)]])) * self._scale
 
     model = Model(2)
     _, state = state_after([NUMBERS, model])
     assert len(rest([NUMBERS, model.eval()], state)) == 2980
-    expect_refused([NUMBERS, Model(3)], state, "Model: scale")
+    expect_refused([NUMBERS, Model(3)], state, "Model: _scale")
 
 
 class CountsInside:

@@ -135,6 +135,13 @@ def is_module(value: Any) -> bool:
     return all(callable(getattr(type(value), name, None)) for name in ("parameters", "buffers", "children", "state_dict"))
 
 
+@functools.cache
+def names_of_module(cls: type) -> frozenset[str]:
+    """Return the attributes that each module of torch has: parameters, buffers, hooks, mode."""
+    base = next((base for base in cls.__mro__ if base.__module__ == "torch.nn.modules.module"), None)
+    return frozenset() if base is None else frozenset(vars(base()))
+
+
 def is_trained(value: Any) -> bool:
     """Return whether a module of torch has parameters that are trained."""
     return any(getattr(parameter, "requires_grad", False) for parameter in value.parameters())

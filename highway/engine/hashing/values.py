@@ -34,6 +34,7 @@ from highway.engine.hashing.objects import (
     is_trained,
     is_unknown,
     left_out,
+    names_of_module,
     pickled,
     seed_of,
     slots_of,
@@ -258,7 +259,7 @@ class Hasher(Bounded):
         if isinstance(source := getattr(value, "code", None), str):  # of torch.jit
             yield "code", self.text(source)
         else:
-            yield from ((name, self.of(part)) for name, part in attributes_held(value) if not name.startswith("_") and name != "training")
+            yield from ((name, self.of(part)) for name, part in attributes_held(value) if name not in names_of_module(type(value)))
         for name, part in value.named_children():
             yield name, self.of(part)
         if self._strict or not is_trained(value):
