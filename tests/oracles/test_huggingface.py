@@ -3,6 +3,9 @@
 import json
 import os
 import pickle
+import subprocess
+import sys
+import textwrap
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -234,6 +237,38 @@ def test_a_stream_gives_the_samples_of_its_table_and_goes_on_exactly_from_any_pl
         first, state = run(stop)
         rest, _ = run(None, state)
         assert first + rest == whole
+
+
+SCRIPT = """
+    import json, sys
+    from pathlib import Path
+    import datasets
+    from highway import Pipeline
+    from highway.modules import Batch, HuggingFaceSource
+
+    table = datasets.load_from_disk(sys.argv[1])
+    stream = table.to_iterable_dataset(num_shards=4).map(lambda row: {"y": row["x"] * 2}).filter(lambda row: row["x"] % 3).shuffle(seed=1)
+    if len(sys.argv) > 3:
+        next(iter(stream))  # somebody has had a look at it
+    with Pipeline([HuggingFaceSource(stream, epochs=1), Batch(4)]) as pipeline:
+        if len(sys.argv) > 3:
+            pipeline.load_state_dict(json.loads(Path(sys.argv[2]).read_text()))
+        print(json.dumps([pipeline.dequeue()["y"].tolist() for _ in range(3)]))
+        Path(sys.argv[2]).write_text(json.dumps(pipeline.state_dict()))
+"""
+
+
+def test_a_stream_resumes_in_another_process(tmp_path):
+    huggingface.Dataset.from_dict({"x": list(range(100))}).save_to_disk(tmp_path / "table")
+    found = []
+    for seed, *more in [("1",), ("2", "again")]:
+        script = [sys.executable, "-c", textwrap.dedent(SCRIPT), tmp_path / "table", tmp_path / "state", *more]
+        done = subprocess.run(script, env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, text=True, timeout=250)
+        assert done.returncode == 0, done.stderr
+        found.append(json.loads(done.stdout))
+    first, rest = found
+    assert len(first) == len(rest) == 3 and first != rest
+    assert len({number for batch in first + rest for number in batch}) == 24
 
 
 def test_samples_of_a_stream_are_those_of_the_table(table, photos):
