@@ -322,6 +322,7 @@ MODULES: Final[Mapping[str, str]] = {
     "highway.modules.base": "highway.modules",
     "highway.augmentations": "highway.transforms (its functions: highway.functional)",
     "highway.transforms.img": "highway.functional",
+    "highway.datasets.file": "highway.stores.file (StoredFiles: highway.datasets.dataset)",
     "highway.utils": "highway.modules (FIFOCache is Cache, load_image and get_class_file_map are ImageFileReader); functions on images: "
     "highway.functional",
     "highway.modules.network": "highway.modules (ZMQSink, ZMQSource)",

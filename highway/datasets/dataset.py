@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal, Protocol, get_args, overload, runtime_checkable
 
-from highway.datasets.file import StoredFiles
 from highway.errors import ConfigError, DatasetError
 from highway.parameters.overrides import is_overridden, speaks_for
 from highway.redacted import without_secrets
@@ -24,7 +23,7 @@ class Dataset(Protocol):
     - ``keys``: a name for each number, a sequence of ``str``; passports carry them.
     - ``__getitems__(numbers)``: returns the list of several samples, for what has a price for each request.
     - ``__getfiles__(numbers)``: where each sample is ``(bytes of a file, label)`` or ``(bytes of a file,)``: returns which files several
-      of them are, as :class:`~highway.datasets.file.StoredFiles`. Readers of images then read a run of files by one call.
+      of them are, as :class:`~highway.datasets.dataset.StoredFiles`. Readers of images then read a run of files by one call.
     - ``__getviews__(numbers)``: returns several samples as ``__getitems__`` does, but what is ``bytes`` there may be a ``memoryview`` of
       what was read, which spares a copy. Readers of images, which decode them at once, ask for these.
     - ``blocks()``: returns ranges of numbers, one after the other, whose neighbours are cheap to read together: row groups, chunks, shards.
@@ -35,6 +34,19 @@ class Dataset(Protocol):
 
     def __len__(self) -> int: ...
     def __getitem__(self, number: int, /) -> Any: ...
+
+
+class StoredFiles(list[str | bytes]):
+    """Samples that are files: their paths if they have not been read, or their contents if they are not on this machine.
+
+    Args:
+        files: The path or content of each file.
+        labels: An integer for each; ``None`` if they have none.
+    """
+
+    def __init__(self, files: Iterable[str | bytes], labels: Sequence[int] | None = None) -> None:
+        super().__init__(files)
+        self.labels = labels
 
 
 class LazyKeys(Sequence[str]):

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 
 from highway.data import resolve_data_dir
-from highway.datasets.file import StoredFiles, fingerprint_of
+from highway.datasets.dataset import StoredFiles
 from highway.datasets.image_files import ImageFiles, flat_files, label_names, labelled_files, listed_files
 from highway.datasets.labels import LabelList, read_classes, read_labels
 from highway.datasets.opened import opened
 from highway.errors import ConfigError
 from highway.parameters.checks import checked
-from highway.stores.file import exists
+from highway.stores.file import exists, fingerprint_of
 from highway.stores.url import is_url, join
 
 

@@ -6,12 +6,12 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from highway.datasets.file import StoredFiles, fingerprint_of
+from highway.datasets.dataset import StoredFiles
 from highway.datasets.labels import LabelList
 from highway.datasets.paths import entries_of, files_below, reachable
 from highway.engine.cancel import check_cancelled
 from highway.errors import DatasetError
-from highway.stores.file import read_whole
+from highway.stores.file import fingerprint_of, read_whole
 from highway.stores.url import is_url, join, shown
 
 if TYPE_CHECKING:

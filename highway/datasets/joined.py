@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from itertools import accumulate
 from typing import Any
 
-from highway.datasets.dataset import Dataset, LazyKeys, Several, keys_of, length_of, locate, read_several, several_of
-from highway.datasets.file import StoredFiles
+from highway.datasets.dataset import Dataset, LazyKeys, Several, StoredFiles, keys_of, length_of, locate, read_several, several_of
+from highway.datasets.parts import Spans
 from highway.engine.cancel import check_cancelled
 
 
@@ -20,24 +18,18 @@ class Joined:
         datasets: The datasets, whose lengths are asked for here.
 
     Attributes:
-        begins: The number of the first sample of each, with the number of all behind.
+        spans: Where their samples lie.
     """
 
     def __init__(self, datasets: Sequence[Dataset]) -> None:
         self.datasets = datasets
-        self.begins = list(accumulate(map(length_of, datasets), initial=0))
+        self.spans = Spans(map(length_of, datasets))
 
     def __len__(self) -> int:
-        return self.begins[-1]
-
-    def _place(self, number: int) -> tuple[int, int]:
-        """Return which dataset has a sample, and its number there."""
-        number = range(len(self))[number]
-        which = bisect_right(self.begins, number) - 1
-        return which, number - self.begins[which]
+        return len(self.spans)
 
     def __getitem__(self, number: int) -> Any:
-        which, own = self._place(number)
+        which, own = self.spans.place(number)
         return self.datasets[which][own]
 
     def __getitems__(self, numbers: Sequence[int]) -> list[Any]:
@@ -56,13 +48,9 @@ class Joined:
 
     def _several(self, numbers: Sequence[int], methods: Sequence[Several | None]) -> tuple[list[Any], list[int] | None]:
         """Return samples, each dataset's by the method of that name, and the labels that it says if all do."""
-        rows: dict[int, list[tuple[int, int]]] = {}
-        for row, number in enumerate(numbers):
-            which, own = self._place(number)
-            rows.setdefault(which, []).append((row, own))
         samples, labels = [None] * len(numbers), [0] * len(numbers)
         all_labelled = True
-        for which, mine in rows.items():
+        for which, mine in self.spans.rows_by_part(numbers).items():
             dataset, own_numbers = self.datasets[which], [own for _, own in mine]
             if (method := methods[which]) is not None:
                 found = read_several(dataset, method, own_numbers)
@@ -84,12 +72,12 @@ class Joined:
         known = [keys for dataset in self.datasets if (keys := keys_of(dataset)) is not None]
 
         def key(number: int) -> str:
-            which, own = self._place(number)
+            which, own = self.spans.place(number)
             return known[which][own]
 
         return LazyKeys(key, len(self)) if len(known) == len(self.datasets) else None
 
     def locate(self, number: int) -> str:
         """Return where a sample lies."""
-        which, own = self._place(number)
+        which, own = self.spans.place(number)
         return locate(self.datasets[which], own)

@@ -13,13 +13,12 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 
-from highway.datasets.file import UnchangingFile, fingerprint_of, open_file
 from highway.datasets.opened import opened
 from highway.engine.cancel import check_cancelled
 from highway.errors import ConfigError, DatasetError
 from highway.parameters.checks import checked
 from highway.parameters.ranges import Range
-from highway.stores.file import FileRange, read_ranges
+from highway.stores.file import FileRange, UnchangingFile, fingerprint_of, open_file, read_ranges
 
 _CHUNK = 1 << 20  # bytes that are looked through at once, and that the lines of a block have, about
 _FEATURES = re.compile(rb"(?:\d+:[^\s:_]+(?:\s+|$))*")

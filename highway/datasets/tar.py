@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import accumulate, pairwise
 from typing import Annotated, Any
 
 from highway.datasets.dataset import LazyKeys
-from highway.datasets.file import FileState, fingerprint_of, open_file
 from highway.datasets.opened import opened
+from highway.datasets.parts import PartedDataset, Spans
 from highway.datasets.tar_index import TarIndex, indexes_of
 from highway.datasets.tar_samples import decoded_sample, places_of, shards_of
 from highway.datasets.tar_stream import has_ranges, path_of
 from highway.errors import ShardError
 from highway.parameters.checks import checked
 from highway.parameters.ranges import Predicate
-from highway.stores.file import FileRange, read_ranges
+from highway.stores.file import FileRange, FileState, fingerprint_of, open_file, read_ranges
 from highway.stores.url import is_url, shown, without_options
 
 _OPEN = 100  # shards that are open at once; most processes may open 1024 files
@@ -38,24 +36,18 @@ class _Shards:
 
     def __init__(self, paths: Sequence[str], indexes: Sequence[TarIndex]) -> None:
         self.paths, self.indexes, self.are_stored = paths, indexes, any(map(is_url, paths))
-        self.ends = list(accumulate((len(index.ends) for index in indexes), initial=0))
+        self.spans = Spans(len(index.ends) for index in indexes)
         self.open = lru_cache(_OPEN)(lambda shard: open_file(paths[shard], FileState(*indexes[shard].state.tolist())))
-
-    def place(self, number: int) -> tuple[int, int]:
-        """Return the shard of a sample, and its number there. Raises IndexError."""
-        number = range(self.ends[-1])[number]
-        shard = bisect_right(self.ends, number) - 1
-        return shard, number - self.ends[shard]
 
     def key(self, number: int) -> str:
         """Return the key of a sample."""
-        shard, row = self.place(number)
+        shard, row = self.spans.place(number)
         return self.indexes[shard].key(row)
 
 
 @checked
 @dataclass
-class Tar:
+class Tar(PartedDataset):
     """The samples in WebDataset shards, in the order of the shards and of the files in them.
 
     At the first read, the headers of all shards are scanned, at about 150,000 files per second, unless there is a file ``SHARD.index``
@@ -95,8 +87,9 @@ class Tar:
     def _shards(self) -> _Shards:
         return _Shards(self.shards, indexes_of(self.shards, self.index))
 
-    def __len__(self) -> int:
-        return self._shards.ends[-1]
+    @property
+    def spans(self) -> Spans:
+        return self._shards.spans
 
     def __getitem__(self, number: int) -> dict[str, Any]:
         extensions, files = self._files_of(number)
@@ -129,7 +122,7 @@ class Tar:
     def _files_of(self, number: int) -> tuple[list[str], list[FileRange]]:
         """Return the extensions of a sample's files, and where these are."""
         shards = self._shards
-        shard, row = shards.place(number)
+        shard, row = shards.spans.place(number)
         index, file = shards.indexes[shard], shards.open(shard)
         files = index.files(row)
         kinds, offsets, sizes = (column[files].tolist() for column in (index.kinds, index.offsets, index.sizes))
@@ -143,15 +136,11 @@ class Tar:
     def keys(self) -> Sequence[str]:
         """The samples' keys: the paths of their files in the shard, without extensions."""
         shards = self._shards
-        return LazyKeys(shards.key, shards.ends[-1])
-
-    def blocks(self) -> list[range]:
-        """Return the numbers of the samples of each shard."""
-        return [range(begin, end) for begin, end in pairwise(self._shards.ends) if begin < end]
+        return LazyKeys(shards.key, len(shards.spans))
 
     def locate(self, number: int) -> str:
         """Return the shard and key of a sample."""
-        return f"{shown(self._shards.paths[self._shards.place(number)[0]])}: sample {self.keys[number]!r}"
+        return f"{shown(self._shards.paths[self.spans.place(number)[0]])}: sample {self.keys[number]!r}"
 
     def fingerprint(self) -> str:
         """Return a text that changes when shards are added, removed, renamed or written to, or other fields are read."""

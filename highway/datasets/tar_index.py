@@ -11,14 +11,13 @@ from typing import BinaryIO, NamedTuple
 
 import numpy as np
 
-from highway.datasets.file import FileState
 from highway.datasets.index_file import SUFFIX, load_index, parsed_index, save_index
 from highway.datasets.tar_headers import BLOCK, MOST_ZEROS, PAX_BLOCKS, check_end, plain_file
 from highway.datasets.tar_samples import grouped_by_key
 from highway.datasets.tar_stream import COMPRESSED, Archive, open_shard
 from highway.engine.cancel import check_cancelled
 from highway.errors import ShardError
-from highway.stores.file import open_file
+from highway.stores.file import FileState, open_file
 from highway.stores.url import beside, is_url, shown
 
 _VERSION = 2  # 1: shards whose end was not checked

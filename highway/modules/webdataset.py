@@ -15,7 +15,6 @@ from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
-from highway.datasets.file import fingerprint_of
 from highway.datasets.opened import opened
 from highway.datasets.shards import EncodedSample, encoded, shard_writer
 from highway.datasets.tar_samples import Files, SamplesAgain, decoded_sample, grouped_by_key, shards_of
@@ -31,6 +30,7 @@ from highway.modules.file_sinks import SampleSink
 from highway.parameters.checks import checked
 from highway.parameters.ranges import Count, Epochs, Predicate, Range, Seed
 from highway.reading.sampler import Sampler
+from highway.stores.file import fingerprint_of
 from highway.stores.url import is_url, shown
 
 

@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from highway.datasets.dataset import Dataset
-from highway.datasets.file import StoredFiles
+from highway.datasets.dataset import Dataset, StoredFiles
 from highway.errors import ConfigError, ImageError
 from highway.images.buffers import BufferPool
 from highway.images.run import File, decode_run

@@ -10,7 +10,7 @@ from PIL import Image
 
 from highway import Pipeline, Stage
 from highway.datasets import ImageFolder, MixedDataset
-from highway.datasets.file import StoredFiles
+from highway.datasets.dataset import StoredFiles
 from highway.errors import ConfigError, DatasetError, ImageError
 from highway.modules import EncodedImageReader, ImageFileReader, Reader
 from highway.transforms import RandomCrop

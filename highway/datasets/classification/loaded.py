@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from highway.datasets.file import fingerprint_of
 from highway.datasets.opened import opened
 from highway.errors import DatasetError
 from highway.renamed import new_method
-from highway.stores.file import exists
+from highway.stores.file import exists, fingerprint_of
 from highway.stores.url import join, shown
 
 Split = Literal["train", "test"]

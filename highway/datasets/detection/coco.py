@@ -15,13 +15,13 @@ import numpy as np
 from highway.data import resolve_data_dir
 from highway.datasets.detection.coco_json import Annotations, EmptyBoxes, load
 from highway.datasets.detection.masks import Segmentation, draw
-from highway.datasets.file import fingerprint_of
 from highway.datasets.image_files import ImageFiles, named_files
 from highway.datasets.opened import opened
 from highway.errors import DatasetError, ImageError
 from highway.images.decode import MAX_PIXELS
 from highway.images.header import read_header
 from highway.parameters.checks import checked
+from highway.stores.file import fingerprint_of
 from highway.stores.url import shown
 
 log = logging.getLogger("highway")

@@ -9,9 +9,9 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 import numpy as np
 
-from highway.datasets.file import UnchangingFile, open_file
 from highway.engine.cancel import check_cancelled
 from highway.errors import DatasetError
+from highway.stores.file import UnchangingFile, open_file
 
 log = logging.getLogger("highway")
 

@@ -12,14 +12,13 @@ import numpy as np
 
 from highway.data import resolve_data_dir
 from highway.datasets.detection.voc_xml import read_objects
-from highway.datasets.file import fingerprint_of
 from highway.datasets.image_files import ImageFiles, named_files
 from highway.datasets.opened import opened
 from highway.errors import DatasetError
 from highway.images.decode import checked_header
 from highway.images.header import opened as opened_image
 from highway.parameters.checks import checked, require
-from highway.stores.file import names_in, open_text
+from highway.stores.file import fingerprint_of, names_in, open_text
 from highway.stores.url import join, parent, shown
 
 CLASSES = (  # noqa: SIM905  # one line, not twenty

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from highway.datasets.choice import chosen
-from highway.datasets.file import UnchangingFile, fingerprint_of
 from highway.datasets.npy.rows import KEYS
 from highway.datasets.opened import opened
 from highway.errors import DatasetError
 from highway.parameters.checks import checked
 from highway.parameters.ranges import Count
-from highway.stores.file import local
+from highway.stores.file import UnchangingFile, fingerprint_of, local
 from highway.stores.url import shown
 
 _BLOCK = 1 << 20  # bytes of a block of rows, about, where there are no chunks

@@ -6,9 +6,9 @@ import math
 import os
 from typing import Any
 
-from highway.datasets.file import FileState
 from highway.datasets.hdf5.backend import h5py
 from highway.errors import DatasetError
+from highway.stores.file import FileState
 
 
 class OtherFiles:

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
-from highway.datasets.file import fingerprint_of
 from highway.datasets.keyed.database import Database, KeyedDataset, KeyedWriter, use_all
 from highway.datasets.keyed.shared import Watch, shared
 from highway.datasets.records.protobuf import Data
@@ -19,7 +18,7 @@ from highway.datasets.writing import writing_folder
 from highway.distribution import import_extra
 from highway.errors import ConfigError, DatasetError
 from highway.parameters.checks import checked
-from highway.stores.file import local
+from highway.stores.file import fingerprint_of, local
 from highway.stores.url import shown
 
 T = TypeVar("T")

@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from highway.datasets.file import UnchangingFile, fingerprint_of
 from highway.datasets.keyed.database import Database, KeyedDataset, KeyedWriter, use_all
 from highway.datasets.keyed.keys import LIST, pack_list
 from highway.datasets.keyed.shared import shared
@@ -19,7 +18,7 @@ from highway.distribution import import_extra
 from highway.engine.cancel import check_cancelled
 from highway.errors import DatasetError, ItemError
 from highway.parameters.checks import checked
-from highway.stores.file import local
+from highway.stores.file import UnchangingFile, fingerprint_of, local
 from highway.stores.url import join, shown, without_options
 
 T = TypeVar("T")

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import logging
-from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from itertools import accumulate, pairwise
-from typing import Any, overload
+from typing import Any
 
-from highway.datasets.file import FileState, fingerprint_of
+from highway.datasets.dataset import LazyKeys
 from highway.datasets.mds.shards import INDEX, Shard, ShardEntry, read_index
 from highway.datasets.npy.rows import KEYS
 from highway.datasets.opened import opened
+from highway.datasets.parts import PartedDataset, Spans
 from highway.datasets.records.protobuf import Data
 from highway.parameters.checks import checked
-from highway.stores.file import read_ranges
+from highway.stores.file import FileState, fingerprint_of, read_ranges
 from highway.stores.url import join, shown
 
 log = logging.getLogger("highway")
@@ -29,7 +28,7 @@ class _Shards:
 
     def __init__(self, folder: str, fields: dict[str, str] | None, verify: bool) -> None:
         self.entries = read_index(folder).shards
-        self.ends = list(accumulate((entry.samples for entry in self.entries), initial=0))
+        self.spans = Spans(entry.samples for entry in self.entries)
         self.open = lru_cache(_OPEN)(partial(_opened, folder, self.entries, fields, verify, {}))  # without self, which would be a cycle
         self.has_keys = bool(self.entries) and all(KEYS in entry.column_names for entry in self.entries)
         if verify and not all(entry.raw_data.hashes for entry in self.entries):
@@ -37,9 +36,13 @@ class _Shards:
 
     def find(self, number: int) -> tuple[Shard, int]:
         """Return the shard of a sample, and its number there. Raises IndexError."""
-        number = range(self.ends[-1])[number]
-        place = bisect_right(self.ends, number) - 1
-        return self.open(place), number - self.ends[place]
+        place, row = self.spans.place(number)
+        return self.open(place), row
+
+    def key(self, number: int) -> str:
+        """Return the key of a sample."""
+        shard, row = self.find(number)
+        return shard.key(row)
 
 
 def _opened(
@@ -53,29 +56,9 @@ def _opened(
     return shard
 
 
-class _Keys(Sequence[str]):
-    """The keys of all samples, each read when it is asked for."""
-
-    def __init__(self, shards: _Shards) -> None:
-        self._shards = shards
-
-    def __len__(self) -> int:
-        return self._shards.ends[-1]
-
-    @overload
-    def __getitem__(self, number: int) -> str: ...
-    @overload
-    def __getitem__(self, number: slice) -> list[str]: ...
-    def __getitem__(self, number: int | slice) -> str | list[str]:
-        if isinstance(number, slice):
-            return [self[one] for one in range(len(self))[number]]
-        shard, row = self._shards.find(number)
-        return shard.key(row)
-
-
 @checked
 @dataclass
-class MDS:
+class MDS(PartedDataset):
     """The samples in a folder of MDS shards, in the order of its ``index.json``, where they lie.
 
     Args:
@@ -107,10 +90,11 @@ class MDS:
     @property
     def keys(self) -> Sequence[str] | None:
         """The samples' keys, if they have some."""
-        return _Keys(self._shards) if self._shards.has_keys else None
+        return LazyKeys(self._shards.key, len(self)) if self._shards.has_keys else None
 
-    def __len__(self) -> int:
-        return self._shards.ends[-1]
+    @property
+    def spans(self) -> Spans:
+        return self._shards.spans
 
     def __getitem__(self, number: int) -> dict[str, Any]:
         return self.__getitems__([number])[0]
@@ -127,10 +111,6 @@ class MDS:
         found = [self._shards.find(number) for number in numbers]
         contents = read_ranges([shard.place(row) for shard, row in found])
         return [shard.sample(row, kind(data)) for (shard, row), data in zip(found, contents, strict=True)]
-
-    def blocks(self) -> list[range]:
-        """Return the numbers of the samples of each shard."""
-        return [range(begin, end) for begin, end in pairwise(self._shards.ends) if begin < end]
 
     def locate(self, number: int) -> str:
         """Return the shard of a sample, and its number there."""

@@ -94,8 +94,8 @@ class Parts(Joined):
 
     def __init__(self, mixed: MixedDataset) -> None:
         super().__init__([opened_parts(dataset) for dataset in mixed.datasets])
-        self.firsts = np.array(self.begins[:-1])
-        for place, (begin, end) in enumerate(pairwise(self.begins)):
+        self.firsts = np.array(self.spans.begins[:-1])
+        for place, (begin, end) in enumerate(pairwise(self.spans.begins)):
             if begin == end:
                 raise DatasetError(f"MixedDataset: datasets[{place}], {described(self.datasets[place])}, is empty; leave it out")
         self._expect_the_same_classes()

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from highway.datasets.file import FileState, UnchangingFile
 from highway.datasets.opened import opened
 from highway.datasets.records.example import encode_example
 from highway.datasets.records.files import ReadPlan, RecordFile, Records
@@ -18,7 +17,7 @@ from highway.datasets.writing import writing
 from highway.distribution import import_extra
 from highway.errors import DatasetError
 from highway.parameters.checks import checked
-from highway.stores.file import local
+from highway.stores.file import FileState, UnchangingFile, local
 
 log = logging.getLogger("highway")
 

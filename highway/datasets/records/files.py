@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from bisect import bisect_right
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, chain, groupby, pairwise, repeat
+from itertools import chain, groupby, repeat
 from typing import Annotated, Any, NamedTuple, Protocol
 
 from highway.datasets.choice import chosen, named
 from highway.datasets.dataset import LazyKeys
-from highway.datasets.file import fingerprint_of
 from highway.datasets.index_file import SUFFIX
 from highway.datasets.opened import opened
+from highway.datasets.parts import PartedDataset, Spans
 from highway.datasets.paths import files_of
 from highway.datasets.records.example import KEY, decode_example, first_key, key_of
 from highway.datasets.records.protobuf import Data
 from highway.errors import ConfigError, DatasetError
 from highway.parameters.ranges import Predicate
-from highway.stores.file import FileRange, read_ranges
+from highway.stores.file import FileRange, fingerprint_of, read_ranges
 
 Paths = Annotated[str | list[str], Predicate(bool, "at least one file, such as 'train-{00000..00015}-of-00016.tfrecord'")]
 
@@ -53,21 +52,20 @@ class _Files:
 
     def __init__(self, files: Sequence[RecordFile]) -> None:
         self.files, self._are_here = files, all(file.is_here for file in files)
-        self.ends = list(accumulate(map(len, files), initial=0))
+        self.spans = Spans(map(len, files))
 
     def place(self, number: int) -> tuple[RecordFile, int]:
         """Return the file of a record, and its number there. Raises IndexError."""
-        number = range(self.ends[-1])[number]
-        file = bisect_right(self.ends, number) - 1
-        return self.files[file], number - self.ends[file]
+        file, row = self.spans.place(number)
+        return self.files[file], row
 
     def read(self, numbers: Sequence[int]) -> Iterable[Data]:
         """Return records by their numbers; those of one file that are asked for one after the other are read together."""
         if not self._are_here or len(numbers) == 0:
             return self.read_at_once(numbers)
         if len(self.files) == 1:
-            if min(numbers) < 0 or max(numbers) >= self.ends[-1]:
-                numbers = [range(self.ends[-1])[number] for number in numbers]
+            if min(numbers) < 0 or max(numbers) >= len(self.spans):
+                numbers = [range(len(self.spans))[number] for number in numbers]
             return self.files[0].read(numbers)
         return chain.from_iterable(file.read(rows) for file, rows in self._neighbours(numbers))
 
@@ -84,7 +82,7 @@ class _Files:
 
 
 @dataclass
-class Records(ABC):
+class Records(PartedDataset):
     """Records of files by number, in the order of the files and of the records in them.
 
     Args:
@@ -120,8 +118,9 @@ class Records(ABC):
     def _files(self) -> _Files:
         return _Files([self._open(path) for path in self.files])
 
-    def __len__(self) -> int:
-        return self._files.ends[-1]
+    @property
+    def spans(self) -> Spans:
+        return self._files.spans
 
     def __getitem__(self, number: int) -> Any:
         return self.__getitems__([number])[0]
@@ -176,10 +175,6 @@ class Records(ABC):
             return key_of(record, self.key or KEY)
         except ValueError as error:
             raise DatasetError(f"{self.locate(number)}: {self._bad_example(record, error)}") from error
-
-    def blocks(self) -> list[range]:
-        """Return the numbers of the records of each file."""
-        return [range(begin, end) for begin, end in pairwise(self._files.ends) if begin < end]
 
     def locate(self, number: int) -> str:
         """Return the file and the number of a record in it."""

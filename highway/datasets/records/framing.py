@@ -17,12 +17,12 @@ from typing import Any
 
 import numpy as np
 
-from highway.datasets.file import FileState, UnchangingFile
 from highway.datasets.index_file import index_path, load_index, save_index
 from highway.datasets.records.protobuf import Data
 from highway.distribution import import_extra
 from highway.engine.cancel import check_cancelled
 from highway.errors import DatasetError
+from highway.stores.file import FileState, UnchangingFile
 
 HEADER, FOOTER = 12, 4  # bytes before and behind a record's data
 _LENGTH, _CHECKSUM = struct.Struct("<Q"), struct.Struct("<I")

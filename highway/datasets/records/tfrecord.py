@@ -11,7 +11,6 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from highway.datasets.file import UnchangingFile, open_file
 from highway.datasets.opened import opened
 from highway.datasets.records import trusted_pickle
 from highway.datasets.records.example import encode_example
@@ -21,7 +20,7 @@ from highway.datasets.records.protobuf import Data
 from highway.datasets.writing import writing
 from highway.errors import ConfigError, DatasetError
 from highway.parameters.checks import checked
-from highway.stores.file import FileRange, read_ranges
+from highway.stores.file import FileRange, UnchangingFile, open_file, read_ranges
 from highway.stores.url import shown
 
 _OPEN = 100  # files that are open at once; most processes may open 1024

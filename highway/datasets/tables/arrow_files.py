@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
-from highway.datasets.file import FileState, UnchangingFile
 from highway.datasets.tables.backend import ipc, pa
 from highway.datasets.tables.files import FilesTable
 from highway.datasets.tables.rows import DecodedRows
@@ -14,6 +13,7 @@ from highway.datasets.tables.table import Piece
 from highway.datasets.tables.values import IN_MEMORY, Access, Bytes, in_memory
 from highway.engine.cancel import check_cancelled
 from highway.errors import DatasetError
+from highway.stores.file import FileState, UnchangingFile
 
 _FILE, _STREAM = b"ARROW1", b"\xff\xff\xff\xff"  # how they begin
 _END = _STREAM + bytes(4)  # how streams end

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from highway.datasets.dataset import LazyKeys
-from highway.datasets.file import fingerprint_of
 from highway.datasets.opened import opened
 from highway.datasets.paths import files_below, files_of
 from highway.datasets.tables.partitions import TableFile, table_files
 from highway.parameters.ranges import Count
+from highway.stores.file import fingerprint_of
 from highway.stores.url import is_url, shown, without_options
 
 if TYPE_CHECKING:

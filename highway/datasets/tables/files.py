@@ -9,7 +9,6 @@ from functools import lru_cache
 from itertools import accumulate
 from typing import Any, ClassVar
 
-from highway.datasets.file import open_file
 from highway.datasets.tables.backend import UNREADABLE, pa
 from highway.datasets.tables.partitions import TableFile, columns_of
 from highway.datasets.tables.rows import DecodedRows
@@ -17,7 +16,7 @@ from highway.datasets.tables.schema import Selection, check_same, select
 from highway.datasets.tables.table import Piece, Table
 from highway.engine.cancel import check_cancelled
 from highway.errors import DatasetError, StoreError
-from highway.stores.file import states_of
+from highway.stores.file import open_file, states_of
 from highway.stores.url import shown
 
 _OPEN = 100  # files that are open at once; most processes may open 1024

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
-from itertools import accumulate
 from typing import Any
 
+from highway.datasets.parts import Spans
 from highway.datasets.tables.backend import pa
 from highway.datasets.tables.schema import Selection
 from highway.datasets.tables.values import IN_MEMORY, Access, Value, values_of
@@ -23,15 +22,15 @@ class DecodedRows:
     """
 
     def __init__(self, batches: Sequence[pa.RecordBatch], columns: Sequence[str], access: Access = IN_MEMORY) -> None:
-        self._starts = list(accumulate((batch.num_rows for batch in batches[:-1]), initial=0))
+        self._spans = Spans(batch.num_rows for batch in batches)
         self._values = [[values_of(batch.column(name), batch.schema.field(name), access) for name in columns] for batch in batches]
 
     def at(self, row: int) -> tuple[list[Value], int]:
         """Return what returns the values of a row, and its number for these."""
-        if len(self._starts) == 1:
+        if len(self._values) == 1:
             return self._values[0], row
-        batch = bisect_right(self._starts, row) - 1
-        return self._values[batch], row - self._starts[batch]
+        batch, row = self._spans.place(row)
+        return self._values[batch], row
 
 
 class SampleFields:

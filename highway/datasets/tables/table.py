@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
 from typing import Any, ClassVar
 
 from highway.datasets.opened import opened
+from highway.datasets.parts import Spans
 from highway.datasets.tables.backend import pa
 from highway.datasets.tables.pieces import Pieces
 from highway.datasets.tables.rows import DecodedRows, SampleFields, key_text
@@ -58,7 +57,7 @@ class Table(ABC):
         self.pieces, self.selection, self.budget, self._name = pieces, selection, budget, name
         self.classes = class_names(schema, selection)
         self._fields = SampleFields(selection, nulls, name)
-        self._ends = list(accumulate((piece.rows for piece in pieces), initial=0))
+        self.spans = Spans(piece.rows for piece in pieces)
         self._decoded: Pieces[DecodedRows] = Pieces(budget)
         self._given = self._times = 0  # samples, and times that a piece was decoded
         self._kept = 0  # bytes that were decoded since pyarrow has given memory back
@@ -79,15 +78,11 @@ class Table(ABC):
         """Raise DatasetError if a file has changed."""
 
     def __len__(self) -> int:
-        return self._ends[-1]
+        return len(self.spans)
 
     def samples(self, numbers: Sequence[int]) -> list[dict[str, Any]]:
         """Return several samples, each piece that has some of them being decoded once."""
-        places: dict[int, list[tuple[int, int]]] = {}
-        for place, number in enumerate(numbers):
-            number = range(self._ends[-1])[number]
-            piece = bisect_right(self._ends, number) - 1
-            places.setdefault(piece, []).append((place, number - self._ends[piece]))
+        places = self.spans.rows_by_part(numbers)
         for file in {self.pieces[piece].file for piece in places}:
             self._check(file)
         samples: list[dict[str, Any]] = [{}] * len(numbers)
@@ -128,10 +123,9 @@ class Table(ABC):
 
     def blocks(self) -> list[range]:
         """Return the numbers of the rows of each piece."""
-        return [range(*ends) for ends in pairwise(self._ends)]
+        return self.spans.blocks()
 
     def locate(self, number: int) -> str:
         """Return what messages call a row."""
-        number = range(self._ends[-1])[number]
-        place = bisect_right(self._ends, number) - 1
-        return self._where(self.pieces[place], number - self._ends[place])
+        piece, row = self.spans.place(number)
+        return self._where(self.pieces[piece], row)

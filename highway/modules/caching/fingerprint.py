@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, cast
 
 import highway
-from highway.datasets.file import FileState
 from highway.datasets.tar_stream import has_ranges
 from highway.engine import Pipeline
 from highway.engine.cancel import check_cancelled
@@ -25,7 +24,7 @@ from highway.process.ranks import rank_and_world_size
 from highway.reading.loader import samples_of_epoch
 from highway.reading.plan import ReaderLike
 from highway.reading.sampling import Sampling
-from highway.stores.file import states_of
+from highway.stores.file import FileState, states_of
 from highway.stores.url import is_url
 
 log = logging.getLogger("highway")
