@@ -1,4 +1,4 @@
-"""Packaging. Name and version stand in highway/__init__.py alone."""
+"""Packaging. Name and version stand in highway/__init__.py alone, the extras of formats in highway/datasets/formats.py."""
 
 import re
 import subprocess
@@ -13,18 +13,14 @@ about = dict(re.findall(r'^__(\w+)__ = "(.+?)"', (here / "highway" / "__init__.p
 fast = ["simplejpeg>=1.7", "opencv-python-headless>=4.8", "stringzilla>=5.3"]
 torch = ["torch>=2.2"]
 shards = ["webdataset>=0.2.86"]
-formats = {
-    "arrow": ["pyarrow>=16"],  # with NumPy 2
-    "hdf5": ["h5py>=3.10"],
-    "leveldb": ["plyvel>=1.5; python_version < '3.13'"],  # no wheel for later ones
-    "lmdb": ["lmdb>=1.4.1"],
-    "tfrecord": ["google-crc32c>=1.5"],
-}
+table = (here / "highway" / "datasets" / "formats.py").read_text()
+formats = {extra: [requirement] for extra, requirement in re.findall(r'^\w+ = Extra\("(\w+)", "(.+?)"\)', table, re.M)}
+own_environments = ("arrayrecord", "huggingface")  # whose packages are large, or do not fit others
 stores = ["obstore>=0.6", "fsspec>=2024.2"]
 test = [  # without torch, whose tests are skipped where it is absent
     *fast,
     *shards,
-    *(requirement for requirements in formats.values() for requirement in requirements),
+    *(requirement for extra, requirements in formats.items() if extra not in own_environments for requirement in requirements),
     *stores,
     "hypothesis>=6.100",
     "ipython>=8.12",
@@ -99,8 +95,6 @@ setup(
         "torch": torch,
         "shards": shards,
         **formats,
-        "arrayrecord": ["array-record>=0.6"],
-        "huggingface": ["datasets>=2.19"],
         "stores": stores,
         "test": test,
     },

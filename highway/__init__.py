@@ -27,6 +27,7 @@ from highway.renamed import Finder, raise_missing
 from highway.safe_text import guard_log
 
 if TYPE_CHECKING:
+    from highway.datasets.opening import open as open
     from highway.wire.connection import Connection
 
 sys.meta_path.append(Finder)
@@ -56,7 +57,14 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import ``Connection`` when it is first asked for: pipelines on one machine need no sockets."""
+    """Import ``Connection`` and ``open`` when they are first asked for: most pipelines need no sockets, and no table of formats.
+
+    ``open`` is not in ``__all__``, since ``from highway import *`` would hide Python's own.
+    """
+    if name == "open":
+        from highway.datasets.opening import open
+
+        return open
     if name == "Connection":
         from highway.wire.connection import Connection
 

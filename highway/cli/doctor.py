@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import highway
 from highway.cli import command, doctor_dataset
+from highway.datasets.formats import formats
 from highway.distribution import pip_install, version_of
 from highway.images.decode import backend, extension_or_none
 from highway.images.ops import cv2_or_none
@@ -28,16 +29,6 @@ _FEW_FILES = 4096  # descriptors: a reader needs one per worker, but a link per 
 _SMALL_SHM = 1 << 30
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 _PACKAGES = ("numpy", "pillow", "pyzmq", "simplejpeg", "opencv-python-headless", "webdataset", "torch", "threadpoolctl")
-_FORMATS = {  # extras of formats and stores, and their packages
-    "arrow": "pyarrow",
-    "huggingface": "datasets",
-    "tfrecord": "google-crc32c",
-    "arrayrecord": "array-record",
-    "lmdb": "lmdb",
-    "leveldb": "plyvel",
-    "hdf5": "h5py",
-    "stores": "obstore",
-}
 
 
 _OF_TENSORCOM = {  # commands that tensorcom and highway both install, and those of highway alone that do the same
@@ -110,8 +101,9 @@ def owners_of_commands(path: str | None = None) -> str:
 
 def _formats() -> Finding:
     """Say which formats can be read; of those that cannot, how: that is no advice, since few need them."""
-    found = {extra: version_of(package) for extra, package in _FORMATS.items()}
-    parts = [f"{extra} ({_FORMATS[extra]} {version})" for extra, version in found.items() if version]
+    packages = {row.extra.name: row.extra.package for row in formats().values() if row.extra} | {"stores": "obstore"}
+    found = {extra: version_of(package) for extra, package in packages.items()}
+    parts = [f"{extra} ({packages[extra]} {version})" for extra, version in found.items() if version]
     text = ", ".join(parts) or "those without packages of their own"
     if absent := [extra for extra, version in found.items() if not version]:
         text += f"{', and' if parts else ';'} with {pip_install(','.join(absent))} the others"

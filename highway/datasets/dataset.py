@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Literal, Protocol, get_args, overload, runtime_checkable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Literal, Protocol, TypeVar, get_args, overload, runtime_checkable
 
 from highway.errors import ConfigError, DatasetError
 from highway.parameters.overrides import is_overridden, speaks_for
 from highway.redacted import without_secrets
+
+T = TypeVar("T")
 
 Several = Literal["__getfiles__", "__getviews__", "__getitems__"]
 _SEVERAL: tuple[Several, ...] = get_args(Several)
@@ -163,3 +165,28 @@ def locate(dataset: Dataset, number: int) -> str:
         return str(own(number))
     keys = keys_of(dataset)
     return f"sample {number}{f' ({keys[number]})' if keys else ''} of {type(dataset).__name__}"
+
+
+def chosen(found: Mapping[str, T], fields: Mapping[str, str] | None) -> Mapping[str, T]:
+    """Return what is wanted of what a sample has, under its new names.
+
+    Args:
+        found: What stands for each field.
+        fields: New names, and for each the old ones, of which it takes the first that there is, with ``;`` between them. ``None``: all.
+
+    Raises:
+        ValueError: there is nothing for a field; says what was expected and found.
+    """
+    return found if fields is None else {new: found[_first(found, new, old.split(";"))] for new, old in fields.items()}
+
+
+def named(fields: Mapping[str, str] | None) -> frozenset[str] | None:
+    """Return all old names that occur; ``None`` if all fields are wanted."""
+    return None if fields is None else frozenset(name for old in fields.values() for name in old.split(";"))
+
+
+def _first(found: Mapping[str, T], new: str, old: list[str]) -> str:
+    for name in old:
+        if name in found:
+            return name
+    raise ValueError(f"nothing for the field {new!r}: expected {' or '.join(old)}, found {', '.join(found)}")

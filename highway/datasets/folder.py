@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -188,3 +189,13 @@ class Files(_Folder):
     def fingerprint(self) -> str:
         """Return a text that changes when files are added, removed, renamed or written to, or their labels are."""
         return super().fingerprint() + "".join(f" {fingerprint_of([(path, path)])}" for path in self._lists())
+
+
+def has_label_folders(path: str) -> bool:
+    """Return whether a folder has folders in it, each of which may be a label's."""
+    if is_url(path):
+        try:
+            return bool(ImageFolder(path).classes)
+        except FileNotFoundError:  # and if there are no images either, Files says so
+            return False
+    return os.path.isdir(path) and any(os.path.isdir(os.path.join(path, name)) for name in os.listdir(path) if not name.startswith("."))

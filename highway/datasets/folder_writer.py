@@ -68,6 +68,11 @@ class ImageFolderWriter:
             write_whole(join(self._path, LABELS), lines.encode(errors="surrogateescape"), durable=True)
 
 
+def place_in(key: str, sample: Mapping[str, Any]) -> str:
+    """Return where the image of a sample lies in a folder; see :func:`place_of`."""
+    return place_of(key, sample.get("cls", sample.get("label")))
+
+
 def place_of(key: str, label: int | None) -> str:
     """Return where in a folder an image lies, without its extension and in one spelling: ``a/x`` for ``./a//x``."""
     place = "/".join(part for part in key.split("/") if part not in ("", "."))

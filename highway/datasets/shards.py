@@ -50,7 +50,7 @@ def encoded(key: str, sample: Mapping[str, Any]) -> EncodedSample:
     return EncodedSample(name, files)
 
 
-def key_in_shard(key: str) -> str:
+def key_in_shard(key: str, sample: object = None) -> str:
     """Return what a sample's key is called in a shard."""
     folder, slash, name = key.rpartition("/")
     return f"{folder}{slash}{name.replace('.', '_')}"

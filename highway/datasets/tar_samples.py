@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from highway.datasets.choice import chosen
+from highway.datasets.dataset import chosen
 from highway.datasets.field_codecs import decode_field, field_name
 from highway.datasets.tar_stream import read_members
 from highway.engine import cancel

@@ -16,8 +16,7 @@ from collections.abc import Callable, Generator, Iterator
 from types import SimpleNamespace
 from typing import IO, Any, BinaryIO, NamedTuple
 
-from highway.datasets.tar_ahead import Ahead
-from highway.datasets.tar_headers import BLOCK, MOST_ZEROS, check_end, is_header
+from highway.datasets.tar_headers import BLOCK, MOST_ZEROS, PAX_BLOCKS, PlainFile, check_end, is_header, plain_file
 from highway.distribution import pip_install
 from highway.engine.cancel import check_cancelled
 from highway.errors import ConfigError, ShardError
@@ -28,6 +27,10 @@ _SCHEME = re.compile(r"(pipe|file|[a-z][a-z0-9+]*(?=://)):")
 _BY_COMMAND = ("pipe", "ais", "ftps", "htgs", "scp", "sftp")  # which the webdataset package reads by commands
 _BROKEN_PIPE = (141, -13)  # how a command ends that was writing when we had read enough: by a shell's word, and by the signal
 _PATIENCE = 5.0  # seconds that a command may take to end after it was told to
+LEAST = 1 << 12  # bytes that are read ahead: the more, the more small files stand one after the other
+MOST, LARGE = 1 << 20, 1 << 18  # of them, and of a file of which no part is read ahead, where the stream is a file on disk
+MOST_OF_PIPE, LARGE_OF_PIPE = 1 << 16, 1 << 15  # where it is not
+_AT_ONCE = 1 << 26  # bytes that a file on disk is asked for at once: a damaged header may announce any number
 
 
 COMPRESSED = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"\x28\xb5\x2f\xfd": "zstd"}  # by their first bytes
@@ -255,3 +258,103 @@ class _PipeReader(io.RawIOBase):
         while not readable([self._descriptor], 0.1):
             check_cancelled()
         return os.read(self._descriptor, size if size >= 0 else 1 << 16)
+
+
+class Ahead:
+    """A stream that is read ahead in blocks: few calls of the system for small files, and no copy of large ones.
+
+    Each call releases the GIL, and the thread that waits for a sample then takes it: for files of 100 kB that costs more than the copy.
+
+    Args:
+        stream: Its ``read`` may return fewer bytes than it is asked for, but none at the end alone.
+
+    Attributes:
+        block: What was read last.
+        at: How much of it was taken.
+    """
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+        self._descriptor = stream.fileno() if stream.seekable() else None
+        self._most, self._large = (MOST_OF_PIPE, LARGE_OF_PIPE) if self._descriptor is None else (MOST, LARGE)
+        self._next = 0  # the place that is read next
+        self.block, self.at = b"", 0
+        self._begin = 0  # of the block
+        self._size = LEAST
+
+    def tell(self) -> int:
+        """Return how many bytes were taken."""
+        return self._begin + self.at
+
+    def plain_file(self) -> PlainFile | None:
+        """Return the file whose header is next, if it is a plain one."""
+        if len(self.block) - self.at < BLOCK:
+            self.fetch(BLOCK)
+        if self.block[self.at + 156 : self.at + 157] == b"x":
+            self.fetch(PAX_BLOCKS * BLOCK)
+        return plain_file(self.block, self.at)
+
+    def fetch(self, size: int) -> None:
+        """Have so many bytes in the block that were not taken, or fewer at the end of the stream."""
+        if len(self.block) - self.at >= size:
+            return
+        self._begin, self.block, self.at = self.tell(), self._rest(), 0
+        while len(self.block) < size and (more := self._more(max(self._size, size) - len(self.block))):
+            self.block += more
+            self._size = min(2 * self._size, self._most)
+
+    def _rest(self) -> bytes:
+        """Return what is left of the block, in front of what is read next; of a file nothing: it is read again, which saves the joining."""
+        if self._descriptor is None:
+            return self.block[self.at :]
+        self._next = self.tell()
+        return b""
+
+    def read(self, size: int) -> bytes:
+        """Take so many bytes, or fewer at the end of the stream."""
+        if self.at + size > len(self.block):
+            if self._descriptor is None or size >= self._large:
+                return self._unread(size)
+            self.fetch(size)
+        begin, self.at = self.at, min(self.at + size, len(self.block))
+        return self.block[begin : self.at]
+
+    def _unread(self, size: int) -> bytes:
+        """Take so many bytes of which no more are put into the block."""
+        if size >= self._large:
+            self._size = LEAST
+        begin, rest = self.tell(), self._rest()
+        parts, missing = [rest] if rest else [], size - len(rest)
+        while missing and (part := self._more(min(missing, _AT_ONCE))):
+            parts.append(part)
+            missing -= len(part)
+        data = parts[0] if len(parts) == 1 else b"".join(parts)
+        self._begin, self.block, self.at = begin + len(data), b"", 0
+        return data
+
+    def read_some(self, size: int) -> bytes:
+        """Take at most so many bytes: what is there, and none only at the end of the stream."""
+        if self.at == len(self.block):
+            self._begin, self.block, self.at = self.tell(), self._more(size), 0
+        return self.read(min(size, len(self.block) - self.at))
+
+    def seek(self, position: int) -> None:
+        """Go on to a place further behind.
+
+        Raises:
+            tarfile.ReadError: the stream ends before.
+            tarfile.StreamError: it lies before what is in the block.
+        """
+        if position < self._begin:
+            raise tarfile.StreamError("seeking backwards is not allowed")
+        while position > self._begin + len(self.block):
+            self._begin, self.block, self.at = self._begin + len(self.block), self._more(self._most), 0
+            if not self.block:
+                raise tarfile.ReadError("unexpected end of data")
+        self.at = position - self._begin
+
+    def _more(self, size: int) -> bytes:
+        check_cancelled()
+        more: bytes = self._stream.read(size) if self._descriptor is None else os.pread(self._descriptor, size, self._next)
+        self._next += len(more)
+        return more

@@ -17,6 +17,7 @@ from highway.errors import FrameError, ItemError
 from highway.parameters.checks import checked
 from highway.stores.file import FileRange, FileState, UnchangingFile, fingerprint, read_ranges
 from highway.stores.url import is_url, shown
+from highway.wire.braces import expand_braces
 from highway.wire.checksum import check, with_checksums
 from highway.wire.chunks import load_chunks, read_aligned, write_chunk
 from highway.wire.codec import named
@@ -58,7 +59,7 @@ class TenFiles:
     def _found(self) -> list[str | UnchangingFile]:
         """Return paths, and objects in stores."""
         files: list[str | UnchangingFile] = []
-        for path in [self.paths] if isinstance(self.paths, str) else self.paths:
+        for path in (one for given in ([self.paths] if isinstance(self.paths, str) else self.paths) for one in expand_braces(given)):
             found = _objects(path) if is_url(path) else _paths(path)
             if not found:
                 raise FileNotFoundError(f"'{shown(path)}': no .ten files there")

@@ -37,8 +37,9 @@ class EncodedImageReader(Sampling, _OfFiles):
     The files of each batch are those of :class:`ImageFileReader` with the same seed. Nothing is decoded, so one machine can feed many.
 
     Args:
-        data_dir: A folder that holds one folder per label, tar shards, or any dataset whose samples are ``(encoded image, label)``, as for
-            :class:`ImageFileReader`. ``highway:photos/...`` stands for photographs that come with the package.
+        data_dir: A folder that holds one folder per label, files of another format, or any dataset whose samples are
+            ``(encoded image, label)``, as for :class:`ImageFileReader`. ``highway:photos/...`` stands for photographs that come with the
+            package.
         batch_size: Images per batch, at least 1.
         epochs: Passes over the images, or ``None`` to repeat for ever.
         num_workers: Threads that read, at least 1, as in ``Stage(reader, num_workers=...)``, which goes first; more of them help where each

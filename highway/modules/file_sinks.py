@@ -1,22 +1,14 @@
-"""Sinks that write samples into files of a format: a line each over the writer beside the dataset that reads it."""
+"""Sinks that write samples into files of a format, by the writer that its record names."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import chain, islice
 from typing import Annotated, Any, ClassVar, Literal
 
-from highway.datasets.hdf5.writer import hdf5_writer
-from highway.datasets.keyed.leveldb import leveldb_writer
-from highway.datasets.keyed.lmdb import lmdb_writer
-from highway.datasets.mds.writer import mds_writer
-from highway.datasets.npy.writer import npz_writer
-from highway.datasets.records.arrayrecord import arrayrecord_writer
-from highway.datasets.records.tfrecord import tfrecord_writer
-from highway.datasets.tables.writers import arrow_writer, parquet_writer
-from highway.datasets.writing import SampleWriter, is_taken
+from highway.datasets.formats import formats
+from highway.datasets.writing import is_taken
 from highway.engine import cancel
 from highway.engine.batch import Item
 from highway.engine.stage import Items, Passport, Stage
@@ -70,7 +62,7 @@ class _FileSink(SampleSink):
         path: Where to, or its URL. Missing folders are made.
     """
 
-    writer: ClassVar[Callable[..., AbstractContextManager[SampleWriter]]]  # called with a path, and the sink's parameters of its own
+    format: ClassVar[str]  # whose writer is called with the path, and with the sink's parameters of its own
 
     path: str
 
@@ -81,7 +73,7 @@ class _FileSink(SampleSink):
         if is_taken(path):
             raise FileExistsError(f"{type(self).__name__}: {shown(path)!r} is there already; move it away, or choose another path")
         given = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in ("path", "max_samples")}
-        with self.writer(path, **given) as writer:
+        with formats()[self.format].write(path, given) as writer:
             for key, sample in samples:
                 writer.add(key, sample)
                 cancel.count(self, "samples")
@@ -128,7 +120,7 @@ class NpzSink(_Numbered):
         TypeError: an item is no dict, or cannot be a row: it is not like the first one, or has a value that no array holds.
     """
 
-    writer: ClassVar = staticmethod(npz_writer)
+    format: ClassVar = "npz"
 
 
 @checked
@@ -139,7 +131,7 @@ class TFRecordSink(_Numbered):
     Files, keys and errors are as for :class:`NpzSink`; a value that no Example can hold is a TypeError.
     """
 
-    writer: ClassVar = staticmethod(tfrecord_writer)
+    format: ClassVar = "tfrecord"
 
 
 @checked
@@ -153,7 +145,7 @@ class LMDBSink(_FileSink):
         path: Where to, or its URL: a folder, or a file if it ends in ``.mdb``.
     """
 
-    writer: ClassVar = staticmethod(lmdb_writer)
+    format: ClassVar = "lmdb"
 
 
 @checked
@@ -171,7 +163,7 @@ class ParquetSink(_Numbered):
     rows_per_block: Count | None = None
     compression: str = "snappy"
 
-    writer: ClassVar = staticmethod(parquet_writer)
+    format: ClassVar = "parquet"
 
 
 @checked
@@ -187,7 +179,7 @@ class ArrowSink(_Numbered):
 
     rows_per_block: Count | None = None
 
-    writer: ClassVar = staticmethod(arrow_writer)
+    format: ClassVar = "arrow"
 
 
 @checked
@@ -198,7 +190,7 @@ class ArrayRecordSink(_Numbered):
     Files, keys and errors are as for :class:`TFRecordSink`.
     """
 
-    writer: ClassVar = staticmethod(arrayrecord_writer)
+    format: ClassVar = "arrayrecord"
 
 
 @checked
@@ -214,7 +206,7 @@ class MDSSink(_FileSink):
 
     size_limit: Annotated[int, Range(ge=1, lt=1 << 32)] = 1 << 26
 
-    writer: ClassVar = staticmethod(mds_writer)
+    format: ClassVar = "mds"
 
 
 @checked
@@ -225,7 +217,7 @@ class LevelDBSink(_FileSink):
     Keys and errors are as for :class:`LMDBSink`.
     """
 
-    writer: ClassVar = staticmethod(leveldb_writer)
+    format: ClassVar = "leveldb"
 
 
 @checked
@@ -241,4 +233,4 @@ class HDF5Sink(_Numbered):
 
     compression: Literal["gzip", "lzf"] | None = None
 
-    writer: ClassVar = staticmethod(hdf5_writer)
+    format: ClassVar = "hdf5"

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import ClassVar
 
 from highway.datasets.dataset import Dataset
-from highway.datasets.hdf5.dataset import HDF5
-from highway.datasets.keyed.leveldb import LevelDB
-from highway.datasets.keyed.lmdb import LMDB
+from highway.datasets.formats import formats
 from highway.datasets.keyed.values import Decode
-from highway.datasets.records.tfrecord import TFRecord
 from highway.parameters.checks import checked
 from highway.parameters.ranges import Count, Epochs
 from highway.reading.batch_formats import BatchFormat, Stacked
@@ -25,7 +22,7 @@ class _OfPath:
 
 
 @dataclass
-class _FileSource(Sampling, _OfPath, ABC):
+class _FileSource(Sampling, _OfPath):
     """Reads what is at a path.
 
     Args:
@@ -36,11 +33,16 @@ class _FileSource(Sampling, _OfPath, ABC):
             reads all as they are.
     """
 
+    format: ClassVar[str]
+
     fields: dict[str, str] | None = None
 
-    @abstractmethod
     def open(self) -> Dataset:
-        """Return the dataset."""
+        """Return the dataset: that of the format, with the parameters that this source has besides those of reading."""
+        reading = {field.name for base in (Sampling, _OfPath) for field in fields(base)}
+        given = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in reading}
+        found: Dataset = formats()[self.format].open([self.path], given)
+        return found
 
     def batch_format(self, dataset: Dataset) -> BatchFormat:
         """Return how batches are made."""
@@ -59,12 +61,11 @@ class TFRecordSource(_FileSource):
         Dicts of features, with a new first axis in each if there is a ``batch_size``.
     """
 
-    def open(self) -> TFRecord:
-        return TFRecord(self.path, example=True, fields=self.fields)
+    format: ClassVar = "tfrecord"
 
 
 @dataclass
-class _KeyedSource(_FileSource, ABC):
+class _KeyedSource(_FileSource):
     """Reads a database.
 
     Args:
@@ -83,8 +84,7 @@ class _KeyedSource(_FileSource, ABC):
 class LMDBSource(_KeyedSource):
     """Read the values of an LMDB database, tensorpack's and Caffe's too: ``Reader(LMDB(path), batch_size)``."""
 
-    def open(self) -> LMDB:
-        return LMDB(self.path, self.decode, self.fields)
+    format: ClassVar = "lmdb"
 
 
 @checked
@@ -92,8 +92,7 @@ class LMDBSource(_KeyedSource):
 class LevelDBSource(_KeyedSource):
     """Read the values of a LevelDB database, those of Highway 2017 too: ``Reader(LevelDB(path), batch_size)``."""
 
-    def open(self) -> LevelDB:
-        return LevelDB(self.path, self.decode, self.fields)
+    format: ClassVar = "leveldb"
 
 
 @checked
@@ -110,7 +109,6 @@ class HDF5Source(_FileSource):
         Dicts with a row of each dataset, or of a row for each sample if there is a ``batch_size``.
     """
 
-    group: str = "/"
+    format: ClassVar = "hdf5"
 
-    def open(self) -> HDF5:
-        return HDF5(self.path, self.fields, self.group)
+    group: str = "/"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 from highway.datasets.dataset import Dataset
 from highway.datasets.folder import Files, ImageFolder
 from highway.datasets.mixing.mixed import opened_parts
-from highway.datasets.tar import Tar, names_shards
+from highway.datasets.opening import open, open_images
 from highway.engine.ragged import RaggedOptions
 from highway.errors import ConfigError
 from highway.parameters.checks import checked, require
@@ -23,7 +24,7 @@ from highway.reading.sampling import Sampling
 
 @dataclass
 class _OfDataset:
-    dataset: Dataset
+    dataset: str | Dataset
     batch_size: Count | None = None
     epochs: Epochs = None
 
@@ -33,13 +34,14 @@ class _OfDataset:
 class Reader(RaggedOptions, Sampling, _OfDataset):
     """Read a dataset by number, and yield its samples or batches of them.
 
-    A dataset is whatever has ``__len__`` and ``__getitem__``: those of :mod:`highway.datasets`, a torch or Hugging Face dataset, a list, an
-    array. What comes out is the same for any number of workers, and the epoch the same for any number of ranks. A sample that cannot be
-    read ends the run with an error that names it; with ``on_error="skip"`` its row holds the next sample of the epoch's order instead, and
-    the passport's keys say so (without ``batch_size`` it is left out).
+    A dataset is any object with ``__len__`` and ``__getitem__``: those of :mod:`highway.datasets`, a torch or Hugging Face dataset, a list,
+    an array. A path or URL stands for the dataset that ``highway.open`` opens. What comes out is the same for any number of workers, and
+    the epoch the same for any number of ranks. A sample that cannot be read ends the run with an error that names it; with
+    ``on_error="skip"`` its row holds the next sample of the epoch's order instead, and the passport's keys say so (without ``batch_size``
+    it is left out).
 
     Args:
-        dataset: What is read. It is used by several threads at once; for one that cannot be, say ``num_workers=1``.
+        dataset: What is read, or its path or URL. It is used by several threads at once; for one that cannot be, say ``num_workers=1``.
         batch_size: Samples per batch, at least 1; ``None`` for samples one by one.
         epochs: Passes over the dataset, or ``None`` to repeat for ever.
         ragged: What becomes of fields whose first axis differs from sample to sample, with ``batch_size``: ``"pad"``, ``"offsets"`` or
@@ -68,12 +70,14 @@ class Reader(RaggedOptions, Sampling, _OfDataset):
     def __post_init__(self) -> None:
         super().__post_init__()
         require(self.ragged is None or self.batch_size is not None, self, "ragged", "None, or a batch_size")
-        if isinstance(self.dataset, (str, bytes)):
-            raise ConfigError(f"Reader: dataset={self.dataset!r} is a text; name what is to be read, such as ImageFolder({self.dataset!r})")
+        if isinstance(self.dataset, bytes):
+            raise ConfigError(
+                f"Reader: dataset={self.dataset!r} is bytes; name what is to be read by a str, such as {os.fsdecode(self.dataset)!r}"
+            )
 
     def open(self) -> Dataset:
         """Return the dataset."""
-        return opened_parts(self.dataset)
+        return opened_parts(open(self.dataset) if isinstance(self.dataset, str) else self.dataset)
 
     def batch_format(self, dataset: Dataset) -> BatchFormat:
         """Return how batches are made."""
@@ -82,9 +86,7 @@ class Reader(RaggedOptions, Sampling, _OfDataset):
 
 def images_at(data_dir: str | Dataset, folder: Callable[[str], Dataset]) -> Dataset:
     """Return the dataset that a parameter ``data_dir`` stands for; ``folder`` makes that of a folder."""
-    if not isinstance(data_dir, str):
-        return opened_parts(data_dir)
-    return Tar(data_dir) if names_shards(data_dir) else folder(data_dir)
+    return open_images(data_dir, folder) if isinstance(data_dir, str) else opened_parts(data_dir)
 
 
 @dataclass
@@ -104,9 +106,9 @@ class ImageReader(DecodeOptions, Sampling, _OfImages):
     whichever rank reads it. All else is as for :class:`Reader`.
 
     Args:
-        data_dir: A folder of images, tar shards such as ``photos-{000..015}.tar``, or any dataset whose samples are encoded images:
-            ``bytes``, tuples of which that is the first field, or dicts with a field such as ``image`` or ``jpg``. ``highway:photos/...``
-            stands for photographs that come with the package.
+        data_dir: A folder of images, files of any format that ``highway.open`` reads, such as ``photos-{000..015}.tar``, or any dataset
+            whose samples are encoded images: ``bytes``, tuples of which that is the first field, or dicts with a field such as ``image``
+            or ``jpg``. ``highway:photos/...`` stands for photographs that come with the package.
         batch_size: Images per batch, at least 1.
         shape: Height and width in pixels; each image is scaled and centre-cropped to it. Without it, and without ``crop``, every image
             keeps its own size.
@@ -152,8 +154,8 @@ class ImageFileReader(ImageReader):
     Everything else, the other arguments included, is as for :class:`ImageReader`.
 
     Args:
-        data_dir: A folder that holds one folder per label, tar shards such as ``photos-{000..015}.tar`` of ``.jpg`` and ``.cls``, or any
-            dataset whose samples are ``(encoded image, label)`` or dicts of such.
+        data_dir: A folder that holds one folder per label, files of any format that ``highway.open`` reads, such as shards
+            ``photos-{000..015}.tar`` of ``.jpg`` and ``.cls``, or any dataset with samples ``(encoded image, label)`` or dicts of such.
         one_hot: Whether a label is a row of zeros with a one at its number, instead of the number.
 
     Yields:

@@ -232,13 +232,35 @@ def exists(path: str) -> bool:
     return bool(parse(path).key)  # a bucket is no object, though some stores have a state of it, too
 
 
-def names_in(folder: str) -> set[str]:
-    """Return the names of what lies in a folder now, by its path or URL; nothing if there is no such folder."""
+def read_head(path: str, size: int) -> bytes:
+    """Return the first bytes of a file or object, or fewer if it has fewer; none if there is no such file."""
+    if not is_url(path):
+        if not os.path.isfile(path):
+            return b""
+        with open(path, "rb", buffering=0) as file:
+            return file.read(size)
+    try:
+        found = open_file(path)
+    except (FileNotFoundError, PermissionError):
+        return b""
+    return found.read(0, min(size, found.state.size))
+
+
+def entries_in(folder: str) -> set[str]:
+    """Return the names of what lies in a folder now, folders with a slash, by its path or URL; nothing if there is no such folder."""
     if is_url(folder):
         from highway.stores.listing import keys_in
 
-        return {key.partition("/")[0] for key in keys_in(folder, below=False)}
-    return set(os.listdir(folder)) if os.path.isdir(folder) else set()
+        return keys_in(folder, below=False)
+    if not os.path.isdir(folder):
+        return set()
+    with os.scandir(folder) as entries:
+        return {f"{entry.name}/" if entry.is_dir() else entry.name for entry in entries}
+
+
+def names_in(folder: str) -> set[str]:
+    """Return the names of what lies in a folder now, by its path or URL; nothing if there is no such folder."""
+    return {entry.rstrip("/") for entry in entries_in(folder)}
 
 
 def present_in(folder: str) -> Callable[[str], bool]:

@@ -19,12 +19,13 @@ import highway
 from highway import Passport, Pipeline
 from highway.cli import main as highway_main
 from highway.cli.convert import check
-from highway.cli.convert.formats import FORMATS
-from highway.cli.convert.recognise import read_from, written_to
+from highway.cli.convert.format import written_to
 from highway.cli.convert.target import Target
 from highway.datasets import ImageFolder, Npz, Tar, TenFiles
+from highway.datasets.formats import formats
 from highway.datasets.keyed.lmdb import lmdb_writer
 from highway.datasets.npy.writer import npz_writer
+from highway.datasets.opening import recognised
 from highway.datasets.shards import shard_writer
 from highway.datasets.ten import save
 from highway.errors import ConfigError
@@ -314,7 +315,7 @@ def test_samples_with_fields_of_any_length_are_kept_as_they_are(squares, tmp_pat
 KILL = """
 import json, os, signal, sys
 from highway.cli import main
-from highway.cli.convert.format import Format
+from highway.datasets.format import Format
 
 class Killing:
     count = 0
@@ -579,16 +580,16 @@ def test_compressed_shards_are_read_as_streams(squares, tmp_path, capsys):
 def test_what_is_read_is_recognised_by_its_content(squares, tmp_path, way):
     target, *options = WAYS[way]
     assert convert(squares, tmp_path / target, *options) == 0
-    found, paths = read_from([str(tmp_path / target).replace("%d", "*")], None)
+    found, paths = recognised([str(tmp_path / target).replace("%d", "*")], None)
     named = written_to(target, options[1] if options[:1] == ["--to"] else None)
     assert found is named
     if (path := Path(paths[0])).suffix:
         nameless = path.rename(path.parent / "without")
         if found.name == "arrayrecord":
             with pytest.raises(ConfigError, match=f"none of the formats, by its name and content; say --from .*{found.name}"):
-                read_from([str(nameless)], None)
+                recognised([str(nameless)], None)
         else:
-            assert read_from([str(nameless)], None)[0] is found
+            assert recognised([str(nameless)], None)[0] is found
 
 
 def test_a_batch_in_a_ten_file_is_no_sample(tmp_path, capsys):
@@ -602,7 +603,7 @@ def test_the_help_lists_the_formats(capsys):
     with pytest.raises(SystemExit):
         convert("--help")
     out = capsys.readouterr().out
-    assert all(f"\n  {name} " in out for name in FORMATS)
+    assert all(f"\n  {name} " in out for name in formats())
 
 
 def test_what_a_killed_writer_has_left_is_removed(squares, tmp_path):

@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from test_spoilt_files import KINDS, N, colours, digits, lines, written
 
-from highway.cli.convert.formats import FORMATS as WRITERS
 from highway.datasets import CIFAR10, COCO, MDS, MNIST, VOC, Arrow, ImageFolder, LevelDB, Npz, SVMLight, TenFiles
+from highway.datasets.formats import formats as writers
 from highway.errors import HighwayError
 from highway.modules import WebDatasetSource
 
@@ -61,7 +61,7 @@ def zipped_arrays(root: Path) -> None:
 
 
 def tens(root: Path) -> None:
-    with WRITERS["ten"].write(str(root / "a.ten"), {}) as writer:
+    with writers()["ten"].write(str(root / "a.ten"), {}) as writer:
         writer.add("a", {"x": np.arange(3000, dtype=np.float32)})
 
 

@@ -7,7 +7,7 @@ import weakref
 import numpy as np
 import pytest
 
-from highway.cli.convert.formats import FORMATS
+from highway.datasets.formats import formats
 
 
 def descriptors():
@@ -35,14 +35,14 @@ def test_a_dataset_closes_its_files_when_nobody_refers_to_it(name, file, tmp_pat
         pytest.importorskip("array_record")
     if name == "leveldb":
         pytest.importorskip("plyvel")
-    with FORMATS[name].write(str(tmp_path / file), {}) as writer:
+    with formats()[name].write(str(tmp_path / file), {}) as writer:
         for number in range(20):
             writer.add(f"{number:02}", {"x": np.full((4, 4), number, np.float32)})
     del writer
     gc.collect()
     gc.disable()
     try:
-        dataset = FORMATS[name].read_back([str(tmp_path / file)])
+        dataset = formats()[name].open([str(tmp_path / file)], {})
         assert len(dataset) == 20 and len([dataset[number] for number in (0, 7, 19)]) == 3
         gone = weakref.ref(dataset)
         del dataset

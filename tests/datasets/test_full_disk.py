@@ -9,7 +9,7 @@ import pytest
 WRITE = """
 import os, resource, sys
 import numpy as np
-from highway.cli.convert.formats import FORMATS
+from highway.datasets.formats import formats
 
 name, kind, *limits = sys.argv[1:]
 rng = np.random.default_rng(0)
@@ -21,7 +21,7 @@ SAMPLES = {
 for limit in map(int, limits):
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
     try:
-        with FORMATS[name].write("o", {}) as writer:
+        with formats()[name].write("o", {}) as writer:
             for number in range(600):
                 writer.add(f"{number:03}", SAMPLES[kind])
     except OSError as error:

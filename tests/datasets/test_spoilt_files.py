@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from highway import tenbin
-from highway.cli.convert.formats import FORMATS
 from highway.datasets import (
     CIFAR10,
     HDF5,
@@ -26,6 +25,7 @@ from highway.datasets import (
     TenFiles,
     TFRecord,
 )
+from highway.datasets.formats import formats
 from highway.errors import HighwayError
 
 N = 40
@@ -36,7 +36,7 @@ def written(name, file, fields=("x", "text")):
     """Return what writes samples into a file of a folder, and its path, by a writer of ``highway convert``."""
 
     def write(folder, seed=0):
-        with FORMATS[name].write(str(folder / file), {}) as writer:
+        with formats()[name].write(str(folder / file), {}) as writer:
             for number in range(N):
                 sample = {"x": np.full((4, 4), number + seed, np.float32), "text": f"{number + seed} " * 40}
                 writer.add(f"{number:03}", {field: sample[field] for field in fields})

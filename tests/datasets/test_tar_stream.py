@@ -13,8 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from highway.datasets import tar_ahead
-from highway.datasets.tar_ahead import Ahead
+from highway.datasets import tar_stream
 from highway.datasets.tar_headers import plain_file
 from highway.datasets.tar_stream import Archive, read_members
 from highway.errors import ShardError
@@ -130,7 +129,7 @@ def test_a_pipe_is_read_no_further_than_it_has_to_be(tmp_path: Path) -> None:
     thread = threading.Thread(target=path.write_bytes, args=(data,))
     thread.start()
     with open(path, "rb", buffering=0) as pipe:
-        ahead = Ahead(pipe)
+        ahead = tar_stream.Ahead(pipe)
         assert ahead.plain_file() == first
         ahead.at += first.header
         assert ahead.read(first.size) == data[first.header :][: first.size]
@@ -150,8 +149,8 @@ def test_a_command_is_read_in_a_process_with_many_descriptors(tmp_path: Path) ->
 
 def test_a_size_that_lies_takes_no_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
-    more = tar_ahead.Ahead._more
-    monkeypatch.setattr(tar_ahead.Ahead, "_more", lambda ahead, size: asked.append(size) or more(ahead, size))
+    more = tar_stream.Ahead._more
+    monkeypatch.setattr(tar_stream.Ahead, "_more", lambda ahead, size: asked.append(size) or more(ahead, size))
     info = tarfile.TarInfo("a.bin")
     info.size = 7 << 30
     path = tmp_path / "a.tar"
@@ -163,14 +162,14 @@ def test_a_size_that_lies_takes_no_memory(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_many_files_on_disk_are_read_at_once_and_large_ones_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
-    more = tar_ahead.Ahead._more
-    monkeypatch.setattr(tar_ahead.Ahead, "_more", lambda ahead, size: asked.append(size) or more(ahead, size))
+    more = tar_stream.Ahead._more
+    monkeypatch.setattr(tar_stream.Ahead, "_more", lambda ahead, size: asked.append(size) or more(ahead, size))
     path, contents = tmp_path / "a.tar", [random.Random(number).randbytes(100_000) for number in range(40)]
     with tarfile.open(path, "w") as out:
-        for number, data in enumerate([*contents, bytes(tar_ahead.MOST + 1)]):
+        for number, data in enumerate([*contents, bytes(tar_stream.MOST + 1)]):
             info = tarfile.TarInfo(f"{number}.bin")
             info.size = len(data)
             out.addfile(info, io.BytesIO(data))
-    assert [member.data for member in read_members(str(path))] == [*contents, bytes(tar_ahead.MOST + 1)]
+    assert [member.data for member in read_members(str(path))] == [*contents, bytes(tar_stream.MOST + 1)]
     assert len(asked) < 20
-    assert tar_ahead.MOST + 1 in asked
+    assert tar_stream.MOST + 1 in asked

@@ -299,7 +299,7 @@ def test_a_missing_folder_is_an_error_on_the_first_item(tmp_path, reader):
 
 
 def test_a_file_in_place_of_a_folder_is_an_error(folder):
-    with pytest.raises(NotADirectoryError, match=r"00.png': this is a file; expected a folder"):
+    with pytest.raises(ConfigError, match=r"00.png: found a file that begins with b'\\x89PNG.*, which is none of the formats"):
         batches(ImageReader(str(folder / "a" / "00.png"), 4, (8, 8)))
 
 

@@ -18,10 +18,10 @@ from PIL import Image
 import highway
 from highway import modules
 from highway.cli import main
-from highway.cli.convert.formats import FORMATS
-from highway.cli.convert.recognise import written_to
+from highway.cli.convert.format import written_to
 from highway.cli.convert.target import Target
 from highway.datasets import Npz, Tar
+from highway.datasets.formats import formats
 from highway.datasets.shards import shard_writer
 from highway.stores.file import names_in
 
@@ -81,8 +81,8 @@ def objects(store):
 
 
 def test_all_that_is_written_is_tried_and_the_table_names_the_sinks():
-    assert set(WAYS) == {name for name, row in FORMATS.items() if row.writer}
-    sinks = {row.sink for row in FORMATS.values() if row.sink}
+    assert set(WAYS) == {name for name, row in formats().items() if row.writer}
+    sinks = {row.sink for row in formats().values() if row.sink}
     assert sinks == {name for name in modules.__all__ if name.endswith("Sink")} - {"ZMQSink"} | {"Cache"}
 
 

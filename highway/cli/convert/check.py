@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from highway.cli import command
-from highway.cli.convert.format import Format
 from highway.cli.convert.reading import Input, KeyedSample
 from highway.cli.convert.writing import Prepared
+from highway.datasets.format import Format
 from highway.datasets.opened import opened
 from highway.engine import cancel
 from highway.engine.stage import Items, Stamped
@@ -43,7 +43,7 @@ class Compared:
         return {key: number for number, key in enumerate(self.back.keys or ())}
 
     def __call__(self, wanted: range | Stamped) -> tuple[int, list[str]]:
-        expected = [sample._replace(key=self.format.key(sample.key, sample.fields)) for sample in self.prepared(wanted)]
+        expected = [sample._replace(key=self.format.named(sample.key, sample.fields)) for sample in self.prepared(wanted)]
         places = [self._place(sample) for sample in expected]
         found: list[str] = []
         for sample, place, other in zip(expected, places, self._read(places), strict=True):

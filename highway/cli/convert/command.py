@@ -18,12 +18,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from highway.cli import arguments, command
 from highway.cli.convert.check import Compared, Differences
+from highway.cli.convert.format import read, read_back, table, written_to, written_with
 from highway.cli.convert.images import AS, Images
 from highway.cli.convert.reading import Input
-from highway.cli.convert.recognise import read_from, table, written_to
 from highway.cli.convert.record import Record
 from highway.cli.convert.target import Target
 from highway.cli.convert.writing import Prepared, converting, unwritten
+from highway.datasets.opening import recognised
 from highway.engine import Pipeline
 from highway.engine.stage import Stage
 from highway.engine.stats import PipelineStats
@@ -63,11 +64,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Convert what is not converted yet, and say what was done."""
     to = written_to(options.target, options.to)
-    target = Target(options.target, to, options.shard_size or _SHARD, to.written_with(dict(options.write)))
+    target = Target(options.target, to, options.shard_size or _SHARD, written_with(to, dict(options.write)))
     if options.shard_size and not (target.pattern and to.layout == "files"):
         several = f"samples-%06d{to.suffixes[0]}" if to.layout == "files" else f"{to.name} has none"
         raise ConfigError(f"{target.name}: --shard-size is for several files, with a place for their number: {several}")
-    of, paths = read_from(options.source, options.source_format)
+    of, paths = recognised(options.source, options.source_format)
     if _place(options.target) in map(_place, paths):
         raise ConfigError(f"{target.name}: SRC and DST are the same")
     if options.check:
@@ -75,7 +76,7 @@ def run(options: argparse.Namespace) -> int:
     names, fields = (tuple(given.split(",")) if given else () for given in (options.names, options.fields))
     encoded: Images = "bytes" if to.images == "pixels" else to.images
     images: Mapping[str | None, Images] = {None: to.images, "encoded": encoded, "decoded": "pixels"}
-    source = Input(of.read(paths, dict(options.read), options.check), AS[images[options.images]], names, fields, options.number_keys)
+    source = Input(read(of, paths, dict(options.read), options.check), AS[images[options.images]], names, fields, options.number_keys)
     if source.total == 0:
         raise DatasetError(f"{options.source[0]}: there are no samples in it")
     said: dict[str, Any] = {  # what else the result hangs on
@@ -140,7 +141,7 @@ def _convert(source: Input, target: Target, workers: int | None) -> tuple[int, i
 
 def _check(source: Input, target: Target, workers: int | None) -> int:
     """Compare what was written with what it was made from, say what differs, and return the exit code."""
-    back = Input(target.format.read_back(target.paths()), lambda sample: sample)
+    back = Input(read_back(target.format, target.paths()), lambda sample: sample)
     compared = Compared(Prepared(source), back, target.format)
     found = Differences(back.total or 0)
     pipeline = Pipeline([unwritten(source, None), Stage(compared, num_workers=workers), found])

@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from highway.cli.convert.format import Options, built
-from highway.data import resolve_data_dir
 from highway.datasets.dataset import Dataset, keys_of, locate, read_several, several_of
 from highway.datasets.folder import Files, ImageFolder
-from highway.datasets.folder_writer import LABELS
-from highway.datasets.joined import Joined
 from highway.datasets.opened import opened
-from highway.datasets.tar_stream import is_path
 from highway.datasets.ten import TenFiles
 from highway.engine import batch
 from highway.engine.cancel import check_cancelled
@@ -25,9 +20,6 @@ from highway.engine.component import Traits
 from highway.engine.stage import Stamped
 from highway.errors import ConfigError, ImageError
 from highway.images.header import read_header
-from highway.modules.webdataset import WebDatasetSource
-from highway.stores.file import exists
-from highway.stores.url import is_url, join
 
 _LABELLED = ("image", "label")
 _AT_ONCE = 16  # samples that are read together where each request has a price
@@ -134,24 +126,8 @@ def _is_image(value: Any) -> bool:
         return False
 
 
-class JoinedPaths(Joined):
-    """What is at several paths, one after the other."""
-
-    datasets: Sequence[Any]  # each with a fingerprint
-
-    def fingerprint(self) -> str:
-        """Return a text that changes when one of them does."""
-        return " ".join(dataset.fingerprint() for dataset in self.datasets)
-
-
-def _one(paths: list[str]) -> str:
-    if len(paths) > 1:
-        raise ConfigError(f"{paths[1]}: only one folder of images is read at a time; name one SRC")
-    return resolve_data_dir(paths[0])
-
-
 @dataclass
-class _NamedImages:
+class NamedImages:
     """Image files as a shard has them: under keys without extensions, in fields named by these, with the label as ``cls``."""
 
     files: ImageFolder | Files
@@ -181,41 +157,8 @@ class _NamedImages:
         return self.files.fingerprint()
 
 
-def folder(paths: list[str], options: Options) -> Dataset:
-    """Return the images of a folder: in one folder per label, in one, or with their labels in a list."""
-    root = _one(paths)
-    if exists(join(root, LABELS)):
-        options = {"labels": LABELS, **options}
-    return _NamedImages(built("Files" if options or not _has_folders(root) else "ImageFolder", root, options))
-
-
-def _has_folders(root: str) -> bool:
-    if is_url(root):
-        try:
-            return bool(ImageFolder(root).classes)
-        except FileNotFoundError:  # and if there are no images either, Files says so
-            return False
-    return os.path.isdir(root) and any(os.path.isdir(os.path.join(root, name)) for name in os.listdir(root) if not name.startswith("."))
-
-
-def shards(paths: list[str], options: Options) -> Dataset | Iterable[Stamped]:
-    """Return the samples of shards: by number if they are files that are not compressed."""
-    if all(is_path(path) and _is_tar(path) for path in paths):
-        return cast(Dataset, built("Tar", paths, options))
-    if options:
-        raise ConfigError(f"--read: {paths[0]} is read as a stream, which takes no options")
-    return WebDatasetSource(paths, epochs=1, shuffle=False)
-
-
-def _is_tar(path: str) -> bool:
-    if not os.path.isfile(path):
-        return path.endswith(".tar")  # the dataset says that it is missing
-    with open(path, "rb") as file:
-        return file.read(262)[257:] == b"ustar"
-
-
 @dataclass
-class _Saved:
+class SavedItems:
     """What is in ``.ten`` files, with the keys that were saved."""
 
     files: TenFiles
@@ -231,8 +174,3 @@ class _Saved:
 
     def fingerprint(self) -> str:
         return self.files.fingerprint()
-
-
-def tens(paths: list[str], options: Options) -> Dataset:
-    """Return what is in ``.ten`` files."""
-    return _Saved(built("TenFiles", list(map(resolve_data_dir, paths)), options))

@@ -13,8 +13,9 @@ from functools import cached_property
 from itertools import chain
 from typing import Any
 
-from highway.cli.convert.format import Format
+from highway.cli.convert.format import read_back
 from highway.datasets.dataset import length_of
+from highway.datasets.format import Format
 from highway.datasets.writing import SampleWriter, is_taken
 from highway.errors import ConfigError, HighwayError
 from highway.stores.file import exists, names_in
@@ -106,7 +107,7 @@ class Target:
         if self.pattern or self.format.layout == "keys" or not is_taken(self.path):
             return None
         try:
-            found = length_of(self.format.read_back([self.path]))
+            found = length_of(read_back(self.format, [self.path]))
         except (OSError, HighwayError):  # begun, as caches and others are that are folders
             return None
         return found if total in (None, found) else None

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from highway.datasets.choice import chosen
+from highway.datasets.dataset import chosen
 from highway.datasets.npy.rows import KEYS
 from highway.datasets.opened import opened
 from highway.errors import DatasetError

@@ -19,7 +19,7 @@ from typing import Any, Literal
 import msgpack
 import numpy as np
 
-from highway.datasets.choice import chosen, named
+from highway.datasets.dataset import chosen, named
 from highway.datasets.field_codecs import decode_field, encode_field
 from highway.datasets.records import trusted_pickle
 from highway.datasets.records.example import KEY, decode_example

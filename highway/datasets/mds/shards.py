@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 import xxhash
 
-from highway.datasets.choice import chosen
+from highway.datasets.dataset import chosen
 from highway.datasets.mds.encodings import as_bytes, encoding_of
 from highway.datasets.records.protobuf import Data
 from highway.engine.cancel import check_cancelled

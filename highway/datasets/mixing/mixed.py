@@ -10,9 +10,9 @@ from typing import Annotated, Any
 import numpy as np
 
 from highway.datasets.dataset import Dataset, described, length_of
-from highway.datasets.joined import Joined
 from highway.datasets.mixing.interleave import Interleave, Stop, checked_weights
 from highway.datasets.opened import opened
+from highway.datasets.parts import Joined
 from highway.errors import ConfigError, DatasetError
 from highway.parameters.checks import checked, require
 from highway.parameters.ranges import Count, Predicate

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from itertools import chain, groupby, repeat
 from typing import Annotated, Any, NamedTuple, Protocol
 
-from highway.datasets.choice import chosen, named
-from highway.datasets.dataset import LazyKeys
+from highway.datasets.dataset import LazyKeys, chosen, named
 from highway.datasets.index_file import SUFFIX
 from highway.datasets.opened import opened
 from highway.datasets.parts import PartedDataset, Spans

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from highway.datasets.choice import chosen
+from highway.datasets.dataset import chosen
 from highway.datasets.tables.backend import pa
 from highway.errors import DatasetError
 

@@ -1,0 +1,343 @@
+"""The table of formats: one record for each.
+
+Readers, sinks, ``highway convert``, ``highway doctor``, the extras in setup.py, the table in docs/howto/formats.md and the contract tests
+are derived from it. A package adds formats by entry points of the group ``highway.formats``, each of which names a :class:`Format`.
+"""
+
+from __future__ import annotations
+
+import functools
+import struct
+from collections.abc import Mapping, Sequence
+
+from highway.datasets.folder import has_label_folders
+from highway.datasets.folder_writer import LABELS
+from highway.datasets.format import Extra, Format, Kind, Options, Place
+from highway.datasets.records.framing import checksum
+from highway.errors import ConfigError
+from highway.parameters.location import did_you_mean
+from highway.stores.file import exists
+from highway.stores.url import join, shown
+
+GROUP = "highway.formats"  # of entry points
+
+ARROW = Extra("arrow", "pyarrow>=16")  # with NumPy 2
+HUGGINGFACE = Extra("huggingface", "datasets>=2.19")
+TFRECORD = Extra("tfrecord", "google-crc32c>=1.5")
+ARRAYRECORD = Extra("arrayrecord", "array-record>=0.6")
+LMDB = Extra("lmdb", "lmdb>=1.4.1")
+LEVELDB = Extra("leveldb", "plyvel>=1.5; python_version < '3.13'")  # no wheel for later ones
+HDF5 = Extra("hdf5", "h5py>=3.10")
+
+
+def _is_tfrecord(place: Place) -> bool:
+    try:
+        return len(place.head) >= 12 and place.head[8:12] == struct.pack("<I", checksum(place.head[:8]))
+    except ConfigError:  # the package that computes it is not installed
+        return False
+
+
+def _images_in(paths: Sequence[str], options: Options) -> tuple[str, Options]:
+    """Return which dataset reads a folder of images: labels are in a list, or the names of the folders, or there are none."""
+    path, *others = paths
+    if others:
+        raise ConfigError(f"{shown(others[0])}: only one folder of images is read at a time, since each numbers its labels; name one")
+    if exists(join(path, LABELS)):
+        options = {"labels": LABELS, **options}
+    folders = "highway.datasets.folder:ImageFolder"
+    if not ("labels" in options or not has_label_folders(path)):
+        return folders, options
+    return "highway.datasets.folder:Files", options
+
+
+_SAMPLES: tuple[Kind, ...] = ("bytes", "str", "number", "array", "json")
+_ROWS = tuple(kind for kind in _SAMPLES if kind != "json")
+
+_TABLE = (
+    Format(
+        "shards",
+        "WebDataset shards",
+        "highway.datasets.tar:Tar",
+        note="not compressed; `WebDatasetSource` reads compressed ones (gz, bz2, xz) and pipes",
+        writer="highway.datasets.shards:shard_writer",
+        sink="ShardSink",
+        suffixes=(".tar",),
+        streams=(".tar.gz", ".tgz", "pipe:"),
+        source="WebDatasetSource",
+        magic=((257, b"ustar"),),
+        kinds=_SAMPLES,
+        names_kinds=True,
+        images="files",
+        layout="files",
+        key="highway.datasets.shards:key_in_shard",
+    ),
+    Format(
+        "tfrecord",
+        "TFRecord files of tf.train.Example",
+        "highway.datasets.records.tfrecord:TFRecord",
+        note="not compressed; one pass finds where the records lie; checksums are checked",
+        given={"example": True},
+        writer="highway.datasets.records.tfrecord:tfrecord_writer",
+        sink="TFRecordSink",
+        suffixes=(".tfrecord", ".tfrecords"),
+        is_at=_is_tfrecord,
+        kinds=_SAMPLES,
+        names_kinds=True,
+        extra=TFRECORD,
+        layout="files",
+    ),
+    Format(
+        "arrayrecord",
+        "ArrayRecord files of tf.train.Example",
+        "highway.datasets.records.arrayrecord:ArrayRecord",
+        note="any order is read at one speed if it was written with `group_size:1`",
+        given={"example": True},
+        writer="highway.datasets.records.arrayrecord:arrayrecord_writer",
+        sink="ArrayRecordSink",
+        suffixes=(".array_record", ".arrayrecord"),
+        kinds=_SAMPLES,
+        names_kinds=True,
+        extra=ARRAYRECORD,
+        layout="files",
+        is_copied=True,
+    ),
+    Format(
+        "parquet",
+        "Parquet files",
+        "highway.datasets.tables.parquet:Parquet",
+        note='use `shuffle="blocks"`: a row group is read as a whole',
+        writer="highway.datasets.tables.writers:parquet_writer",
+        sink="ParquetSink",
+        suffixes=(".parquet", ".pq"),
+        magic=((0, b"PAR1"),),
+        inside=("*.parquet", "*.pq"),
+        kinds=_SAMPLES,
+        extra=ARROW,
+        layout="files",
+    ),
+    Format(
+        "arrow",
+        "Arrow files, or a folder of Hugging Face's save_to_disk",
+        "highway.datasets.tables.arrow:Arrow",
+        note="mapped into memory",
+        writer="highway.datasets.tables.writers:arrow_writer",
+        sink="ArrowSink",
+        suffixes=(".arrow", ".feather"),
+        magic=((0, b"ARROW1"),),
+        inside=("*.arrow",),
+        kinds=_SAMPLES,
+        extra=ARROW,
+        layout="files",
+        is_copied=True,
+    ),
+    Format(
+        "huggingface",
+        "a data set by its name on the Hub; --read split=train",
+        "highway.datasets.tables.huggingface:HuggingFace",
+        note="tables of the package datasets; `HuggingFaceSource` reads streams",
+        is_name=True,
+        extra=HUGGINGFACE,
+    ),
+    Format(
+        "mds",
+        "a folder of Mosaic's streaming",
+        "highway.datasets.mds.dataset:MDS",
+        note="no pickles, no compressed shards",
+        writer="highway.datasets.mds.writer:mds_writer",
+        sink="MDSSink",
+        inside=("index.json",),
+        kinds=_SAMPLES,
+        names_kinds=True,
+    ),
+    Format(
+        "hdf5",
+        "the datasets of HDF5 files, with a row for each sample",
+        "highway.datasets.hdf5.dataset:HDF5",
+        note='use `shuffle="blocks"` if it is in chunks; one thread at a time reads them',
+        writer="highway.datasets.hdf5.writer:hdf5_writer",
+        sink="HDF5Sink",
+        suffixes=(".h5", ".hdf5"),
+        magic=((0, b"\x89HDF\r\n\x1a\n"),),
+        kinds=_ROWS,
+        extra=HDF5,
+        layout="files",
+        is_copied=True,
+    ),
+    Format(
+        "lmdb",
+        "an LMDB database",
+        "highway.datasets.keyed.lmdb:LMDB",
+        note="in the order of the keys; databases of tensorpack and Caffe are recognised",
+        writer="highway.datasets.keyed.lmdb:lmdb_writer",
+        sink="LMDBSink",
+        suffixes=(".lmdb", ".mdb"),
+        magic=((16, b"\xde\xc0\xef\xbe"),),
+        inside=("data.mdb",),
+        kinds=_SAMPLES,
+        names_kinds=True,
+        extra=LMDB,
+        images="files",
+        keeps_order=False,
+        is_copied=True,
+    ),
+    Format(
+        "leveldb",
+        "a LevelDB database",
+        "highway.datasets.keyed.leveldb:LevelDB",
+        note="one process at a time",
+        writer="highway.datasets.keyed.leveldb:leveldb_writer",
+        sink="LevelDBSink",
+        suffixes=(".leveldb",),
+        inside=("CURRENT",),
+        kinds=_SAMPLES,
+        names_kinds=True,
+        extra=LEVELDB,
+        images="files",
+        keeps_order=False,
+        is_copied=True,
+    ),
+    Format(
+        "cache",
+        "a cache, as Cache writes it",
+        "highway.datasets.decoded_cache:DecodedCache",
+        note="samples that are alike; checked as they are read",
+        writer="highway.datasets.decoded_cache:cache_writer",
+        sink="Cache",
+        inside=("highway-cache.json",),
+        kinds=_SAMPLES,
+        images="pixels",
+        is_copied=True,
+    ),
+    Format(
+        "npz",
+        "arrays with a row for each sample",
+        "highway.datasets.npy.rows:Npz",
+        note="not compressed",
+        writer="highway.datasets.npy.writer:npz_writer",
+        sink="NpzSink",
+        suffixes=(".npz",),
+        magic=((0, b"PK\x03\x04"),),
+        kinds=("str", "number", "array"),
+        images="pixels",
+        layout="files",
+    ),
+    Format(
+        "npy",
+        "one array with a row for each sample",
+        "highway.datasets.npy.rows:Npy",
+        writer="highway.datasets.npy.writer:npy_writer",
+        suffixes=(".npy",),
+        magic=((0, b"\x93NUMPY"),),
+        kinds=("str", "number", "array"),
+        images="pixels",
+        layout="files",
+        keeps_keys=False,
+    ),
+    Format(
+        "ten",
+        "a folder of .ten files, one for each sample",
+        "highway.datasets.ten:TenFiles",
+        note="arrays and bytes",
+        writer="highway.datasets.ten:ten_writer",
+        sink="TenSink",
+        suffixes=(".ten",),
+        inside=("*.ten",),
+        kinds=("bytes", "number", "array"),
+        images="pixels",
+        layout="each",
+    ),
+    Format(
+        "voc",
+        "PASCAL VOC; --read split=trainval",
+        "highway.datasets.detection.voc:VOC",
+        note="images with boxes, and masks",
+        is_at=lambda place: place.names.issuperset(("JPEGImages", "Annotations")),
+    ),
+    Format(
+        "mnist",
+        "the files of MNIST, Fashion-MNIST and KMNIST; --read split=test",
+        "highway.datasets.classification.mnist:MNIST",
+        note="loaded as a whole",
+        inside=("train-images*idx3-ubyte*", "*/train-images*idx3-ubyte*", "*/raw/train-images*idx3-ubyte*"),
+    ),
+    Format(
+        "cifar10",
+        "CIFAR-10; --read split=test",
+        "highway.datasets.classification.cifar:CIFAR10",
+        note="loaded as a whole",
+        inside=("data_batch_1*", "cifar-10-batches-*"),
+    ),
+    Format(
+        "cifar100",
+        "CIFAR-100; --read split=test",
+        "highway.datasets.classification.cifar:CIFAR100",
+        note="loaded as a whole",
+        inside=("train.bin", "fine_label_names.txt", "cifar-100-*"),
+    ),
+    Format(
+        "svmlight",
+        "lines of SVMlight and LIBSVM",
+        "highway.datasets.svmlight:SVMLight",
+        note="sparse features; not compressed",
+        suffixes=(".svm", ".libsvm", ".svmlight"),
+    ),
+    Format(
+        "coco",
+        "the images of COCO; --read annotations=instances.json",
+        "highway.datasets.detection.coco:COCO",
+        note="images with boxes, masks and keypoints",
+    ),
+    Format(
+        "folder",
+        "image files, in one folder per label or in one",
+        "highway.datasets.folder:Files",
+        note="a file each: slow to list on network disks",
+        choose=_images_in,
+        writer="highway.datasets.folder_writer:image_folder_writer",
+        sink="ImageSink",
+        is_at=lambda place: place.is_folder,  # what a folder is if it is nothing else: the last row of the table
+        images="files",
+        layout="keys",
+        key="highway.datasets.folder_writer:place_in",
+        keeps_order=False,
+    ),
+)
+
+
+@functools.cache
+def formats() -> Mapping[str, Format]:
+    """Return all formats by their names: highway's, and those of installed packages.
+
+    Raises:
+        ConfigError: an entry point leads to no format, or to one of a name that another has.
+    """
+    import importlib.metadata  # here, since it takes 15 ms
+
+    found = {row.name: row for row in _TABLE}
+    for entry in importlib.metadata.entry_points(group=GROUP):
+        try:
+            row = entry.load()
+        except Exception as error:
+            raise ConfigError(f"the entry point {entry.name} = {entry.value} of {GROUP} cannot be loaded: {error!r}") from error
+        if not isinstance(row, Format) or found.get(row.name, row) is not row:
+            what = f"there is a format {row.name!r} already" if isinstance(row, Format) else f"expected a Format, found {row!r}"
+            raise ConfigError(f"the entry point {entry.name} = {entry.value} of {GROUP}: {what}; correct or uninstall that package")
+        found = {row.name: row, **found}  # before highway's: the last of which takes any folder
+    return found
+
+
+def format_named(name: str) -> Format:
+    """Return a format by its name.
+
+    Raises:
+        ConfigError: there is none of that name.
+    """
+    known = formats()
+    if name not in known:
+        raise ConfigError(f"there is no format {name!r}{did_you_mean(name, known) or f'; the formats are {chr(44).join(known)}'}")
+    return known[name]
+
+
+def by_suffix(paths: Sequence[str]) -> Format | None:
+    """Return the format that all of these paths have by their names."""
+    return next((row for row in formats().values() if all(map(row.is_named_by, paths))), None)

@@ -1,0 +1,91 @@
+"""Data sets by their paths: of any format that the table has."""
+
+from __future__ import annotations
+
+import os
+import re
+import typing
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from highway.data import resolve_data_dir
+from highway.datasets.dataset import Dataset
+from highway.datasets.format import Format, Place
+from highway.datasets.formats import by_suffix, format_named, formats
+from highway.datasets.paths import expanded
+from highway.errors import ConfigError
+from highway.stores.url import shown
+
+_ELSEWHERE = re.compile(r"(?!highway:)[a-z][a-z0-9+]+:")  # URLs and commands
+
+
+def recognised(paths: Sequence[str], name: str | None = None) -> tuple[Format, list[str]]:
+    """Return the format of what is at some paths, and the paths with braces and patterns expanded.
+
+    Args:
+        paths: At least one path, pattern or URL.
+        name: The name of the format, if it is known.
+
+    Raises:
+        FileNotFoundError: there is nothing there.
+        ConfigError: it is none of the formats.
+    """
+    row = format_named(name) if name else None
+    if row is not None and row.is_name:
+        return row, list(paths)
+    found = [one for path in paths for one in expanded(path)]
+    if missing := next((path for path in found if not _ELSEWHERE.match(path) and not os.path.exists(resolve_data_dir(path))), ""):
+        raise FileNotFoundError(f"{missing!r}: no such file or folder, seen from {os.getcwd()!r}; correct the path")
+    found = list(map(resolve_data_dir, found))
+    row = row or by_suffix(found)
+    if row is None:
+        places = list(map(Place, found))
+        row = next((row for row in formats().values() if all(map(row.recognises, places))), None)
+        if row is None:
+            raise ConfigError(
+                f"{shown(found[0])}: found {places[0].described()}, which is none of the formats by its name or content; say which it is: "
+                f"{', '.join(formats())}"
+            )
+    return row, found
+
+
+def open(path: str | Sequence[str], format: str | None = None, **options: Any) -> Dataset:
+    """Open a dataset of any format, by its path or URL.
+
+    The format is the one that the path's name or content says. docs/howto/formats.md lists the formats; ``highway.formats`` entry points
+    of installed packages add others.
+
+    Args:
+        path: A file or folder, its URL, a pattern such as ``"train-*.parquet"``, or a list of these.
+        format: The name of the format, such as ``"tfrecord"``, if name and content do not say it.
+        options: Parameters of the dataset that reads the format, such as ``fields`` of :class:`~highway.datasets.Parquet`.
+
+    Raises:
+        FileNotFoundError: there is nothing at the path.
+        ConfigError: it is of no known format, its samples can only be read one after the other, or the library of the format is missing.
+        TypeError: the dataset has no such parameter.
+
+    >>> import highway
+    >>> dataset = highway.open("highway:photos/val")
+    >>> len(dataset), int(dataset[0][1])
+    (32, 0)
+    """
+    row, found = recognised([path] if isinstance(path, str) else path, format)
+    if stream := next(filter(row.is_stream, found), ""):
+        raise ConfigError(
+            f"{shown(stream)}: found {row.about} that can only be read one sample after the other; use {row.source}({shown(stream)!r}) as "
+            "the first stage, or unpack them"
+        )
+    given = [path] if isinstance(path, str) else path
+    return typing.cast(Dataset, row.open(list(map(resolve_data_dir, given)) if row.takes_several else found, options))
+
+
+def open_images(path: str, folder: Callable[[str], Dataset]) -> Dataset:
+    """Return the dataset of images at a path. ``folder`` makes that of a folder that has images or folders in it."""
+    place = Place(resolve_data_dir(path))
+    row = by_suffix([path])
+    if row is None and not place.holds_images() and (place.names or place.head):
+        row = next((row for row in formats().values() if row.recognises(place)), None)
+    if row is None and place.head:
+        return open(path)  # which raises: a file of no format
+    return folder(path) if row is None or row.name == "folder" else open(path)
