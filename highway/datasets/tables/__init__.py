@@ -1,5 +1,5 @@
 """Tables in columns: Parquet, Arrow and Hugging Face, read by row number, and how they are written.
 
-May use what ``datasets`` may, and pyarrow, by ``backend`` alone, which the public classes import when they first read. Begin with
-``dataset``, then ``values``.
+May use what ``datasets`` may, and pyarrow, by ``backend`` alone, which imports it when it is first used. Begin with
+``table``, then ``values``.
 """

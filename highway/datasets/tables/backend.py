@@ -1,15 +1,39 @@
-"""pyarrow, or the sentence that says how it is installed."""
+"""pyarrow, which is imported when it is first used, or the sentence that says how it is installed."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
 
 from highway.distribution import pip_install
 from highway.errors import ConfigError
 
-try:
+
+class _Library:
+    """A module that is imported when its first attribute is asked for."""
+
+    def __init__(self, module: str) -> None:
+        self._module = module
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            found = getattr(importlib.import_module(self._module), name)
+        except ImportError as error:
+            raise ConfigError(f"Parquet and Arrow files need pyarrow: {pip_install('arrow')}") from error
+        setattr(self, name, found)  # not asked again
+        return found
+
+
+if TYPE_CHECKING:
     import pyarrow as pa
     from pyarrow import ipc
     from pyarrow import parquet as pq
-except ImportError as error:
-    raise ConfigError(f"Parquet and Arrow files need pyarrow: {pip_install('arrow')}") from error
+else:
+    pa, ipc, pq = map(_Library, ("pyarrow", "pyarrow.ipc", "pyarrow.parquet"))
 
-__all__ = ["UNREADABLE", "ipc", "pa", "pq"]
+__all__ = ["ipc", "pa", "pq", "unreadable"]
 
-UNREADABLE = (pa.ArrowException, OSError, EOFError, UnicodeDecodeError)  # what pyarrow raises for a file that is not as it should be
+
+def unreadable() -> tuple[type[BaseException], ...]:
+    """Return what pyarrow raises for a file that is not as it should be."""
+    return pa.ArrowException, OSError, EOFError, UnicodeDecodeError

@@ -128,4 +128,4 @@ def column_of(values: Sequence[Any], field: pa.Field, kind: Kind) -> pa.Array:
     return pa.StructArray.from_arrays(parts, fields=list(field.type))
 
 
-_TEXTS: dict[str, Callable[[], pa.DataType]] = {"bytes": pa.binary, "str": pa.string, "json": pa.string}
+_TEXTS: dict[str, Callable[[], pa.DataType]] = {"bytes": lambda: pa.binary(), "str": lambda: pa.string(), "json": lambda: pa.string()}

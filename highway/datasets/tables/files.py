@@ -2,96 +2,61 @@
 
 from __future__ import annotations
 
+import glob
+import os
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Generic, TypeVar
 
-from highway.datasets.tables.backend import UNREADABLE, pa
-from highway.datasets.tables.partitions import TableFile, columns_of
+from highway.datasets.paths import files_below, files_of
+from highway.datasets.tables.backend import pa, unreadable
+from highway.datasets.tables.partitions import TableFile, columns_of, table_files
 from highway.datasets.tables.rows import DecodedRows
 from highway.datasets.tables.schema import Selection, check_same, select
-from highway.datasets.tables.table import Piece, Table
+from highway.datasets.tables.stream import Held
+from highway.datasets.tables.table import Piece, Table, TableLayout
 from highway.engine.cancel import check_cancelled
 from highway.errors import DatasetError, StoreError
-from highway.stores.file import open_file, states_of
-from highway.stores.url import shown
+from highway.parameters.ranges import Count
+from highway.stores.file import UnchangingFile, fingerprint_of, open_file, states_of
+from highway.stores.url import is_url, shown, without_options
 
 _OPEN = 100  # files that are open at once; most processes may open 1024
+_HIDDEN = (".", "_")
+
+F = TypeVar("F")
 
 
-class FilesTable(Table):
-    """The rows of several files.
+class FilesLayout(TableLayout, Generic[F]):
+    """What the files of a table have.
 
     Args:
         found: Their paths, and the values in the names of their folders.
-        fields: As for :func:`select`.
-        key: As for :func:`select`.
-        nulls: What stands for nulls, by field.
-        budget: Bytes that decoded pieces may take.
+
+    Attributes:
+        names: What messages call the files.
+        open: Returns a file by its number.
+        details: What is known of each file, by its number.
+        footers: The ends of the files that are opened next, as far as they were fetched.
+        partitions: The columns that are in the names of folders.
     """
 
-    format: ClassVar[str]  # what such files are called in messages
-    selection: Selection
-
-    def __init__(
-        self, found: list[TableFile], fields: Mapping[str, str] | None, key: str | None, nulls: Mapping[str, Any] | None, budget: int
-    ) -> None:
+    def __init__(self, found: list[TableFile]) -> None:
         files = [file.path for file in found]
-        self.files, self.names, self.budget = files, list(map(shown, files)), budget
+        self.files, self.names = files, list(map(shown, files))
         states = [state for _, state in states_of((path, path) for path in files)]
-        self.open = lru_cache(_OPEN)(lambda file: open_file(files[file], states[file]))
-        pieces: list[Piece] = []
-        for number, path in enumerate(self.names):
-            check_cancelled()
-            with self._naming(number, "no file of that format, damaged or cut short"):
-                schema, rows = self._layout(number)
-                if number == 0:
-                    self.partitions = columns_of(found, schema.names)
-                for name, values in self.partitions.items():
-                    schema = schema.append(pa.field(name, values.type))
-                if number == 0:
-                    first, selection = schema, select(schema, fields, key, path)
-                    if selection.key in self.partitions:
-                        raise DatasetError(
-                            f"{path}: key={key!r} is the name of a folder, which many rows share; name a column of the files"
-                        )
-                else:
-                    check_same(selection, first, self.names[0], schema, path)
-            firsts = accumulate(rows, initial=0)
-            pieces += [Piece(number, index, begin, count) for index, (begin, count) in enumerate(zip(firsts, rows)) if count]
-        super().__init__(pieces, first, selection, nulls, budget, self.names[0])
+        self.open: Callable[[int], UnchangingFile] = lru_cache(_OPEN)(lambda file: open_file(files[file], states[file]))
+        self.details: list[F] = []
+        self.footers: Sequence[Sequence[Held]] = ()
+        self.partitions: Mapping[str, pa.Array] = {}
 
-    @abstractmethod
-    def _layout(self, file: int) -> tuple[pa.Schema, list[int]]:
-        """Return the columns of a file, and how many rows each of its pieces has."""
-
-    @abstractmethod
-    def _decode_piece(self, piece: Piece) -> tuple[DecodedRows, int]:
-        """Return what :meth:`_decode` does; raises what pyarrow does."""
-
-    @abstractmethod
-    def _column_of(self, file: int, name: str) -> Iterable[pa.RecordBatch]:
-        """Return one column of a file; raises what pyarrow does."""
-
-    def _check(self, file: int) -> None:
-        if (opened := self.open(file)).is_here:  # of those in a store each answer says what they are
-            opened.check()
-
-    def _decode(self, piece: Piece) -> tuple[DecodedRows, int]:
-        with self._naming(piece.file, f"{self.piece} {piece.index} is damaged or cut short"):
-            self._check(piece.file)
-            return self._decode_piece(piece)
-
-    def _column(self, name: str) -> Iterator[pa.RecordBatch]:
-        for number, path in enumerate(self.names):
-            with self._naming(number, f"column {name!r} is damaged or cut short"):
-                for batch in self._column_of(number, name):
-                    if batch.column(name).null_count:
-                        raise DatasetError(f"{path}: column {name!r} has nulls among the keys; name another one by key=")
-                    yield batch
+    def settle(self, pieces: list[Piece], schema: pa.Schema, selection: Selection, nulls: Mapping[str, Any] | None, budget: int) -> None:
+        """Take what was found in the files."""
+        super().__init__(pieces, schema, selection, nulls, budget, self.names[0])
 
     @property
     def in_files(self) -> list[str]:
@@ -107,15 +72,132 @@ class FilesTable(Table):
             batches = [batch.append_column(name, pa.repeat(value, batch.num_rows)) for batch in batches]
         return batches
 
-    def _where(self, piece: Piece, row: int) -> str:
-        return f"{self.names[piece.file]}: row {piece.first + row}"
+
+@dataclass
+class FilesTable(Table[FilesLayout[F]]):
+    """The rows of several files; the parameters that such datasets share."""
+
+    format: ClassVar[str]  # what such files are called in messages
+    suffixes: ClassVar[tuple[str, ...]]
+
+    paths: str | list[str]
+    fields: dict[str, str] | None = None
+    key: str | None = None
+    nulls: dict[str, Any] | None = None
+    cache_mb: Count = 1024
+
+    @abstractmethod
+    def _details(self, layout: FilesLayout[F], file: int) -> tuple[F, pa.Schema, list[int]]:
+        """Return what is known of a file, its columns, and how many rows each of its pieces has."""
+
+    @abstractmethod
+    def _decode_piece(self, layout: FilesLayout[F], piece: Piece) -> tuple[DecodedRows, int]:
+        """Return what :meth:`_decode` does; raises what pyarrow does."""
+
+    @abstractmethod
+    def _column_of(self, layout: FilesLayout[F], file: int, name: str) -> Iterable[pa.RecordBatch]:
+        """Return one column of a file; raises what pyarrow does."""
+
+    @property
+    def files(self) -> list[str]:
+        """The files' paths, as they are found now."""
+        return [file.path for file in self._found()]
+
+    def _found(self) -> list[TableFile]:
+        paths = [self.paths] if isinstance(self.paths, str) else self.paths
+        return table_files([(path, self._files_at(path)) for path in paths])
+
+    def _files_at(self, path: str) -> Sequence[str]:
+        return files_at(path, self.suffixes)
+
+    def fingerprint(self) -> str:
+        """Return a text that changes when files are added, removed, renamed or written to, or other fields are read."""
+        return f"{fingerprint_of((path, path) for path in self.files)} {self.fields} {self.key} {self.nulls}"
+
+    def _open(self) -> FilesLayout[F]:
+        found = self._found()
+        layout = FilesLayout[F](found)
+        pieces: list[Piece] = []
+        for number, path in enumerate(layout.names):
+            check_cancelled()
+            with self._naming(path, "no file of that format, damaged or cut short"):
+                details, schema, rows = self._details(layout, number)
+                layout.details.append(details)
+                if number == 0:
+                    layout.partitions = columns_of(found, schema.names)
+                for name, values in layout.partitions.items():
+                    schema = schema.append(pa.field(name, values.type))
+                if number == 0:
+                    first, selection = schema, self._selection(schema, layout)
+                else:
+                    check_same(selection, first, layout.names[0], schema, path)
+            firsts = accumulate(rows, initial=0)
+            pieces += [Piece(number, index, begin, count) for index, (begin, count) in enumerate(zip(firsts, rows)) if count]
+        layout.settle(pieces, first, selection, self.nulls, self.cache_mb << 20)
+        return layout
+
+    def _selection(self, schema: pa.Schema, layout: FilesLayout[F]) -> Selection:
+        path, selection = layout.names[0], select(schema, self.fields, self.key, layout.names[0])
+        if selection.key in layout.partitions:
+            raise DatasetError(f"{path}: key={self.key!r} is the name of a folder, which many rows share; name a column of the files")
+        return selection
+
+    def _check(self, layout: FilesLayout[F], file: int) -> None:
+        if (found := layout.open(file)).is_here:  # of those in a store each answer says what they are
+            found.check()
+
+    def _decode(self, layout: FilesLayout[F], piece: Piece) -> tuple[DecodedRows, int]:
+        with self._naming(layout.names[piece.file], f"{self.piece} {piece.index} is damaged or cut short"):
+            self._check(layout, piece.file)
+            return self._decode_piece(layout, piece)
+
+    def _column(self, layout: FilesLayout[F], name: str) -> Iterator[pa.RecordBatch]:
+        for number, path in enumerate(layout.names):
+            with self._naming(path, f"column {name!r} is damaged or cut short"):
+                for batch in self._column_of(layout, number, name):
+                    if batch.column(name).null_count:
+                        raise DatasetError(f"{path}: column {name!r} has nulls among the keys; name another one by key=")
+                    yield batch
+
+    def _where(self, layout: FilesLayout[F], piece: Piece, row: int) -> str:
+        return f"{layout.names[piece.file]}: row {piece.first + row}"
 
     @contextmanager
-    def _naming(self, file: int, what: str) -> Iterator[None]:
+    def _naming(self, name: str, what: str) -> Iterator[None]:
         """Have errors of pyarrow say which file they are about."""
         try:
             yield
-        except UNREADABLE as error:
+        except unreadable() as error:
             if isinstance(error, (StoreError, FileNotFoundError, PermissionError)) or (isinstance(error, OSError) and error.errno):
                 raise
-            raise DatasetError(f"{self.names[file]}: {self.format}: {what}; {error}") from error
+            raise DatasetError(f"{name}: {self.format}: {what}; {error}") from error
+
+
+def files_at(path: str, suffixes: Sequence[str]) -> list[str]:
+    """Return the files in a folder and below it, or else those that a path stands for: braces and patterns are written out.
+
+    As pyarrow does, skip files and folders whose names begin with ``.`` or ``_``: they are unfinished, backups or metadata.
+
+    Raises:
+        FileNotFoundError: there are none.
+    """
+    if is_url(path):
+        name = without_options(path)
+        if glob.has_magic(name) or _ends(name, suffixes):
+            return files_of(path)
+        from highway.stores.listing import listing_of  # here, since files on this machine need nothing of it
+
+        listing = listing_of(path)
+        seen = [number for number, key in enumerate(listing.keys) if not any(part.startswith(_HIDDEN) for part in key.split("/"))]
+        found = [listing.object(number).url.with_options for number in seen if _ends(listing.keys[number], suffixes)]
+    elif os.path.isdir(path):
+        found = [os.path.join(path, key) for key in files_below(path, hidden=_HIDDEN) if _ends(key, suffixes)]
+    else:
+        return files_of(path)
+    if not found:
+        raise FileNotFoundError(f"{shown(path)!r}: no file in this folder or below it ends in {' or '.join(suffixes)}")
+    return found
+
+
+def _ends(name: str, suffixes: Sequence[str]) -> bool:
+    return name.lower().endswith(tuple(suffixes))

@@ -2,24 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from itertools import accumulate
+from typing import Any, ClassVar
 
-from highway.datasets.tables.dataset import OfTable
+import numpy as np
+
+from highway.datasets.tables.backend import pa
+from highway.datasets.tables.rows import DecodedRows
+from highway.datasets.tables.schema import select
+from highway.datasets.tables.table import Piece, Table, TableLayout
+from highway.datasets.tables.values import Access, in_memory
 from highway.distribution import pip_install
-from highway.errors import ConfigError
+from highway.engine.cancel import check_cancelled
+from highway.errors import ConfigError, DatasetError
 from highway.parameters.checks import checked
-from highway.stores.file import exists, local
+from highway.stores.file import exists, local, read_whole
 from highway.stores.url import is_url, join, shown
 
-if TYPE_CHECKING:
-    from highway.datasets.tables.table import Table
+
+class HubLayout(TableLayout):
+    """The record batches of a table of Hugging Face.
+
+    Args:
+        table: A ``datasets.Dataset``.
+        wanted: The dataset that reads it.
+        name: What it is called in messages.
+    """
+
+    def __init__(self, table: Any, wanted: HuggingFace, name: str) -> None:
+        columns, form = table.data.table, table.format
+        shown = None if form["output_all_columns"] else {*form["columns"], wanted.key}
+        columns = columns.select([column for column in columns.column_names if shown is None or column in shown])
+        selection = select(columns.schema, wanted.fields, wanted.key, name)
+        self.batches = [batch for batch in columns.select(selection.needed).to_batches() if batch.num_rows]
+        self.order = _order_of(table._indices)
+        firsts = accumulate((batch.num_rows for batch in self.batches), initial=0)
+        pieces = [Piece(0, number, first, batch.num_rows) for number, (first, batch) in enumerate(zip(firsts, self.batches))]
+        super().__init__(pieces, table.features.arrow_schema, selection, wanted.nulls, 0, name)
+
+    def rows(self, numbers: Sequence[int]) -> list[int]:
+        """Return where in memory the rows of these numbers lie."""
+        numbers = [range(self.length)[number] for number in numbers]
+        rows: list[int] = numbers if self.order is None else self.order[numbers].tolist()
+        return rows
+
+    @property
+    def length(self) -> int:
+        """How many rows there are, in the order of the table."""
+        return len(self.spans) if self.order is None else len(self.order)
 
 
 @checked
 @dataclass
-class HuggingFace(OfTable):
+class HuggingFace(Table[HubLayout]):
     """The rows of a table of Hugging Face, in its order, as its ``select``, ``filter`` and ``shuffle`` have left it.
 
     ``Reader`` takes such a table as it is, too. By this one images and sounds stay encoded, for highway's decoder, without ``cast_column``;
@@ -45,6 +82,8 @@ class HuggingFace(OfTable):
     >>> dataset = HuggingFace("beans", "train", fields={"image": "image", "label": "labels"})
     """
 
+    piece: ClassVar = "record batch"
+
     dataset: Any
     split: str | None = None
     config: str | None = None
@@ -56,12 +95,40 @@ class HuggingFace(OfTable):
         if not isinstance(self.dataset, (str, Mapping)):
             _expect_table(self.dataset)
 
-    def _opened(self) -> Table:
-        loaded = self._loaded()
-        from highway.datasets.tables.hub_table import HubTable  # here, since it needs pyarrow, which comes with the package
+    def _open(self) -> HubLayout:
+        return HubLayout(self._loaded(), self, self.dataset if isinstance(self.dataset, str) else "a table of Hugging Face")
 
-        name = self.dataset if isinstance(self.dataset, str) else "a table of Hugging Face"
-        return HubTable(loaded, self.fields, self.key, self.nulls, name)
+    def _decode(self, layout: HubLayout, piece: Piece) -> tuple[DecodedRows, int]:
+        batch = layout.batches[piece.index]
+        batch.validate(full=True)  # since nothing looks after offsets when single rows are read
+        return DecodedRows([batch], layout.selection.columns, Access(in_memory, read_whole)), 0
+
+    def _column(self, layout: HubLayout, name: str) -> Iterator[pa.RecordBatch]:
+        for batch in layout.batches:
+            check_cancelled()
+            if batch.column(name).null_count:
+                raise DatasetError(f"{layout.name}: column {name!r} has nulls among the keys; name another one by key=")
+            yield batch.select([name])
+
+    def __len__(self) -> int:
+        return self._layout.length
+
+    def _samples(self, numbers: Sequence[int]) -> list[dict[str, Any]]:
+        return super()._samples(self._layout.rows(numbers))
+
+    def _key(self, number: int) -> str:
+        return str(number) if self._layout.selection.key is None else super()._key(*self._layout.rows([number]))
+
+    def locate(self, number: int) -> str:
+        return super().locate(*self._layout.rows([number]))
+
+    def blocks(self) -> list[range]:
+        if self._layout.order is not None:
+            raise ConfigError(
+                f"shuffle='blocks': {self._layout.name} has an order of its own, by its select, filter or shuffle, so that neighbours do "
+                "not lie together; say shuffle=True, or dataset.flatten_indices()"
+            )
+        return super().blocks()
 
     def _loaded(self) -> Any:
         found = load(self.dataset, self.split, self.config)
@@ -108,3 +175,12 @@ def load(dataset: Any, split: str | None, config: str | None, streaming: bool = 
             raise ConfigError(f"Hugging Face: split={split!r}; expected one of {', '.join(map(repr, found))}")
         found = found[split]
     return found
+
+
+def _order_of(indices: Any) -> np.ndarray | None:
+    """Return which row stands where, without a copy if that lies together; ``None``: as they lie."""
+    if indices is None:
+        return None
+    column = indices.column(0)
+    rows: np.ndarray = column.chunk(0).to_numpy() if column.num_chunks == 1 else column.to_numpy()
+    return rows

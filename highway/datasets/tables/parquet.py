@@ -1,20 +1,27 @@
-"""The rows of Parquet files by number."""
+"""The rows of Parquet files by number, read row group by row group."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import Any, ClassVar
 
-from highway.datasets.tables.dataset import OfTables
+from highway.datasets.tables.backend import pa, pq
+from highway.datasets.tables.files import FilesLayout, FilesTable
+from highway.datasets.tables.rows import DecodedRows
+from highway.datasets.tables.stream import FileStream, fetched
+from highway.datasets.tables.table import Piece
+from highway.errors import DatasetError
 from highway.parameters.checks import checked
+from highway.stores.file import FileRange, UnchangingFile
 
-if TYPE_CHECKING:
-    from highway.datasets.tables.parquet_files import ParquetTable
+_FOOTER = 1 << 16  # bytes at a file's end that are read at once; most footers have fewer
+_AT_ONCE = 64  # files of which that is asked for at once, and row groups of which the keys are
 
 
 @checked
 @dataclass
-class Parquet(OfTables):
+class Parquet(FilesTable[Any]):
     """The rows of Parquet files, in the order of the files and of the rows in them.
 
     A row group is read and decoded as a whole, with the columns that are wanted. It stays in memory, each process having its own, until
@@ -45,9 +52,65 @@ class Parquet(OfTables):
     >>> dataset = Parquet("train-*.parquet", fields={"image": "img", "label": "fine_label"})
     """
 
+    format: ClassVar = "Parquet"
+    piece: ClassVar = "row group"
     suffixes: ClassVar = (".parquet", ".pq")
 
-    def _opened(self) -> ParquetTable:
-        from highway.datasets.tables.parquet_files import ParquetTable  # here, since it needs pyarrow
+    def _open(self) -> FilesLayout[Any]:
+        layout = super()._open()
+        for piece in layout.pieces:
+            self._check_size(layout, piece)
+        return layout
 
-        return ParquetTable(self._found(), self.fields, self.key, self.nulls, self.cache_mb << 20)
+    def _details(self, layout: FilesLayout[Any], file: int) -> tuple[Any, pa.Schema, list[int]]:
+        if file % _AT_ONCE == 0:
+            sizes = [(one, one.state.size) for one in map(layout.open, range(file, min(file + _AT_ONCE, len(layout.files))))]
+            layout.footers = fetched([FileRange(one, max(size - _FOOTER, 0), min(size, _FOOTER)) for one, size in sizes])
+        found = pq.ParquetFile(FileStream(layout.open(file), layout.footers[file % _AT_ONCE]))
+        return found.metadata, found.schema_arrow, [found.metadata.row_group(number).num_rows for number in range(found.num_row_groups)]
+
+    def _check_size(self, layout: FilesLayout[Any], piece: Piece) -> None:
+        """Raise DatasetError if a row group does not fit into the memory that there is for all of them."""
+        group, columns = layout.details[piece.file].row_group(piece.index), layout.selection.columns
+        if group.total_byte_size <= layout.budget:
+            return
+        if (size := sum(leaf.total_uncompressed_size for leaf in _leaves(group, columns))) > layout.budget:
+            raise DatasetError(
+                f"{layout.names[piece.file]}: row group {piece.index} has {piece.rows} rows of {size >> 20} MB together, and is read as a "
+                f"whole; more than cache_mb={self.cache_mb} allows: write the file anew with smaller row groups (parquet_writer does), "
+                "raise cache_mb, or read fewer columns by fields="
+            )
+
+    def _read(self, layout: FilesLayout[Any], file: int, groups: Sequence[int], columns: list[str]) -> Iterator[pa.Table]:
+        """Yield columns of row groups of a file; from a store all are fetched at once."""
+        opened, metadata = layout.open(file), layout.details[file]
+        leaves = [] if opened.is_here else [leaf for group in groups for leaf in _leaves(metadata.row_group(group), columns)]
+        held = [part for parts in fetched([_range(opened, leaf) for leaf in leaves]) for part in parts]
+        parquet = pq.ParquetFile(FileStream(opened, held), metadata=metadata, pre_buffer=False, page_checksum_verification=True)
+        for group in groups:
+            yield parquet.read_row_group(group, columns, use_threads=False)
+
+    def _decode_piece(self, layout: FilesLayout[Any], piece: Piece) -> tuple[DecodedRows, int]:
+        (table,) = self._read(layout, piece.file, [piece.index], layout.in_files)
+        if table.num_rows != piece.rows:
+            raise pa.ArrowInvalid(f"expected {piece.rows} rows, found {table.num_rows}")
+        table.validate(full=True)  # since nothing looks after offsets when single rows are read
+        return DecodedRows(layout.with_partitions(table.to_batches(), piece), layout.selection.columns), table.get_total_buffer_size()
+
+    def _column_of(self, layout: FilesLayout[Any], file: int, name: str) -> Iterable[pa.RecordBatch]:
+        groups = range(layout.details[file].num_row_groups)
+        for first in groups[::_AT_ONCE]:
+            for table in self._read(layout, file, groups[first : first + _AT_ONCE], [name]):
+                yield from table.to_batches()
+
+
+def _leaves(group: Any, columns: list[str]) -> list[Any]:
+    """Return what a row group has of some columns; one with a structure is several."""
+    leaves = (group.column(number) for number in range(group.num_columns))
+    return [leaf for leaf in leaves if leaf.path_in_schema.partition(".")[0] in columns or leaf.path_in_schema in columns]
+
+
+def _range(file: UnchangingFile, leaf: Any) -> FileRange:
+    """Return where in the file it lies."""
+    begin = leaf.dictionary_page_offset if leaf.has_dictionary_page and leaf.dictionary_page_offset else leaf.data_page_offset
+    return FileRange(file, begin, leaf.total_compressed_size)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Generic, TypeVar
 
+from highway.datasets.dataset import LazyKeys
 from highway.datasets.opened import opened
-from highway.datasets.parts import Spans
+from highway.datasets.parts import PartedDataset, Spans
 from highway.datasets.tables.backend import pa
 from highway.datasets.tables.pieces import Pieces
 from highway.datasets.tables.rows import DecodedRows, SampleFields, key_text
@@ -37,8 +38,8 @@ class Piece:
     rows: int
 
 
-class Table(ABC):
-    """Rows that are read piece by piece.
+class TableLayout:
+    """What a table has, as it was found when it was opened, and the pieces that were decoded since.
 
     Args:
         pieces: All that have rows.
@@ -49,61 +50,86 @@ class Table(ABC):
         name: What it is called in messages.
     """
 
-    piece: ClassVar[str]  # what a piece is called in messages
-
     def __init__(
         self, pieces: list[Piece], schema: pa.Schema, selection: Selection, nulls: Mapping[str, Any] | None, budget: int, name: str
     ) -> None:
-        self.pieces, self.selection, self.budget, self._name = pieces, selection, budget, name
+        self.pieces, self.selection, self.budget, self.name = pieces, selection, budget, name
         self.classes = class_names(schema, selection)
-        self._fields = SampleFields(selection, nulls, name)
+        self.fields = SampleFields(selection, nulls, name)
         self.spans = Spans(piece.rows for piece in pieces)
-        self._decoded: Pieces[DecodedRows] = Pieces(budget)
-        self._given = self._times = 0  # samples, and times that a piece was decoded
-        self._kept = 0  # bytes that were decoded since pyarrow has given memory back
+        self.decoded: Pieces[DecodedRows] = Pieces(budget)
+        self.given = self.times = 0  # samples, and times that a piece was decoded
+        self.kept = 0  # bytes that were decoded since pyarrow has given memory back
+
+
+L = TypeVar("L", bound=TableLayout)
+
+
+class Table(PartedDataset, Generic[L]):
+    """Rows by number, each a dict, that are read piece by piece."""
+
+    piece: ClassVar[str]  # what a piece is called in messages
 
     @abstractmethod
-    def _decode(self, piece: Piece) -> tuple[DecodedRows, int]:
+    def _open(self) -> L:
+        """Open the table."""
+
+    @abstractmethod
+    def _decode(self, layout: L, piece: Piece) -> tuple[DecodedRows, int]:
         """Return the rows of a piece, the values being those of ``selection.columns``, and how many bytes of memory they take."""
 
     @abstractmethod
-    def _column(self, name: str) -> Iterable[pa.RecordBatch]:
+    def _column(self, layout: L, name: str) -> Iterable[pa.RecordBatch]:
         """Return one column of all pieces, without nulls."""
 
-    @abstractmethod
-    def _where(self, piece: Piece, row: int) -> str:
+    def _where(self, layout: L, piece: Piece, row: int) -> str:
         """Return what messages call a row of a piece."""
+        return f"{layout.name}: row {piece.first + row}"
 
-    def _check(self, file: int) -> None:  # noqa: B027  # there need be nothing that can change
+    def _check(self, layout: L, file: int) -> None:  # there need be nothing that can change
         """Raise DatasetError if a file has changed."""
 
-    def __len__(self) -> int:
-        return len(self.spans)
+    @opened
+    def _layout(self) -> L:
+        return self._open()
 
-    def samples(self, numbers: Sequence[int]) -> list[dict[str, Any]]:
+    @property
+    def spans(self) -> Spans:
+        return self._layout.spans
+
+    def __getitem__(self, number: int) -> dict[str, Any]:
+        return self._samples([number])[0]
+
+    def __getitems__(self, numbers: Sequence[int]) -> list[dict[str, Any]]:
+        """Return several samples; what is read as a whole is read once for all of them."""
+        return self._samples(numbers)
+
+    def _samples(self, numbers: Sequence[int]) -> list[dict[str, Any]]:
         """Return several samples, each piece that has some of them being decoded once."""
-        places = self.spans.rows_by_part(numbers)
-        for file in {self.pieces[piece].file for piece in places}:
-            self._check(file)
+        layout = self._layout
+        places = layout.spans.rows_by_part(numbers)
+        for file in {layout.pieces[piece].file for piece in places}:
+            self._check(layout, file)
         samples: list[dict[str, Any]] = [{}] * len(numbers)
-        for piece, rows in self._decoded.each(places, self._decode_counted):
+        for piece, rows in layout.decoded.each(places, self._decode_counted):
             for place, row in places[piece]:
-                samples[place] = self._fields.sample(*rows.at(row), lambda: self._where(self.pieces[piece], row))  # noqa: B023
-        self._given += len(numbers)
+                samples[place] = layout.fields.sample(*rows.at(row), lambda: self._where(layout, layout.pieces[piece], row))  # noqa: B023
+        layout.given += len(numbers)
         return samples
 
     def _decode_counted(self, number: int) -> tuple[DecodedRows, int]:
-        decoded = self._decode(self.pieces[number])
-        self._times += 1
-        self._kept += decoded[1]
-        if self._kept > self.budget // 16:  # else pyarrow keeps what is forgotten here, several times the budget
-            self._kept = 0
+        layout = self._layout
+        decoded = self._decode(layout, layout.pieces[number])
+        layout.times += 1
+        layout.kept += decoded[1]
+        if layout.kept > layout.budget // 16:  # else pyarrow keeps what is forgotten here, several times the budget
+            layout.kept = 0
             pa.default_memory_pool().release_unused()
-        if self._decoded.again == _OFTEN and self._given < self._times * len(self) / len(self.pieces) / 4:
-            rows = len(self) // len(self.pieces)
+        if layout.decoded.again == _OFTEN and layout.given < layout.times * len(layout.spans) / len(layout.pieces) / 4:
+            rows = len(layout.spans) // len(layout.pieces)
             log.warning(
-                f"{self._name}: {self.piece}s were decoded {self._times} times for {self._given} samples, though each has some {rows}; "
-                f"read it by shuffle='blocks' with a window that fits into cache_mb={self.budget >> 20}, or have `highway convert` write "
+                f"{layout.name}: {self.piece}s were decoded {layout.times} times for {layout.given} samples, though each has some {rows}; "
+                f"read it by shuffle='blocks' with a window that fits into cache_mb={layout.budget >> 20}, or have `highway convert` write "
                 "an Arrow file, whose rows are read one by one"
             )
         return decoded
@@ -111,21 +137,30 @@ class Table(ABC):
     @opened
     def _keys(self) -> DecodedRows | None:
         """The column of the keys."""
-        name = self.selection.key
-        return None if name is None else DecodedRows([batch for batch in self._column(name) if batch.num_rows], [name])
+        layout = self._layout
+        if (name := layout.selection.key) is None:
+            return None
+        return DecodedRows([batch for batch in self._column(layout, name) if batch.num_rows], [name])
 
-    def key(self, number: int) -> str:
+    def _key(self, number: int) -> str:
         """Return the key of a row: its number, if there is no column of keys."""
         if (keys := self._keys) is None:
             return str(number)
         (value,), row = keys.at(number)
         return key_text(value(row))
 
-    def blocks(self) -> list[range]:
-        """Return the numbers of the rows of each piece."""
-        return self.spans.blocks()
+    @property
+    def keys(self) -> Sequence[str]:
+        """The samples' keys: the values of their column, or else the numbers of the rows."""
+        return LazyKeys(self._key, len(self))
+
+    @property
+    def classes(self) -> list[str] | None:
+        """The names of the labels, if Hugging Face has written them down."""
+        return self._layout.classes
 
     def locate(self, number: int) -> str:
-        """Return what messages call a row."""
-        piece, row = self.spans.place(number)
-        return self._where(self.pieces[piece], row)
+        """Return the file of a sample, and the number of its row there."""
+        layout = self._layout
+        piece, row = layout.spans.place(number)
+        return self._where(layout, layout.pieces[piece], row)

@@ -263,12 +263,12 @@ def _dictionary(array: pa.Array, access: Access) -> Value:
 
 _KINDS: list[tuple[Callable[[pa.DataType], bool], Callable[[pa.Array, Access], Value]]] = [
     (_is_number, _numbers),
-    (pa.types.is_boolean, _bools),
+    (lambda kind: pa.types.is_boolean(kind), _bools),
     (_is_binary, _binary),
     (_is_text, _texts),
     (lambda kind: _is_list(kind) or pa.types.is_fixed_size_list(kind), _lists),
-    (pa.types.is_struct, _structs),
-    (pa.types.is_dictionary, _meant),
-    (pa.types.is_fixed_size_binary, _fixed_binary),
+    (lambda kind: pa.types.is_struct(kind), _structs),
+    (lambda kind: pa.types.is_dictionary(kind), _meant),
+    (lambda kind: pa.types.is_fixed_size_binary(kind), _fixed_binary),
     (_is_time, _times),
 ]
