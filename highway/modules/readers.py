@@ -10,7 +10,7 @@ from typing import Any
 from highway.datasets.dataset import Dataset
 from highway.datasets.folder import Files, ImageFolder
 from highway.datasets.mixing.mixed import opened_parts
-from highway.datasets.opening import open, open_images
+from highway.datasets.opening import open_images
 from highway.engine.ragged import RaggedOptions
 from highway.errors import ConfigError
 from highway.parameters.checks import checked, require
@@ -24,7 +24,7 @@ from highway.reading.sampling import Sampling
 
 @dataclass
 class _OfDataset:
-    dataset: str | Dataset
+    dataset: Dataset
     batch_size: Count | None = None
     epochs: Epochs = None
 
@@ -77,7 +77,7 @@ class Reader(RaggedOptions, Sampling, _OfDataset):
 
     def open(self) -> Dataset:
         """Return the dataset."""
-        return opened_parts(open(self.dataset) if isinstance(self.dataset, str) else self.dataset)
+        return opened_parts(self.dataset)
 
     def batch_format(self, dataset: Dataset) -> BatchFormat:
         """Return how batches are made."""

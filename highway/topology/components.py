@@ -22,6 +22,7 @@ from highway.renamed import new_class
 
 PACKAGES = ("highway.modules", "highway.transforms", "highway.datasets")  # whose public classes have names
 PLUGIN_GROUP = "highway.plugins"  # entry points whose modules may be named
+PATH = rf"^{SCHEME}|[/.*?{{]"  # a text that names no dataset, but where one is
 _IN_MODULE = re.compile(rf"(?!{SCHEME})[\w.]+:\w+")  # no path or URL
 
 
@@ -92,7 +93,7 @@ class Components:
                 return found
         advice = new_class(name) or did_you_mean(name, self.names(hint)) or "; `highway list` shows all"
         if hint is Dataset and not (advice.endswith("?") or new_class(name)):
-            advice += f"; a path stands behind the name of what reads it, as  NAME: {name}"
+            advice += f"; write a path with a slash, as  ./{name}"
         elif re.fullmatch(r"\w+(\.\w+)+", name):
             advice = "; a class of your own is written package.module:Class"
         raise location.error(f"unknown {'dataset' if hint is Dataset else 'component'} {name!r}{advice}")
@@ -121,6 +122,11 @@ class Components:
             public = [key for key, value in vars(sys.modules[module]).items() if callable(value) and not key.startswith("_")]
             raise location.error(f"{module} has no class or function {attribute!r}{did_you_mean(attribute, public)}")
         return found
+
+
+def is_path(text: str) -> bool:
+    """Return whether a text where a dataset is expected is a path or URL, and no name of a component."""
+    return re.search(PATH, text) is not None and not _IN_MODULE.fullmatch(text)
 
 
 def signature(found: Callable[..., Any]) -> str:

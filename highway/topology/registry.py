@@ -23,7 +23,7 @@ from highway.parameters.convert import argument, convert, plain
 from highway.parameters.hints import NAMED, Parameters, alternatives, in_words, of_tuple, parameters_of, why_not
 from highway.parameters.location import Key, Location, did_you_mean, show
 from highway.renamed import current
-from highway.topology.components import Components, NotImported, built_in_class
+from highway.topology.components import Components, NotImported, built_in_class, is_path
 
 STAGE_SETTINGS = {name: parameter for name, parameter in parameters_of(Stage).items() if name != "op"}
 
@@ -144,6 +144,8 @@ class Registry:
         if inspect.isclass(hint) and issubclass(hint, msgspec.Struct):
             return self._convert_struct(value, hint, location)
         kind = typing.cast(type, typing.get_origin(hint) or hint)
+        if kind is Dataset and isinstance(value, str) and is_path(value):
+            return value
         component = self.build(value, location, kind)
         if not isinstance(component, (kind, NotImported)):
             names = self.components.names(kind) + ["or an object with __len__ and __getitem__"] * (kind is Dataset)

@@ -11,13 +11,14 @@ from typing import Any
 
 import msgspec
 
+from highway.datasets.dataset import Dataset
 from highway.engine.component import Component
 from highway.engine.stage import Stage
 from highway.parameters.docstrings import plain
 from highway.parameters.hints import is_nested, parameters_of
 from highway.parameters.ranges import UNIONS, Range
 from highway.renamed import accepted
-from highway.topology.components import PACKAGES, Components, built_in
+from highway.topology.components import PACKAGES, PATH, Components, built_in
 from highway.topology.plan import COMPONENTS
 from highway.topology.registry import STAGE_SETTINGS
 from highway.topology.spec import FileSpec, RoleSpec
@@ -104,7 +105,8 @@ def _of(hint: Any) -> Schema:
     if hint in (Stage, Component):
         return {"$ref": "#/$defs/Stage"}
     if origin is None or origin is collections.abc.Callable:
-        return _by_name(Components().names(typing.cast(type, collections.abc.Callable) if origin else hint))
+        named = _by_name(Components().names(typing.cast(type, collections.abc.Callable) if origin else hint))
+        return {"anyOf": [*named["anyOf"], {"type": "string", "pattern": PATH}]} if hint is Dataset else named
     if issubclass(origin, collections.abc.Mapping):
         return {"type": "object", "additionalProperties": _open(_of(inner[1]))}
     return {"type": "array", "items": _open(_of(inner[0]))}

@@ -198,7 +198,10 @@ def test_a_shard_that_is_missing_is_written_and_no_other(photos, tmp_path, capsy
         (["{photos}", "{tmp}/x", "--from", "shard", "--to", "ten"], "there is no format 'shard'; did you mean shards?"),
         (["{photos}", "{tmp}", "--to", "ten"], "there is something already, which no conversion has written"),
         (["{photos}", "{photos}", "--to", "folder"], "SRC and DST are the same"),
-        (["{photos}/cat", "{photos}/dog", "{tmp}/x", "--to", "ten"], "/dog: only one folder of images is read at a time; name one SRC"),
+        (
+            ["{photos}/cat", "{photos}/dog", "{tmp}/x", "--to", "ten"],
+            "/dog: only one folder of images is read at a time, since each numbers its labels; name one",
+        ),
     ],
 )
 def test_wrong_usage_is_one_sentence(photos, tmp_path, capsys, arguments, message):

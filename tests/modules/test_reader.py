@@ -294,10 +294,10 @@ def test_an_empty_dataset_is_an_error():
     ("given", "message"),
     [
         (b"photos/train", "dataset=b'photos/train' is bytes; write a path as text, such as 'photos/train'"),
-        (iter([1]), "expected str or a Dataset, an object with __len__, __getitem__"),
+        (iter([1]), "expected a Dataset, an object with __len__, __getitem__"),
         (Samples, "Samples is a class, an instance is meant"),
-        (None, "dataset=None; expected str or a Dataset"),
-        (Pipeline([[1, 2]]), "expected str or a Dataset, an object with __len__, __getitem__; a Pipeline is no dataset"),
+        (None, "dataset=None; expected a Dataset"),
+        (Pipeline([[1, 2]]), "expected a Dataset, an object with __len__, __getitem__; a Pipeline is no dataset"),
     ],
 )
 def test_what_is_no_dataset_is_an_error_when_the_reader_is_made(given, message):

@@ -59,6 +59,11 @@ def test_a_dataset_is_named_where_a_parameter_is_one():
     assert build({"ImageFileReader": {"data_dir": "ImageFolder", "batch_size": 4}}) == ImageFileReader("ImageFolder", 4)  # a path
 
 
+@pytest.mark.parametrize("path", ["a/b", "./photos", "highway:photos/val", "s3://b/c", "train-*.parquet", "x.npz"])
+def test_a_path_is_a_dataset(path):
+    assert build({"Reader": {"dataset": path, "batch_size": 4}}) == build({"Reader": path, "batch_size": 4}) == Reader(path, 4)
+
+
 def test_a_class_of_ones_own_is_a_dataset(mine):
     reader = build({"Reader": {"dataset": {f"{mine}:Squares": 3}, "epochs": 1, "shuffle": False}}, mine)
     with Pipeline([reader]) as pipeline:
@@ -77,9 +82,7 @@ KNOWN = ", ".join(built_in("highway.datasets"))
             {"Reader": {"dataset": {"ImageFoldr": "d"}}},
             "dataset.ImageFoldr: unknown dataset 'ImageFoldr'; did you mean ImageFolder?",
         ),
-        ({"Reader": {"dataset": "a/b"}}, "; a path stands behind the name of what reads it, as  NAME: a/b"),
-        ({"Reader": {"dataset": "highway:photos"}}, "; a path stands behind the name of what reads it, as  NAME: highway:photos"),
-        ({"Reader": {"dataset": "s3://b/c"}}, "; a path stands behind the name of what reads it, as  NAME: s3://b/c"),
+        ({"Reader": {"dataset": "photos"}}, "unknown dataset 'photos'; `highway list` shows all; write a path with a slash, as  ./photos"),
         ({"Reader": "ImageFolder"}, "at.Reader: ImageFolder needs data_dir: str; `highway list ImageFolder` shows all it takes"),
         (
             {"Reader": {"dataset": {"ImageFolder": {"dir": "d"}}}},
@@ -133,7 +136,8 @@ def test_the_schema_knows_datasets():
     assert valid({"Reader": {"dataset": {"mine:Squares": {"count": 3}}}})
     assert valid({"ImageFileReader": {"data_dir": {"ImageFolder": {"data_dir": "d"}}, "batch_size": 4}})
     assert not valid({"Reader": {"dataset": {"ImageFoldr": "d"}}})
-    assert not valid({"Reader": {"dataset": "a/b"}})
+    assert not valid({"Reader": {"dataset": "photos"}})
+    assert valid({"Reader": {"dataset": "a/b"}}) and valid({"Reader": {"dataset": "train-*.parquet"}})
     assert not valid({"Reader": {"dataset": {"FlipX": 1}}})
     assert not valid({"Reader": {"dataset": {"ImageFolder": {"batch_size": 4}}}})
     assert not valid({"ImageFolder": "d"})

@@ -12,6 +12,7 @@ import numpy as np
 from highway.datasets.dataset import Dataset, described, length_of
 from highway.datasets.mixing.interleave import Interleave, Stop, checked_weights
 from highway.datasets.opened import opened
+from highway.datasets.opening import open
 from highway.datasets.parts import Joined
 from highway.errors import ConfigError, DatasetError
 from highway.parameters.checks import checked, require
@@ -30,7 +31,7 @@ class MixedDataset:
     one dataset each; with ``shuffle=False`` all stands as the weights say, and each dataset is read by number.
 
     Args:
-        datasets: What is mixed: datasets whose samples go together in a batch, other mixes among them.
+        datasets: What is mixed, or paths: datasets whose samples go together in a batch, other mixes among them.
         weights: How often each is drawn, in proportion, above 0. ``None``: all alike. In steps: by the position of the epoch from which on
             they hold, the first 0, as ``{0: [9, 1], 100_000: [1, 1]}``; or a function that takes a position and returns them, which is
             asked for every 1024th (or so that it is asked some 1,000 times); there some may be 0.
@@ -66,6 +67,10 @@ class MixedDataset:
         require(self.length is None or self.stop == "restart", self, "length", "none, or stop='restart'")
 
     @opened
+    def _datasets(self) -> list[Dataset]:
+        return list(map(_opened, self.datasets))
+
+    @opened
     def parts(self) -> Parts:
         """The datasets one after the other, as a reader reads them."""
         return Parts(self)
@@ -76,7 +81,7 @@ class MixedDataset:
     def __getitem__(self, number: int) -> Any:
         number = range(len(self))[number]  # IndexError where there is none
         (which,), (place,) = self.parts.interleave(np.array([number]))
-        dataset = self.datasets[which]
+        dataset = self._datasets[which]
         return dataset[int(place) % len(dataset)]
 
 
@@ -115,8 +120,13 @@ class Parts(Joined):
 
 
 def opened_parts(dataset: Dataset) -> Dataset:
-    """Return what a reader reads by number: of a mix its parts, which it interleaves itself."""
+    """Return what a reader reads by number: the dataset at a path, and of a mix its parts, which the reader interleaves itself."""
+    dataset = _opened(dataset)
     return dataset.parts if isinstance(dataset, MixedDataset) else dataset
+
+
+def _opened(dataset: Dataset) -> Dataset:
+    return open(dataset) if isinstance(dataset, str) else dataset
 
 
 def positions_of(dataset: Dataset) -> int:
