@@ -14,6 +14,7 @@ from .mds.dataset import MDS as MDS
 from .mixing.mixed import MixedDataset as MixedDataset
 from .npy.rows import Npy as Npy
 from .npy.rows import Npz as Npz
+from .npy.zarr import Zarr as Zarr
 from .records.arrayrecord import ArrayRecord as ArrayRecord
 from .records.tfrecord import TFRecord as TFRecord
 from .svmlight import SVMLight as SVMLight

@@ -73,7 +73,7 @@ class Place:
         """Return whether the folder has something of this name; ``/`` in the pattern leads to folders below it, on this machine."""
         if "/" in pattern:
             return not is_url(self.path) and bool(glob.glob(os.path.join(glob.escape(self.path), pattern)))
-        return any(fnmatch.filter((name for name in self.names if not name.startswith(".")), pattern))
+        return any(fnmatch.filter((name for name in self.names if not name.startswith(".") or pattern.startswith(".")), pattern))
 
     def holds_images(self) -> bool:
         """Return whether it is a folder that has image files in it, or folders, which may be those of labels."""

@@ -28,6 +28,7 @@ ARRAYRECORD = Extra("arrayrecord", "array-record>=0.6")
 LMDB = Extra("lmdb", "lmdb>=1.4.1")
 LEVELDB = Extra("leveldb", "plyvel>=1.5; python_version < '3.13'")  # no wheel for later ones
 HDF5 = Extra("hdf5", "h5py>=3.10")
+ZARR = Extra("zarr", "zarr>=3")
 
 
 def _is_tfrecord(place: Place) -> bool:
@@ -206,6 +207,16 @@ _TABLE = (
         inside=("highway-cache.json",),
         kinds=_SAMPLES,
         images="pixels",
+        is_copied=True,
+    ),
+    Format(
+        "zarr",
+        "Zarr arrays of formats 2 and 3, with a row for each sample",
+        "highway.datasets.npy.zarr:Zarr",
+        note='use `shuffle="blocks"`: a chunk is read as a whole',
+        suffixes=(".zarr",),
+        inside=("zarr.json", ".zgroup", ".zarray"),
+        extra=ZARR,
         is_copied=True,
     ),
     Format(

@@ -1,0 +1,95 @@
+"""The rows of Zarr arrays by number, by the package zarr."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from highway.datasets.dataset import chosen
+from highway.datasets.opened import opened
+from highway.datasets.paths import files_below
+from highway.distribution import import_extra
+from highway.errors import DatasetError
+from highway.parameters.checks import checked
+from highway.stores.file import fingerprint_of, local
+from highway.stores.url import shown
+
+
+@checked
+@dataclass
+class Zarr:
+    """The rows of Zarr arrays, of the formats 2 and 3, which have as many rows as each other.
+
+    A chunk, or a shard of chunks, is read and decoded as a whole for each row, so use ``shuffle="blocks"``.
+
+    Args:
+        path: The folder of a group of arrays, or of one array. If it is in a store, it is copied into the cache.
+        fields: The arrays to read, under new names: ``{"image": "img;image"}`` takes the first that there is. ``None`` reads all.
+
+    A sample is a dict with a row of each array of the group: an array, or a number if the array has one dimension; of one array, its row.
+
+    Raises:
+        ConfigError: zarr is not installed, or ``fields`` are named where there is one array.
+        FileNotFoundError: there is no group or array (when it is first read).
+        DatasetError: it is damaged, or its arrays differ in their length.
+
+    >>> dataset = Zarr("points.zarr")
+    """
+
+    path: str
+    fields: dict[str, str] | None = None
+
+    @opened
+    def _arrays(self) -> dict[str, Any]:
+        zarr = import_extra("zarr", "zarr", "Zarr")
+        try:
+            found = zarr.open(local(self.path), mode="r")
+            arrays = dict(chosen(dict(sorted(found.arrays())), self.fields)) if isinstance(found, zarr.Group) else {"": found}
+        except FileNotFoundError:
+            raise FileNotFoundError(f"{shown(self.path)!r}: no Zarr group or array there; correct the path") from None
+        except (ValueError, KeyError, TypeError) as error:
+            raise DatasetError(f"{shown(self.path)}: no Zarr group or array that can be read: {error}") from error
+        lengths = {array.shape[:1] for array in arrays.values()}
+        if len(lengths) != 1 or () in lengths:
+            shapes = ", ".join(f"{name!r} is {array.shape}" for name, array in arrays.items())
+            raise DatasetError(f"{shown(self.path)}: expected arrays with as many rows as each other, found: {shapes or 'no arrays'}")
+        return arrays
+
+    def __len__(self) -> int:
+        return int(next(iter(self._arrays.values())).shape[0])
+
+    def __getitem__(self, number: int) -> Any:
+        return self.__getitems__([number])[0]
+
+    def __getitems__(self, numbers: Sequence[int]) -> list[Any]:
+        """Return several samples; each chunk is read once for all of them."""
+        wanted, places = np.unique([range(len(self))[number] for number in numbers], return_inverse=True)
+        columns = {}
+        for name, array in self._arrays.items():
+            try:
+                columns[name] = array.oindex[wanted]
+            except Exception as error:  # codecs raise errors of many types for chunks that are damaged
+                raise DatasetError(f"{self.locate(numbers[0])}: array {name!r} cannot be read, it is damaged: {error}") from error
+        if "" in columns:
+            return [columns[""][place].copy() for place in places]
+        return [{name: rows[place].copy() for name, rows in columns.items()} for place in places]
+
+    def blocks(self) -> list[range]:
+        """Return the rows of each chunk, or shard, of the array whose rows are largest."""
+        array = max(self._arrays.values(), key=lambda array: array.nbytes)
+        size = (getattr(array, "shards", None) or array.chunks)[0]
+        return [range(begin, min(begin + size, len(self))) for begin in range(0, len(self), size)]
+
+    def locate(self, number: int) -> str:
+        """Return the path and the number of a row."""
+        return f"{shown(self.path)}: row {number}"
+
+    def fingerprint(self) -> str:
+        """Return a text that changes when a file of the group is added, removed or written to, or other arrays are read."""
+        root = local(self.path)
+        files = ((name, os.path.join(root, name)) for name in files_below(root, hidden=()))
+        return f"{fingerprint_of(files)} {self.fields}"
