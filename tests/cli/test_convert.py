@@ -200,7 +200,7 @@ def test_a_shard_that_is_missing_is_written_and_no_other(photos, tmp_path, capsy
         (["{photos}", "{photos}", "--to", "folder"], "SRC and DST are the same"),
         (
             ["{photos}/cat", "{photos}/dog", "{tmp}/x", "--to", "ten"],
-            "/dog: only one folder of images is read at a time, since each numbers its labels; name one",
+            "/dog: only one folder of images is read at a time, since each",
         ),
     ],
 )
