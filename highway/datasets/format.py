@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 
 from highway.datasets.image_files import SUFFIXES
 from highway.datasets.parts import JoinedPaths
-from highway.datasets.writing import SampleWriter
+from highway.datasets.writing import Kind, SampleWriter
 from highway.parameters.hints import alternatives, parameters_of
 from highway.stores.file import entries_in, read_head
 from highway.stores.requests import Unsupported
@@ -24,7 +24,6 @@ from highway.stores.url import is_url, without_options
 
 _HEAD = 512  # bytes of a file that are read to recognise it
 
-Kind = Literal["bytes", "str", "number", "array", "json"]
 Options = Mapping[str, Any]
 
 

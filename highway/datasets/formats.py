@@ -12,8 +12,9 @@ from collections.abc import Mapping, Sequence
 
 from highway.datasets.folder import has_label_folders
 from highway.datasets.folder_writer import LABELS
-from highway.datasets.format import Extra, Format, Kind, Options, Place
+from highway.datasets.format import Extra, Format, Options, Place
 from highway.datasets.records.framing import checksum
+from highway.datasets.writing import Kind
 from highway.errors import ConfigError
 from highway.parameters.location import did_you_mean
 from highway.stores.file import exists

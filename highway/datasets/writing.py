@@ -5,12 +5,34 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
+
+import numpy as np
 
 from highway.stores.file import exists, names_in
 from highway.stores.url import is_url
+
+Kind = Literal["bytes", "str", "number", "array", "json"]
+"""The kinds of values that a field of a sample may hold. Each writer maps those that its format holds to what they become."""
+
+NUMBERS: Mapping[type, type[np.generic]] = {bool: np.bool_, int: np.int64, float: np.float64, complex: np.complex128}
+"""What Python's numbers become."""
+
+_KINDS: Sequence[tuple[Kind, tuple[type, ...]]] = (
+    ("bytes", (bytes, bytearray, memoryview)),
+    ("str", (str,)),
+    ("number", (*NUMBERS, np.generic)),
+    ("array", (np.ndarray,)),
+    ("json", (dict, list)),
+)
+
+
+def kind_of(value: Any) -> Kind | None:
+    """Return the kind of a value; ``None`` if it is of none."""
+    return next((kind for kind, types in _KINDS if isinstance(value, types)), None)
+
 
 _PART = re.compile(r"\.\d+\.part$")
 

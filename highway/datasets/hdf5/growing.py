@@ -10,6 +10,7 @@ import numpy as np
 from highway.datasets.hdf5.backend import h5py
 from highway.datasets.hdf5.output import Call
 from highway.datasets.npy.writer import RowsWriter, alike, as_array
+from highway.datasets.writing import kind_of
 from highway.errors import ItemError
 
 _CHUNK = 1 << 20  # bytes of a chunk, about, and of the values that wait to be written
@@ -121,19 +122,20 @@ class _Bytes(_Column):
         super().__init__(file, call, name, (), h5py.vlen_dtype(np.uint8))
 
     def row(self, value: Any) -> np.ndarray:
-        if not isinstance(value, (bytes, bytearray, memoryview)):
+        if kind_of(value) != "bytes":
             raise ItemError(f"field {self._name!r} holds a {type(value).__name__}; expected bytes, as in the first sample")
         return np.frombuffer(bytes(value), np.uint8)
+
+
+_COLUMNS: dict[str, type[_Texts | _Bytes]] = {"str": _Texts, "bytes": _Bytes}  # by the kind of value; all others are arrays
 
 
 def columns_of(file: Any, compression: str | None, call: Call[Any]) -> RowsWriter[_Column]:
     """Return what adds samples to a file of h5py, which it calls by ``call``."""
 
     def column(name: str, value: Any) -> _Column:
-        if isinstance(value, str):
-            return _Texts(file, call, name)
-        if isinstance(value, (bytes, bytearray, memoryview)):
-            return _Bytes(file, call, name)
+        if (column := _COLUMNS.get(kind_of(value) or "")) is not None:
+            return column(file, call, name)
         return _Arrays(file, call, name, as_array(name, value), compression)
 
     return RowsWriter(column)

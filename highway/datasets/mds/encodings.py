@@ -33,6 +33,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from PIL import Image
 
+from highway.datasets.writing import kind_of
 from highway.engine.batch import how_to_flatten
 from highway.errors import DatasetError, ItemError
 from highway.images.decode import MAX_PIXELS
@@ -152,18 +153,30 @@ def encoding_for(name: str, value: Any) -> str:
     Raises:
         ItemError: there is none; names the field and the way out.
     """
-    if isinstance(value, (bytes, bytearray, memoryview)):
-        return _IMAGES.get(name.rpartition(".")[2], "bytes")
-    if value is None or isinstance(value, (bool, dict, list)):
-        return "json"
-    for kind, encoding in ((str, "str"), (int, "int"), (float, "float64")):
-        if type(value) is kind:
-            return encoding
-    if isinstance(value, (np.ndarray, np.generic)) and value.dtype.name in _NUMBERS:
-        return value.dtype.name if value.ndim == 0 else "ndarray"
+    kind = "json" if value is None else kind_of(value)
+    if kind is not None and (encoding := _ENCODINGS[kind](name, value)):
+        return encoding
     what = f"{value.dtype} {value.shape}" if isinstance(value, (np.ndarray, np.generic)) else f"a {type(value).__name__}"
     way_out = how_to_flatten(name, type(value))
     raise ItemError(f"field {name!r} is {what}, which MDS has no encoding for; make it an array of numbers, a str or bytes{way_out}")
+
+
+def _encoding_of_numbers(name: str, value: Any) -> str:
+    if not isinstance(value, (np.ndarray, np.generic)):
+        return _PYTHON.get(type(value), "")
+    if value.dtype.name not in _NUMBERS:
+        return ""
+    return str(value.dtype.name) if value.ndim == 0 else "ndarray"
+
+
+_PYTHON = {bool: "json", int: "int", float: "float64"}
+_ENCODINGS: dict[str, Callable[[str, Any], str]] = {  # by the kind of value; empty if there is none for it
+    "bytes": lambda name, value: _IMAGES.get(name.rpartition(".")[2], "bytes"),
+    "str": lambda name, value: "str" if type(value) is str else "",
+    "number": _encoding_of_numbers,
+    "array": _encoding_of_numbers,
+    "json": lambda name, value: "json",
+}
 
 
 def encode(name: str, encoding: str, value: Any) -> bytes:

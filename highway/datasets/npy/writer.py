@@ -13,11 +13,9 @@ from typing import IO, Any, Generic, Protocol, TypeVar
 import numpy as np
 
 from highway.datasets.npy.rows import KEYS
-from highway.datasets.writing import writing
+from highway.datasets.writing import NUMBERS, writing
 from highway.engine.batch import how_to_flatten
 from highway.errors import ItemError
-
-_NUMBERS = {bool: np.bool_, int: np.int64, float: np.float64, complex: np.complex128}
 
 
 class _Rows:
@@ -130,7 +128,7 @@ def as_array(name: str, value: Any) -> np.ndarray:
     Raises:
         ItemError: it is neither an array nor a number; names the field and the way out.
     """
-    if (dtype := _NUMBERS.get(type(value))) is not None:
+    if (dtype := NUMBERS.get(type(value))) is not None:
         return np.asarray(value, dtype)
     if isinstance(value, (np.ndarray, np.generic)) and not isinstance(value, (str, bytes)) and not value.dtype.hasobject:
         return np.asarray(value)

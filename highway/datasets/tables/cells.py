@@ -23,11 +23,11 @@ import numpy as np
 
 from highway.datasets.tables.backend import pa
 from highway.datasets.tables.values import EXTENSION, JSON, TENSOR
+from highway.datasets.writing import NUMBERS, kind_of
 from highway.errors import ItemError
 
 _LARGEST = 1 << 30  # bytes of one value; those of a block together must stay below 2 GiB
 _TIMES = {f"{kind}8[{unit}]" for kind, units in {"M": ("D", "ms", "us", "ns"), "m": ("s", "ms", "us", "ns")}.items() for unit in units}
-_NUMBERS = {bool: np.bool_, int: np.int64, float: np.float64}
 _WAY_OUT = "make it bytes, a str, a number, an array of numbers, or a dict or list that JSON can hold"
 
 
@@ -55,15 +55,19 @@ def cell(value: Any) -> tuple[Kind, Any, int]:
     Raises:
         ItemError: no column can hold it; says what it is, and the way out.
     """
-    if isinstance(value, (bytes, bytearray, memoryview)):
-        return _of_size(Kind("bytes"), bytes(value), len(value))
-    if isinstance(value, str):
-        return _of_size(Kind("str"), str(value), len(_utf8(value)))
-    if isinstance(value, (dict, list)):
-        if not _is_json(value):
-            raise ItemError(f"a {type(value).__name__} that JSON does not give back as it is; make it arrays, each a field of its own")
-        text = json.dumps(value)
-        return _of_size(Kind("json"), text, len(text))
+    if (kind := kind_of(value)) is None:
+        raise ItemError(f"a {type(value).__name__}; {_WAY_OUT}")
+    return _CELLS[kind](value)
+
+
+def _json_cell(value: Any) -> tuple[Kind, Any, int]:
+    if not _is_json(value):
+        raise ItemError(f"a {type(value).__name__} that JSON does not give back as it is; make it arrays, each a field of its own")
+    text = json.dumps(value)
+    return _of_size(Kind("json"), text, len(text))
+
+
+def _array_cell(value: Any) -> tuple[Kind, Any, int]:
     array = _array(value)
     return _of_size(Kind("array" if array.ndim else "number", str(array.dtype), array.ndim), array, array.nbytes)
 
@@ -90,9 +94,7 @@ def _utf8(text: str) -> bytes:
 def _array(value: Any) -> np.ndarray:
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
         raise ItemError(f"{value}, which int64 has no room for; make it a str")
-    if not isinstance(value, (np.ndarray, *_NUMBERS, np.generic)):
-        raise ItemError(f"a {type(value).__name__}; {_WAY_OUT}")
-    array: np.ndarray = np.asarray(value, _NUMBERS.get(type(value)))
+    array: np.ndarray = np.asarray(value, NUMBERS.get(type(value)))
     dtype = array.dtype.newbyteorder("=")
     is_time = dtype.str[1:] in _TIMES and array.ndim == 0 and not np.isnat(array)  # Parquet makes seconds milliseconds
     if not (is_time or (dtype.kind in "biuf" and dtype.itemsize <= 8)):
@@ -128,4 +130,11 @@ def column_of(values: Sequence[Any], field: pa.Field, kind: Kind) -> pa.Array:
     return pa.StructArray.from_arrays(parts, fields=list(field.type))
 
 
+_CELLS: dict[str, Callable[[Any], tuple[Kind, Any, int]]] = {
+    "bytes": lambda value: _of_size(Kind("bytes"), bytes(value), len(value)),
+    "str": lambda value: _of_size(Kind("str"), str(value), len(_utf8(value))),
+    "number": _array_cell,
+    "array": _array_cell,
+    "json": _json_cell,
+}
 _TEXTS: dict[str, Callable[[], pa.DataType]] = {"bytes": lambda: pa.binary(), "str": lambda: pa.string(), "json": lambda: pa.string()}
