@@ -14,7 +14,7 @@ fast = ["simplejpeg>=1.7", "opencv-python-headless>=4.8", "stringzilla>=5.3"]
 torch = ["torch>=2.2"]
 shards = ["webdataset>=0.2.86"]
 table = (here / "highway" / "datasets" / "formats.py").read_text()
-formats = {extra: [requirement] for extra, requirement in re.findall(r'^\w+ = Extra\("(\w+)", "(.+?)"\)', table, re.M)}
+formats = {extra: [requirement] for extra, requirement in re.findall(r'Extra\("(\w+)", "(.+?)"\)', table)}
 own_environments = ("arrayrecord", "huggingface", "zarr")  # whose packages are large, or do not fit others
 stores = ["obstore>=0.6", "fsspec>=2024.2"]
 test = [  # without torch, whose tests are skipped where it is absent

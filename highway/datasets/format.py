@@ -109,8 +109,7 @@ class Format:
         inside: Patterns of names. A folder that has one of them is of this format.
         is_at: Tells by other means whether a place is of this format.
         is_name: Whether it is read by a name instead of a path.
-        kinds: The kinds of values that a field may hold.
-        names_kinds: Whether the name of a field decides which kind it holds (``jpg``, ``cls``, ``txt``).
+        kinds: The kinds of values that its writer takes; nothing if it takes an image and a label.
         extra: The extra that installs its library.
         images: What ``highway convert`` makes of images: ``"bytes"``, or ``"files"`` named by what they are, or ``"pixels"``.
         layout: ``"files"``: a file, or one for each number of samples if the path has a place for the file's number. ``"one"``: a file or
@@ -137,8 +136,7 @@ class Format:
     inside: tuple[str, ...] = ()
     is_at: Callable[[Place], bool] | None = None
     is_name: bool = False
-    kinds: tuple[Kind, ...] = ()
-    names_kinds: bool = False
+    kinds: tuple[Kind, ...] = typing.get_args(Kind)
     extra: Extra | None = None
     images: Literal["files", "bytes", "pixels"] = "bytes"
     layout: Literal["files", "one", "each", "keys"] = "one"

@@ -14,22 +14,12 @@ from highway.datasets.folder import has_label_folders
 from highway.datasets.folder_writer import LABELS
 from highway.datasets.format import Extra, Format, Options, Place
 from highway.datasets.records.framing import checksum
-from highway.datasets.writing import Kind
 from highway.errors import ConfigError
 from highway.parameters.location import did_you_mean
 from highway.stores.file import exists
 from highway.stores.url import join, shown
 
 GROUP = "highway.formats"  # of entry points
-
-ARROW = Extra("arrow", "pyarrow>=16")  # with NumPy 2
-HUGGINGFACE = Extra("huggingface", "datasets>=2.19")
-TFRECORD = Extra("tfrecord", "google-crc32c>=1.5")
-ARRAYRECORD = Extra("arrayrecord", "array-record>=0.6")
-LMDB = Extra("lmdb", "lmdb>=1.4.1")
-LEVELDB = Extra("leveldb", "plyvel>=1.5; python_version < '3.13'")  # no wheel for later ones
-HDF5 = Extra("hdf5", "h5py>=3.10")
-ZARR = Extra("zarr", "zarr>=3")
 
 
 def _is_tfrecord(place: Place) -> bool:
@@ -52,8 +42,7 @@ def _images_in(paths: Sequence[str], options: Options) -> tuple[str, Options]:
     return "highway.datasets.folder:Files", options
 
 
-_SAMPLES: tuple[Kind, ...] = ("bytes", "str", "number", "array", "json")
-_ROWS = tuple(kind for kind in _SAMPLES if kind != "json")
+ARROW = Extra("arrow", "pyarrow>=16")  # with NumPy 2
 
 _TABLE = (
     Format(
@@ -67,8 +56,6 @@ _TABLE = (
         streams=(".tar.gz", ".tgz", "pipe:"),
         source="WebDatasetSource",
         magic=((257, b"ustar"),),
-        kinds=_SAMPLES,
-        names_kinds=True,
         images="files",
         layout="files",
         key="highway.datasets.shards:key_in_shard",
@@ -83,9 +70,7 @@ _TABLE = (
         sink="TFRecordSink",
         suffixes=(".tfrecord", ".tfrecords"),
         is_at=_is_tfrecord,
-        kinds=_SAMPLES,
-        names_kinds=True,
-        extra=TFRECORD,
+        extra=Extra("tfrecord", "google-crc32c>=1.5"),
         layout="files",
     ),
     Format(
@@ -97,9 +82,7 @@ _TABLE = (
         writer="highway.datasets.records.arrayrecord:arrayrecord_writer",
         sink="ArrayRecordSink",
         suffixes=(".array_record", ".arrayrecord"),
-        kinds=_SAMPLES,
-        names_kinds=True,
-        extra=ARRAYRECORD,
+        extra=Extra("arrayrecord", "array-record>=0.6"),
         layout="files",
         is_copied=True,
     ),
@@ -113,7 +96,6 @@ _TABLE = (
         suffixes=(".parquet", ".pq"),
         magic=((0, b"PAR1"),),
         inside=("*.parquet", "*.pq"),
-        kinds=_SAMPLES,
         extra=ARROW,
         layout="files",
     ),
@@ -127,7 +109,6 @@ _TABLE = (
         suffixes=(".arrow", ".feather"),
         magic=((0, b"ARROW1"),),
         inside=("*.arrow",),
-        kinds=_SAMPLES,
         extra=ARROW,
         layout="files",
         is_copied=True,
@@ -138,7 +119,7 @@ _TABLE = (
         "highway.datasets.tables.huggingface:HuggingFace",
         note="tables of the package datasets; `HuggingFaceSource` reads streams",
         is_name=True,
-        extra=HUGGINGFACE,
+        extra=Extra("huggingface", "datasets>=2.19"),
     ),
     Format(
         "mds",
@@ -148,8 +129,6 @@ _TABLE = (
         writer="highway.datasets.mds.writer:mds_writer",
         sink="MDSSink",
         inside=("index.json",),
-        kinds=_SAMPLES,
-        names_kinds=True,
     ),
     Format(
         "hdf5",
@@ -160,8 +139,8 @@ _TABLE = (
         sink="HDF5Sink",
         suffixes=(".h5", ".hdf5"),
         magic=((0, b"\x89HDF\r\n\x1a\n"),),
-        kinds=_ROWS,
-        extra=HDF5,
+        kinds=("bytes", "str", "number", "array"),
+        extra=Extra("hdf5", "h5py>=3.10"),
         layout="files",
         is_copied=True,
     ),
@@ -175,9 +154,7 @@ _TABLE = (
         suffixes=(".lmdb", ".mdb"),
         magic=((16, b"\xde\xc0\xef\xbe"),),
         inside=("data.mdb",),
-        kinds=_SAMPLES,
-        names_kinds=True,
-        extra=LMDB,
+        extra=Extra("lmdb", "lmdb>=1.4.1"),
         images="files",
         keeps_order=False,
         is_copied=True,
@@ -191,9 +168,7 @@ _TABLE = (
         sink="LevelDBSink",
         suffixes=(".leveldb",),
         inside=("CURRENT",),
-        kinds=_SAMPLES,
-        names_kinds=True,
-        extra=LEVELDB,
+        extra=Extra("leveldb", "plyvel>=1.5; python_version < '3.13'"),  # no wheel for later ones
         images="files",
         keeps_order=False,
         is_copied=True,
@@ -206,7 +181,6 @@ _TABLE = (
         writer="highway.datasets.decoded_cache:cache_writer",
         sink="Cache",
         inside=("highway-cache.json",),
-        kinds=_SAMPLES,
         images="pixels",
         is_copied=True,
     ),
@@ -217,7 +191,7 @@ _TABLE = (
         note='use `shuffle="blocks"`: a chunk is read as a whole',
         suffixes=(".zarr",),
         inside=("zarr.json", ".zgroup", ".zarray"),
-        extra=ZARR,
+        extra=Extra("zarr", "zarr>=3"),
         is_copied=True,
     ),
     Format(
@@ -307,6 +281,7 @@ _TABLE = (
         choose=_images_in,
         writer="highway.datasets.folder_writer:image_folder_writer",
         sink="ImageSink",
+        kinds=(),
         is_at=lambda place: place.is_folder,  # what a folder is if it is nothing else: the last row of the table
         images="files",
         layout="keys",

@@ -71,9 +71,7 @@ class Reader(RaggedOptions, Sampling, _OfDataset):
         super().__post_init__()
         require(self.ragged is None or self.batch_size is not None, self, "ragged", "None, or a batch_size")
         if isinstance(self.dataset, bytes):
-            raise ConfigError(
-                f"Reader: dataset={self.dataset!r} is bytes; name what is to be read by a str, such as {os.fsdecode(self.dataset)!r}"
-            )
+            raise ConfigError(f"Reader: dataset={self.dataset!r} is bytes; write a path as text, such as {os.fsdecode(self.dataset)!r}")
 
     def open(self) -> Dataset:
         """Return the dataset."""

@@ -41,10 +41,11 @@ def test_it_says_which_formats_can_be_read_and_what_the_others_need(monkeypatch)
     versions = {"lmdb": "3.0", "pyarrow": "26.0"}
     monkeypatch.setattr(doctor, "version_of", lambda name: versions.get(name, ""))
     assert found()["formats"].found == (
-        f"arrow (pyarrow 26.0), lmdb (lmdb 3.0), and with {pip_install('tfrecord,arrayrecord,huggingface,hdf5,leveldb,stores')} the others"
+        "arrow (pyarrow 26.0), lmdb (lmdb 3.0), and with "
+        f"{pip_install('tfrecord,arrayrecord,huggingface,hdf5,leveldb,zarr,stores')} the others"
     )
-    versions.update(dict.fromkeys(("datasets", "google-crc32c", "array-record", "plyvel", "h5py", "obstore"), "1"))
-    assert found()["formats"].found.endswith("leveldb (plyvel 1), stores (obstore 1)")
+    versions.update(dict.fromkeys(("datasets", "google-crc32c", "array-record", "plyvel", "h5py", "zarr", "obstore"), "1"))
+    assert found()["formats"].found.endswith("zarr (zarr 1), stores (obstore 1)")
 
 
 def test_without_the_fast_packages_it_names_what_to_install(tmp_path):

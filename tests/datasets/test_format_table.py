@@ -120,7 +120,7 @@ def test_what_a_record_names_is_there():
         assert all(callable(load(name)) for name in (row.dataset, row.writer, row.key) if name), row.name
         assert hasattr(highway.datasets, load(row.dataset).__name__), row.name
         assert all(by_suffix([f"a{suffix}"]) is row for suffix in row.suffixes), row.name
-        assert set(row.kinds) <= set(VALUES) and bool(row.kinds) == bool(row.writer and row.name != "folder"), row.name
+        assert set(row.kinds) <= set(VALUES) and bool(row.kinds) == (row.name != "folder"), row.name
 
 
 def test_every_dataset_of_files_is_in_the_table():
@@ -159,7 +159,7 @@ def test_the_table_in_the_docs_is_that_of_the_formats():
             f"`highway-data[{row.extra.name}]`" if row.extra else "",
             paths,
             ", ".join(written),
-            ", ".join(row.kinds) or ("an image and a label" if row.writer else ""),
+            (", ".join(row.kinds) or "an image and a label") if row.writer else "",
             "; ".join(filter(None, (row.about.partition("; --")[0], row.note))),
         ]
         lines.append("| " + " | ".join(cells) + " |")
