@@ -108,3 +108,14 @@ def test_what_is_lost_with_roles_and_actors_that_are_killed_is_counted_exactly(l
     for link in (raw, done):
         assert any(f" messages on the link {link['link']} did not arrive: " in loss for loss in found["losses"]) == bool(link["missing"])
     assert "Ray has lost it" in error
+
+
+@pytest.mark.slow
+def test_a_worker_that_waits_for_its_receivers_is_drained_at_once(launch):
+    run = launch(TEXT.replace("trainer: [ZMQSource: {link: done}, $Say]", "trainer: {external: true}"))
+    run.error.until(r"worker\[\d\] \| .*waiting for receivers, 0 of 1 are there")
+    run.process.send_signal(signal.SIGTERM)
+    code, out, error = run.end()
+    assert (code, json.loads(out)["message"]) == (143, "terminated"), error
+    assert "drained before its receivers came" in error
+    assert "SIGKILL" not in error and "is killed" not in error
