@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import logging
+import random
+from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
@@ -45,33 +47,63 @@ class WrittenInput:
         return changed
 
 
-def counts_of(op: Any) -> dict[str, Any]:
-    """Return what a component counts or collects, as far as its attributes tell: numbers, and the lengths of lists, dicts and sets."""
+def state_of(op: Any) -> dict[str, Any]:
+    """Return the state of a map as far as its attributes show it: what it counts and collects, and its random generators."""
     attributes = getattr(getattr(op, "__self__", op), "__dict__", {})
-    return {
-        name: len(value) if isinstance(value, (list, dict, set)) else value
-        for name, value in attributes.items()
-        if isinstance(value, (int, float, np.number, list, dict, set)) and not name.startswith("opened ")
-    }
+    found = {name: _state(value) for name, value in attributes.items() if not name.startswith("opened ")}
+    return {name: state for name, state in found.items() if state is not None}
 
 
-def warn_of_counts(before: dict[str, Any], op: Any, name: str) -> bool:
-    """Warn if a map in one of several processes counts or collects something; return whether it does."""
-    after = counts_of(op)
+def _state(value: Any) -> Any:
+    if isinstance(value, (int, float, np.number)):
+        return repr(value)  # NaN does not equal itself
+    if isinstance(value, dict):
+        return len(value), repr([one for one in value.values() if isinstance(one, (int, float))])
+    if isinstance(value, (list, set)):
+        return len(value)
+    if isinstance(value, deque):
+        return list(map(id, value))
+    if isinstance(value, np.random.Generator):
+        return _Draws(str(value.bit_generator.state))
+    if isinstance(value, (np.random.RandomState, random.Random)):
+        return _Draws(str(value.get_state() if isinstance(value, np.random.RandomState) else value.getstate()))
+    return None
+
+
+class _Draws(str):
+    """The state of a random generator."""
+
+
+def warn_of_state(before: dict[str, Any], op: Any, name: str) -> bool:
+    """Warn if an item changes the state of a map that runs in several processes; return whether it does."""
+    after = state_of(op)
     changed = [key for key, value in before.items() if key in after and after[key] != value]
-    if changed:
+    if draws := [key for key in changed if isinstance(after[key], _Draws)]:
+        log.warning(
+            "highway: Processes: %s draws from its own generator %s, and each process has a copy of it in the same state, so that all draw "
+            "the same numbers; take the generator as an argument, rng: highway passes one for each item; %s",
+            name,
+            ", ".join(draws),
+            _SWITCH,
+        )
+    if counts := [key for key in changed if key not in draws]:
         log.warning(
             "highway: Processes: %s changes its attribute %s with an item, and each process has an object of its own, which sees no "
             "items of the others; count in a stage before or after Processes, or return the value with the item; %s",
             name,
-            ", ".join(changed),
+            ", ".join(counts),
             _SWITCH,
         )
     return bool(changed)
 
 
 def _parts(item: Any) -> Iterator[Any]:
-    """Yield the arrays that can be written into, and the lists and dicts, in an item."""
+    """Yield the arrays that can be written into, and the lists and dicts, in an item. A tensor is an array of the same memory."""
+    if not isinstance(item, np.ndarray) and hasattr(item, "__dlpack__"):
+        try:
+            yield np.from_dlpack(item)
+        except Exception:  # it is on a device, or of a dtype that NumPy does not have
+            return
     if isinstance(item, np.ndarray):
         if item.flags.writeable and not item.dtype.hasobject:
             yield item

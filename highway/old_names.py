@@ -247,6 +247,7 @@ _ENGINE = {  # likewise, where highway has no component
     "StagingInput": "highway.adapters.torch.to_device, or that of highway.adapters.jax",
     "TFDatasetInput": "highway.adapters.tensorflow.to_dataset",
 }
+_CONVERTERS = 'highway.Connection (converters="torch", "torch_cuda" or "numpy")'
 _ILSVRC = "highway.datasets.classification.ilsvrc"
 _DATASETS = {  # of tensorpack
     "Mnist": "MNIST",
@@ -305,6 +306,18 @@ CLASSES: Final[Mapping[str, str]] = {
     "HDF5Serializer": "highway.modules.HDF5Sink and HDF5Source",
     "SVMLightData": "highway.datasets.SVMLight, which a Reader reads",
     "TFRecordSerializer": "highway.modules.TFRecordSink and TFRecordSource",
+    "Statistics": "highway.wire.rates.Statistics",
+    "schemes": "highway.wire.url.SCHEMES",
+    "converter_table": _CONVERTERS,
+    "totorch": _CONVERTERS,
+    "tonumpy": _CONVERTERS,
+    "listify": _CONVERTERS,
+    "transform_with": "highway.Connection (batch_transforms=)",
+    "sctp_send": "highway.Connection, over TCP: SCTP is left out",
+    "sctp_recv": "highway.Connection, over TCP: SCTP is left out",
+    "DataLoader": "highway.adapters.torch.DataLoader",
+    "to_device": "highway.adapters.torch.to_device, or that of highway.adapters.jax",
+    "to_dataset": "highway.adapters.tensorflow.to_dataset",
 }
 """Where to find what a class was for, by its old name."""
 

@@ -102,8 +102,9 @@ def raise_missing(module: str, name: str) -> NoReturn:
         homes = {one: vars(importlib.import_module(one)).get("__all__", ()) for one in {*_PUBLIC, module}}
         if home := next((one for one in _PUBLIC if name in homes[one]), ""):
             raise ImportError(f"there is no {name} in {module}; write: from {home} import {name}")
-        if near := difflib.get_close_matches(name, homes[module], 1, 0.8):
-            raise ImportError(f"there is no {name} in {module}; did you mean {near[0]}?")
+        names = {one.lower(): one for one in homes[module]}
+        if near := difflib.get_close_matches(name.lower(), names, 1, 0.8):
+            raise ImportError(f"there is no {name} in {module}; did you mean {names[near[0]]}?")
     raise AttributeError(f"module {module!r} has no attribute {name!r}")
 
 

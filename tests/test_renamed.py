@@ -16,6 +16,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 import highway
+import highway.tenbin
 from highway import datasets, functional, modules, transforms
 from highway import old_names as renamed
 from highway.errors import ConfigError
@@ -71,7 +72,7 @@ def test_a_class_that_is_gone_names_what_to_use_in_yaml_too(name):
 
 
 OLD = json.loads(Path(__file__).with_name("data").joinpath("older_systems", "names.json").read_text())
-"""The public names of tensorpack 0.11, and the parameters of its augmentors."""
+"""The public names of tensorpack 0.11 and tensorcom 0.1.0, and the parameters of tensorpack's augmentors."""
 
 PAGE = Path(__file__).parents[1].joinpath("docs/howto/from-tensorpack.md").read_text()
 
@@ -82,6 +83,7 @@ def test_the_names_of_tensorpack_are_those_of_the_package():
     found = runpy.run_path(str(script))["names"]()
     assert found["parameters"] == OLD["parameters"]
     assert found["names"] == {module: names for module, names in OLD["names"].items() if module in found["names"]}
+    assert found.get("tensorcom", OLD["tensorcom"]) == OLD["tensorcom"]
 
 
 @pytest.mark.parametrize("name", sorted({name for names in OLD["names"].values() for name in names} - {"dataset", "imgaug"}))
@@ -92,6 +94,11 @@ def test_every_name_of_tensorpack_is_a_name_here_or_an_error_that_says_the_new_o
 
 
 INNER = ["Augmentor$", "ProxyDataFlow", "RNGDataFlow", "remap_input_source", "DataPoint", "LMDBDataDecoder", "BackgroundFiller", "ILSVRC12"]
+
+
+@pytest.mark.parametrize("name", OLD["tensorcom"])
+def test_every_name_of_tensorcom_is_a_name_here_or_an_error_that_says_the_new_one(name):
+    assert (name in (*dir(highway.tenbin), *highway.__all__)) != (name in renamed.CLASSES)
 
 
 @pytest.mark.parametrize("module", ["highway.dataflow", "highway.imgaug", "highway.dataflow.imgaug", "highway.input_source"])
@@ -121,6 +128,9 @@ def test_an_empty_list_stands_for_tensorpacks_identity():
         ),
         ("from highway.modules import FlipX", "there is no FlipX in highway.modules; write: from highway.transforms import FlipX"),
         ("from highway.modules import ImageFileReadr", r"no ImageFileReadr in highway.modules; did you mean ImageFileReader\?"),
+        ("from highway.transforms import Flipx", r"there is no Flipx in highway.transforms; did you mean FlipX\?"),
+        ("from highway.modules import batch", r"there is no batch in highway.modules; did you mean Batch\?"),
+        ("from highway import DataLoader", r"there is no DataLoader in highway; use highway.adapters.torch.DataLoader"),
         ("from highway import Pipelin", r"there is no Pipelin in highway; did you mean Pipeline\?"),
     ],
 )

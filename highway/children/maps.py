@@ -16,7 +16,7 @@ from highway.engine import cancel
 from highway.engine.randomness import generator, stage_key
 from highway.engine.stage import DROP, Stamped
 from highway.errors import LinkError
-from highway.mistakes import FIRST_ITEMS, counts_of, warn_of_counts
+from highway.mistakes import FIRST_ITEMS, state_of, warn_of_state
 from highway.parameters.hints import takes_rng
 
 Kind = Literal["result", "error", "skippable", "unfit"]
@@ -30,7 +30,7 @@ class ApplyMaps(NamedTuple):
         names: The names of the maps, on which their randomness hangs.
         maps: The maps, applied one after the other.
         seed: The pipeline's.
-        watched: Whether to warn of maps that count or collect something in this process.
+        watched: Whether to warn of maps that have a state of their own in this process.
     """
 
     names: list[str]
@@ -62,9 +62,9 @@ class ApplyMaps(NamedTuple):
             if left <= 0:
                 return apply(item, epoch, index)
             left -= 1
-            before = [counts_of(fn) for fn in self.maps]
+            before = [state_of(fn) for fn in self.maps]
             result = apply(item, epoch, index)
-            warned = [warn_of_counts(*one) for one in zip(before, self.maps, self.names, strict=True)]
+            warned = [warn_of_state(*one) for one in zip(before, self.maps, self.names, strict=True)]
             left = 0 if any(warned) else left
             return result
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -151,7 +152,7 @@ def label_names(root: str, classes: Sequence[str] | None = None) -> list[str]:
 
 def _numbered(root: str, found: Sequence[str], classes: Sequence[str] | None) -> list[str]:
     if classes is None:
-        if all(name.lower() in _SPLITS for name in found):
+        if all(_SPLIT.fullmatch(name.lower()) for name in found):
             example = join(root, next((name for name in found if name.lower().startswith("train")), found[0]))
             raise DatasetError(
                 f"data_dir {shown(root)!r}: its folders are called {', '.join(found)}: these are names of splits, not of classes; "
@@ -167,7 +168,10 @@ def _numbered(root: str, found: Sequence[str], classes: Sequence[str] | None) ->
     return list(classes)
 
 
-_SPLITS = {"train", "training", "val", "valid", "validation", "dev", "test", "testing"}
+_SPLIT = re.compile(
+    r"(\d+|images|imgs)?[-_ ]?(train|training|trn|val|valid|validation|dev|test|testing|tst|eval|evaluation|holdout)"
+    r"([-_ ]?(set|split|data|images|imgs|\d+))*"
+)
 
 
 def _folders(root: str) -> list[str]:

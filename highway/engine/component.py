@@ -19,8 +19,9 @@ and goes to :func:`highway.engine.cancel.counters`.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args, runtime_checkable
 
 from highway.errors import PipelineError
@@ -175,16 +176,28 @@ def shape_of(op: Any, first: bool = False, label: str = "") -> Shape:
             "to make several items of one, define  stream(self, items)  in a class"
         )
     if callable(op):
-        _expect_one_argument(op, label)
+        expect_one_argument(op, label)
         return "map"
     if hasattr(op, "__iter__"):
-        raise PipelineError(f"{label or name_of(op)} is an iterable, a source; only the first stage can be one")
+        of_transforms = isinstance(op, list) and op and all(hasattr(one, "draw") for one in op)
+        way_out = "; the stage Augmentations([...]) applies a list of transforms" if of_transforms else ""
+        raise PipelineError(f"{label or name_of(op)} is an iterable, a source; only the first stage can be one{way_out}")
     way_out = "; Reader(dataset) reads what has numbers" if hasattr(op, "__getitem__") else ""
     raise PipelineError(f"{op!r} is no stage: expected an iterable, a callable, or an object with stages(), stream() or consume(){way_out}")
 
 
+def expect_list(stages: Any) -> None:
+    """Raise PipelineError for one stage, a path or several arguments, where a list of stages is expected."""
+    if isinstance(stages, (str, bytes, PurePath)):
+        _expect_items(stages)
+    if not isinstance(stages, (Sequence, Iterator)) or isinstance(stages, range):
+        raise PipelineError(f"Pipeline: got {name_of(stages)}; expected a list of stages, such as Pipeline([source, map, ...])")
+
+
 def _expect_items(op: Any) -> None:
     """Raise PipelineError for a source that iterates over something else than the items that are meant."""
+    if isinstance(op, PurePath):
+        op = str(op)
     if isinstance(op, (str, bytes)):
         raise PipelineError(
             f"the first stage is the text {op!r}, whose items would be its characters; name what reads it, such as "
@@ -200,7 +213,7 @@ def _expect_items(op: Any) -> None:
         )
 
 
-def _expect_one_argument(op: Callable[..., Any], label: str) -> None:
+def expect_one_argument(op: Callable[..., Any], label: str = "") -> None:
     """Raise PipelineError for a map that needs several arguments."""
     try:
         parameters = [one for one in inspect.signature(op).parameters.values() if one.name != "rng"]

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from highway.engine import cancel, script
-from highway.engine.component import Ranks
+from highway.engine.component import Ranks, expect_list
 from highway.engine.consumer import ENDED, Consumer
 from highway.engine.source import ranks_of
 from highway.engine.stage import Origin, Stamped, expand
@@ -69,6 +69,7 @@ class Pipeline:
         isolated: bool = False,
         budget_mb: float = 1024.0,
     ) -> None:
+        expect_list(stages)
         try:
             seed = None if seed is None else index(seed)
         except TypeError:

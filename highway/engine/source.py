@@ -7,6 +7,8 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
+
 from highway.engine.component import Ranks, Traits, name_of
 from highway.errors import EndOfStream, PipelineError
 from highway.process.ranks import rank_and_world_size
@@ -72,7 +74,7 @@ class OpenSource:
 
 def remake_of(op: Any) -> Callable[..., Any] | None:
     """Return what makes items of a source or stream again, called as ``remake`` of :class:`Traits`; ``None`` if nothing does."""
-    return (lambda epoch, index, part: op[index]) if isinstance(op, Sequence) else Traits.of(op).remake
+    return (lambda epoch, index, part: op[index]) if isinstance(op, (Sequence, np.ndarray)) else Traits.of(op).remake
 
 
 def ranks_of(op: Any) -> Ranks:

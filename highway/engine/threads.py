@@ -11,10 +11,13 @@ import sys
 import threading
 import time
 import traceback
+from collections import deque
 from collections.abc import Callable
 from functools import cached_property, partial
 from types import TracebackType
 from typing import Any
+
+import numpy as np
 
 from highway import mistakes
 from highway.engine import cancel, script
@@ -81,10 +84,10 @@ class Run:
         self._pid = os.getpid()
 
     def _watch_maps(self) -> None:
-        """Have maps watched, before any stream, that get the items of a list of the user's: as the source, or read by a ``Reader``."""
+        """Have maps watched, before any stream, that get items of the user's list or array: as the source, or by a ``Reader``."""
         source = written(self.workers[0].stage.op)
         items = getattr(source, "__dict__", {}).get("dataset", source)
-        if not isinstance(items, (list, tuple)) or not mistakes.log.isEnabledFor(logging.WARNING):
+        if not isinstance(items, (list, tuple, deque, np.ndarray)) or not mistakes.log.isEnabledFor(logging.WARNING):
             return
         of_source = [workers for workers in self.workers if written(workers.stage.op) is source]
         remaker_of = partial(Remaker, self.workers, len(of_source))

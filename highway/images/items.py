@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any
 
 import numpy as np
@@ -29,23 +29,56 @@ def image_field(item: Item) -> Field:
     return next((name for name in ("image", "images") if name in known), known[0])
 
 
-_BOXES = ("boxes", "bboxes", "bbox")
+TARGETS = {  # fields that hold what moves with an image: the parameter that names them
+    "boxes": re.compile(r"(gt_?|bounding_?|object_?)?(boxes|bboxes|bbox|box)(_?(xyxy|xyxyn|abs))?"),
+    "points": re.compile(r"points|keypoints|key_points|landmarks|joints|kpts"),
+    "mask": re.compile(r"masks?|segmentation|segmentation_mask|seg|seg_mask|semantic_mask|instance_masks?"),
+}
 
 
-def expect_no_boxes(item: Item, owner: str, advice: str, named: Collection[Field] = ()) -> None:
-    """Raise ValueError if an item has a field of boxes that nobody has named, where the pixels of its image are moved.
+def expect_no_targets(item: Item, owner: str, advice: str, named: Collection[Field] = (), kinds: Collection[str] = TARGETS) -> None:
+    """Raise ValueError if boxes, points or masks that nobody has named are beside an image whose pixels are moved.
 
     Args:
         item: A sample or a batch.
         owner: What moves the pixels.
-        advice: How to have the boxes follow; ``{field}`` stands for their field.
+        advice: How to have them follow; ``{parameter}`` and ``{field}`` stand for the parameter that names them, and their field.
         named: The fields that are known.
+        kinds: Of these, by the name of the parameter, those that are looked for.
     """
-    if field := next((name for name in _BOXES if name in names(item) and name not in named), ""):
-        raise ValueError(
-            f"{owner}: pixels are moved here, and the boxes in the field {field!r} would stay; {advice.format(field=field)}; "
-            f"if they are to stay, rename their field before this stage: Rename({{{field!r}: 'original_{field}'}})"
-        )
+    for field in names(item):
+        if isinstance(field, str) and field not in named and (parameter := _target(field, get(item, field), kinds)):
+            raise ValueError(
+                f"{owner}: pixels are moved here, and the {parameter} in the field {field!r} would stay; "
+                f"{advice.format(parameter=parameter, field=field)}; if they are to stay, rename their field before this stage: "
+                f"Rename({{{field!r}: 'original_{field}'}})"
+            )
+        inner = get(item, field)
+        if isinstance(inner, dict) and (found := next((key for key, value in inner.items() if _target(str(key), value, kinds)), "")):
+            raise ValueError(
+                f"{owner}: pixels are moved here, and {found!r} in the field {field!r}, a dict, would stay; "
+                f"take the dict apart before this stage by a map that returns {{'image': image, **target}}, and name its fields here"
+            )
+
+
+_AXES: dict[str, Callable[[tuple[int, ...]], bool]] = {
+    "boxes": lambda shape: shape[-1:] == (4,) or 0 in shape,
+    "points": lambda shape: len(shape) > 1 and shape[-1] in (2, 3),
+    "mask": lambda shape: len(shape) > 1,
+}
+
+
+def _target(field: str, value: Any, kinds: Collection[str]) -> str:
+    """Return the parameter of Augmentations that names a field of boxes, points or masks; empty for any other field."""
+    parameter = next((name for name in kinds if TARGETS[name].fullmatch(field.lower())), "")
+    return parameter if parameter and _AXES[parameter](_shape(value)) else ""
+
+
+def _shape(value: Any) -> tuple[int, ...]:
+    """Return the shape of an array, or of nested lists as far as their first elements tell; empty for any other value."""
+    if isinstance(value, (list, tuple)):
+        return (len(value), *(_shape(value[0]) if value else ()))
+    return tuple(getattr(value, "shape", ()))
 
 
 def is_batch(value: Any, owner: str) -> bool:
@@ -110,7 +143,7 @@ def _ways_out(value: Any) -> str:
         return ": put DecodeImage before, which decodes the bytes of an image"
     if isinstance(value, np.ndarray) and value.dtype.kind in "SO":
         return ": put DecodeImage before Batch, which decodes the bytes of an image"
-    if isinstance(value, (tuple, dict)):
+    if isinstance(value, (tuple, dict, list)):
         return ", an item: the stage Augmentations([...]) applies transforms to the image in it"
     if isinstance(value, np.ndarray) and value.ndim == 4:
         return ", a batch: Augmentations([...]) changes each of its images"

@@ -12,7 +12,7 @@ from numpy.random import Generator
 
 from highway.engine.batch import Item, get, replace
 from highway.errors import ConfigError
-from highway.images.items import checked_image
+from highway.images.items import TARGETS, checked_image
 from highway.images.ops import Size
 from highway.modules.targets import Targets, rows_where, unshared
 from highway.parameters.checks import checked, require
@@ -105,7 +105,8 @@ class Augmentations:
         self._removes = self.boxes is not None and (self.keep == "drop" or self._chain.removes_boxes)
         fields = (field, self.boxes, points, mask, self.with_boxes or (), with_points)
         all_named = self.with_boxes is not None or not self._removes
-        self._targets = Targets("Augmentations", *fields, moves=moves_pixels(self._chain), all_named=all_named, more=more)
+        follow = TARGETS if moves_pixels(self._chain) else ()
+        self._targets = Targets("Augmentations", *fields, follow=follow, all_named=all_named, more=more)
 
     @property
     def draws(self) -> bool:

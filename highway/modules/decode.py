@@ -16,7 +16,7 @@ from highway.engine.randomness import Substreams, counter_of
 from highway.engine.stage import Stamped
 from highway.errors import ImageError
 from highway.images.decode import decode, extension_or_none
-from highway.images.items import expect_no_boxes
+from highway.images.items import expect_no_targets
 from highway.images.run import Boxes, File, decode_run
 from highway.parameters.checks import checked, require
 from highway.parameters.overrides import speaks_for
@@ -71,7 +71,7 @@ class DecodeImage(DecodeOptions, _OfField):
     def encoded(self, item: batch.Item) -> bytes:
         """Return the bytes of the image in an item. Raises KeyError, ImageError and ValueError."""
         if not self._is_checked and self.output_shape is not None:
-            expect_no_boxes(item, "DecodeImage", "decode the whole image, and crop, flip or scale by Augmentations(boxes={field!r})")
+            expect_no_targets(item, "DecodeImage", "decode the whole image, and crop or scale by Augmentations({parameter}={field!r})")
             self._is_checked = True
         data = batch.get(item, self.field)
         if not isinstance(data, bytes):

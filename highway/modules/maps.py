@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 from numpy.random import Generator
 
 from highway.engine.batch import Field, Item, get, names, replace
+from highway.engine.component import expect_one_argument
 from highway.engine.stage import DROP
 from highway.errors import ConfigError
 from highway.parameters.checks import checked
@@ -40,6 +41,7 @@ class Map:
 
     def __post_init__(self) -> None:
         self._takes_rng = takes_rng(self.fn)
+        expect_one_argument(self.fn)
 
     def __call__(self, item: Item, rng: Generator | None = None) -> Any:
         value = item if self.field is None else get(item, self.field)

@@ -6,13 +6,13 @@ A *target* is one image with its boxes, points and mask, and with what has a row
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from highway.engine.batch import Field, Item, get, names, replace, stacked
-from highway.images.items import MOST_CHANNELS, checked_image, expect_no_boxes, image_field, is_batch, short
+from highway.images.items import MOST_CHANNELS, TARGETS, checked_image, expect_no_targets, image_field, is_batch, short
 from highway.process.aligned import aligned
 
 Target = dict[str, Any]
@@ -33,7 +33,8 @@ class Targets:
         with_boxes: Fields that have a row for each box.
         with_points: Fields that have an entry for each point; they may have a row for each box, too.
         more: Further fields of images, points and masks, by their role; each is a role of its own.
-        moves: Whether pixels are moved: then the first item must have no boxes in a field that nobody has named.
+        follow: What the pixels take along that move, by parameter: the first item must have no such field that nobody has named, unless the
+            parameter names another one.
         all_named: Whether ``with_boxes`` are all such fields; else the first item with boxes must have no other field of as many rows.
     """
 
@@ -46,15 +47,16 @@ class Targets:
         mask: Field | None,
         with_boxes: Sequence[Field],
         with_points: Sequence[Field] = (),
-        moves: bool = True,
+        follow: Collection[str] = TARGETS,
         all_named: bool = False,
         more: Mapping[str, Sequence[Field]] | None = None,
     ) -> None:
         self._more = {f"{kind} {field!r}": (kind, field) for kind, fields in (more or {}).items() for field in fields}
         self._checks_images = field is None
-        self._checks_boxes, self._checks_rows = moves and boxes is None, boxes is not None and not all_named
+        self._checks_rows = boxes is not None and not all_named
         self._owner, self._image = owner, field
         self._others = {"boxes": boxes, "points": points, "mask": mask}
+        self._unnamed = [kind for kind in follow if self._others[kind] is None]
         self._rows = {"boxes"} | {role for role in ("points", "mask") if self._others[role] in with_boxes}
         besides = dict.fromkeys(field for field in (*with_boxes, *with_points) if field not in self._others.values())
         self._besides = {f"{_WITH_BOXES if field in with_boxes else _WITH_POINTS} {field!r}": field for field in besides}
@@ -69,18 +71,18 @@ class Targets:
         image = image_field(item) if self._image is None else self._image
         where = {"image": image, **{role: field for role, field in self._others.items() if field is not None}, **self._besides}
         where |= {role: field for role, (_, field) in self._more.items()}
-        if self._checks_boxes or self._checks_rows or self._checks_images:
+        if self._unnamed or self._checks_rows or self._checks_images:
             self._expect_all_named(item, where)
         return where
 
     def _expect_all_named(self, item: Item, where: Mapping[str, Field]) -> None:
-        """Raise ValueError if the first item has boxes, or the first with boxes has rows for these, in a field that nobody has named."""
+        """Raise ValueError for boxes, points or masks of the first item, and rows of the first with boxes, that nobody has named."""
         if self._checks_images:
             self._expect_one_image(item, where)
             self._checks_images = False
-        if self._checks_boxes:
-            expect_no_boxes(item, self._owner, "boxes={field!r} has them follow", set(where.values()))
-            self._checks_boxes = False
+        if self._unnamed:
+            expect_no_targets(item, self._owner, "{parameter}={field!r} has them follow", set(where.values()), self._unnamed)
+            self._unnamed = []
         if self._checks_rows:
             in_batch = is_batch(get(item, where["image"]), self._owner)
             counts = _counts(get(item, where["boxes"]), in_batch)

@@ -116,19 +116,13 @@ class Rotate(Warp):
     def __post_init__(self) -> None:
         _check_mode(self)
         require(not self.reshape or self.center_range == (0.5, 0.5), self, "center_range", "(0.5, 0.5) with reshape=True")
-        require(self.step_deg is None or self.step_deg <= self.angle, self, "step_deg", f"at most angle={self.angle}")
+        _check_step(self)
 
     def draw(self, size: Size, rng: Generator | None) -> float | tuple[float, float, float]:
         """Return the degrees of the turn, and the place of its centre, x and y, if that is drawn."""
         if rng is None:
             return 0.0
-        share = rng.random()
-        if self.step_deg is not None:
-            steps = int(self.angle / self.step_deg + 1e-9)
-            count = 2 * steps + (2 * steps * self.step_deg != 360)  # -180 and 180 degrees are one turn
-            angle = self.step_deg * (int(count * share) - steps)
-        else:
-            angle = float(int((2 * self.angle + 1) * share) - self.angle) if isinstance(self.angle, int) else self.angle * (2 * share - 1)
+        angle = _drawn_angle(self.angle, self.step_deg, rng)
         if self.center_range == (0.5, 0.5):
             return angle
         return angle, uniform(*self.center_range, rng) * size[1], uniform(*self.center_range, rng) * size[0]
@@ -181,13 +175,18 @@ class RotateAndCropValid(Warp):
     Args:
         angle: Degrees, at least 0.
         interpolation: As for :class:`Rotate`.
+        step_deg: Only multiples of this many degrees are drawn.
     """
 
     angle: Degrees
     interpolation: F.Sampling = "bilinear"
+    step_deg: Positive | None = None
+
+    def __post_init__(self) -> None:
+        _check_step(self)
 
     def draw(self, size: Size, rng: Generator | None) -> float:
-        return 0.0 if rng is None else self.angle * (2 * rng.random() - 1)
+        return 0.0 if rng is None else _drawn_angle(self.angle, self.step_deg, rng)
 
     def output(self, params: float, size: Size) -> Size:
         height, width = _largest_upright(size, math.radians(params))
@@ -210,6 +209,20 @@ def _largest_upright(size: Size, angle: float) -> tuple[float, float]:
         return sides[1], sides[0]
     double = cosine * cosine - sine * sine
     return (size[0] * cosine - size[1] * sine) / double, (size[1] * cosine - size[0] * sine) / double
+
+
+def _drawn_angle(most: int | float, step: float | None, rng: Generator) -> float:
+    """Return degrees from ``-most`` to ``most``: multiples of ``step``, whole degrees if ``most`` is an int, or any."""
+    share = rng.random()
+    if step is not None:
+        steps = int(most / step + 1e-9)
+        count = 2 * steps + (2 * steps * step != 360)  # -180 and 180 degrees are one turn
+        return step * (int(count * share) - steps)
+    return float(int((2 * most + 1) * share) - most) if isinstance(most, int) else most * (2 * share - 1)
+
+
+def _check_step(warp: Rotate | RotateAndCropValid) -> None:
+    require(warp.step_deg is None or warp.step_deg <= warp.angle, warp, "step_deg", f"at most angle={warp.angle}")
 
 
 def _check_mode(warp: Warp) -> None:

@@ -10,6 +10,7 @@ recognised by their first array, and decoded as Highway decoded them: arrays are
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -21,6 +22,7 @@ from highway.wire.envelope import check_sender
 
 MAX_ROW = 10_000  # elements of a list or map; msgpack allocates them before it reads them, and they nest
 END = 0x48  # the code of the extension type that says that a sender has ended
+_ARRAY = re.compile(rb"[\x83\x85](?:\xc4\x02|\xa2)nd[\xc2\xc3](?:\xc4\x04|\xa4)type")  # the map that holds it
 _KINDS = "biufcSU"  # of dtypes that hold plain values
 
 
@@ -85,6 +87,11 @@ def _has_bytes_as_text(frame: bytes) -> bool:
     """Return whether the first array of a message has a text as its first key, as all texts and bytes were before msgpack 1.0."""
     old, new = frame.find(b"\xa2nd"), frame.find(b"\xc4\x02nd")
     return old >= 0 and (new < 0 or old < new)
+
+
+def begins_array(value: bytes | memoryview) -> bool:
+    """Return whether an array of msgpack-numpy begins near the start of a value, whether or not the value can be decoded."""
+    return _ARRAY.search(value, 0, 4096) is not None
 
 
 def encode_end(sender: bytes, number: int) -> bytes:

@@ -15,8 +15,9 @@ from highway import Pipeline, Stage
 from highway.engine import cancel
 from highway.engine.component import Traits, layers, written
 from highway.errors import PipelineError
-from highway.modules import Batch, Cache, Concat, Identity, ImageFileReader, Repeat, WebDatasetSource, ZMQSource
+from highway.modules import Batch, Cache, Concat, Identity, ImageFileReader, Map, Repeat, WebDatasetSource, ZMQSource
 from highway.modules.caching.fingerprint import fingerprint
+from highway.transforms import FlipX
 
 
 def test_a_component_need_not_say_anything():
@@ -185,6 +186,7 @@ def test_two_pipelines_of_one_cache_count_apart():
     ("source", "message"),
     [
         ("data/train", r"the text 'data/train', whose items would be its characters; name what reads it, such as ImageFileReader"),
+        (Path("data/train"), r"the text 'data/train', whose items"),
         (b"data", r"the text b'data', whose items would be its characters"),
         ({"image": 1}, r"the first stage is a dict, whose items would be its keys; give a list of it for one sample, \[sample\]"),
     ],
@@ -195,10 +197,31 @@ def test_what_is_iterated_over_by_characters_or_keys_is_no_source(source, messag
     assert list(Pipeline([[source], repr])) == [repr(source)]
 
 
+@pytest.mark.parametrize(
+    ("stages", "message"),
+    [
+        (("data/train",), "the first stage is the text 'data/train', whose items would be its characters"),
+        ((Path("data"),), "the first stage is the text 'data'"),
+        ((ImageFileReader("data", 32),), r"Pipeline: got ImageFileReader; expected a list of stages, such as Pipeline\(\[source, map"),
+        ((range(3), str), r"Pipeline: got range; expected a list of stages"),
+    ],
+)
+def test_stages_without_their_list_are_an_error_that_shows_it(stages, message):
+    with pytest.raises(PipelineError, match=message):
+        Pipeline(*stages)
+
+
+def test_a_list_of_transforms_among_the_stages_names_the_stage_that_applies_them():
+    with pytest.raises(PipelineError, match=r"only the first stage can be one; the stage Augmentations\(\[...\]\) applies a list of"):
+        Pipeline([range(3), [FlipX()]])
+
+
 @pytest.mark.parametrize("function", [lambda image, label: image, lambda image, label, rng: image])
 def test_a_map_of_several_arguments_is_an_error_that_says_how_to_take_an_item_apart(function):
     with pytest.raises(PipelineError, match=r"takes 2 arguments, image, label, and a map gets one.*: take the item apart"):
         Pipeline([[(1, 2)], function])
+    with pytest.raises(PipelineError, match=r"takes 2 arguments, image, label, and a map gets one.*: take the item apart"):
+        Map(function)
 
 
 @pytest.mark.parametrize("function", [lambda item, more=1: item, lambda *items: items[0], lambda rng, item: item, str, int])

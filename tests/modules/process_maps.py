@@ -6,9 +6,11 @@ import os
 import signal
 import threading
 import time
+from collections import Counter, deque
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 
@@ -201,6 +203,28 @@ def fail_after_3():
 def die_after_3():
     yield from range(3)
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Recent:
+    """Keep the last items, in a deque of a fixed length, and how often there was each, by the remainder."""
+
+    def __init__(self):
+        self.last, self.often = deque([0, 0], maxlen=2), Counter({0: 0, 1: 0})
+
+    def __call__(self, item):
+        self.last.append(item)
+        self.often[item % 2] += 1
+        return item
+
+
+@dataclass
+class Draws:
+    """Add a number that a generator draws, which is not highway's."""
+
+    own: Any
+
+    def __call__(self, item):
+        return item + self.own.random()
 
 
 class Counts:

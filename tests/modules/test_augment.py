@@ -428,6 +428,32 @@ def test_boxes_that_nobody_named_do_not_stay_where_the_image_is_moved(name):
     assert Augmentations([FlipX()])(renamed, np.random.default_rng(0))[f"original_{name}"] is item[name]
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "parameter"),
+    [
+        ("gt_boxes", np.float32([[2, 2, 12, 12]]), "boxes"),
+        ("bounding_boxes", [[2, 2, 12, 12]], "boxes"),
+        ("keypoints", np.zeros((3, 2), np.float32), "points"),
+        ("landmarks", [[1, 2], [3, 4]], "points"),
+        ("mask", np.zeros((16, 16), np.uint8), "mask"),
+        ("segmentation", np.zeros((16, 16), np.int32), "mask"),
+    ],
+)
+def test_points_and_masks_that_nobody_named_do_not_stay_where_the_image_is_moved(name, value, parameter):
+    item = {"image": np.zeros((16, 16, 3), np.uint8), name: value}
+    with pytest.raises(ValueError, match=rf"the {parameter} in the field '{name}' would stay; {parameter}='{name}' has them follow"):
+        Augmentations([FlipX()])(item, np.random.default_rng(0))
+    assert name in Augmentations([FlipX()], **{parameter: name})(item, np.random.default_rng(0))
+    with pytest.raises(ValueError, match=rf"'{name}' in the field 1, a dict, would stay; take the dict apart"):
+        Augmentations([FlipX()])((item["image"], {name: value}), np.random.default_rng(0))
+
+
+@pytest.mark.parametrize(("name", "value"), [("mask", np.ones(7, np.bool_)), ("points", 3), ("box", "cardboard"), ("joints", np.arange(5))])
+def test_what_is_called_as_a_mask_or_points_but_is_none_may_stay(name, value):
+    item = {"image": np.zeros((16, 16, 3), np.uint8), name: value}
+    assert Augmentations([FlipX()])(item, np.random.default_rng(0))[name] is value
+
+
 def stereo(count=None):
     shape = (16, 20, 3) if count is None else (count, 16, 20, 3)
     left, right = np.random.default_rng(5).integers(0, 256, (2, *shape), np.uint8)

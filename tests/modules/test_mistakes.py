@@ -2,10 +2,12 @@
 
 import copy
 import logging
+import random
+from collections import deque
 
 import numpy as np
 import pytest
-from process_maps import Counts, square
+from process_maps import Counts, Draws, Recent, square
 
 from highway import Pipeline, Stage
 from highway.modules import Processes, Reader
@@ -40,12 +42,32 @@ def arrays():
     return [(np.zeros(3), n) for n in range(20)]
 
 
+class Tensor:
+    """An array as tensors of other packages are: it has their protocol alone."""
+
+    def __init__(self):
+        self._values = np.zeros(3)
+
+    def __dlpack__(self, **options):
+        return self._values.__dlpack__(**options)
+
+    def __dlpack_device__(self):
+        return self._values.__dlpack_device__()
+
+    def __iadd__(self, number):
+        self._values += number
+        return self
+
+
 @pytest.mark.parametrize(
     ("data", "stages", "name"),
     [
         (arrays(), [add_one], "add_one"),
         (arrays(), [lambda item: item, Stage(add_one, num_workers=3)], "add_one"),
         ([{"image": np.zeros(3)} for _ in range(9)], [relabel], "relabel"),
+        (np.zeros((9, 2, 3)), [add_one], "add_one"),
+        (deque(arrays()), [add_one], "add_one"),
+        ([(Tensor(), n) for n in range(9)], [add_one], "add_one"),
     ],
 )
 def test_a_map_that_writes_into_the_users_own_list_is_warned_of_once(caplog, data, stages, name):
@@ -66,6 +88,7 @@ def test_a_map_that_writes_into_arrays_of_its_own_is_not_warned_of(caplog, stage
     ("reader", "stages", "name"),
     [
         (Reader(arrays(), epochs=1), [add_one], "add_one"),
+        (Reader(np.zeros((9, 2, 3)), epochs=1), [add_one], "add_one"),
         (Reader(arrays(), epochs=1, seed=3, num_workers=2), [lambda item: item, Stage(add_one, num_workers=2)], "add_one"),
         (Reader([{"image": np.zeros(3)} for _ in range(9)], epochs=1, shuffle=False), [relabel], "relabel"),
         (Reader([(np.zeros(n), n) for n in range(1, 9)], 4, epochs=1, ragged="list"), [add_one_to_each], "add_one_to_each"),
@@ -135,6 +158,19 @@ def test_a_map_that_counts_in_each_process_by_itself_is_warned_of_once(capfd):
     written = capfd.readouterr().err
     assert written.count("Counts changes its attribute seen, labels with an item, and each process has an object of its own") == 1
     assert "count in a stage before or after Processes" in written
+
+
+def test_a_map_that_collects_in_a_deque_or_a_counter_is_warned_of(capfd):
+    list(Pipeline([range(20), Processes([Recent()], 2)]))
+    assert capfd.readouterr().err.count("Recent changes its attribute last, often with an item") == 1
+
+
+@pytest.mark.parametrize("own", [np.random.default_rng(0), np.random.RandomState(0), random.Random(0)], ids=lambda own: type(own).__name__)
+def test_a_map_whose_copies_draw_the_same_numbers_in_each_process_is_warned_of(capfd, own):
+    list(Pipeline([range(20), Processes([Draws(own)], 2)]))
+    written = capfd.readouterr().err
+    assert written.count("Draws draws from its own generator own, and each process has a copy of it in the same state") == 1
+    assert "take the generator as an argument, rng" in written
 
 
 def test_counting_in_one_process_and_maps_without_state_are_not_warned_of(capfd):

@@ -159,7 +159,8 @@ def recognised(value: Data) -> Decode:
         if isinstance(found, (list, dict)):
             return "msgpack"
     except (ValueError, TypeError, msgpack.UnpackException, RecursionError):
-        pass
+        if msgpack_numpy.begins_array(value):
+            return "msgpack"  # damaged: decoding it raises an error
     try:
         _caffe(value, None)
         return "caffe"

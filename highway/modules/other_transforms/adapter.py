@@ -14,7 +14,7 @@ from numpy.random import Generator
 
 from highway.engine.batch import Item
 from highway.errors import ConfigError
-from highway.images.items import checked_image
+from highway.images.items import TARGETS, checked_image
 from highway.modules.targets import Target, Targets, rows_where, unshared
 from highway.parameters.checks import require
 from highway.renamed import stage_of
@@ -71,7 +71,7 @@ class Adapter(ABC):
                 raise ConfigError(f"{self._owner}: {transform} is of another package; the stage {stage}([...]) applies it")
         fields = (self.field, self.boxes, self.points, self.mask, self.with_boxes or ())
         moves = any(self._moves_pixels(transform) for transform in with_inner(self._given) if not hasattr(transform, "transforms"))
-        self._targets = Targets(self._owner, *fields, moves=moves, all_named=self.with_boxes is not None)
+        self._targets = Targets(self._owner, *fields, follow=TARGETS if moves else (), all_named=self.with_boxes is not None)
 
     @abstractmethod
     def _moves_pixels(self, transform: Any) -> bool:

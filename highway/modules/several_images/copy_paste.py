@@ -59,7 +59,7 @@ class CopyPaste:
 
     def __post_init__(self) -> None:
         rows, all_named = [*(self.with_boxes or ()), self.mask], self.with_boxes is not None
-        self._targets = Targets("CopyPaste", self.field, self.boxes, None, self.mask, rows, all_named=all_named)
+        self._targets = Targets("CopyPaste", self.field, self.boxes, None, self.mask, rows, follow=("boxes", "mask"), all_named=all_named)
 
     def __call__(self, item: Item, rng: Generator) -> Item:
         where, targets = self._targets.several(item)

@@ -1,4 +1,4 @@
-"""Write the public names of tensorpack, and the parameters of its augmentors, as JSON: ``python names.py > names.json``."""
+"""Write the public names of tensorpack and tensorcom, and the parameters of augmentors, as JSON: ``python names.py > names.json``."""
 
 import importlib.util
 import inspect
@@ -27,7 +27,17 @@ def parameters(augmentor):
 def names():
     augmentors = {name: getattr(imgaug, name) for name in public(imgaug)}
     of_classes = {name: parameters(one) for name, one in augmentors.items() if inspect.isclass(one)}
-    return {"names": {name: public(module) for name, module in MODULES.items()}, "parameters": of_classes}
+    found = {"names": {name: public(module) for name, module in MODULES.items()}, "parameters": of_classes}
+    if importlib.util.find_spec("tensorcom"):
+        from tensorcom import tenbin, zcom
+
+        found["tensorcom"] = sorted(name for module in (tenbin, zcom) for name in vars(module) if is_own(module, name))
+    return found
+
+
+def is_own(module, name):
+    value = getattr(module, name)
+    return not name.startswith("_") and not inspect.ismodule(value) and getattr(value, "__module__", module.__name__) == module.__name__
 
 
 if __name__ == "__main__":

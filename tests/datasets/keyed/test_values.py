@@ -101,6 +101,17 @@ def test_what_tensorpack_packs_is_read():
     assert decode("msgpack", packed({"a": np.float32(2), "b": "x"}), {"c": "a"}) == {"c": 2}
 
 
+@pytest.mark.parametrize("old", [False, True], ids=["msgpack 1", "msgpack before 1"])
+def test_an_array_whose_length_is_wrong_is_an_error_and_no_bytes(old):
+    """msgpack 0.5.6 without its C extension writes the length of the first axis in place of the number of bytes."""
+    packed = msgpack.packb([np.zeros((2, 2, 3), np.uint8), 7], default=msgpack_numpy.encode, use_bin_type=not old)
+    whole, cut = (b"\xac", b"\xa2") if old else (b"\xc4\x0c", b"\xc4\x02")
+    damaged = packed.replace(whole + bytes(12), cut + bytes(12))
+    assert damaged != packed and recognised(damaged) == "msgpack"
+    with pytest.raises(FrameError):
+        DECODERS["msgpack"](damaged, None)
+
+
 def test_pickles_in_msgpack_are_refused():
     with pytest.raises(FrameError, match="an array of kind b'O', Python objects or records; only plain numbers are taken"):
         decode("msgpack", packed([np.array([{}], object)]))
