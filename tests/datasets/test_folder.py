@@ -255,7 +255,7 @@ def test_folders_that_are_not_among_the_classes_are_left_out_and_missing_ones_ar
 SPLITS = ["train val", "test train validation", "Train Test", "train", "train2017 val2017", "train_set test_set", "trn tst"]
 
 
-@pytest.mark.parametrize("names", map(str.split, SPLITS), ids=SPLITS)
+@pytest.mark.parametrize("names", [names.split() for names in SPLITS], ids=SPLITS)
 def test_folders_that_are_called_as_splits_are_not_taken_for_classes(tmp_path, names):
     for name in names:
         (tmp_path / name / "cat").mkdir(parents=True)
