@@ -54,7 +54,7 @@ class BaseSocket:
         self.bound: list[str] = []
         self._files: list[address.SocketFile] = []  # of bound UNIX sockets
         self._pid = os.getpid()
-        self._fitted = self._is_raised = self._checks_user = False
+        self._fitted = self._is_raised = self._checks_user = self._is_closed = False
         self._directory: rendezvous.Directory | None = None  # which the names of this end are followed in
         self._followed: list[str] = []  # names
         self._connected: set[str] = set()  # where they are, and where they were
@@ -215,8 +215,9 @@ class BaseSocket:
 
     def close(self, linger: float) -> None:
         """Close; what has not left yet may do so within ``linger`` seconds (at least 1), in the background. Closing again is nothing."""
-        if self.socket.closed or os.getpid() != self._pid:
+        if self._is_closed or os.getpid() != self._pid:
             return
+        self._is_closed = True
         self._monitor.close()
         for file in self._files:  # now, while nobody else can have bound the path
             file.remove()
@@ -254,22 +255,24 @@ class BaseSocket:
             self._gone, self._last_gone = gone, time.monotonic()
         return time.monotonic() - self._last_gone > SETTLE
 
-    def _retry(self, attempt: Callable[[], T], event: int, timeout: float | None, what: str) -> T:
+    def _retry(self, event: int, timeout: float | None, what: str, attempt: Callable[..., T], *arguments: Any) -> T:
         """Return what ``attempt`` returns, once it does not find the socket busy; it may block for ``POLL_MS``."""
         deadline = deadline_of(timeout)
+        left = POLL_MS if timeout is None or timeout * 1000 >= POLL_MS else max(0, int(timeout * 1000))
         while True:
             check_cancelled()
-            self._follow()
-            left = int(max(0, min(POLL_MS, (deadline - time.monotonic()) * 1000)))
+            if self._directory is not None:
+                self._follow()
             try:
                 with self._waiting:
                     if left == POLL_MS or self.socket.poll(left, event):
-                        return attempt()
+                        return attempt(*arguments)
             except zmq.Again:
                 self._check_user()
-                continue
-            if time.monotonic() >= deadline:
-                raise self._timed_out(what, timeout)
+            else:
+                if time.monotonic() >= deadline:
+                    raise self._timed_out(what, timeout)
+            left = int(max(0, min(POLL_MS, (deadline - time.monotonic()) * 1000)))
 
     def _timed_out(self, what: str, timeout: float | None) -> TimeoutError:
         peers = self.peers()
@@ -292,7 +295,7 @@ class BaseSocket:
     def _check_process(self) -> None:
         if os.getpid() != self._pid:
             raise LinkError(f"{self.link} was opened in process {self._pid}; open it in the process that uses it (this is {os.getpid()})")
-        if self.socket.closed:
+        if self._is_closed:
             raise LinkError(f"{self.link} is closed")
         if self._checks_user:
             self._check_user()

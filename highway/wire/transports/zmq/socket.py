@@ -13,7 +13,6 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
-from functools import partial
 from typing import Any
 
 import zmq
@@ -34,7 +33,8 @@ ROOM_AFTER = 0.001  # seconds between two looks whether something has left
 CALM = 1.0  # seconds that the first message may wait until no connection closes
 LATEST = 0.02  # seconds until a publisher gives up a message, since it waits for nobody
 
-_MORE, _NOBLOCK = int(zmq.SNDMORE), int(zmq.NOBLOCK)  # as enums they take longer than the call
+_MORE, _NOBLOCK, _POLLIN, _POLLOUT = map(int, (zmq.SNDMORE, zmq.NOBLOCK, zmq.POLLIN, zmq.POLLOUT))  # as enums they take longer than a call
+_MORE_AT_ONCE = _MORE | _NOBLOCK
 
 
 class ZMQSender(BaseSocket):
@@ -144,14 +144,14 @@ class ZMQSender(BaseSocket):
 
         It says so where a frame finds the connection gone; else the message is lost with the others that were with this receiver.
         """
-        whole, last = True, len(views) - 1
-        for position, view in enumerate(views):
-            more, small = (_MORE if position < last else 0), view.nbytes < copy_below
-            if not position:  # not at once either: pyzmq forgets a Ctrl-C that it meets where a call without waiting finds nothing to do
-                self._retry(partial(self.send_frame, view, more, small), zmq.POLLOUT, timeout, "no receiver took a message")
-                continue
+        send, (first, *rest) = self.send_frame, views
+        # Not at once either: pyzmq forgets a Ctrl-C that it meets where a call without waiting finds nothing to do.
+        self._retry(_POLLOUT, timeout, "no receiver took a message", send, first, _MORE if rest else 0, first.nbytes < copy_below)
+        whole, left = True, len(rest)
+        for view in rest:
+            left -= 1
             try:
-                self.send_frame(view, _NOBLOCK | more, small)  # what has begun goes on, without waiting
+                send(view, _MORE_AT_ONCE if left else _NOBLOCK, view.nbytes < copy_below)  # what has begun goes on, without waiting
             except zmq.Again:
                 whole = False
         return whole
@@ -220,7 +220,7 @@ class ZMQReceiver(BaseSocket):
 
     def recv(self, timeout: float | None = None) -> list[Frame]:
         self._check_process()
-        frames = self._retry(self._message, zmq.POLLIN, timeout, "no message")
+        frames = self._retry(_POLLIN, timeout, "no message", self._message)
         if self._checks_user:
             self._check_user()
         if not self._fitted:
@@ -253,9 +253,10 @@ class ZMQReceiver(BaseSocket):
         return 1 if self.peers() is None else self._monitor.times_used(connection)
 
     def _message(self) -> list[Frame]:
-        frames = [self._recv(0, False)]
-        while frames[-1].more:
-            frames.append(self._recv(0, False))
+        receive = self._recv
+        frames = [frame := receive(0, False)]
+        while frame.more:
+            frames.append(frame := receive(0, False))
         return frames
 
 
