@@ -66,8 +66,9 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
             shutil.rmtree(base, ignore_errors=True)
 
 
-LASTING_THREADS = {  # one for the whole process of pyzmq, and one of our stores; TensorFlow's own, which call Python
+LASTING_THREADS = {  # one for the whole process of pyzmq, one of our links, and one of our stores; TensorFlow's own, which call Python
     "GarbageCollectorThread",
+    "Doorkeeper",
     "StoreLoop",
     "_DummyThread",
 }

@@ -18,7 +18,7 @@ from highway.parameters.checks import checked
 from highway.parameters.ranges import Range
 from highway.wire import tally
 from highway.wire.codec import named
-from highway.wire.options import LinkOptions
+from highway.wire.options import LinkOptions, PeerKind
 from highway.wire.receiver import LinkReceiver
 from highway.wire.sender import LinkSender
 from highway.wire.transports.memory import writable
@@ -54,6 +54,7 @@ class ZMQSource:
             are not writable. Over tcp and ipc they begin where ZeroMQ has put them, at any address: hand them to TensorFlow or JAX
             without a copy (DLPack) only if ``writable``. Over ``+shm`` they are aligned as they are.
         budget_mb: Megabytes of messages that may wait at this end of each connection; by default 64. An option of the URL goes first.
+        peers: ``"highway"`` to refuse senders that do not announce that they are highway; the other end must say the same.
 
     Attributes:
         link: What its URLs say.
@@ -75,6 +76,7 @@ class ZMQSource:
     timeout: float | None = None
     writable: bool = False
     budget_mb: Annotated[float | None, Range(gt=0)] = None
+    peers: PeerKind = "any"
     link: Link = field(init=False, repr=False, compare=False)
 
     finishes: ClassVar[bool] = True
@@ -82,7 +84,7 @@ class ZMQSource:
     on_demand: ClassVar[bool] = True  # takes nothing from others before the sink, which may wait for its receivers, can hand it on
 
     def __post_init__(self) -> None:
-        options = LinkOptions(codec=self.codec, senders=self.senders, budget_mb=self.budget_mb)
+        options = LinkOptions(codec=self.codec, senders=self.senders, budget_mb=self.budget_mb, peers=self.peers)
         self.link = _parsed(self.url, "receive", self.bind, options)
 
     @property
@@ -178,6 +180,7 @@ class ZMQSink:
             them may take, by default 256. An option of the URL goes first, as for ``tap``.
         tap: Address at which viewers may look at what is sent, such as ``ipc://@name`` or ``tcp://host:port``; by default none.
         extra: Whether it is there for some time only, so that receivers do not count it among the ``senders`` that must have ended.
+        peers: ``"highway"`` to refuse receivers that do not announce that they are highway; the other end must say the same.
 
     Attributes:
         link: What its URLs say.
@@ -198,10 +201,11 @@ class ZMQSink:
     budget_mb: Annotated[float | None, Range(gt=0)] = None
     tap: str = ""
     extra: bool = False
+    peers: PeerKind = "any"
     link: Link = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        given = {name: getattr(self, name) for name in ("codec", "receivers", "end", "budget_mb", "tap", "extra")}
+        given = {name: getattr(self, name) for name in ("codec", "receivers", "end", "budget_mb", "tap", "extra", "peers")}
         options = LinkOptions(**given)
         self.link = _parsed(self.url, "send", self.bind, options)
 
@@ -217,24 +221,28 @@ class ZMQSink:
             if not sender.wait_for_receivers():
                 return
             try:
-                self._send_all(items, sender)
-                sender.finish()
+                if self._send_all(items, sender):
+                    sender.finish()
             finally:
                 tally.here()[tally.RECEIVERS] = sender.receivers
                 if strangers := sender.strangers:
                     counters["strangers"] = strangers
 
-    def _send_all(self, items: Items, sender: LinkSender) -> None:
+    def _send_all(self, items: Items, sender: LinkSender) -> bool:
+        """Send all items; say whether they were sent, and not given up before anybody came for the first one."""
         counts = tally.here()
         for item in items:
             counts[tally.SENT] += 1  # before it is sent: a process that is killed meanwhile may have sent it
             try:
-                sender.send(item, items.passport)
+                if not sender.send(item, items.passport):
+                    counts[tally.SENT] -= 1
+                    return False
             except BaseException as error:
                 counts[tally.SENT] -= 1
                 if not isinstance(error, ItemError):
                     raise
                 report_error(error)
+        return True
 
 
 def _parsed(url: str | Sequence[str], direction: Any, bind: bool | None, defaults: LinkOptions) -> Link:

@@ -139,7 +139,9 @@ def _reasons(
     )
     counters = [one.state.stats.stages[0].counters for one in samples if one.ends.receives == link.link and one.state.stats]
     publishes = any(one.ends.publishes for one in samples if one.ends.sends == link.link)
+    # A process that was started again counts as late what the process before it has received.
+    is_exact = not any(one.state.restarts for one in samples if link.link in (one.ends.receives, one.ends.sends))
     for name, why in (("late", "were sent before a subscriber was there"), ("gaps", "were passed over by a subscriber that was behind")):
         count = sum(int(one.get(name, 0)) for one in counters)
-        if publishes and missing and count:  # one that was started again counts as late what the process before it has received
-            yield f"{count:,} {why}" if count <= missing else f"some {why}"
+        if publishes and missing and count:
+            yield f"{count:,} {why}" if is_exact and count <= missing else f"some {why}"

@@ -16,7 +16,7 @@ from highway.topology.registry import Registry
 from highway.topology.variables import Variables
 from highway.wire.url import Direction
 
-LINK_SAYS = ("url", "bind", "codec", "senders", "receivers", "budget_mb", "tap", "extra")
+LINK_SAYS = ("url", "bind", "codec", "senders", "receivers", "budget_mb", "tap", "extra", "peers")
 """What a stage with ``link: NAME`` takes from the link."""
 
 LinkParameters = Callable[[str, Direction], dict[str, Any]]  # link, direction -> what its component is given
@@ -115,11 +115,19 @@ class Topology:
         return self.process_spec(name, replica).build(self.registry)
 
     def pipeline(self, name: str, replica: int = 0, host: str = "", isolated: bool = False) -> Pipeline:
-        """Return the pipeline of a role; arguments and errors as for :meth:`stages` and :meth:`ProcessSpec.pipeline`."""
-        return self.process_spec(name, replica).pipeline(self.registry, host, isolated)
+        """Return the pipeline of a role for a program that takes its place, whether or not the others know that.
 
-    def process_spec(self, name: str, replica: int = 0) -> ProcessSpec:
+        Arguments and errors are as for :meth:`stages` and :meth:`ProcessSpec.pipeline`.
+        """
+        return self.process_spec(name, replica, is_known=False).pipeline(self.registry, host, isolated)
+
+    def process_spec(self, name: str, replica: int = 0, is_known: bool = True) -> ProcessSpec:
         """Return what a process of a role needs to know to run.
+
+        Args:
+            name: The role.
+            replica: Which one of its processes, from 0.
+            is_known: Whether the others take it for what the file says: highway, or external.
 
         Raises:
             ConfigError: the role does not exist, or there is something wrong with its variables or links; the message says where.
@@ -127,7 +135,7 @@ class Topology:
         role, env = self.role(name), self.environment(name, replica)
         variables = self.variables.of_process(name, replica, env)
         stages = [
-            self._resolve(role, index, variables, lambda link, direction: self.plan.link_parameters(link, name, replica, direction))
+            self._resolve(role, index, variables, lambda *end: self.plan.link_parameters(end[0], name, replica, end[1], is_known=is_known))
             for index in range(len(role.stages))
         ]
         host = role.host(replica)

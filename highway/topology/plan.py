@@ -16,6 +16,7 @@ from highway.errors import ConfigError
 from highway.parameters.location import Location, did_you_mean
 from highway.topology.spec import AutoscaleSpec, HostSpec, LinkSpec, MetricsSpec, ResourcesSpec, RestartSpec
 from highway.wire.address import SOCKETS_FOLDER
+from highway.wire.options import PeerKind
 from highway.wire.transports.table import TRANSPORTS, Transport
 from highway.wire.url import SCHEMES, Direction, url_of
 
@@ -159,6 +160,12 @@ class Plan:
         transport = self.links[link].over
         return TRANSPORTS["named"] if self.named and transport.has_port else transport
 
+    def peers(self, link: str) -> PeerKind:
+        """Return which programs may be at the ends of a link: others may subscribe, and take the place of an external role."""
+        spec = self.links[link]
+        is_open = spec.kind == "publish" or any(self.roles[name].external for side in SIDES.values() for name in names(spec, side))
+        return spec.peers or ("any" if is_open else "highway")
+
     def socket_paths(self, processes: Collection[Process]) -> list[str]:
         """Return the paths of the sockets that processes at the binding sides of links whose locations are paths open."""
         links = {name: spec.bind for name, spec in self.links.items() if spec.over.location == "path"}
@@ -222,13 +229,16 @@ class Plan:
         binders = [Process(role, replica, self.roles[role].host(replica))] if binds else self.processes_at(link, spec.bind)[:most]
         return [url_of(scheme, self.over(link), self.link_address(link, process, listen=binds)) for process in binders]
 
-    def link_parameters(self, link: str, role: str, replica: int, direction: Direction, most: int | None = None) -> dict[str, Any]:
+    def link_parameters(
+        self, link: str, role: str, replica: int, direction: Direction, most: int | None = None, is_known: bool = True
+    ) -> dict[str, Any]:
         """Return what the component at one end of a link is given for ``{link: NAME}``: its URLs, and what else the link says.
 
-        Takes and raises the same as :meth:`urls`.
+        Takes and raises the same as :meth:`urls`. With ``is_known=False`` an end that connects reaches the others, whatever they expect.
         """
         urls, spec = self.urls(link, role, replica, direction, most), self.links[link]
-        found = {"url": urls if len(urls) > 1 else urls[0], "codec": spec.codec, "budget_mb": spec.budget_mb}
+        peers = self.peers(link) if is_known or spec.bind == SIDES[direction] else "any"
+        found = {"url": urls if len(urls) > 1 else urls[0], "codec": spec.codec, "budget_mb": spec.budget_mb, "peers": peers}
         if direction == "receive":
             return {**found, "senders": self.expected(link, "from") if spec.senders is None else spec.senders}
         found["receivers"] = self.expected(link, "to") if spec.receivers is None else spec.receivers

@@ -10,6 +10,7 @@ from msgspec import Meta
 
 from highway.errors import ConfigError
 from highway.wire.codec import CodecName
+from highway.wire.options import PeerKind
 from highway.wire.transports.table import TRANSPORTS, BetweenProcesses, Transport
 
 Text = Annotated[str, Meta(min_length=1)]
@@ -76,6 +77,13 @@ class LinkSpec(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
         ]
         | None
     ) = None
+    peers: Annotated[
+        PeerKind | None,
+        Meta(
+            description="highway: programs that do not announce that they are highway are refused; any: others may take part, such as "
+            "stock tensorcom. By default highway if all roles of the link have stages."
+        ),
+    ] = None
     delivery: Annotated[
         Literal["at-most-once"], Meta(description="What is promised: nothing comes twice, and `check` says what may be lost.")
     ] = "at-most-once"

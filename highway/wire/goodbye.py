@@ -50,6 +50,7 @@ class LeaveServer:
 
     Attributes:
         port: Where it listens besides the UNIX socket; 0 for nowhere.
+        left: Receivers that have left after they had read all that was sent to them.
 
     Raises:
         OSError: it cannot listen.
@@ -62,7 +63,7 @@ class LeaveServer:
         self._paused_at = self._rests_until = self._marks_at = float("-inf")
         self._number = self._gone = self._closed_before = 0  # of the last pause: messages sent by then, receivers that left, those before
         self._listening = [socket.create_server(path_of(name), family=socket.AF_UNIX, backlog=PENDING)]
-        self.port = 0
+        self.port = self.left = 0
         if (host := interface(link, sender.bound)) and not is_loopback(host):
             with contextlib.suppress(OSError):  # then only receivers on this machine are heard
                 self._listening.append(socket.create_server((host, 0), family=_family_of(host), backlog=PENDING))
@@ -138,6 +139,7 @@ class LeaveServer:
             caller.is_known = caller.said == hello
         if not said:
             self._gone += caller.leaves_since is not None
+            self.left += caller.is_found
             self._drop(sock)
 
     def _look(self) -> None:

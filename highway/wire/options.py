@@ -5,10 +5,14 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Literal
 from urllib.parse import parse_qsl
 
 from highway.errors import ConfigError
 from highway.parameters.location import did_you_mean
+
+PeerKind = Literal["any", "highway"]
+"""Which programs may be at the other end of a link."""
 
 OLD_NAMES: Mapping[str, str] = {"hwm_mb": "budget_mb"}  # which are accepted still
 
@@ -31,6 +35,7 @@ class LinkOptions:
         end: Whether the sender tells the receivers when its stream has ended.
         tap: Address at which the sender lets viewers look, such as ``ipc://@name`` or ``tcp://host:port``; none by default.
         extra: Whether the sender is there for some time only: receivers hear its end, but do not count it among ``senders``.
+        peers: ``any``, or ``highway`` to refuse programs that do not announce that they are highway. Both ends must have the same value.
     """
 
     codec: str = "tensorcom"
@@ -42,6 +47,7 @@ class LinkOptions:
     end: bool = True
     tap: str = ""
     extra: bool = False
+    peers: PeerKind = "any"
 
 
 DEFAULTS = LinkOptions()
@@ -84,6 +90,7 @@ _CONVERT: dict[str, tuple[Callable[[str], object], str]] = {
     "str": (str, "text"),
     "float": (_positive, "a number above 0"),
     "int": (_natural, "a whole number, at least 0"),
+    "PeerKind": ({"any": "any", "highway": "highway"}.__getitem__, "any or highway"),
     "bool": ({"0": False, "1": True, "false": False, "true": True}.__getitem__, "0 or 1"),
 }
 """Type of an option -> what makes one of a text, and what is expected."""

@@ -16,16 +16,17 @@ import numpy as np
 from highway.engine import batch, cancel
 from highway.engine.stage import Passport
 from highway.errors import LinkError
-from highway.wire import codec
+from highway.wire import codec, tally
 from highway.wire.envelope import Envelope
 from highway.wire.goodbye import LeaveServer, has_back_channel
-from highway.wire.pausable import PausableSender
+from highway.wire.pausable import Caretaker, PausableSender
 from highway.wire.tap import open_tap
-from highway.wire.transports.protocol import TransportSender
+from highway.wire.transports.protocol import Peers, TransportSender
 from highway.wire.url import Link, joined
 
 log = logging.getLogger("highway")
 
+LOOK_EVERY = 0.5  # seconds between two looks whether a message still has to be sent
 CHECK_EVERY = 0.01  # seconds between two looks at what has left and who is connected
 TELL_AFTER = 10.0  # seconds of waiting for receivers before it is said
 
@@ -60,10 +61,15 @@ class LinkSender:
         self.transport_end: TransportSender = link.transport.load().open_sender(link)
         self.bound = self.transport_end.bound
         self._leave: LeaveServer | None = None
-        if hears_leave and has_back_channel(link) and self._codec.has_envelopes:
+        self._caretaker: Caretaker | None = None
+        hears_leave = hears_leave and has_back_channel(link) and self._codec.has_envelopes
+        if hears_leave or (link.bind and link.transport.departure == "marks"):
             self.transport_end = pausable = PausableSender(self.transport_end)
             try:
-                self._leave = LeaveServer(link, self.name, pausable, self._mark)
+                if hears_leave:
+                    self._leave = LeaveServer(link, self.name, pausable, self._mark)
+                if link.bind:
+                    self._caretaker = Caretaker(pausable)
             except (OSError, RuntimeError) as error:  # RuntimeError: since Python 3.12, a script that has ended can start no thread
                 log.info("%s: receivers that leave cannot tell so, and lose what is on its way to them: %s", link, error)
         self.tap = open_tap(link)
@@ -107,10 +113,14 @@ class LinkSender:
         infos: Sequence[str] | None = None,
         timeout: float | None = None,
         allow64: bool | None = None,
-    ) -> None:
+    ) -> bool:
         """Send an item, which nobody may change afterwards; wait while the receivers are behind.
 
+        Returns:
+            Whether to go on: false if the pipeline was drained before anybody came for the first item.
+
         Raises:
+            LinkError: the pipeline was drained and no receiver came, so that something is lost.
             TypeError: a field cannot be sent; the message names it and the way out.
             TimeoutError: there was no room within ``timeout`` seconds.
         """
@@ -121,10 +131,44 @@ class LinkSender:
         frames = self._codec.encode(item, envelope, self._allow64 if allow64 is None else allow64, infos)
         if not self._number:
             self._empty = _emptied(item)
-        self.transport_end.send(self._addressed(frames), timeout)
+        if not self._deliver(self._addressed(frames), timeout):
+            return False
         if self.tap is not None:
             self.tap.offer(frames)
         self._number += 1
+        return True
+
+    def _deliver(self, frames: Sequence[Any], timeout: float | None) -> bool:
+        """Send a message; in a pipeline that is drained while no receiver is there, one is waited for no longer than ``linger_ms``.
+
+        Returns:
+            Whether it was sent. If not, nobody has ever come, and nothing is lost but what this process has made itself.
+
+        Raises:
+            LinkError: no receiver came, and something is lost.
+        """
+        if timeout is not None or not cancel.in_stage():
+            self.transport_end.send(frames, timeout)
+            return True
+        since = None
+        while True:
+            try:
+                self.transport_end.send(frames, LOOK_EVERY)
+                return True
+            except TimeoutError:
+                peers, now = self.transport_end.peers(), time.monotonic()
+            if peers is None or peers.live or not cancel.is_draining():
+                since = None
+                continue
+            if not (peers.seen or self._number or tally.here()[tally.RECEIVED]):
+                log.info("%s: drained before its receivers came, so nothing was sent", self._link)
+                return False
+            since = now if since is None else since
+            if not peers.seen or now - since >= self._link.options.linger_ms / 1000:  # one that was there may come again
+                raise LinkError(
+                    f"{self._link}: drained while no receiver was there, so message {self._number} and what waits for it were not sent; "
+                    "with receivers=1 or more in the URL or the link, nothing is taken before receivers are there"
+                )
 
     def finish(self) -> None:
         """Wait until everything has left this process, and tell the receivers that nothing more will come, if the link's options say so.
@@ -152,8 +196,9 @@ class LinkSender:
         if self._closed:
             return
         self._closed = True
-        if self._leave is not None:
-            self._leave.close()
+        for helper in (self._leave, self._caretaker):
+            if helper is not None:
+                helper.close()
         if self.tap is not None:
             self.tap.close() if linger is None else self.tap.close(linger)
         if linger is None:
@@ -210,11 +255,12 @@ class LinkSender:
         linger = self._link.options.linger_ms / 1000
         told, live, again, calm = 0, peers.live, 0.0, 0
         deadline = time.monotonic() + linger
+        waits = bool(self._number) or not cancel.is_draining()  # for a first receiver: there is something that it should have got
         # A publisher drops an end too that finds a subscriber behind, so it stays to tell it again until the subscriber goes.
         may_come = self._link.bind or len(self._link.locations) > 1 or self._link.kind == "pub"
-        while peers.live or not (peers.seen or self._link.kind == "pub"):
+        while peers.live or (waits and not (peers.seen or self._link.kind == "pub")) or self._is_cut_off(peers, told):
             now = time.monotonic()
-            if peers.seen > told or (peers.live and now > again):  # newcomers; and once more, should one have been passed over
+            if peers.live and (peers.seen > told or now > again):  # newcomers; and once more, should one have been passed over
                 heard, calm = self._tell(frames, peers.live), 0
                 told, again = (peers.seen if heard else told), now + linger / 2
             if peers.live != live:
@@ -224,9 +270,20 @@ class LinkSender:
             if (now > deadline and calm) or (not may_come and told and calm > 2):
                 if not peers.seen:
                     log.warning("%s: the stream has ended, but no receiver came within linger_ms to hear it", self._link)
+                elif self._is_cut_off(peers, told):
+                    raise LinkError(
+                        f"{self._link}: {self._number} messages were sent, but it is not known how many of them arrived: the last receiver "
+                        f"went away before it heard the end of the stream, and none came within linger_ms={self._link.options.linger_ms}"
+                    )
                 return
             _wait()
             peers = self.transport_end.peers() or peers
+
+    def _is_cut_off(self, peers: Peers, told: int) -> bool:
+        """Say whether nobody has heard the end, and a receiver is gone that did not say that it leaves, with what was on its way there."""
+        if told or peers.live or self._leave is None or cancel.is_draining():
+            return False
+        return peers.seen > self._leave.left
 
     def _tell(self, frames: Sequence[Any], receivers: int) -> bool:
         try:

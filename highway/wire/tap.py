@@ -60,7 +60,7 @@ class Tap:
     """
 
     def __init__(self, link: Link) -> None:
-        options = dataclasses.replace(link.options, tap="", budget_mb=LEAST, max_mb=ANY_SIZE, linger_ms=int(LINGER * 1000))
+        options = dataclasses.replace(link.options, tap="", budget_mb=LEAST, max_mb=ANY_SIZE, linger_ms=int(LINGER * 1000), peers="any")
         self._link = parse(f"zpub+{link.options.tap}", "send", defaults=options)
         self.sender = self._link.transport.load().open_sender(self._link)
         self.bound = self.sender.bound

@@ -465,3 +465,41 @@ def test_two_pipelines_of_one_component_count_and_bind_apart():
         receivers = [Pipeline([ZMQSource(place)]) for place in places]
         assert [numbers(receiver) for receiver in receivers] == [list(range(3)), list(range(5))]
     assert [receiver.stats().stages[0].counters["messages"] for receiver in receivers] == [4, 6]
+
+
+WAITS = {
+    "a sink that binds": lambda place: [Batches(10_000, size=1), ZMQSink(f"ipc://{place}")],
+    "a sink that connects": lambda place: [Batches(10_000, size=40), ZMQSink(f"ipc://{place}", bind=False, budget_mb=0.01)],
+    "a sink that waits for receivers": lambda place: [Batches(10_000), ZMQSink(f"ipc://{place}", receivers=1)],
+    "a publisher": lambda place: [Batches(10_000), ZMQSink(f"zpub+ipc://{place}?receivers=1")],
+    "a sink over shm": lambda place: [Batches(10_000), ZMQSink(f"zrpush+shm://{place.replace('/', '-')}")],
+    "a source that binds": lambda place: [ZMQSource(f"zpull+ipc://{place}"), ZMQSink(f"ipc://{place}2")],
+    "a source that connects": lambda place: [ZMQSource(f"zrpull+ipc://{place}"), ZMQSink(f"ipc://{place}2")],
+    "a source over shm": lambda place: [ZMQSource(f"zrpull+shm://{place.replace('/', '-')}"), ZMQSink(f"ipc://{place}2")],
+    "a subscriber": lambda place: [ZMQSource(f"zsub+ipc://{place}"), ZMQSink(f"ipc://{place}2")],
+}
+
+
+@pytest.mark.parametrize("waits", WAITS)
+def test_a_pipeline_that_waits_for_a_peer_that_is_not_there_ends_when_it_is_drained(ipc, waits):
+    place, errors = ipc(), []
+    pipeline = Pipeline(WAITS[waits](place))
+
+    def run():
+        try:
+            pipeline.run()
+        except LinkError as error:  # something was given to ZeroMQ that nobody has taken
+            errors.append(str(error))
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        wait_until(lambda: any(stage.blocked or stage.starved for stage in pipeline.stats().stages))
+        pipeline.drain()
+        thread.join(PATIENCE)
+        assert not thread.is_alive()
+    finally:
+        pipeline.stop()
+        thread.join(PATIENCE)
+    assert bool(errors) == (waits == "a sink that connects")
+    assert all("drained while no receiver was there" in error or "were not delivered" in error for error in errors)

@@ -1,5 +1,6 @@
 """The end of a link that sends: how it tells the end of a stream."""
 
+import ctypes
 import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -9,7 +10,7 @@ import pytest
 import zmq
 from waiting import wait_until
 
-from highway import EndOfStream
+from highway import EndOfStream, LinkError
 from highway.wire import tenbin
 from highway.wire.receiver import LinkReceiver
 from highway.wire.sender import LinkSender
@@ -89,3 +90,59 @@ def read_to_the_end(receiver):
     with receiver:
         while tenbin.decode_list(receiver.recv_multipart())[0].size:
             pass
+
+
+@pytest.mark.parametrize("binds", [True, False], ids=["the sender binds", "the receiver binds"])
+@pytest.mark.parametrize("transport", ["tcp", "ipc"])
+def test_a_sender_whose_last_receiver_was_cut_off_does_not_end_as_if_all_had_arrived(places, transport, binds):
+    (address,) = places(transport, 1)
+    link = parse(f"{'zrpush' if binds else 'zpush'}+{address}?linger_ms=100", "send")
+    with zmq.Context() as context, LinkSender(link, hears_leave=True) as sender:
+        receiver = context.socket(zmq.PULL)
+        receiver.linger = 0
+        (receiver.connect if binds else receiver.bind)(address)
+        for _ in range(20):
+            sender.send((np.zeros(100, np.uint8),), timeout=60)
+        wait_until(lambda: sender.transport_end.peers().live == 1)
+        receiver.close()
+        wait_until(lambda: sender.transport_end.peers().live == 0)
+        with pytest.raises(LinkError, match="20 messages were sent, but it is not known how many of them arrived: the last receiver went"):
+            sender.finish()
+
+
+def test_a_sender_whose_last_receiver_was_cut_off_tells_the_end_to_one_that_comes_in_time(places):
+    (address,) = places("tcp", 1)
+    with LinkSender(parse(f"zrpush+{address}?linger_ms=60000", "send"), hears_leave=True) as sender, ThreadPoolExecutor() as pool:
+        with LinkReceiver(parse(f"zrpull+{address}", "receive"), {}) as receiver:
+            sender.send((np.zeros(100, np.uint8),), timeout=60)
+            receiver.recv(60)
+        wait_until(lambda: sender.transport_end.peers().live == 0)
+        finished = pool.submit(sender.finish)
+        with LinkReceiver(parse(f"zrpull+{address}", "receive"), {}) as receiver, pytest.raises(EndOfStream):
+            receiver.recv(60)
+        finished.result(60)
+
+
+def in_use():
+    """Return the bytes that this process has allocated."""
+    fields = ["arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost"]
+    info = type("mallinfo2", (ctypes.Structure,), {"_fields_": [(name, ctypes.c_size_t) for name in fields]})
+    ask = ctypes.CDLL(None).mallinfo2
+    ask.restype = info
+    return ask().uordblks
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="needs glibc 2.33")
+@pytest.mark.parametrize("scheme", ["zpub", "zrpush"])
+def test_a_sender_that_sends_nothing_keeps_no_memory_for_receivers_that_are_gone(own_address, scheme):
+    kind = b"SUB" if scheme == "zpub" else b"PULL"
+    ready = b"\5READY\x0bSocket-Type" + len(kind).to_bytes(4) + kind
+    greeting = b"\xff" + bytes(8) + b"\x7f\3\0NULL" + bytes(48) + bytes([4, len(ready)]) + ready
+    with LinkSender(parse(f"{scheme}://{own_address}:0", "send")) as sender:
+        host, port = sender.bound[0].removeprefix("tcp://").split(":")
+        before = in_use()
+        for _ in range(400):
+            with socket.create_connection((host, int(port))) as connection:
+                connection.sendall(greeting)
+                assert connection.recv(1)  # it has been taken in
+        wait_until(lambda: in_use() - before < 1 << 20)

@@ -1,15 +1,17 @@
 """Connections of programs that do not speak ZeroMQ's protocol: they get nothing, count for nothing, and end nobody."""
 
 import contextlib
+import queue
 import re
 import socket
 import threading
 
 import numpy as np
 import pytest
+import zmq
 from waiting import wait_until
 
-from highway import EndOfStream, Pipeline
+from highway import EndOfStream, Pipeline, tenbin
 from highway.modules import ZMQSink, ZMQSource
 from highway.wire.receiver import LinkReceiver
 from highway.wire.sender import LinkSender
@@ -104,15 +106,21 @@ def test_a_publisher_counts_its_subscribers_and_tells_them_the_end_whatever_stra
 
 
 def test_a_sender_that_connects_to_another_service_gives_it_nothing_and_says_so(own_address, caplog):
-    with contextlib.ExitStack() as stack:
-        server = stack.enter_context(socket.create_server((own_address, 0)))
-        link = parse(f"zpush://{own_address}:{server.getsockname()[1]}?linger_ms=0", "send")
-        sender = stack.enter_context(LinkSender(link))
-        connection = stack.enter_context(server.accept()[0])
-        connection.sendall(WORDS["a banner of SSH"])
-        wait_until(lambda: sender.strangers)
-        assert sender.transport_end.peers()[:2] == (0, 0)
-    assert re.search(r"what is connected to tcp://\S+ does not speak ZeroMQ's protocol", caplog.text)
+    with socket.create_server((own_address, 0)) as server:
+
+        def greet():
+            with contextlib.suppress(OSError), contextlib.ExitStack() as stack:  # until the server is shut down
+                while True:
+                    stack.enter_context(server.accept()[0]).sendall(WORDS["a banner of SSH"])
+
+        thread = threading.Thread(target=greet)
+        thread.start()
+        with LinkSender(parse(f"zpush://{own_address}:{server.getsockname()[1]}?linger_ms=0", "send")) as sender:
+            wait_until(lambda: sender.strangers)
+            assert sender.transport_end.peers()[:2] == (0, 0)
+        server.shutdown(socket.SHUT_RDWR)
+        thread.join()
+    assert re.search(r"what was connected to tcp://\S+ does not speak ZeroMQ's protocol", caplog.text)
 
 
 @pytest.mark.parametrize("probes", [1, 20])
@@ -151,3 +159,153 @@ def test_a_receiver_over_a_unix_socket_is_not_mistaken_for_a_silent_connection_w
         silent.close()
         wait_until(lambda: peers().opened == 1)
         assert peers() == (0, 1, 1, 0)
+
+
+@pytest.fixture
+def stock():
+    """A function that opens a socket of ZeroMQ that is not highway's."""
+    with zmq.Context() as context, contextlib.ExitStack() as stack:
+
+        def open_socket(kind, **options):
+            opened = stack.enter_context(context.socket(kind))
+            opened.linger = 0
+            for name, value in options.items():
+                setattr(opened, name, value)
+            return opened
+
+        yield open_socket
+
+
+KINDS = {"pull": zmq.PULL, "push": zmq.PUSH, "sub": zmq.SUB, "dealer": zmq.DEALER, "router": zmq.ROUTER, "req": zmq.REQ, "pair": zmq.PAIR}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("transport", ["tcp", "ipc"])
+def test_a_link_between_highways_takes_nothing_from_other_programs_with_zeromq_and_gives_them_nothing(
+    stock, own_address, tmp_path, transport, kind, caplog
+):
+    place = f"{own_address}:0" if transport == "tcp" else f"{tmp_path}/s"
+    got = []
+    with LinkSender(parse(f"zrpush+{transport}://{place}?peers=highway", "send")) as sender:
+        stranger = stock(KINDS[kind])
+        stranger.connect(sender.bound[0])
+        wait_until(lambda: sender.strangers)
+        url = f"zrpull+{sender.bound[0]}?peers=highway"
+        with LinkReceiver(parse(url, "receive"), {}) as receiver:
+            for item in items(20):
+                sender.send(item, timeout=60)
+                got.append(int(receiver.recv(60).item[0][0]))
+            assert sender.transport_end.peers()[:2] == (1, 1)
+    assert got == list(range(20))
+    assert caplog.text.count("has not announced that it is highway") == 1
+
+
+@pytest.mark.parametrize("announced", [None, (b"admin", b"1"), (b"highway", b"0")])
+def test_a_sender_that_is_not_highway_ends_nobody_and_holds_up_nobody(stock, own_address, announced):
+    got, counters = [], {}
+    with LinkReceiver(parse(f"zpull://{own_address}:0?peers=highway", "receive"), counters) as receiver:
+        stranger = stock(zmq.PUSH, **(dict(zip(("plain_username", "plain_password"), announced, strict=True)) if announced else {}))
+        stranger.connect(receiver.bound[0])
+        with contextlib.suppress(zmq.Again):
+            stranger.send(b"anything", zmq.NOBLOCK)
+        wait_until(lambda: receiver.transport_end.peers().strangers)
+        address = receiver.bound[0].removeprefix("tcp://")
+        thread = threading.Thread(target=Pipeline([items(20), ZMQSink(f"zpush://{address}", peers="highway")]).run)
+        thread.start()
+        with pytest.raises(EndOfStream):
+            while True:
+                got.append(int(receiver.recv(60).item[0][0]))
+        thread.join()
+    assert got == list(range(20))
+    assert counters["malformed"] == 0 and counters["strangers"] >= 1
+
+
+def test_an_end_that_connects_to_a_program_that_is_not_highway_gives_it_nothing(stock, own_address):
+    other = stock(zmq.PULL)
+    port = other.bind_to_random_port(f"tcp://{own_address}")
+    with LinkSender(parse(f"zpush://{own_address}:{port}?peers=highway&linger_ms=0", "send")) as sender:
+        wait_until(lambda: sender.strangers)
+        assert sender.transport_end.peers()[:2] == (0, 0)
+    assert not other.poll(0)
+
+
+def test_publishers_count_only_subscribers_that_are_highway_if_they_are_told_to(stock, own_address):
+    with LinkSender(parse(f"zpub://{own_address}:0?receivers=1&peers=highway", "send")) as sender:
+        stranger = stock(zmq.SUB)
+        stranger.subscribe(b"")
+        stranger.connect(sender.bound[0])
+        wait_until(lambda: sender.strangers)
+        assert sender.transport_end.peers()[:2] == (0, 0)
+        with LinkReceiver(parse(f"zsub+{sender.bound[0]}?peers=highway", "receive"), {}) as receiver:
+            assert sender.wait_for_receivers()
+            sender.send(items(1)[0])
+            assert int(receiver.recv(60).item[0][0]) == 0
+            assert sender.transport_end.peers()[:2] == (1, 1)
+
+
+def test_links_to_any_peer_stay_open_beside_those_of_highways_alone(stock, own_address):
+    with (
+        LinkReceiver(parse(f"zpull://{own_address}:0?peers=highway", "receive"), {}),
+        LinkReceiver(parse(f"zpull://{own_address}:0", "receive"), {}) as receiver,
+    ):
+        other = stock(zmq.PUSH)
+        other.connect(receiver.bound[0])
+        other.send_multipart(tenbin.encode_list([np.arange(3, dtype=np.int32)]))
+        assert receiver.recv(60).item[0].tolist() == [0, 1, 2]
+
+
+@pytest.fixture
+def received():
+    """A function that returns a queue of the numbers that a receiver takes, on a thread of its own."""
+    with contextlib.ExitStack() as stack:
+
+        def start(link):
+            numbers, counters = queue.SimpleQueue(), {}
+            stop = threading.Event()
+
+            def receive():
+                with LinkReceiver(link, counters) as receiver:
+                    while not stop.is_set():
+                        with contextlib.suppress(TimeoutError):
+                            numbers.put(int(receiver.recv(0.05).item[0][0]))
+
+            thread = threading.Thread(target=receive)
+            thread.start()
+            stack.callback(thread.join)
+            stack.callback(stop.set)
+            return numbers
+
+        yield start
+
+
+@pytest.mark.parametrize("theirs", ["any", "highway"])
+def test_a_receiver_that_connects_reaches_senders_that_want_an_announcement_and_others(received, own_address, tmp_path, theirs, caplog):
+    with contextlib.ExitStack() as stack:
+        urls = [f"zrpush://{own_address}:0", f"zrpush+ipc://{tmp_path}/s"]
+        senders = [stack.enter_context(LinkSender(parse(f"{url}?peers={theirs}", "send"))) for url in urls]
+        numbers = received(parse([f"zrpull+{sender.bound[0]}" for sender in senders], "receive"))
+        for number, sender in enumerate(senders):
+            sender.send(items(2)[number], timeout=60)
+            assert numbers.get(timeout=60) == number
+    assert "stranger" not in "".join(record.message for record in caplog.records if "pull" in record.message)
+
+
+@pytest.mark.parametrize("theirs", ["any", "highway"])
+def test_a_sender_that_connects_reaches_a_receiver_that_wants_an_announcement_and_others(own_address, theirs, caplog):
+    with (
+        LinkReceiver(parse(f"zpull://{own_address}:0?peers={theirs}", "receive"), counters := {}) as receiver,
+        LinkSender(parse(f"zpush+{receiver.bound[0]}?receivers=1", "send")) as sender,
+    ):
+        assert sender.wait_for_receivers()
+        sender.send(items(1)[0])
+        assert int(receiver.recv(60).item[0][0]) == 0
+    assert "sender" not in caplog.text and counters["malformed"] == 0
+
+
+def test_a_receiver_finds_a_sender_that_was_started_again_and_wants_no_announcement_any_more(received, tmp_path):
+    url = f"ipc://{tmp_path}/s"
+    numbers = received(parse(f"zrpull+{url}", "receive"))
+    for number, peers in enumerate(("any", "highway", "any")):
+        with LinkSender(parse(f"zrpush+{url}?peers={peers}", "send")) as sender:
+            sender.send(items(3)[number], timeout=60)
+            assert numbers.get(timeout=60) == number

@@ -59,10 +59,12 @@ class BaseSocket:
         self._followed: list[str] = []  # names
         self._connected: set[str] = set()  # where they are, and where they were
         self._left: set[str] = set()  # where they were
+        self._sent = 0  # messages
         self._unread = 0  # messages that may still be there that came from where they were, and that wait with them
         self._heard = -1  # the version of the directory that was followed
         self._gone, self._last_gone = 0, float("-inf")  # connections, and when the last of them was noticed
         self.socket: zmq.Socket[bytes] = context.current().socket(_TYPES[link.kind])
+        self._announced: set[str] = set()  # URLs to which this end has announced that it is highway, though it need not
         self._monitor = Monitor(self.socket, link)
         context.sockets[self._pid] += 1
         try:
@@ -85,8 +87,13 @@ class BaseSocket:
         for option, value in _KEEPALIVE.items():
             self.socket.setsockopt(option, value)
         # With a domain, libzmq refuses peers that do not speak ZMTP 3, such as any other stream of bytes, which it would take for ZMTP 1.
-        # Nobody authenticates: there is no handler.
         self.socket.zap_domain = b"highway"
+        if options.peers == "highway":
+            if self.link.bind:
+                context.start_doorkeeper()
+                self.socket.plain_server = 1
+            else:
+                self.socket.plain_username, self.socket.plain_password = context.ANNOUNCEMENT
         if self.link.kind == "sub":
             self.socket.setsockopt(zmq.SUBSCRIBE, self.link.topic.encode())
         if self.link.kind == "pub":
@@ -213,6 +220,21 @@ class BaseSocket:
         is_told = not self.link.transport.within_process and os.getpid() == self._pid
         return self._monitor.peers() if is_told else None
 
+    def _call_again(self) -> None:
+        """Connect once more to those that have refused this end, and announce that it is highway, or not if that was announced before.
+
+        An end with ``peers=any`` thus reaches stock peers, which know no announcement, and highways that want one. Nothing may wait to be
+        sent or read: ZeroMQ drops that.
+        """
+        while self._monitor.refused:
+            url = self._monitor.refused.pop()
+            self._announced ^= {url}
+            if url in self._announced:
+                self.socket.plain_username, self.socket.plain_password = context.ANNOUNCEMENT
+            self._call(self.socket.disconnect, str(self.link), url)
+            self._call(self.socket.connect, str(self.link), url)
+            self.socket.plain_server = 0  # so that nothing is announced
+
     def close(self, linger: float) -> None:
         """Close; what has not left yet may do so within ``linger`` seconds (at least 1), in the background. Closing again is nothing."""
         if self._is_closed or os.getpid() != self._pid:
@@ -268,11 +290,19 @@ class BaseSocket:
                     if left == POLL_MS or self.socket.poll(left, event):
                         return attempt(*arguments)
             except zmq.Again:
-                self._check_user()
+                self._look_around()
             else:
                 if time.monotonic() >= deadline:
+                    self._look_around()
                     raise self._timed_out(what, timeout)
             left = int(max(0, min(POLL_MS, (deadline - time.monotonic()) * 1000)))
+
+    def _look_around(self) -> None:
+        """Take in what has happened to the connections, while there is nothing to read or no room."""
+        BaseSocket.peers(self)
+        self._check_user()
+        if not self._sent:
+            self._call_again()
 
     def _timed_out(self, what: str, timeout: float | None) -> TimeoutError:
         peers = self.peers()

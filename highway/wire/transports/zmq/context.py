@@ -6,7 +6,9 @@ A forked child does not touch that of its parent: it makes its own.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
+import threading
 import time
 import weakref
 from collections import Counter
@@ -20,6 +22,8 @@ from highway.errors import LinkError
 from highway.process.threads import check_threads
 
 IO_THREADS: Final = 2  # a worker receives and sends at once
+# How an end announces that it is highway: with the user name and the password of ZMTP's PLAIN mechanism, which are no secret.
+ANNOUNCEMENT: Final = (b"highway", b"1")
 
 _contexts: dict[int, zmq.Context[zmq.Socket[bytes]]] = {}  # by process; that of a parent stays here, so that nobody collects it
 sockets: Counter[int] = Counter()
@@ -42,6 +46,52 @@ def current() -> zmq.Context[zmq.Socket[bytes]]:
         if _contexts.setdefault(pid, made) is not made:  # another thread was quicker
             made.term()
     return _contexts[pid]
+
+
+class Doorkeeper(threading.Thread):
+    """Lets in the peers of this process's sockets, which ZeroMQ asks about over a socket of its own: ZAP, https://rfc.zeromq.org/spec/27.
+
+    ZeroMQ asks about peers that use the mechanism of the socket, which is PLAIN if they must announce that they are highway. The thread
+    ends with the context.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(name="highway:doorkeeper", daemon=True)
+        self._requests = current().socket(zmq.REP)
+        self._requests.linger = 0
+        self._requests.bind("inproc://zeromq.zap.01")
+
+    def close(self) -> None:
+        """Close the socket of a thread that does not run."""
+        self._requests.close()
+
+    def run(self) -> None:
+        with self._requests, contextlib.suppress(zmq.ContextTerminated):
+            while True:
+                version, number, _, _, _, mechanism, *announced = self._requests.recv_multipart()
+                code = b"200" if mechanism == b"NULL" or tuple(announced) == ANNOUNCEMENT else b"400"
+                self._requests.send_multipart([version, number, code, b"", b"", b""])
+
+
+_doorkeepers: dict[int, Doorkeeper] = {}  # by process
+_lock = threading.Lock()
+
+
+def start_doorkeeper() -> None:
+    """Have the peers answered that announce who they are, unless that is done already.
+
+    Raises:
+        LinkError: the process can start no thread.
+    """
+    with _lock:
+        if os.getpid() not in _doorkeepers:
+            keeper = Doorkeeper()
+            try:
+                keeper.start()
+            except RuntimeError as error:
+                keeper.close()
+                raise LinkError(f"no thread can be started to let in peers: {error}") from None
+            _doorkeepers[os.getpid()] = keeper
 
 
 def settle(timeout: float) -> None:

@@ -17,7 +17,9 @@ from collections.abc import Hashable
 import zmq
 
 from highway.wire.address import peer_user
+from highway.wire.options import PeerKind
 from highway.wire.transports.protocol import Peers
+from highway.wire.url import Link
 
 log = logging.getLogger("highway")
 
@@ -26,9 +28,20 @@ _POLLIN = int(zmq.POLLIN)  # as an enum it takes longer than the call
 _OPENED = zmq.Event.ACCEPTED | zmq.Event.CONNECTED
 _TRIED = zmq.Event.CONNECTED | zmq.Event.CONNECT_RETRIED
 _MESSAGE = struct.Struct("=Hi")  # an event and its value, zmq_socket_monitor(3); the function of pyzmq for it would import asyncio
-_EVENTS = _TRIED | _OPENED | zmq.Event.HANDSHAKE_FAILED_NO_DETAIL | zmq.Event.HANDSHAKE_SUCCEEDED | zmq.Event.DISCONNECTED
+_FAILED = zmq.Event.HANDSHAKE_FAILED_PROTOCOL | zmq.Event.HANDSHAKE_FAILED_AUTH
+_EVENTS = _TRIED | _OPENED | _FAILED | zmq.Event.HANDSHAKE_FAILED_NO_DETAIL | zmq.Event.HANDSHAKE_SUCCEEDED | zmq.Event.DISCONNECTED
 GREETING = 64  # bytes that a peer sends at least, before its handshake has succeeded
 _BYTES_RECEIVED = struct.Struct("128xQ")  # where struct tcp_info has tcpi_bytes_received, since Linux 4.1
+
+
+_COUNTED = "Such connections are counted as strangers from now on"
+_WHY: dict[PeerKind, tuple[str, str]] = {
+    "any": ("does not speak ZeroMQ's protocol, ZMTP 3", _COUNTED),
+    "highway": (
+        "has not announced that it is highway",
+        f"{_COUNTED}. If it belongs here (a stock tensorcom peer, or an end of an earlier highway), say  peers: any  for the link",
+    ),
+}
 
 
 class Monitor:
@@ -37,13 +50,15 @@ class Monitor:
     A connection is a peer once its handshake has succeeded, which ZeroMQ reports without saying which connection it was.
 
     Attributes:
-        strangers: Connections that ZeroMQ closed because the other end did not speak ZMTP 3.
+        strangers: Connections that ZeroMQ closed because the other end did not speak ZMTP 3, or is not highway where that is wanted.
         closed: URLs to which this end was connected.
+        refused: URLs of an end that connects at which a handshake has failed: the other end may want an announcement, or may not know it.
         other_user: The user to whom this end connected over a UNIX socket, if that is not this user or root.
     """
 
-    def __init__(self, socket: zmq.Socket[bytes], name: object) -> None:
-        self._socket, self._name = socket, name
+    def __init__(self, socket: zmq.Socket[bytes], link: Link) -> None:
+        self._socket, self._link, self._wanted = socket, link, link.options.peers
+        self._tries_both = self._wanted == "any" and not link.bind
         address = f"inproc://highway-monitor-{socket.FD}"
         socket.monitor(address, _EVENTS)
         self._events: zmq.Socket[bytes] = socket.context.socket(zmq.PAIR)
@@ -54,12 +69,15 @@ class Monitor:
         self._live: set[int] = set()  # descriptors of peers
         self._unclaimed: Counter[bytes] = Counter()  # peers of each endpoint whose connection is not known yet
         self._early: set[int] = set()  # connections whose end was reported before their beginning
-        self._seen = self._given_up = 0  # peers that there have been; handshakes that the other end has ended, just before it is closed
+        self._seen = 0  # peers that there have been
+        self._given_up = self._failed = 0  # handshakes that the other end has ended, or ZeroMQ here, just before the connection is closed
         self._unix: set[int] = set()  # descriptors of the UNIX sockets that are open
         self._endpoints: dict[int, bytes] = {}  # of UNIX sockets, by descriptor
         self._used: Counter[Hashable] = Counter()  # how many peers have had a descriptor
         self._tried = 0
         self.strangers = 0
+        self._refused_once: set[str] = set()
+        self.refused: set[str] = set()
         self.closed: set[str] = set()
         self.other_user: int | None = None
 
@@ -78,6 +96,8 @@ class Monitor:
                 self._welcome(endpoint)
             elif event == zmq.Event.HANDSHAKE_FAILED_NO_DETAIL:
                 self._given_up += 1
+            elif event & _FAILED:
+                self._failed += 1
             elif event == zmq.Event.DISCONNECTED:
                 self._part(fd, endpoint)
         return Peers(len(self._live) + self._unclaimed.total(), self._seen, self._seen + len(self._pending), self.strangers)
@@ -104,6 +124,7 @@ class Monitor:
             self._unclaimed[endpoint] += 1
             return
         del self._pending[fd]
+        self._refused_once.discard(endpoint.decode())
         self._live.add(fd)
         self._used[fd] += 1
 
@@ -114,10 +135,13 @@ class Monitor:
         self._live.discard(fd)
         if not was_live and not was_pending:
             self._early.add(fd)
-        if self._given_up:  # it went by itself before it was a peer, as a scan of ports does
-            self._given_up -= 1
+        if self._given_up or self._failed:
             if was_live:  # another connection was meant
                 self._welcome(endpoint)
+            # One that went by itself may be a scan of ports, or ZeroMQ, if one end announces something and the other does not.
+            if self._failed or self._wanted == "highway" or self._tries_both:
+                self._refuse(endpoint)
+            self._failed, self._given_up = (self._failed - 1, self._given_up) if self._failed else (0, self._given_up - 1)
         elif not was_live and not was_pending and self._unclaimed[endpoint]:
             self._unclaimed[endpoint] -= 1
         elif not was_live and not self._take_back(endpoint):
@@ -137,15 +161,16 @@ class Monitor:
         return True
 
     def _refuse(self, endpoint: bytes) -> None:
-        """Count a connection that libzmq has closed in its handshake, and report the first one."""
+        """Count a connection that was closed in its handshake, and report the first one."""
+        url = endpoint.decode()
+        if self._tries_both:
+            self.refused.add(url)
+            if url not in self._refused_once:
+                self._refused_once.add(url)
+                return
         self.strangers += 1
         if self.strangers == 1:
-            log.warning(
-                "%s: what is connected to %s does not speak ZeroMQ's protocol, ZMTP 3: nothing is exchanged with it. "
-                "Such connections are counted as strangers from now on",
-                self._name,
-                endpoint.decode(),
-            )
+            log.warning("%s: what was connected to %s %s: nothing is exchanged with it. %s", self._link, url, *_WHY[self._wanted])
 
     def wait_for_attempts(self, count: int, timeout: float) -> None:
         """Wait until so many attempts to connect have succeeded or failed."""

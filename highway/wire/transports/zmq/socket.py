@@ -48,7 +48,6 @@ class ZMQSender(BaseSocket):
     _waiting = blocked()
 
     def __init__(self, link: Link) -> None:
-        self._sent = 0
         self._backlog, self._largest = Backlog(), 0
         # Within a process, a receiver holds on to what it got.
         self._budget = float("inf") if link.transport.within_process else link.budget_mb * 1e6
@@ -164,6 +163,8 @@ class ZMQSender(BaseSocket):
     def peers(self) -> Peers | None:
         """Return the connections; of a publisher, those that have subscribed, which it is told within a process too."""
         connected = super().peers()
+        if not self._sent:
+            self._call_again()
         if self.link.kind != "pub" or os.getpid() != self._pid:
             return connected
         while readable(self.socket):
