@@ -393,3 +393,34 @@ def test_replicas_that_differ_are_all_checked(topology):
     assert errors(topology(text)) == [
         "t.yaml:1: roles.r.stages[1].Augmentations[0].FlipX: expected a probability from 0 to 1, got float 2.0"
     ]
+
+
+@pytest.mark.parametrize(
+    ("link", "trainer", "expected"),
+    [
+        ("", "", "highway"),
+        (", kind: publish", "", "any"),  # anybody may subscribe
+        ("", "external: true, ", "any"),  # a stock peer may take its place
+        (", peers: any", "", "any"),
+        (", kind: publish, peers: highway", "external: true, ", "highway"),
+    ],
+)
+def test_both_ends_of_a_link_know_whether_other_programs_may_take_part(topology, link, trainer, expected):
+    text = THREE.replace("budget_mb: 8", f"budget_mb: 8{link}").replace("{hosts: c,", f"{{hosts: c, {trainer}").replace("    bind: to,", "")
+    found = topology(text)
+    assert {
+        stage["peers"]
+        for role in ("worker", "trainer")
+        for each in found.process_spec(role).stages
+        for stage in each.values()
+        if isinstance(stage, dict) and "5556" in str(stage.get("url"))
+    } == {expected}
+
+
+@pytest.mark.parametrize(("bind", "expected"), [("from", "any"), ("to", "highway")])
+def test_a_script_that_takes_a_role_reaches_the_others_whatever_they_take_it_for(topology, bind, expected):
+    text = "roles: {a: {stages: [{NOISE}, ZMQSink: {link: x}]}, b: {stages: [ZMQSource: {link: x}]}}".replace("{NOISE}", "Noise: [2]")
+    found = topology(f"links: {{x: {{from: a, to: b, port: 5555, bind: {bind}}}}}\n{text}")
+    source = found.process_spec("b", is_known=False).stages[0]["ZMQSource"]
+    assert source["peers"] == expected
+    assert found.process_spec("b").stages[0]["ZMQSource"]["peers"] == "highway"

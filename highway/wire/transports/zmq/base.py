@@ -18,7 +18,7 @@ from highway.wire import address, rendezvous
 from highway.wire.transports.protocol import Peers, deadline_of
 from highway.wire.transports.table import Transport
 from highway.wire.transports.zmq import context
-from highway.wire.transports.zmq.monitor import Monitor
+from highway.wire.transports.zmq.monitor import REFUSALS, Monitor
 from highway.wire.url import Link, joined
 
 log = logging.getLogger("highway")
@@ -226,10 +226,15 @@ class BaseSocket:
         An end with ``peers=any`` thus reaches stock peers, which know no announcement, and highways that want one. Nothing may wait to be
         sent or read: ZeroMQ drops that.
         """
-        while self._monitor.refused:
-            url = self._monitor.refused.pop()
+        for url, count in list(self._monitor.refused.items()):
+            was_announced = url in self._announced
+            if was_announced and count < REFUSALS:
+                continue
+            del self._monitor.refused[url]
             self._announced ^= {url}
-            if url in self._announced:
+            if was_announced:
+                self._monitor.count_stranger(url)
+            else:
                 self.socket.plain_username, self.socket.plain_password = context.ANNOUNCEMENT
             self._call(self.socket.disconnect, str(self.link), url)
             self._call(self.socket.connect, str(self.link), url)

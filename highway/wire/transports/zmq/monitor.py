@@ -30,6 +30,7 @@ _TRIED = zmq.Event.CONNECTED | zmq.Event.CONNECT_RETRIED
 _MESSAGE = struct.Struct("=Hi")  # an event and its value, zmq_socket_monitor(3); the function of pyzmq for it would import asyncio
 _FAILED = zmq.Event.HANDSHAKE_FAILED_PROTOCOL | zmq.Event.HANDSHAKE_FAILED_AUTH
 _EVENTS = _TRIED | _OPENED | _FAILED | zmq.Event.HANDSHAKE_FAILED_NO_DETAIL | zmq.Event.HANDSHAKE_SUCCEEDED | zmq.Event.DISCONNECTED
+REFUSALS = 3  # by the other end, of an announcement, until it is left out again: the attempt before it may be told of later
 GREETING = 64  # bytes that a peer sends at least, before its handshake has succeeded
 _BYTES_RECEIVED = struct.Struct("128xQ")  # where struct tcp_info has tcpi_bytes_received, since Linux 4.1
 
@@ -52,7 +53,7 @@ class Monitor:
     Attributes:
         strangers: Connections that ZeroMQ closed because the other end did not speak ZMTP 3, or is not highway where that is wanted.
         closed: URLs to which this end was connected.
-        refused: URLs of an end that connects at which a handshake has failed: the other end may want an announcement, or may not know it.
+        refused: How many handshakes have failed, by URL, of an end that connects: the other may want an announcement, or not know it.
         other_user: The user to whom this end connected over a UNIX socket, if that is not this user or root.
     """
 
@@ -76,8 +77,8 @@ class Monitor:
         self._used: Counter[Hashable] = Counter()  # how many peers have had a descriptor
         self._tried = 0
         self.strangers = 0
-        self._refused_once: set[str] = set()
-        self.refused: set[str] = set()
+        self._connected: set[str] = set()  # URLs of peers that this end has connected to
+        self.refused: Counter[str] = Counter()
         self.closed: set[str] = set()
         self.other_user: int | None = None
 
@@ -93,6 +94,8 @@ class Monitor:
                 self._open(fd, endpoint)
             elif event == zmq.Event.HANDSHAKE_SUCCEEDED:
                 self._seen += 1
+                self._connected.add(endpoint.decode())
+                self.refused.pop(endpoint.decode(), None)
                 self._welcome(endpoint)
             elif event == zmq.Event.HANDSHAKE_FAILED_NO_DETAIL:
                 self._given_up += 1
@@ -124,7 +127,6 @@ class Monitor:
             self._unclaimed[endpoint] += 1
             return
         del self._pending[fd]
-        self._refused_once.discard(endpoint.decode())
         self._live.add(fd)
         self._used[fd] += 1
 
@@ -132,6 +134,8 @@ class Monitor:
         self._unix.discard(fd)
         self.closed.add(endpoint.decode())
         was_live, was_pending = fd in self._live, self._pending.pop(fd, None) is not None
+        if was_live:
+            self._connected.discard(endpoint.decode())
         self._live.discard(fd)
         if not was_live and not was_pending:
             self._early.add(fd)
@@ -140,7 +144,7 @@ class Monitor:
                 self._welcome(endpoint)
             # One that went by itself may be a scan of ports, or ZeroMQ, if one end announces something and the other does not.
             if self._failed or self._wanted == "highway" or self._tries_both:
-                self._refuse(endpoint)
+                self._refuse(endpoint, REFUSALS if self._failed else 1)
             self._failed, self._given_up = (self._failed - 1, self._given_up) if self._failed else (0, self._given_up - 1)
         elif not was_live and not was_pending and self._unclaimed[endpoint]:
             self._unclaimed[endpoint] -= 1
@@ -160,14 +164,16 @@ class Monitor:
         self._pending[fd] = endpoint
         return True
 
-    def _refuse(self, endpoint: bytes) -> None:
-        """Count a connection that was closed in its handshake, and report the first one."""
+    def _refuse(self, endpoint: bytes, weight: int = REFUSALS) -> None:
+        """Note that a connection was closed in its handshake: by ZeroMQ here, after which it does not try again, or by the other end."""
         url = endpoint.decode()
-        if self._tries_both:
-            self.refused.add(url)
-            if url not in self._refused_once:
-                self._refused_once.add(url)
-                return
+        if not self._tries_both:
+            self.count_stranger(url)
+        elif url not in self._connected:  # else it is told late of an earlier attempt
+            self.refused[url] += weight
+
+    def count_stranger(self, url: str) -> None:
+        """Count another end that does not do what it has to in its handshake, and report the first one."""
         self.strangers += 1
         if self.strangers == 1:
             log.warning("%s: what was connected to %s %s: nothing is exchanged with it. %s", self._link, url, *_WHY[self._wanted])
