@@ -1,6 +1,6 @@
 """One hash for values and code: states and caches are known by it."""
 
 from highway.engine.hashing.bounded import Hashed as Hashed
+from highway.engine.hashing.bounded import UnknownValueError as UnknownValueError
 from highway.engine.hashing.code import name_and_version as name_and_version
 from highway.engine.hashing.values import Hasher as Hasher
-from highway.engine.hashing.values import UnknownValueError as UnknownValueError

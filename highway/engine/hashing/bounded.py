@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from highway.engine.hashing.objects import FLAT
+from highway.errors import HighwayError
 
 MOST_BYTES = 64 * 2**20
 MOST_ENTRIES, MOST_PLAIN = 2**14, 2**20  # of a list
@@ -24,6 +25,10 @@ MOST_LISTED, MOST_OBJECTS = 2**16, 2**18  # entries of all lists, and objects; o
 MOST_NESTED = 40  # objects inside each other that are hashed one in the other; those inside come later
 _FEW = 16  # entries of a list, when so many are hashed already
 _BLOCKS, _BLOCK = 256, 4096  # of a sample: how many, and bytes of each
+
+
+class UnknownValueError(HighwayError):
+    """A value that cannot be hashed."""
 
 
 class Hashed(NamedTuple):

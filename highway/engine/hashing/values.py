@@ -19,7 +19,7 @@ from typing import Any, cast
 import numpy as np
 
 from highway.engine.component import Traits, shape_by_method
-from highway.engine.hashing.bounded import MOST_NESTED, Bounded, Hashed, summed
+from highway.engine.hashing.bounded import MOST_NESTED, Bounded, Hashed, UnknownValueError, summed
 from highway.engine.hashing.code import Names, attributes_of, functions_of, is_users, name_and_version, names_of, text_of
 from highway.engine.hashing.objects import (
     FLAT,
@@ -40,10 +40,6 @@ from highway.engine.hashing.objects import (
     slots_of,
 )
 from highway.errors import HighwayError
-
-
-class UnknownValueError(HighwayError):
-    """A value that cannot be hashed."""
 
 
 class Hasher(Bounded):
