@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from highway.engine.hashing.code import changed_while_running, is_users
+from highway.engine.hashing.code import Names, changed_while_running, is_users
 from highway.parameters.hints import NAMED, parameters_of
 from highway.parameters.ranges import Unhashed
 
@@ -122,6 +122,11 @@ def _is_kept_property(value: Any) -> bool:
 def is_container(value: Any) -> bool:
     """Return whether a value is a list, a dict or the like, which may be filled in place."""
     return isinstance(value, (list, dict, set, bytearray, deque, np.ndarray))
+
+
+def is_changed(names: Names, chain: tuple[str, ...], value: Any) -> bool:
+    """Return whether a function assigns a value that it has by a chain of names, or fills it."""
+    return chain in names.assigned or (chain in names.filled and is_container(value))
 
 
 def slots_of(cls: type) -> list[str]:

@@ -26,7 +26,7 @@ from highway.engine.hashing.objects import (
     LEAVES,
     as_array,
     attributes_held,
-    is_container,
+    is_changed,
     is_hidden,
     is_inert,
     is_module,
@@ -207,7 +207,7 @@ class Hasher(Bounded):
     def _read(self, name: str, value: Any, code: types.CodeType) -> Iterator[tuple[str, Hashed]]:
         """Yield what a function reads of a value that it has by a name: some of its attributes, or all of it; nothing that it changes."""
         names = names_of(code)
-        if _is_changed(names, (name,), value):
+        if is_changed(names, (name,), value):
             return
         read = sorted(chain[1:] for chain in names.read if chain[0] == name)
         if not read or () in read or not (hasattr(value, "__dict__") or isinstance(value, types.ModuleType)):
@@ -221,7 +221,7 @@ class Hasher(Bounded):
         own = {} if isinstance(value, type) else getattr(value, "__dict__", {})
         (first, *rest), path = names, (*path, names[0])
         if first in own:
-            if _is_changed(changed, path, own[first]):
+            if is_changed(changed, path, own[first]):
                 return
             if rest and (hasattr(own[first], "__dict__") or isinstance(own[first], types.ModuleType)):
                 yield from self._attribute(path, own[first], tuple(rest), changed)
@@ -393,7 +393,3 @@ class Hasher(Bounded):
         except (UnknownValueError, RecursionError):
             self.unseen.append(name)
             return kind
-
-
-def _is_changed(names: Names, chain: tuple[str, ...], value: Any) -> bool:
-    return chain in names.assigned or (chain in names.filled and is_container(value))
