@@ -1,0 +1,75 @@
+"""Lightning: how long a ``Trainer`` waits for data; needs ``pip install lightning``."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from highway.errors import ConfigError
+
+try:
+    from lightning.pytorch import Callback, LightningModule, Trainer
+except ImportError as error:
+    raise ConfigError("highway.adapters.lightning needs lightning 2.2 or later: pip install lightning") from error
+
+FETCH = "[_TrainingEpochLoop].train_dataloader_next"  # the name under which Lightning's profilers measure that the loop takes a batch
+
+
+class DataWait(Callback):
+    """Log how long each training step waits for its batch, with any loader.
+
+    ::
+
+        trainer = Trainer(callbacks=[DataWait()])
+
+    ``data_wait_seconds_step`` and ``data_wait_seconds_epoch`` are the seconds for which the loop waited in a step, and their mean in the
+    epoch. ``data_wait_share`` is the share of the epoch's steps up to now that was waiting, from 0 to 1. Validation, checkpoints and other
+    callbacks count as neither. Each rank measures its own wait; loggers show that of rank 0.
+
+    Args:
+        clock: Returns the time in seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._clock = clock
+        self._began = self._ended = 0.0
+        self._step_wait = self._epoch_wait = self._epoch_work = 0.0
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        profiler = trainer.profiler
+        start, stop = profiler.start, profiler.stop
+
+        def started(action: str) -> None:
+            start(action)
+            if action == FETCH:
+                self._began = self._clock()
+
+        def stopped(action: str) -> None:
+            if action == FETCH:
+                self._ended = self._clock()
+                self._step_wait += self._ended - self._began
+            stop(action)
+
+        profiler.start, profiler.stop = started, stopped
+
+    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._step_wait = self._epoch_wait = self._epoch_work = 0.0
+
+    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
+        self._epoch_wait += self._step_wait
+        self._epoch_work += self._clock() - self._ended
+        share = self._epoch_wait / max(self._epoch_wait + self._epoch_work, 1e-9)
+        pl_module.log("data_wait_seconds", self._step_wait, on_step=True, on_epoch=True, batch_size=1)
+        pl_module.log("data_wait_share", share, on_step=True, on_epoch=False, batch_size=1)
+        self._step_wait = 0.0
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._restore(trainer)
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        self._restore(trainer)
+
+    def _restore(self, trainer: Trainer) -> None:
+        for name in ("start", "stop"):
+            vars(trainer.profiler).pop(name, None)

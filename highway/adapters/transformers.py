@@ -1,0 +1,65 @@
+"""Hugging Face transformers: how long a ``Trainer`` waits for data; needs ``pip install transformers accelerate``."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from highway.errors import ConfigError
+
+try:
+    from transformers import Trainer, TrainerCallback
+except ImportError as error:
+    raise ConfigError("highway.adapters.transformers needs transformers: pip install transformers accelerate") from error
+
+
+class DataWait(TrainerCallback):
+    """Log how long the training steps wait for their batches, with any loader.
+
+    ::
+
+        trainer = Trainer(...)
+        trainer.add_callback(DataWait(trainer))
+
+    Whenever the trainer logs its loss, this adds a record for the same step: ``data_wait_seconds``, the mean of the steps since the last
+    record, and ``data_wait_share``, the share of their time that was waiting, from 0 to 1. The records reach ``state.log_history`` and all
+    integrations. A step waits for all batches whose gradients it accumulates. Evaluation, saving and logging count as neither. Each process
+    measures its own wait; integrations show that of the first.
+
+    Args:
+        trainer: The trainer that logs.
+        clock: Returns the time in seconds.
+    """
+
+    def __init__(self, trainer: Trainer, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._trainer, self._clock = trainer, clock
+        self._since = self._wait = self._work = 0.0
+        self._steps = 0
+
+    def on_step_begin(self, *_: Any, **__: Any) -> None:
+        self._wait += self._lap()
+
+    def on_step_end(self, *_: Any, **__: Any) -> None:
+        self._work += self._lap()
+        self._steps += 1
+
+    def on_log(self, *_: Any, logs: Mapping[str, float], **__: Any) -> None:
+        if "loss" in logs and self._steps:
+            share = self._wait / max(self._wait + self._work, 1e-9)
+            record = {"data_wait_seconds": self._wait / self._steps, "data_wait_share": share}
+            self._wait = self._work = 0.0
+            self._steps = 0
+            self._trainer.log(record)
+        self._lap()
+
+    def _other(self, *_: Any, **__: Any) -> None:
+        """Begin to measure after work that is neither waiting nor training."""
+        self._lap()
+
+    on_epoch_begin = on_evaluate = on_save = _other
+
+    def _lap(self) -> float:
+        """Return the seconds since the last call."""
+        since, self._since = self._since, self._clock()
+        return self._since - since
