@@ -23,7 +23,7 @@ OURS, THEIRS = DataLoader, torch.utils.data.DataLoader
 
 
 def start_server(module: str) -> None:
-    """Start the process whose forks run programs. It imports the module of the programs once, and what optimizers import when first used."""
+    """Start the process whose forks run programs: it imports the module of the programs once, and what optimizers import at first use."""
     before = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = os.pathsep.join(sys.path)
     try:
@@ -108,12 +108,11 @@ def watched(loader: type) -> type:
     """Return a subclass whose ``ran`` lists the package of the loader for each loop: ``"highway"`` or ``"torch"``."""
 
     class Watched(loader):
-        ran: list[str] = []
-
         def __iter__(self):
             self.ran.append(package(loader))
             return super().__iter__()
 
+    Watched.ran = []
     return Watched
 
 

@@ -8,7 +8,7 @@ import pytest
 torch = pytest.importorskip("torch")
 accelerate = pytest.importorskip("accelerate", reason="accelerate is not installed: this is run by tox -e adapters-torch")
 
-import accelerate.data_loader  # noqa: E402
+from accelerate import data_loader  # noqa: E402
 from accelerate.utils import DataLoaderConfiguration, set_seed  # noqa: E402
 from loader_runs import OURS, THEIRS, package, plain, run, start_server  # noqa: E402
 
@@ -41,7 +41,7 @@ class Stream(torch.utils.data.IterableDataset):
 
 def keep(loader):
     """Have Accelerate make its loaders from ours: what docs/howto/dataloader-programs.md says."""
-    accelerate.data_loader.DataLoader = loader
+    data_loader.DataLoader = loader
 
 
 def reader(prepared):
@@ -139,8 +139,8 @@ def compare(program, *arguments, ranks):
     ours = run(program, OURS, False, *arguments, ranks=ranks)
     kept = run(program, OURS, True, *arguments, ranks=ranks)
     assert ours == theirs  # and their "ran"
-    for package, results in ("torch", theirs), ("highway", kept):
-        assert {read for result in results for read in result.pop("ran")} == {package}
+    for expected, results in ("torch", theirs), ("highway", kept):
+        assert {ran for result in results for ran in result.pop("ran")} == {expected}
     assert kept == theirs
 
 

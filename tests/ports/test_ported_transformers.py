@@ -129,7 +129,7 @@ def test_trainer_trains_evaluates_and_predicts_alike(options, ranks):
 
 def test_trainer_resumes_alike(tmp_path):
     saved = {"save_strategy": "steps", "save_steps": 4, "folder": str(tmp_path)}
-    whole = run(trained_with, OURS, saved)[0]
+    run(trained_with, OURS, saved)
     theirs, ours = (
         run(trained_with, loader, saved | {"checkpoint": str(tmp_path / "checkpoint-8"), "folder": str(tmp_path / loader.__module__)})[0]
         for loader in (THEIRS, OURS)
