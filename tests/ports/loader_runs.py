@@ -17,7 +17,7 @@ import torch.distributed as dist
 
 from highway.adapters.torch import DataLoader
 
-LIMIT = 100  # seconds of one run
+LIMIT = 250  # seconds of one run
 CONTEXT = multiprocessing.get_context("forkserver")
 OURS, THEIRS = DataLoader, torch.utils.data.DataLoader
 

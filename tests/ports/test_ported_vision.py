@@ -240,7 +240,7 @@ def train_by_ultralytics(loader, folder):
     """``yolo train``: two epochs of YOLOv8n with mosaics, and its validation."""
     loader = watched(loader)
     changed_import(loader, ultralytics.data.build)
-    settings = {"imgsz": 32, "batch": 4, "epochs": 2, "workers": 2, "device": "cpu", "plots": False, "amp": False, "verbose": False}
+    settings = {"imgsz": 32, "batch": 5, "epochs": 2, "workers": 2, "device": "cpu", "plots": False, "amp": False, "verbose": False}
     with tempfile.TemporaryDirectory() as project:
         trainer = DetectionTrainer(
             overrides=settings | {"model": "yolov8n.yaml", "data": f"{folder}/data.yaml", "project": project, "close_mosaic": 1}
