@@ -6,6 +6,7 @@ executed again with our loader under the name that they import.
 
 import importlib
 import os
+import random
 import tempfile
 from argparse import Namespace
 from collections import defaultdict
@@ -75,8 +76,9 @@ def changed_import(loader, *modules):
 
 
 def begin(ranks):
-    torch.manual_seed(4)
+    random.seed(4)
     np.random.seed(4)
+    torch.manual_seed(4)
     if ranks > 1:
         dist.init_process_group("gloo")
 
