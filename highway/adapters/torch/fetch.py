@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from torch.utils.data._utils.fetch import _IterableDatasetFetcher, _MapDatasetFetcher
@@ -78,5 +79,25 @@ def _missing(data: Any, indices: Any) -> str:
 def annotate(error: Exception, note: str) -> None:
     """Add a note to an error; in place of a ``StopIteration``, which would end the loop in silence, raise a ``DatasetError``."""
     error.add_note(f"highway: {note}")
+    add_advice(error)
     if isinstance(error, StopIteration):
         raise DatasetError(f"the dataset raised StopIteration, which would end the epoch early: {note}") from error
+
+
+def add_advice(error: Exception) -> None:
+    """Add a note that says what to do, if shared memory is full or there are too few descriptors."""
+    if "shared memory" in str(error) and "No space left on device" in str(error):
+        error.add_note(f"highway: {advice_on_shared_memory()}")
+    elif "Too many open files" in str(error):
+        error.add_note(
+            "highway: raise the limit in the shell with ulimit -n, or call torch.multiprocessing.set_sharing_strategy('file_system') first"
+        )
+
+
+def advice_on_shared_memory() -> str:
+    """Return what to do if batches on their way from workers do not fit in shared memory."""
+    shared = os.statvfs("/dev/shm")
+    return (
+        f"/dev/shm has {shared.f_blocks * shared.f_frsize >> 20} MB, which batches on their way from workers may have filled: give the "
+        'container more (docker run --shm-size=8g), lower num_workers, prefetch_factor or batch_size, or use workers="threads"'
+    )

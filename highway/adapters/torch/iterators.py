@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import copy
-import os
 import signal
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import chain, cycle, islice
+from multiprocessing.connection import wait
 from typing import Any
 
 import torch.utils.data
@@ -16,7 +16,7 @@ from torch.utils.data import IterDataPipe
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter, _SingleProcessDataLoaderIter
 from torch.utils.data.graph_settings import apply_random_seed
 
-from highway.adapters.torch.fetch import names
+from highway.adapters.torch.fetch import advice_on_shared_memory, names
 from highway.adapters.torch.generators import GLOBAL, as_text, from_text, set_states, states_of
 from highway.adapters.torch.order import IndexOrder
 from highway.adapters.torch.worker import Fetching, WorkerEnded, WorkerResult, WorkerState, run_worker
@@ -80,15 +80,14 @@ class EpochProgress:
             "num_workers": self.num_workers,
             "base_seed": self.base_seed,
             "shared_seed": self.shared_seed,
-            "order": self.order.state(),
+            "order": self.order.state() if self.is_map else self.order.at_start(),
             "workers": workers,
         }
 
 
 def between(epoch: int, order: IndexOrder, workers: Iterable[WorkerState] = (), base_seed: int = 0) -> dict[str, Any]:
     """Return the state of a loader whose next loop begins an epoch."""
-    own = {"samplers": order.sampler_states(), "own": order.own_states()}
-    return {"format": FORMAT, "epoch": epoch, "yielded": None, "order": own, "workers": list(workers), "base_seed": base_seed}
+    return {"format": FORMAT, "epoch": epoch, "yielded": None, "order": order.at_start(), "workers": list(workers), "base_seed": base_seed}
 
 
 def at_start(state: WorkerState) -> WorkerState:
@@ -151,8 +150,8 @@ class Stateful:
         self._seeds = None if not self._is_begun or resumed is None else (resumed["base_seed"], resumed.get("shared_seed"))
         if self._resumed is not None:
             self.progress.yielded, self.progress.is_untouched = self._resumed["yielded"], True
-            if self.progress.is_map:
-                order.resume(self._resumed["order"], self._resumed["pending"])
+        if self._resumed is not None and self.progress.is_map:
+            order.resume(self._resumed["order"], self._resumed["pending"])
         elif resumed is not None:
             order.load_samplers(resumed["order"]["samplers"])
             order.load_own(resumed["order"]["own"])
@@ -183,6 +182,15 @@ class Stateful:
         """Leave the rest of the epoch, and free what reads it. Closing again does nothing."""
         self._is_closed = True
         self._end()
+
+    def _next_index(self) -> Any:
+        try:
+            return super()._next_index()  # type: ignore[misc]
+        except StopIteration:
+            if not self._order.is_interrupted:
+                raise
+            self._sampler_iter = iter(self._order)
+            return super()._next_index()  # type: ignore[misc]
 
     def _take(self) -> Any:
         if self._is_closed:
@@ -266,7 +274,8 @@ class MultiProcessIterator(Stateful, _MultiProcessingDataLoaderIter):
 
     def __init__(self, loader: Any, order: IndexOrder, epoch: int, resumed: dict[str, Any] | None) -> None:
         self._begin(loader, order, epoch, resumed)
-        self._failure: RuntimeError | None = None
+        self.failure: RuntimeError | None = None
+        self._kept: list[Any] = []  # a batch that a KeyboardInterrupt has kept from being returned
         self._index: Any = None
         fetchings = [Fetching(state, loader.batch_size, loader.snapshot_every_n_steps) for state in self._workers_resume]
         changed = {} if self._seeds is None else {"base_seed": self._seeds[0]}
@@ -302,7 +311,12 @@ class MultiProcessIterator(Stateful, _MultiProcessingDataLoaderIter):
             self.progress.pending[task] = self._task_info[task][0], self._index
 
     def _get_data(self) -> Any:
-        task, data = super()._get_data()
+        try:
+            task, data = super()._get_data()
+        except (OSError, EOFError) as error:  # the worker may have died after it sent the batch, and before its memory was received
+            if not wait([process.sentinel for process in self._workers], timeout=5):
+                raise
+            raise RuntimeError("DataLoader worker exited unexpectedly.") from error
         if isinstance(data, WorkerEnded):
             self._ended[data.worker_id] = data.state
             self._settle(data.worker_id)
@@ -315,7 +329,20 @@ class MultiProcessIterator(Stateful, _MultiProcessingDataLoaderIter):
         else:
             self.progress.workers[number] = result.state
         self._settle(number)
-        return super()._process_data(result.data, *worker)
+        try:
+            return super()._process_data(result.data, *worker)
+        except KeyboardInterrupt:  # while the next index was sampled
+            self._kept.append(result.data)
+            raise
+
+    def _next_data(self) -> Any:
+        if not self._kept:
+            return super()._next_data()
+        self._try_put_index()
+        data = self._kept.pop()
+        if isinstance(data, ExceptionWrapper):
+            data.reraise()
+        return data
 
     def _settle(self, worker: int) -> None:
         """Have the state of a worker whose dataset has ended be that, if all its batches were delivered."""
@@ -323,15 +350,15 @@ class MultiProcessIterator(Stateful, _MultiProcessingDataLoaderIter):
             self.progress.workers[worker] = self._ended[worker]
 
     def _take(self) -> Any:
-        if self._failure is not None:
-            raise self._failure
+        if self.failure is not None:
+            raise self.failure
         try:
             return super()._take()
         except RuntimeError as error:
-            self._failure = self._of_dead_worker(error)
-            if self._failure is None:
+            self.failure = self._of_dead_worker(error)
+            if self.failure is None:
                 raise
-            raise self._failure from error
+            raise self.failure from error
 
     def _end(self) -> None:
         if not self._persistent_workers:
@@ -359,12 +386,7 @@ def _signal_name(number: int) -> str:
 
 def _advice(number: int) -> str:
     if number == signal.SIGBUS:
-        shared = os.statvfs("/dev/shm")
-        size = shared.f_blocks * shared.f_frsize >> 20
-        return (
-            f" /dev/shm has {size} MB, which batches on their way from workers may have filled: give the container more (docker run "
-            '--shm-size=8g), lower num_workers, prefetch_factor or batch_size, or use workers="threads".'
-        )
+        return f" {advice_on_shared_memory()}"
     if number == signal.SIGKILL:
         return " The kernel does this if memory runs out: lower num_workers or prefetch_factor, or give the machine more memory."
     return ""

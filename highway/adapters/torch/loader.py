@@ -7,7 +7,7 @@ import logging
 import operator
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, TypeVar
 
 import torch
 import torch.distributed
@@ -26,9 +26,10 @@ from highway.engine import Pipeline, cancel
 from highway.errors import ConfigError, PipelineError
 
 log = logging.getLogger("highway")
+T = TypeVar("T", covariant=True)
 
 
-class DataLoader(torch.utils.data.DataLoader):
+class DataLoader(torch.utils.data.DataLoader[T]):
     """A ``torch.utils.data.DataLoader`` whose state resumes in the middle of an epoch.
 
     ::
@@ -199,9 +200,9 @@ class DataLoader(torch.utils.data.DataLoader):
         if self._resumed is not None:
             self._epoch = self._resumed["epoch"]
             self._restore_generators()
-            if self._iterator is not None:  # persistent workers, which are at another place
-                self._iterator._shutdown_workers()
-                self._iterator = None
+        if self._iterator is not None and (self._resumed is not None or self._iterator.failure is not None):
+            self._iterator._shutdown_workers()  # persistent workers that are at another place, or dead
+            self._iterator = None
         if self.shard:
             self.sampler.set_epoch(self._epoch)
         iterator = super().__iter__() if self.workers == "processes" else self._get_iterator()

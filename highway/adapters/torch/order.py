@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -13,6 +14,11 @@ from highway.adapters.torch.generators import GLOBAL, generators_in, set_states,
 def is_stateful(value: Any) -> bool:
     """Whether an object has the two methods of torchdata's ``Stateful``."""
     return callable(getattr(value, "state_dict", None)) and callable(getattr(value, "load_state_dict", None))
+
+
+def state_of_user(value: Any) -> Any:
+    """Return a copy of the state of a user's object, which may change it in place; ``None`` if it has none."""
+    return copy.deepcopy(value.state_dict()) if is_stateful(value) else None
 
 
 class IndexOrder:
@@ -58,10 +64,19 @@ class IndexOrder:
         yield from self._counted(indices)
 
     def _counted(self, indices: Iterable[Any]) -> Iterator[Any]:
-        for index in indices:
-            self.sampled += 1
-            yield index
+        try:
+            for index in indices:
+                self.sampled += 1
+                yield index
+        except KeyboardInterrupt:  # which ends every generator that it passes through
+            self.resume(self.state(), [])
+            raise
         self.is_exhausted = True
+
+    @property
+    def is_interrupted(self) -> bool:
+        """Whether a KeyboardInterrupt has ended the iteration; the next one continues."""
+        return self._saved is not None
 
     def _snapshot(self) -> dict[str, Any]:
         return {
@@ -78,12 +93,16 @@ class IndexOrder:
             "is_exhausted": self.is_exhausted,
             "own": states_of(self._own),
             "samplers": self.sampler_states(),
-            "iterator": self._iterator.state_dict() if is_stateful(self._iterator) else None,
+            "iterator": state_of_user(self._iterator),
         }
+
+    def at_start(self) -> dict[str, Any]:
+        """Return the state before an epoch: of the samplers that have one, and of the generators."""
+        return {"samplers": self.sampler_states(), "own": self.own_states()}
 
     def sampler_states(self) -> list[Any]:
         """Return the states of samplers that have one, ``None`` for others."""
-        return [part.state_dict() if is_stateful(part) else None for part in self._parts]
+        return [state_of_user(part) for part in self._parts]
 
     def load_samplers(self, states: list[Any]) -> None:
         """Load :meth:`sampler_states`."""

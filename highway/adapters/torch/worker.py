@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import signal
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -11,9 +12,9 @@ from torch._utils import ExceptionWrapper
 from torch.utils.data._utils.pin_memory import pin_memory
 from torch.utils.data._utils.worker import _IterableDatasetStopIteration, _ResumeIteration
 
-from highway.adapters.torch.fetch import IterableFetcher, MapFetcher
+from highway.adapters.torch.fetch import IterableFetcher, MapFetcher, add_advice
 from highway.adapters.torch.generators import GLOBAL, set_states, states_of
-from highway.adapters.torch.order import is_stateful
+from highway.adapters.torch.order import is_stateful, state_of_user
 
 
 class WorkerState(NamedTuple):
@@ -107,13 +108,15 @@ class Fetching:
 
     def state(self, has_ended: bool = False) -> WorkerState:
         """Return the state after the last batch."""
+        if self._fetcher is None:  # the worker could not begin
+            return self._last
         dataset, iterator, at = self._last.dataset, self._last.iterator, self._last.at
         is_map = isinstance(self._fetcher, MapFetcher)
         if is_map or has_ended or (self._snapshot_every and self._fetched % self._snapshot_every == 0):
             own: Any = None if is_map else self._fetcher.dataset_iter
-            iterator = own.state_dict() if is_stateful(own) else None
+            iterator = state_of_user(own)
             if own is not self._fetcher.dataset:
-                dataset = self._fetcher.dataset.state_dict() if is_stateful(self._fetcher.dataset) else None
+                dataset = state_of_user(self._fetcher.dataset)
             if dataset is not None or iterator is not None:
                 at = self._fetched
         self._last = WorkerState(self._fetched, states_of(GLOBAL), dataset, iterator, at, has_ended)
@@ -125,6 +128,14 @@ class _Results:
 
     def __init__(self, queue: Any, fetching: Fetching, where: str) -> None:
         self._queue, self._fetching, self._where = queue, fetching, where
+        queue._on_queue_feeder_error = self._put_error  # it would print the error and drop the batch, for which the loop would wait forever
+
+    def _put_error(self, error: Exception, result: tuple[Any, Any]) -> None:
+        task, data = result
+        error.add_note(f"highway: raised when batch {task} of the epoch was sent from the worker")
+        add_advice(error)
+        wrapper = ExceptionWrapper((type(error), error, error.__traceback__), self._where)
+        self._queue.put((task, data._replace(data=wrapper)))
 
     def put(self, result: tuple[Any, Any]) -> None:
         task, data = result
@@ -162,5 +173,6 @@ def run_worker(loop: Callable[..., None], args: tuple[Any, ...], changed: dict[s
     def create_fetcher(kind: Any, data: Any, *rest: Any) -> Any:
         return fetching.fetcher(kind == kinds.Map, data, *rest) if data is dataset else of_torch(kind, data, *rest)
 
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal interrupts workers, too: after Ctrl-C another next() needs them
     kinds.create_fetcher = staticmethod(create_fetcher)  # in this process, whose only work is this loop
     loop(**arguments)
