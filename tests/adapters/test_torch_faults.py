@@ -1,0 +1,338 @@
+"""Errors, interrupts and ends of ``DataLoader``: as torch's where torch has them, and with words that help where torch's have none."""
+
+import gc
+import multiprocessing
+import os
+import pickle
+import resource
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from against_torch import Numbered, Raising, compare  # noqa: E402
+from torch.utils import data  # noqa: E402
+from waiting import wait_until  # noqa: E402
+
+from highway.adapters.torch import DataLoader  # noqa: E402
+
+WORKERS = pytest.mark.parametrize("num_workers", [0, 1, 2])
+
+pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")  # on a machine with fewer cores
+
+
+class Refused(Exception):
+    """An error whose constructor takes more than a message, as those of many libraries do."""
+
+    def __init__(self, path, code):
+        super().__init__(path, code)
+        self.code = code
+
+
+ERRORS = [
+    KeyError("no such file"),
+    ValueError("bad"),
+    OSError(2, "No such file", "a.jpg"),
+    IndexError("out of range"),
+    EOFError(),
+    Refused("a", 3),
+]
+
+
+@WORKERS
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+def test_an_error_has_the_type_and_the_place_that_it_has_in_torch_and_the_next_batches_follow(error, num_workers):
+    def run(loader):
+        batches, seen = iter(loader(Raising(8, 5, error), 2, num_workers=num_workers)), []
+        for _ in range(5):
+            try:
+                seen.append(next(batches).tolist())
+            except StopIteration:
+                seen.append("end")
+            except Exception as raised:
+                seen.append(type(raised).__name__)
+        return seen
+
+    assert compare(run)[2] != [4, 5]
+
+
+def text(error):
+    """Return an error's message and notes; torch puts the notes of a worker's error into its message."""
+    return "\n".join([str(error), *getattr(error, "__notes__", [])])
+
+
+@WORKERS
+def test_an_error_names_its_sample(num_workers):
+    batches = iter(DataLoader(Raising(12, 5, KeyError("no such file")), 2, num_workers=num_workers))
+    next(batches), next(batches)
+    with pytest.raises(KeyError, match="no such file") as caught:
+        next(batches)
+    assert "highway: raised for sample 5 of Raising" in text(caught.value)
+
+
+class Odd(Numbered):
+    """Samples that do not go together."""
+
+    def __getitem__(self, number):
+        return torch.zeros(3 - number % 2)
+
+
+@WORKERS
+def test_an_error_of_the_collation_names_its_samples(num_workers):
+    def message(loader):
+        with pytest.raises(RuntimeError) as caught:
+            list(loader(Odd(4), 4, num_workers=num_workers))
+        return text(caught.value)
+
+    theirs, ours = message(data.DataLoader), message(DataLoader)
+    assert theirs.splitlines()[-1] in ours
+    assert "highway: raised when samples 0, 1, 2, 3 were put into a batch" in ours
+
+
+@WORKERS
+def test_an_error_of_the_sampler_comes_where_it_comes_in_torch(num_workers):
+    def numbers():
+        yield from range(4)
+        raise ZeroDivisionError("the index is damaged")
+
+    def run(loader):
+        seen = []
+        with pytest.raises(ZeroDivisionError, match="the index is damaged"):
+            for batch in loader(Numbered(8), 2, sampler=numbers(), num_workers=num_workers, prefetch_factor=1 if num_workers else None):
+                seen.append(batch[1])
+        return seen
+
+    compare(run)
+
+
+@pytest.mark.parametrize("num_workers", [1, 2])
+def test_an_error_of_the_workers_start_has_the_type_that_it_has_in_torch(num_workers):
+    def refuse(number):
+        raise OSError("no licence left")
+
+    def run(loader):
+        with pytest.raises(OSError, match="no licence left"):
+            list(loader(Numbered(8), 2, num_workers=num_workers, worker_init_fn=refuse))
+
+    compare(run)
+
+
+def test_a_batch_that_does_not_come_in_time_is_the_error_that_it_is_in_torch():
+    def run(loader):
+        gate = multiprocessing.Event()
+
+        class Gated(Numbered):
+            def __getitem__(self, number):
+                gate.wait(30)
+                return number
+
+        batches = iter(loader(Gated(2), 2, num_workers=1, timeout=0.05))
+        with pytest.raises(RuntimeError) as caught:
+            next(batches)
+        gate.set()
+        return str(caught.value)
+
+    assert compare(run) == "DataLoader timed out after 0.05 seconds"
+
+
+class Interrupting(Numbered):
+    """Interrupts the training process once, as soon as it waits for sample 4."""
+
+    def __init__(self, parent, entered, interrupted):
+        super().__init__(10)
+        self.parent, self.entered, self.interrupted = parent, entered, interrupted
+
+    def __getitem__(self, number):
+        if number == 4 and not self.interrupted.is_set():
+            if os.getpid() != self.parent:
+                assert self.entered.wait(30)
+                for _ in range(1000):  # most probably it waits in next() then; it holds wherever it is
+                    if Path(f"/proc/{self.parent}/stat").read_text().rpartition(")")[2].split()[0] == "S":
+                        break
+            self.interrupted.set()
+            os.kill(self.parent, signal.SIGINT)
+        return number
+
+
+@WORKERS
+@pytest.mark.parametrize("persistent", [False, True])
+def test_after_ctrl_c_inside_next_another_next_continues(num_workers, persistent):
+    if persistent and not num_workers:
+        pytest.skip("needs workers")
+    entered, interrupted = multiprocessing.Event(), multiprocessing.Event()
+    dataset = Interrupting(os.getpid(), entered, interrupted)
+    loader = DataLoader(dataset, 2, num_workers=num_workers, persistent_workers=persistent)
+    batches = iter(loader)
+    assert [next(batches).tolist() for _ in range(2)] == [[0, 1], [2, 3]]
+    with pytest.raises(KeyboardInterrupt):
+        entered.set()
+        next(batches)
+        interrupted.wait(30)  # if the batch came just before
+    assert [batch.tolist() for batch in batches] == [[4, 5], [6, 7], [8, 9]]
+    assert [batch.tolist() for batch in loader] == [[0, 1], [2, 3], [4, 5], [6, 7], [8, 9]]
+
+
+class InterruptedSampler(data.Sampler):
+    """Draws an order, and is interrupted once while it gives it."""
+
+    def __init__(self, interrupts):
+        self.interrupts = interrupts
+
+    def __iter__(self):
+        for place, number in enumerate(torch.randperm(12).tolist()):
+            if place == 6 and self.interrupts:
+                self.interrupts = False
+                raise KeyboardInterrupt
+            yield number
+
+
+@WORKERS
+def test_after_ctrl_c_inside_a_sampler_the_epoch_is_that_of_an_uninterrupted_run(num_workers):
+    runs = []
+    for interrupts in (False, True):
+        torch.manual_seed(3)
+        options = {"prefetch_factor": 1} if num_workers else {}
+        batches, seen = iter(DataLoader(range(12), 2, sampler=InterruptedSampler(interrupts), num_workers=num_workers, **options)), []
+        for _ in range(8):
+            try:
+                seen.append(next(batches).tolist())
+            except (KeyboardInterrupt, StopIteration) as raised:
+                seen.append(type(raised).__name__)
+        runs.append(seen)
+    assert "KeyboardInterrupt" in runs[1]
+    assert [batch for batch in runs[1] if batch != "KeyboardInterrupt"] == runs[0][:7]
+
+
+IN_A_TERMINAL = """
+    import os, signal, sys
+    from highway.adapters.torch import DataLoader
+
+    class Interrupting:
+        def __len__(self):
+            return 8
+
+        def __getitem__(self, number):
+            if number == 4 and not os.path.exists(sys.argv[1]):
+                open(sys.argv[1], "w").close()
+                os.killpg(0, signal.SIGINT)  # as a terminal and a notebook do: every process of the group is interrupted
+            return number
+
+    batches = iter(DataLoader(Interrupting(), 2, num_workers=int(sys.argv[2])))
+    seen = []
+    while True:
+        try:
+            seen.append(next(batches).tolist())
+        except KeyboardInterrupt:
+            seen.append("interrupted")
+        except StopIteration:
+            break
+    assert "interrupted" in seen
+    print([batch for batch in seen if batch != "interrupted"])
+"""
+
+
+def run_script(code, *arguments, before=None, **options):
+    """Run a script in another process; return its exit code and what it printed."""
+    command = [sys.executable, "-c", textwrap.dedent(code), *map(str, arguments)]
+    result = subprocess.run([*(before or ()), *command], capture_output=True, text=True, timeout=120, **options)
+    return result.returncode, result.stdout, result.stderr
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_ctrl_c_in_a_terminal_interrupts_next_and_the_workers_go_on(num_workers, tmp_path):
+    code, out, err = run_script(IN_A_TERMINAL, tmp_path / "interrupted", num_workers, start_new_session=True)
+    assert (code, out, err) == (0, "[[0, 1], [2, 3], [4, 5], [6, 7]]\n", "")
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+def test_a_loop_that_is_left_frees_its_workers_and_threads_at_once(persistent):
+    threads, children = threading.active_count(), multiprocessing.active_children()
+    gc.disable()
+    try:
+        loaders = []
+        for _ in range(2):
+            loader = DataLoader(Numbered(40), 2, num_workers=2, persistent_workers=persistent)
+            for _ in loader:
+                break
+            if persistent:
+                del loader
+            else:
+                loaders.append(loader)
+        assert multiprocessing.active_children() == children
+        wait_until(lambda: threading.active_count() == threads)  # a queue's thread ends a moment after its queue
+    finally:
+        gc.enable()
+
+
+HELD = """
+    import sys
+    import torch
+    from highway.adapters.torch import DataLoader
+
+    class Images(torch.utils.data.Dataset):
+        def __len__(self):
+            return 64
+
+        def __getitem__(self, number):
+            return torch.full((3, 64, 64), number, dtype=torch.float32), number
+
+    if __name__ == "__main__":
+        loader = DataLoader(Images(), 4, True, num_workers=2, **eval(sys.argv[1]))
+        batches = iter(loader)
+        held = [next(batches) for _ in range(5)]
+        again = iter(loader)
+        more = next(again)
+        print("end")
+"""
+
+
+@pytest.mark.parametrize("options", [{}, {"persistent_workers": True}, {"multiprocessing_context": "spawn"}], ids=str)
+def test_batches_that_are_held_when_the_script_ends_print_nothing(options, tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(textwrap.dedent(HELD))
+    result = subprocess.run([sys.executable, script, repr(options)], capture_output=True, text=True, timeout=120)
+    assert (result.returncode, result.stdout, result.stderr) == (0, "end\n", "")
+
+
+FEW = """
+    import sys
+    import torch
+    from highway.adapters.torch import DataLoader
+
+    class Images(torch.utils.data.Dataset):
+        def __len__(self):
+            return 4000
+
+        def __getitem__(self, number):
+            return torch.zeros(int(sys.argv[1]))
+
+    held = []
+    try:
+        for batch in DataLoader(Images(), 4, num_workers=2, collate_fn=eval(sys.argv[2])):
+            held.append(batch)
+    except Exception as error:
+        print(type(error).__name__, error, *getattr(error, "__notes__", []))
+    held.clear()
+"""
+
+
+def test_too_few_descriptors_are_an_error_that_says_what_to_do():
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    code, out, err = run_script(FEW, 10, None, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (64, limit)))
+    assert code == 0, err
+    assert out.startswith(("RuntimeError", "OSError")), out + err
+    assert "ulimit -n" in out
+
+
+def test_a_batch_that_cannot_be_sent_from_a_worker_is_an_error_and_no_endless_wait():
+    """torch prints the error, and waits."""
+    batches = iter(DataLoader(range(4), 2, num_workers=1, collate_fn=lambda samples: (lambda: samples) if 2 in samples else samples))
+    assert next(batches) == [0, 1]
+    with pytest.raises((AttributeError, pickle.PicklingError), match="pickle"):
+        next(batches)
