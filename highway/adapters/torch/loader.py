@@ -391,7 +391,7 @@ class DataLoader(torch.utils.data.DataLoader[T]):
 class _Batches(IterableDataset):
     """The batches of a loader."""
 
-    def __init__(self, loader: DataLoader) -> None:
+    def __init__(self, loader: DataLoader[Any]) -> None:
         self._loader = loader
 
     def __iter__(self) -> Iterator[Any]:
