@@ -50,6 +50,14 @@ def received_by_caller(loader: Positioned, batches: Iterator[Any]) -> Iterator[A
     return batches
 
 
+def is_called_by_lightning() -> bool:
+    """Return whether a data fetcher of Lightning calls. It resumes after the last batch of an epoch with the next epoch."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and not frame.f_globals.get("__name__", "").endswith(".loops.fetchers"):
+        frame = frame.f_back
+    return frame is not None
+
+
 def _fetches_ahead(frame: FrameType) -> bool:
     """Say so of a data fetcher of Lightning, a method of which this is."""
     fetcher = frame.f_locals["self"]

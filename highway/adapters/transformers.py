@@ -14,13 +14,13 @@ except ImportError as error:
     raise ConfigError("highway.adapters.transformers needs transformers: pip install transformers accelerate") from error
 
 
-class DataWait(TrainerCallback):
+class DataWaitCallback(TrainerCallback):
     """Log how long the training steps wait for their batches, with any loader.
 
     ::
 
         trainer = Trainer(...)
-        trainer.add_callback(DataWait(trainer))
+        trainer.add_callback(DataWaitCallback(trainer))
 
     Whenever the trainer logs its loss, this adds a record for the same step: ``data_wait_seconds``, the mean of the steps since the last
     record, and ``data_wait_share``, the share of their time that was waiting, from 0 to 1. The records reach ``state.log_history`` and all

@@ -134,7 +134,7 @@ def test_trainer_logs_the_wait_of_its_steps(tmp_path):
         disable_tqdm=True,
     )
     trainer = transformers.Trainer(Line(clock), arguments, train_dataset=Slow(clock), eval_dataset=Slow(clock), callbacks=[records])
-    trainer.add_callback(for_transformers.DataWait(trainer, clock))
+    trainer.add_callback(for_transformers.DataWaitCallback(trainer, clock))
     trainer.train()
     for logs in records.logs, trainer.state.log_history:
         waits = [log for log in logs if "data_wait_seconds" in log]

@@ -120,10 +120,21 @@ def test_lightning_fits_validates_tests_and_predicts_alike(options, ranks):
     assert ours == theirs
 
 
-@pytest.mark.parametrize("saved_after", [3, 9])
+@pytest.mark.parametrize("saved_after", [3, 7, 9])
 def test_lightning_resumes_bit_for_bit(saved_after, tmp_path):
     whole = run(resume, OURS, 1, str(tmp_path), saved_after)[0]
     rest = run(resume, OURS, 1, str(tmp_path), None)[0]
     assert set(whole["ran"]) == set(rest["ran"]) == {"highway"}
     assert rest["seen"] == whole["seen"][saved_after:]
     assert rest["weights"] == whole["weights"]
+
+
+def test_lightning_resumes_each_rank(tmp_path):
+    whole = run(resume, OURS, 2, str(tmp_path), 5, ranks=2)
+    rest = run(resume, OURS, 2, str(tmp_path), None, ranks=2)
+    # Lightning saves the state of the first rank only: the samples are the same, random draws are not.
+    assert [numbers(result) for result in rest] == [numbers(result)[5:] for result in whole]
+
+
+def numbers(result):
+    return [batch[1] for _, batch, _ in result["seen"]]

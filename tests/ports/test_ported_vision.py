@@ -36,6 +36,7 @@ from PIL import Image  # noqa: E402
 from torch.utils.data import DistributedSampler, RandomSampler, Subset  # noqa: E402
 from torchvision.transforms import v2  # noqa: E402
 from ultralytics.models.yolo.detect import DetectionTrainer  # noqa: E402
+from ultralytics.utils.nms import TorchNMS  # noqa: E402
 
 LENGTH = 13
 
@@ -191,13 +192,16 @@ def train_by_open_clip(loader, ranks, kind, folder):
     loader = watched(loader)
     changed_import(loader, open_clip_train.data)
     webdataset.compat.DataLoader = loader
+    open_clip_train.data._SAMPLE_SHUFFLE_SIZE = open_clip_train.data._SAMPLE_SHUFFLE_INITIAL = (
+        1  # webdataset seeds this shuffle by the time
+    )
     begin(ranks)
     augment = v2.Compose([v2.RandomResizedCrop(16), v2.ToImage(), v2.ToDtype(torch.float32, scale=True)])
     arguments = Namespace(
         train_data=f"{folder}/{kind}" + ("/{0..3}.tar" if kind == "webdataset" else ".csv"),
         val_data=f"{folder}/csv.csv" if kind == "csv" else None,
         dataset_type=kind,
-        train_num_samples=LENGTH if kind == "webdataset" else None,
+        train_num_samples=16 if kind == "webdataset" else None,
         train_data_upsampling_factors=None,
         imagenet_val=None,
         imagenet_v2=None,
@@ -242,6 +246,7 @@ def train_by_ultralytics(loader, folder):
     """``yolo train``: two epochs of YOLOv8n with mosaics, and its validation."""
     loader = watched(loader)
     changed_import(loader, ultralytics.data.build)
+    torchvision.ops.nms = TorchNMS.nms  # ultralytics' own, which it uses without torchvision: this torchvision has no operators
     settings = {"imgsz": 32, "batch": 5, "epochs": 2, "workers": 2, "device": "cpu", "plots": False, "amp": False, "verbose": False}
     with tempfile.TemporaryDirectory() as project:
         trainer = DetectionTrainer(
@@ -304,8 +309,9 @@ def captioned(tmp_path):
     """The pictures as open_clip reads them: a table, and four shards."""
     (tmp_path / "webdataset").mkdir()
     rows = ["file\ttitle"]
+    # Four samples a shard: a worker whose shard has less than a batch would never end its epoch.
     with webdataset.ShardWriter(f"{tmp_path}/webdataset/%d.tar", maxcount=4, verbose=0) as writer:
-        for number in range(LENGTH):
+        for number in range(16):
             Image.fromarray(picture(number)).save(path := tmp_path / f"{number}.png")
             rows.append(f"{path}\tpicture {number}")
             writer.write({"__key__": str(number), "png": path.read_bytes(), "txt": f"{number} picture"})

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 import torch.distributed
+from torch.utils.data import IterableDataset
 
 from highway.errors import ConfigError, PipelineError
 from highway.process.ranks import rank_and_world_size
@@ -38,6 +39,7 @@ def expect_same(here: Mapping[str, Any], there: Mapping[str, Any], allow_changed
     """
     if unknown := [name for name in allow_changed if name not in here]:
         raise PipelineError(f"load_state_dict: allow_changed names {', '.join(unknown)}; what is compared is {', '.join(here)}")
+    there = {**there, "ranks": here["ranks"]} if there["ranks"][0] == here["ranks"][0] else there  # see of_another_rank
     changed = {name: f"{name}={here[name]!r}, was {there.get(name)!r}" for name in here if here[name] != there.get(name)}
     if refused := [text for name, text in changed.items() if name not in allow_changed]:
         raise PipelineError(
@@ -46,6 +48,48 @@ def expect_same(here: Mapping[str, Any], there: Mapping[str, Any], allow_changed
         )
     if changed:
         log.warning("load_state_dict: the DataLoader has changed, which allow_changed accepts: %s", "; ".join(changed.values()))
+
+
+def of_another_rank(resumed: dict[str, Any], there: int, here: int) -> dict[str, Any]:
+    """Return the snapshot of one rank as another rank continues it. Lightning saves the state of the first rank, and loads it on all."""
+    log.warning("load_state_dict: rank %s saved the state, rank %s loads it: samples and order continue, random draws do not", there, here)
+    resumed = {**resumed, "workers": [], "generators": None}
+    if resumed["yielded"] is None:
+        return resumed
+    order = {**resumed["order"], "sampled": resumed["yielded"], "is_exhausted": False}
+    return {**resumed, "order": order, "pending": [], "next_worker": 0}
+
+
+def with_workers_of(loader: Any, resumed: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Return the snapshot that a loader resumes from, without the states of workers if the loader has another number of workers.
+
+    Raises:
+        PipelineError: an ``IterableDataset`` would be resumed in the middle of an epoch by another number of workers.
+    """
+    now = loader.num_workers if loader.workers == "processes" else 0
+    then = now if resumed is None or resumed["yielded"] is None else resumed["num_workers"]
+    if resumed is None or then == now:
+        return resumed
+    if isinstance(loader.dataset, IterableDataset):
+        raise PipelineError(
+            f"load_state_dict: the state is in the middle of an epoch that num_workers={then} read; now it is {now}. Each "
+            f"worker has its own part of an IterableDataset: use num_workers={then} until the epoch ends"
+        )
+    log.warning(
+        "DataLoader: %s worker processes began the epoch, and %s continue it: samples and order are the same, random draws of workers "
+        "are not",
+        then,
+        now,
+    )
+    return {**resumed, "workers": []}
+
+
+def has_no_rest(loader: Any, resumed: dict[str, Any] | None) -> bool:
+    """Return whether a loader resumes after the last batch of an epoch, as far as the length is known."""
+    try:
+        return resumed is not None and bool(resumed["yielded"] == len(loader))
+    except TypeError:
+        return False
 
 
 def ranks_of(rank: int | None, world_size: int | None) -> tuple[int, int]:

@@ -14,9 +14,9 @@ import torch.distributed
 import torch.utils.data
 from torch.utils.data import DistributedSampler, IterableDataset
 
-from highway.adapters.positions import received_by_caller
+from highway.adapters.positions import is_called_by_lightning, received_by_caller
 from highway.adapters.torch.generators import GLOBAL, set_state, states_of
-from highway.adapters.torch.identity import expect_same, identity_of, ranks_of
+from highway.adapters.torch.identity import expect_same, has_no_rest, identity_of, of_another_rank, ranks_of, with_workers_of
 from highway.adapters.torch.iterators import FORMAT, MultiProcessIterator, SingleProcessIterator, between, from_public, to_public
 from highway.adapters.torch.order import IndexOrder
 from highway.adapters.torch.over_pipeline import PipelineItems, PipelineIterator, unchanged
@@ -194,6 +194,12 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         """
         if self._pipeline is not None:
             return received_by_caller(self, self._get_iterator())
+        if has_no_rest(self, self._resumed) and is_called_by_lightning():
+            for _ in self._begin():
+                raise PipelineError(f"DataLoader: the sampler gives more batches than len(loader), which is {len(self)}")
+        return received_by_caller(self, self._begin())
+
+    def _begin(self) -> Any:
         progress = self._progress
         if self._resumed is None and getattr(progress, "is_untouched", False):  # a loop that was begun anew, before its first batch
             self._resumed = progress.snapshot()
@@ -205,16 +211,16 @@ class DataLoader(torch.utils.data.DataLoader[T]):
             self._iterator = None
         if self.shard:
             self.sampler.set_epoch(self._epoch)
-        iterator = super().__iter__() if self.workers == "processes" else self._get_iterator()
+        iterator: Any = super().__iter__() if self.workers == "processes" else self._get_iterator()
         self._progress, self._resumed, self._received = iterator.progress, None, None
         self._epoch += 1
-        return received_by_caller(self, iterator)
+        return iterator
 
     def _get_iterator(self) -> Any:
         if self._pipeline is not None:
             return PipelineIterator(self)
         order = self._order()
-        resumed = self._fitting()
+        resumed = with_workers_of(self, self._resumed)
         if self.num_workers == 0:
             return SingleProcessIterator(self, order, self._epoch, resumed)
         if self.workers == "processes":
@@ -236,30 +242,6 @@ class DataLoader(torch.utils.data.DataLoader[T]):
             self._threads = threads
         else:
             threads.close()
-
-    def _fitting(self) -> dict[str, Any] | None:
-        """Return the snapshot to resume from, without the states of workers if there is another number of workers now.
-
-        Raises:
-            PipelineError: an ``IterableDataset`` would be resumed in the middle of an epoch by another number of workers.
-        """
-        resumed = self._resumed
-        now = self.num_workers if self.workers == "processes" else 0
-        then = now if resumed is None or resumed["yielded"] is None else resumed["num_workers"]
-        if resumed is None or then == now:
-            return resumed
-        if isinstance(self.dataset, IterableDataset):
-            raise PipelineError(
-                f"load_state_dict: the state is in the middle of an epoch that num_workers={then} read; now it is {now}. Each "
-                f"worker has its own part of an IterableDataset: use num_workers={then} until the epoch ends"
-            )
-        log.warning(
-            "DataLoader: %s worker processes began the epoch, and %s continue it: samples and order are the same, random draws of workers "
-            "are not",
-            then,
-            now,
-        )
-        return {**resumed, "workers": []}
 
     def _restore_generators(self) -> None:
         """Set the generators of the process to those of the state, unless the program has set or used them since it was loaded."""
@@ -358,8 +340,10 @@ class DataLoader(torch.utils.data.DataLoader[T]):
             raise PipelineError(
                 f"load_state_dict: expected what state_dict() of this version's DataLoader over a dataset returned; got {str(state)[:60]}"
             )
-        expect_same(identity_of(self), state["of"], allow_changed)
-        self._resumed = from_public({name: part for name, part in state.items() if name != "of"})
+        here, there = identity_of(self), state["of"]
+        expect_same(here, there, allow_changed)
+        resumed = from_public({name: part for name, part in state.items() if name != "of"})
+        self._resumed = resumed if here["ranks"] == there["ranks"] else of_another_rank(resumed, there["ranks"][1], here["ranks"][1])
         self._epoch = self._resumed["epoch"]
         self._untouched = states_of(GLOBAL)
 
