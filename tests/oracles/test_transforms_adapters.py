@@ -47,6 +47,10 @@ def sample(number=0):
     return made
 
 
+def with_boxes_only(made):
+    return {name: made[name] for name in ("image", "boxes", "labels")}
+
+
 SAMPLES = [sample(number) for number in range(8)]
 STAGES = {
     "Albumentations": Albumentations(
@@ -165,7 +169,7 @@ def test_what_albumentations_does_is_what_it_does_when_called_by_the_same_genera
     )
     stage = Albumentations(copy.deepcopy(transforms), "boxes", with_boxes=["labels"], min_visibility=0.2)
     for number in range(12):
-        item, rng = sample(number), np.random.default_rng(number)
+        item, rng = with_boxes_only(sample(number)), np.random.default_rng(number)
         compose.set_random_state(rng, _Random(rng))
         expected = compose(image=item["image"], bboxes=item["boxes"], labels=item["labels"])
         done = stage(item, np.random.default_rng(number))
@@ -419,14 +423,15 @@ def test_what_cannot_be_right_is_said(name):
         batch["labels"] = [np.full((HEIGHT, WIDTH), 2**32)] * 8
     with pytest.raises((ConfigError, ValueError), match=message):
         stage = make()
-        if stage.boxes is None:
-            del batch["boxes"]
+        for field, named in (("boxes", stage.boxes), ("points", stage.points), ("masks", stage.mask)):
+            if named is None:  # and would stay
+                del batch[field]
         stage(batch, np.random.default_rng(0))
 
 
 def test_the_transforms_of_a_compose_that_had_boxes_of_its_own_will_do():
     compose = A.Compose([A.OneOf([A.HorizontalFlip(p=1)], p=1)], A.BboxParams("coco"))
-    done = Albumentations(compose.transforms, "boxes", with_boxes=[])(SAMPLES[1], np.random.default_rng(0))
+    done = Albumentations(compose.transforms, "boxes", with_boxes=[])(with_boxes_only(SAMPLES[1]), np.random.default_rng(0))
     assert_allclose(done["boxes"][:, 0], WIDTH - SAMPLES[1]["boxes"][:, 2], atol=1e-4)
 
 
@@ -452,7 +457,9 @@ YAML = {
 
 @pytest.mark.parametrize("package", YAML)
 def test_they_are_named_in_a_file_by_their_package(package, tmp_path, monkeypatch):
-    (tmp_path / "source_of_samples.py").write_text("from test_transforms_adapters import SAMPLES\ndef source():\n    yield from SAMPLES\n")
+    (tmp_path / "source_of_samples.py").write_text(
+        "from test_transforms_adapters import SAMPLES, with_boxes_only\ndef source():\n    yield from map(with_boxes_only, SAMPLES)\n"
+    )
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "t.yaml").write_text(f"roles:\n  r:\n    stages:\n      - source_of_samples:source{YAML[package]}")
     with Pipeline.from_yaml(str(tmp_path / "t.yaml"), "r", plugins=[package, "source_of_samples"]) as pipeline:
@@ -466,5 +473,5 @@ def test_the_code_on_the_page_runs():
     (code,) = re.findall(r"^```py\n(.*?)^```", page, re.M | re.S)
     names = {}
     exec(code, names)
-    done = names["augment"](SAMPLES[0], np.random.default_rng(0))
+    done = names["augment"](with_boxes_only(SAMPLES[0]) | {"masks": SAMPLES[0]["masks"]}, np.random.default_rng(0))
     assert done["image"].shape == (224, 224, 3) and len(done["masks"]) == len(done["labels"]) == len(done["boxes"])
