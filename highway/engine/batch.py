@@ -284,15 +284,10 @@ def is_tree(value: Any) -> bool:
     )
 
 
-def holds_array(value: Any) -> bool:
-    """Return whether there is an array in a dict or tuple, or in one inside of it."""
-    return isinstance(value, np.ndarray) or (isinstance(value, _TREES) and any(map(holds_array, fields(value))))
-
-
 def how_to_flatten(name: Field, kind: type) -> str:
     """Return the way out for a field that is a tree, if its type may be one, where only flat items are taken; else nothing."""
     is_tree = issubclass(kind, _TREES)
-    return f"; flatten it by a map before: a field for each of its own fields, such as '{name}.image'" if is_tree else ""
+    return f"; flatten it by a map before: a field '{name}.KEY' for each KEY in it" if is_tree else ""
 
 
 def _fits(array: np.ndarray) -> bool:

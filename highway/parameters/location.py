@@ -51,10 +51,8 @@ def did_you_mean(word: object, known: Iterable[str]) -> str:
     """Return ``; did you mean X?`` if one of the ``known`` words is close to ``word``, else what there is to choose from."""
     words = sorted(known)
     lower = {one.lower(): one for one in words}
-    close = difflib.get_close_matches(str(word), words, n=1) if str(word).lower() not in lower else [lower[str(word).lower()]]
-    close = close or [lower[one] for one in difflib.get_close_matches(str(word).lower(), lower, n=1)]
-    if close:
-        return f"; did you mean {close[0]}?"
+    if close := difflib.get_close_matches(str(word).lower(), lower, n=1):
+        return f"; did you mean {lower[close[0]]}?"
     if not words:
         return "; there are none"
     return f"; expected one of {', '.join(words)}" if len(words) <= 16 else ""

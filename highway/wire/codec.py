@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple, Protocol, cast
 import numpy as np
 from msgpack import packb
 
-from highway.engine.batch import fields, holds_array, names
+from highway.engine.batch import fields, names
 from highway.errors import ConfigError, FrameError, ItemError
 from highway.parameters.location import did_you_mean
 from highway.wire import chunks, msgpack, tenbin
@@ -207,8 +207,8 @@ class Msgpack:
     def encode(self, item: Any, envelope: Envelope, allow64: bool = False, infos: Sequence[str] | None = None) -> list[Frame]:
         """As :meth:`Codec.encode`; numbers, strings, nested lists and dicts can be sent too, and 64-bit arrays always."""
         for name, value in zip(names(item), fields(item), strict=True):
-            if hasattr(value, "_fields") and holds_array(value):  # it would come back as a plain tuple
-                raise tenbin.no_array(name, type(value))
+            if (found := _named_tuple(value)) is not None:  # it would come back as a plain tuple
+                raise tenbin.no_array(name, found)
         return [msgpack.encode_end(envelope.sender, envelope.number) if envelope.end else msgpack.encode(item)]
 
     def decode(self, frames: Sequence[Frame]) -> Message:
@@ -218,6 +218,14 @@ class Msgpack:
         if isinstance(item, msgpack.StreamEnd):
             return Message((), Envelope(sender=item.sender, number=item.number, shared=True, end=True))
         return Message(item, None)
+
+
+def _named_tuple(value: Any) -> type | None:
+    """Return the type of the first named tuple in a field, or ``None``."""
+    if hasattr(value, "_fields"):
+        return type(value)
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
+    return next(filter(None, map(_named_tuple, parts)), None)
 
 
 CodecName = Literal["tensorcom", "tenbin", "msgpack"]

@@ -4,7 +4,8 @@ An array is the map ``{"nd": True, "type": "|u1", "kind": "", "shape": [...], "d
 ``{"nd": False, "type": ..., "data": ...}``. Arrays of Python objects, which msgpack-numpy pickles, are refused on both sides.
 
 msgpack before version 1.0, which Highway used, wrote byte strings and texts alike, as texts. Messages and values of that time are
-recognised by their first array, and decoded as Highway decoded them: arrays are arrays, and texts are ``bytes``.
+recognised by their first array, and decoded as Highway decoded them: arrays are arrays, and texts are ``bytes``. So are values of a
+database that hold no array, and a text that is not UTF-8, such as a JPEG.
 """
 
 from __future__ import annotations
@@ -46,8 +47,12 @@ def encode(item: Any) -> bytes:
     return packed
 
 
-def decode(frame: Any) -> Any:
+def decode(frame: Any, stored: bool = False) -> Any:
     """Return the item in a frame; its arrays are read-only views of msgpack's copies of their bytes. Lists come back as tuples.
+
+    Args:
+        frame: The message, or the value.
+        stored: Whether it is a value of a database.
 
     Raises:
         FrameError: it is no msgpack, or an array in it is not what it announces.
@@ -56,7 +61,7 @@ def decode(frame: Any) -> Any:
     try:
         return _unpacked(view, _decode)
     except (_BytesAsText, UnicodeDecodeError) as error:
-        if not _has_bytes_as_text(bytes(view)):
+        if not _has_bytes_as_text(bytes(view), stored):
             raise FrameError(f"no msgpack: {error}") from None
     return _unpacked(view, _decode_old, raw=True)
 
@@ -83,10 +88,10 @@ class _BytesAsText(Exception):
     """An array in a map whose keys are texts."""
 
 
-def _has_bytes_as_text(frame: bytes) -> bool:
+def _has_bytes_as_text(frame: bytes, without_array: bool) -> bool:
     """Return whether the first array of a message has a text as its first key, as all texts and bytes were before msgpack 1.0."""
     old, new = frame.find(b"\xa2nd"), frame.find(b"\xc4\x02nd")
-    return old >= 0 and (new < 0 or old < new)
+    return (old < new or new < 0) if old >= 0 else new < 0 and without_array
 
 
 def begins_array(value: bytes | memoryview) -> bool:

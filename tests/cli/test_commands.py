@@ -51,6 +51,7 @@ def test_the_components_are_listed_and_described(ask):
         (["chek", "good.yaml"], "highway: error: there is no command 'chek'; did you mean check?"),
         (["run"], "the following arguments are required: FILE"),
         (["list", "FlipXX"], "highway: unknown component 'FlipXX'; did you mean FlipX?\n"),
+        (["list", "flip_x"], "highway: unknown component 'flip_x'; did you mean FlipX?\n"),
         (["list", "mine:Say"], "highway: mine:Say is in a module that may not be named here; allow it with `--plugin mine`"),
         (["check", "nowhere.yaml"], "highway: nowhere.yaml: there is no such file\n"),
         (["check", "good.yaml", "--set", "count"], "highway: --set count: expected VAR=VALUE\n"),

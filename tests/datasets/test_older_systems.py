@@ -135,6 +135,16 @@ def test_a_database_of_highway_2017_is_read(tmp_path):
     assert_samples([(image, int(one_hot.argmax())) for image, one_hot, _ in found])
 
 
+@pytest.mark.parametrize("item", [[b"\xff\xd8 jpeg", 7], {"jpg": b"\x89PNG", "cls": 7}], ids=["list", "dict"])
+def test_encoded_images_of_highway_2017_are_read_without_an_array_beside_them(item, tmp_path):
+    plyvel = pytest.importorskip("plyvel", reason="which has no wheel for Python 3.13 and later")
+    database = plyvel.DB(str(tmp_path / "db"), create_if_missing=True)
+    database.put(b"0", msgpack.packb(item, use_bin_type=False))
+    database.close()
+    [found] = LevelDB(str(tmp_path / "db"))
+    assert found == (item if isinstance(item, dict) else tuple(item))
+
+
 def test_names_of_fields_are_texts_in_what_highway_2017_wrote():
     black = {b"nd": True, b"type": b"|u1", b"kind": b"", b"shape": [2], b"data": b"\0\0"}
     for data in (b"\0\0", b"\xff\xfe"):

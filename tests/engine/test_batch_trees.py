@@ -97,7 +97,7 @@ TREES = [{"x": {"image": np.zeros(2, np.float32)}}], [{"x": Pair(np.zeros(2, np.
 @pytest.mark.parametrize("sink", [HDF5Sink, LMDBSink, MDSSink, NpzSink, ParquetSink, ShardSink, TenSink])
 def test_a_file_refuses_a_tree_and_says_how_to_flatten_it(sink, samples, tmp_path):
     path = tmp_path / ("shard-%04d.tar" if sink is ShardSink else "written")
-    with Pipeline([samples, sink(str(path))]) as pipeline, pytest.raises(ItemError, match=r"field 'x'.*flatten it by a map.*'x\.image'"):
+    with Pipeline([samples, sink(str(path))]) as pipeline, pytest.raises(ItemError, match=r"field 'x'.*flatten it by a map.*'x\.KEY'"):
         pipeline.run()
 
 
@@ -119,6 +119,18 @@ def test_a_cache_refuses_a_tree_and_says_how_to_flatten_it(folder, samples, tmp_
 def test_a_link_refuses_a_tree_and_says_how_to_flatten_it(codec, samples):
     with Connection(f"zpush://127.0.0.1:1?codec={codec}") as sender, pytest.raises(ItemError, match=r"field 'x' is .*flatten it by a map"):
         sender.send(samples[0])
+
+
+@pytest.mark.parametrize("field", [Pair(1, 2), [Pair(1, 2)], {"a": (0, Pair(1, 2))}], ids=["field", "list", "tree"])
+def test_msgpack_refuses_a_named_tuple_wherever_it_is(field):
+    with Connection("zpush://127.0.0.1:1?codec=msgpack") as sender, pytest.raises(ItemError, match=r"field 'x' is a Pair; .*'x\.KEY'"):
+        sender.send({"x": field})
+
+
+def test_mds_refuses_a_tuple_in_a_dict_and_says_how_to_flatten_it(tmp_path):
+    samples = [{"x": {"a": (1, 2)}}]
+    with Pipeline([samples, MDSSink(str(tmp_path / "out"))]) as pipeline, pytest.raises(ItemError, match=r"field 'x'.*'x\.KEY'"):
+        pipeline.run()
 
 
 def test_msgpack_takes_dicts_and_tuples_and_gives_them_back():

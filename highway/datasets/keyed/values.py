@@ -93,7 +93,7 @@ def _caffe(data: Data, fields: Fields) -> dict[str, Any]:
 
 def _msgpack(data: Data, fields: Fields) -> Any:
     try:
-        value = msgpack_numpy.decode(data)
+        value = msgpack_numpy.decode(data, stored=True)
     except ValueError as error:
         if trusted_pickle.looks_like_pickle(data):
             raise ValueError(PICKLES) from error

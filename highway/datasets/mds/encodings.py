@@ -208,7 +208,8 @@ def _as_json(name: str, value: Any) -> bytes:
             f"field {name!r} cannot be JSON: {error}; make it an array, a str or bytes{how_to_flatten(name, type(value))}"
         ) from error
     if json.loads(written) != value:
-        raise ItemError(f"field {name!r} does not come back from JSON as it is: names in it must be str, and lists no tuples")
+        way_out = how_to_flatten(name, type(value))
+        raise ItemError(f"field {name!r} does not come back from JSON as it is: names in it must be str, and lists no tuples{way_out}")
     return written.encode()
 
 
