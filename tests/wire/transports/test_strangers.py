@@ -1,6 +1,7 @@
 """Connections of programs that do not speak ZeroMQ's protocol: they get nothing, count for nothing, and end nobody."""
 
 import contextlib
+import itertools
 import queue
 import re
 import socket
@@ -159,6 +160,100 @@ def test_a_receiver_over_a_unix_socket_is_not_mistaken_for_a_silent_connection_w
         silent.close()
         wait_until(lambda: peers().opened == 1)
         assert peers() == (0, 1, 1, 0)
+
+
+GREETING = b"\xff" + bytes(8) + b"\x7f\3\0NULL" + bytes(48)  # of ZMTP 3
+ERROR = b"\5ERROR\xc8" + bytes(200)  # with a reason that ZeroMQ does not know, so that it does not report that the handshake has failed
+STALLED = b"\6" + len(ERROR).to_bytes(8) + ERROR[:-1]  # more than a peer says in its handshake
+REST = {"an unknown error": ERROR[-1:], "another word": bytes(1000), "nothing": b""}
+
+
+class Handshake(contextlib.ExitStack):
+    """A connection to a sender whose handshake is done in steps."""
+
+    def __init__(self, place, greeting, rest):
+        super().__init__()
+        self._words = {1: greeting, 2: rest}
+        self._place, self._step = place, 0
+
+    def step(self):
+        """Connect, greet, or say the rest, and wait until ZeroMQ has noticed it, where it answers."""
+        if self._step == 0:
+            self._socket = self.enter_context(socket.socket(socket.AF_INET if isinstance(self._place, tuple) else socket.AF_UNIX))
+            self._socket.settimeout(60)
+            self._socket.connect(self._place)
+            self.read(10)
+        else:
+            self._socket.sendall(self._words[self._step])
+            if self._step == 1:
+                self.read(len(GREETING) - 10)
+        self._step += 1
+
+    @property
+    def is_done(self):
+        return self._step == 3
+
+    def read(self, count):
+        read = b""
+        while len(read) < count:
+            read += (part := self._socket.recv(count - len(read)))
+            assert part, "the connection was closed"
+        return read
+
+    def wait_until_closed(self):
+        with contextlib.suppress(ConnectionError):
+            while self._socket.recv(1 << 16):
+                pass
+
+    def read_frame(self):
+        """Read a frame, and return its flags."""
+        flags = self.read(1)[0]
+        self.read(int.from_bytes(self.read(8 if flags & 2 else 1)))
+        return flags
+
+    def read_messages(self, count):
+        """Read so many messages, and leave."""
+        while count:
+            count -= not self.read_frame() & 1  # it is not followed by another frame of its message
+        self.close()
+
+
+@pytest.mark.parametrize("kind", ["pub", "push"])
+@pytest.mark.parametrize("transport", ["tcp", "ipc"])
+@pytest.mark.parametrize("looks", [True, False], ids=["looked at after each step", "looked at afterwards"])
+@pytest.mark.parametrize("rest", REST.values(), ids=REST)
+def test_a_receiver_is_counted_and_told_the_end_in_whatever_order_a_stranger_speaks(ipc, own_address, rest, looks, transport, kind):
+    for order in sorted(set(itertools.permutations("rrrsss"))):
+        url = f"z{'r' * (kind == 'push')}{kind}+{transport}://{f'{own_address}:0' if transport == 'tcp' else ipc()}?linger_ms=60000"
+        with LinkSender(parse(url, "send")) as sender:
+            check_a_receiver_beside_a_stranger(sender, kind, order, rest, looks)
+
+
+def check_a_receiver_beside_a_stranger(sender, kind, order, rest, looks):
+    peers, (transport, _, location) = sender.transport_end.peers, sender.bound[0].partition("://")
+    host, _, port = location.partition(":")
+    place = (host, int(port)) if transport == "tcp" else location
+    ready = b"\5READY\x0bSocket-Type\0\0\0" + (b"\3SUB" if kind == "pub" else b"\4PULL")
+    subscription = b"\0\1\1" if kind == "pub" else b""
+    receiver = Handshake(place, GREETING, bytes([4, len(ready)]) + ready + subscription)
+    stranger = Handshake(place, GREETING + STALLED, rest)
+    with receiver, stranger:
+        for party in order:
+            {"r": receiver, "s": stranger}[party].step()
+            if party == "r" and receiver.is_done:
+                receiver.read_frame()  # of the sender's handshake
+            if looks:
+                peers()
+        if rest:
+            stranger.wait_until_closed()
+        stranger.close()
+        wait_until(lambda: peers()[:3] == (1, 1, 1))
+        sender.send(items(1)[0])
+        thread = threading.Thread(target=receiver.read_messages, args=[2])
+        thread.start()
+        sender.finish()
+        thread.join()
+        wait_until(lambda: peers()[:3] == (0, 1, 1))
 
 
 @pytest.fixture

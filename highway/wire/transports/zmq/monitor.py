@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import logging
 import os
+import select
 import socket
 import struct
 import termios
@@ -31,8 +32,9 @@ _MESSAGE = struct.Struct("=Hi")  # an event and its value, zmq_socket_monitor(3)
 _FAILED = zmq.Event.HANDSHAKE_FAILED_PROTOCOL | zmq.Event.HANDSHAKE_FAILED_AUTH
 _EVENTS = _TRIED | _OPENED | _FAILED | zmq.Event.HANDSHAKE_FAILED_NO_DETAIL | zmq.Event.HANDSHAKE_SUCCEEDED | zmq.Event.DISCONNECTED
 REFUSALS = 3  # by the other end, of an announcement, until it is left out again: the attempt before it may be told of later
-GREETING = 64  # bytes that a peer sends at least, before its handshake has succeeded
-_BYTES_RECEIVED = struct.Struct("128xQ")  # where struct tcp_info has tcpi_bytes_received, since Linux 4.1
+GREETING = 64  # bytes of ZMTP 3, which ZeroMQ sends whole only to a peer that speaks this version
+SHORTEST_HANDSHAKE = GREETING + 8  # bytes that a peer sends, at least
+_BYTES = struct.Struct("128xQ64xQ")  # where struct tcp_info has tcpi_bytes_received and tcpi_bytes_sent, since Linux 4.19
 
 
 _COUNTED = "Such connections are counted as strangers from now on"
@@ -48,9 +50,12 @@ _WHY: dict[PeerKind, tuple[str, str]] = {
 class Monitor:
     """The connections of a socket. It is for the thread that has the socket.
 
-    A connection is a peer once its handshake has succeeded, which ZeroMQ reports without saying which connection it was.
+    A connection is a peer once its handshake has succeeded, which ZeroMQ reports without saying which connection it was. Those that speak
+    an older protocol are ruled out. If several others are in their handshake, one of them is taken for the peer. It is corrected when a
+    message comes over another one (:meth:`hear`), or when the end of one shows it.
 
     Attributes:
+        heard: Descriptors of connections over which a message has come.
         strangers: Connections that ZeroMQ closed because the other end did not speak ZMTP 3, or is not highway where that is wanted.
         closed: URLs to which this end was connected.
         refused: How many handshakes have failed, by URL, of an end that connects: the other may want an announcement, or not know it.
@@ -68,12 +73,15 @@ class Monitor:
         self._events.connect(address)
         self._pending: dict[int, bytes] = {}  # connections in their handshake, by descriptor: each with its endpoint
         self._live: set[int] = set()  # descriptors of peers
+        self._rivals: dict[int, set[int]] = {}  # by a peer's descriptor: connections that may be the peer instead
+        self._vacant: list[set[int]] = []  # rivals of peers that have gone: one of each may take the place
+        self._heirs: dict[int, bytes] = {}  # those that did, by descriptor: each with its endpoint
+        self.heard: set[int] = set()
         self._unclaimed: Counter[bytes] = Counter()  # peers of each endpoint whose connection is not known yet
         self._early: set[int] = set()  # connections whose end was reported before their beginning
         self._seen = 0  # peers that there have been
         self._given_up = self._failed = 0  # handshakes that the other end has ended, or ZeroMQ here, just before the connection is closed
         self._unix: set[int] = set()  # descriptors of the UNIX sockets that are open
-        self._endpoints: dict[int, bytes] = {}  # of UNIX sockets, by descriptor
         self._used: Counter[Hashable] = Counter()  # how many peers have had a descriptor
         self._tried = 0
         self.strangers = 0
@@ -103,6 +111,8 @@ class Monitor:
                 self._failed += 1
             elif event == zmq.Event.DISCONNECTED:
                 self._part(fd, endpoint)
+        for rivals in [*self._vacant]:
+            self._replace(rivals)
         return Peers(len(self._live) + self._unclaimed.total(), self._seen, self._seen + len(self._pending), self.strangers)
 
     def _open(self, fd: int, endpoint: bytes) -> None:
@@ -114,55 +124,101 @@ class Monitor:
         self._pending[fd] = endpoint
         if endpoint.startswith(b"ipc://"):
             self._unix.add(fd)
-            self._endpoints[fd] = endpoint
         if self._unclaimed[endpoint]:
             self._unclaimed[endpoint] -= 1
             self._welcome(endpoint)
 
     def _welcome(self, endpoint: bytes) -> None:
-        """Take one of the connections of an endpoint for a peer: the one that has sent the most, and of these the latest."""
-        found = [fd for fd, other in self._pending.items() if other == endpoint]
-        fd = max(reversed(found), key=_bytes_received, default=None)
-        if fd is None or (endpoint.startswith(b"tcp://") and 0 <= _bytes_received(fd) < GREETING):
-            self._unclaimed[endpoint] += 1
+        """Take one of the connections of an endpoint for a peer: one that is open and may be it, and of these the latest."""
+        states = {fd: _may_be_peer(fd) for fd, other in self._pending.items() if other == endpoint}
+        found = [fd for fd, state in states.items() if state] or [fd for fd, state in states.items() if state is None]
+        if not found:
+            heir = next((fd for fd, other in self._heirs.items() if other == endpoint), None)
+            if heir is not None:  # it was in its handshake until now
+                del self._heirs[heir]
+            else:
+                self._unclaimed[endpoint] += 1
             return
+        *rivals, fd = sorted(found, key=self.heard.__contains__)
+        if rivals and fd not in self.heard:
+            self._rivals[fd] = set(rivals)
+        self._take(fd)
+
+    def _take(self, fd: int) -> None:
         del self._pending[fd]
         self._live.add(fd)
         self._used[fd] += 1
 
+    def hear(self, fd: int) -> None:
+        """Note that a message has come over a connection, which is a peer for this reason."""
+        self.heard.add(fd)
+        self._rivals.pop(fd, None)
+        self._correct(fd)
+
+    def _correct(self, fd: int) -> bool:
+        """Take a connection for a peer instead of another one that was, if there is such a peer; return whether there is."""
+        other = next((peer for peer, rivals in self._rivals.items() if fd in rivals), None)
+        if other is None or fd not in self._pending:
+            return False
+        endpoint, rivals = self._pending[fd], self._rivals.pop(other) - {fd}
+        self._take(fd)
+        self._live.remove(other)
+        self._pending[other] = endpoint
+        if fd not in self.heard:
+            self._rivals[fd] = rivals | {other}
+        return True
+
     def _part(self, fd: int, endpoint: bytes) -> None:
         self._unix.discard(fd)
         self.closed.add(endpoint.decode())
+        has_failed = self._given_up or self._failed
+        if not has_failed:
+            self._correct(fd)
         was_live, was_pending = fd in self._live, self._pending.pop(fd, None) is not None
         if was_live:
             self._connected.discard(endpoint.decode())
-        self._live.discard(fd)
+        is_heir = fd in self._heirs
+        rivals = self._forget(fd)
         if not was_live and not was_pending:
             self._early.add(fd)
-        if self._given_up or self._failed:
-            if was_live:  # another connection was meant
+        if has_failed:
+            if was_live and not is_heir:  # another connection was meant
                 self._welcome(endpoint)
             # One that went by itself may be a scan of ports, or ZeroMQ, if one end announces something and the other does not.
             if self._failed or self._wanted == "highway" or self._tries_both:
                 self._refuse(endpoint, REFUSALS if self._failed else 1)
             self._failed, self._given_up = (self._failed - 1, self._given_up) if self._failed else (0, self._given_up - 1)
-        elif not was_live and not was_pending and self._unclaimed[endpoint]:
+        elif was_live:
+            self._vacant.append(rivals)
+        elif not was_pending and self._unclaimed[endpoint]:
             self._unclaimed[endpoint] -= 1
-        elif not was_live and not self._take_back(endpoint):
+        else:
             self._refuse(endpoint)
 
-    def _take_back(self, endpoint: bytes) -> bool:
-        """Unmark one peer of an endpoint over a UNIX socket, since another connection was that peer; return whether there was one.
+    def _forget(self, fd: int) -> set[int]:
+        """Forget a connection, and return its rivals."""
+        self._live.discard(fd)
+        self.heard.discard(fd)
+        self._heirs.pop(fd, None)
+        found = self._rivals.pop(fd, set())
+        for rivals in (*self._rivals.values(), *self._vacant):
+            rivals.discard(fd)
+        return found
 
-        For UNIX sockets nothing tells which connection has sent something, so a silent connection, such as the one that checks whether a
-        path is free, may have been marked. Its own end is reported as a failed handshake.
+    def _replace(self, rivals: set[int]) -> None:
+        """Take a rival for the peer instead of one that has closed without an error, which may have spoken another protocol.
+
+        If the one that has closed was the peer, the rival counts until it closes, too: ZeroMQ ends handshakes after 30 s. A connection over
+        a UNIX socket that has not read what was sent to it does not count.
         """
-        fd = next((fd for fd in self._live & self._unix if self._endpoints[fd] == endpoint), None)
-        if fd is None:
-            return False
-        self._live.remove(fd)
-        self._pending[fd] = endpoint
-        return True
+        rivals.intersection_update(self._pending)
+        ready = (fd for fd in rivals if _may_be_peer(fd) and not (fd in self._unix and _waits(fd)) and not _is_left(fd))  # in this order
+        heir = next(ready, None)
+        if heir is not None:
+            self._heirs[heir] = self._pending[heir]
+            self._take(heir)
+        if heir is not None or not rivals:
+            self._vacant.remove(rivals)
 
     def _refuse(self, endpoint: bytes, weight: int = REFUSALS) -> None:
         """Note that a connection was closed in its handshake: by ZeroMQ here, after which it does not try again, or by the other end."""
@@ -210,11 +266,18 @@ def readable(socket: zmq.Socket[bytes]) -> bool:
     return bool(int(socket.getsockopt(zmq.EVENTS)) & _POLLIN)
 
 
-def _bytes_received(fd: int) -> int:
-    """Return how many bytes have come over a TCP connection that is open; -1 of others."""
-    with contextlib.suppress(OSError, struct.error), socket.socket(fileno=os.dup(fd)) as connection:
-        return int(_BYTES_RECEIVED.unpack_from(connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256))[0])
-    return -1
+def _may_be_peer(fd: int) -> bool | None:
+    """Say whether a connection's handshake may have succeeded, by what was exchanged over it if it is TCP; ``None`` if it is closed."""
+    try:
+        copy = os.dup(fd)
+    except OSError:
+        return None
+    with socket.socket(fileno=copy) as connection:
+        try:
+            received, sent = _BYTES.unpack_from(connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256))
+        except (OSError, struct.error):  # a UNIX socket, or an older Linux
+            return True
+    return bool(received >= SHORTEST_HANDSHAKE and sent >= GREETING)
 
 
 def _waits(fd: int) -> bool:
@@ -223,3 +286,10 @@ def _waits(fd: int) -> bool:
     with contextlib.suppress(OSError):  # it was closed meanwhile
         fcntl.ioctl(fd, termios.TIOCOUTQ, waiting)
     return waiting[0] > 0
+
+
+def _is_left(fd: int) -> bool:
+    """Say whether the other end of a connection is closed."""
+    poll = select.poll()
+    poll.register(fd, select.POLLRDHUP)
+    return bool(poll.poll(0))

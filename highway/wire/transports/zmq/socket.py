@@ -168,12 +168,15 @@ class ZMQSender(BaseSocket):
         if self.link.kind != "pub" or os.getpid() != self._pid:
             return connected
         while readable(self.socket):
-            first = self.socket.recv()[:1]
+            frame = self.socket.recv(copy=False)
+            first = frame.bytes[:1]
+            if connected is not None and first == b"\1":
+                self._monitor.hear(int(frame.get(zmq.SRCFD)))
             self._subscriptions += (first == b"\1") - (first == b"\0" and self._subscriptions > 0)  # what else comes is no subscription
             self._subscribed += first == b"\1"
         if connected is None:
             return Peers(self._subscriptions, self._subscribed, self._subscribed)
-        return connected._replace(live=min(connected.live, self._subscriptions), seen=self._subscribed)
+        return connected._replace(live=min(len(self._monitor.heard), self._subscriptions), seen=self._subscribed)
 
     def unsent(self) -> int:
         """Return how many messages are known not to have left: those of 64 kB and more, and all messages if nobody has ever come."""
