@@ -24,6 +24,11 @@ WORDS = {
     "a ping of redis": b"*1\r\n$4\r\nPING\r\n",
     "a banner of SSH": b"SSH-2.0-OpenSSH_9.6\r\n",
     "19 bytes": b"x" * 19,
+    "curl": b"GET / HTTP/1.1\r\nHost: x\r\nUser-Agent: curl/8.5.0\r\nAccept: */*\r\n\r\n",
+    "HTTP 2": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(200),
+    "a mail": b"EHLO x\r\n",
+    "zeros": bytes(300),
+    "ones": b"\xff" * 300,
     "ZMTP 1": b"\x01\x00\x02\x00x" + bytes(20),
     "ZMTP 2": b"\xff\0\0\0\0\0\0\0\1\x7f\1\7\0\0\0\5hello",
     "ZMTP 3 and then anything": b"\xff\0\0\0\0\0\0\0\1\x7f\3\0NULL" + bytes(48) + b"anything" * 100,
@@ -160,6 +165,73 @@ def test_a_receiver_over_a_unix_socket_is_not_mistaken_for_a_silent_connection_w
         silent.close()
         wait_until(lambda: peers().opened == 1)
         assert peers() == (0, 1, 1, 0)
+
+
+@pytest.mark.parametrize("kind", ["pub", "push"])
+@pytest.mark.parametrize("transport", ["tcp", "ipc"])
+def test_receivers_of_other_programs_are_counted_and_told_the_end_while_strangers_speak(stock, ipc, own_address, transport, kind):
+    place = f"{own_address}:0" if transport == "tcp" else ipc()
+    with LinkSender(parse(f"z{'r' * (kind == 'push')}{kind}+{transport}://{place}?receivers=3&linger_ms=10000", "send")) as sender:
+        location = sender.bound[0].removeprefix(f"{transport}://")
+
+        def speak(words):
+            for _ in range(5):
+                with socket.socket(socket.AF_INET if transport == "tcp" else socket.AF_UNIX) as connection, contextlib.suppress(OSError):
+                    connection.connect((own_address, int(location.rpartition(":")[2])) if transport == "tcp" else location)
+                    connection.sendall(words)
+                    connection.settimeout(60)
+                    while words and connection.recv(1 << 16):
+                        pass
+
+        def receive():
+            receiver = stock(zmq.SUB if kind == "pub" else zmq.PULL, rcvtimeo=60_000)
+            if kind == "pub":
+                receiver.subscribe(b"")
+            receiver.connect(sender.bound[0])
+            while tenbin.decode_list(receiver.recv_multipart())[0].size:
+                pass
+            receiver.close()
+
+        receivers = [threading.Thread(target=receive) for _ in range(3)]
+        threads = [*receivers, *(threading.Thread(target=speak, args=[words]) for words in WORDS.values())]
+        for thread in threads:
+            thread.start()
+        assert sender.wait_for_receivers()
+        for thread in threads[3:]:
+            thread.join()
+        assert sender.transport_end.peers()[:2] == (3, 3)
+        for item in items(30):
+            sender.send(item, timeout=60)
+        sender.finish()
+        for thread in receivers:
+            thread.join()
+        wait_until(lambda: sender.transport_end.peers()[:3] == (0, 3, 3))
+
+
+@pytest.mark.parametrize("words", WORDS.values(), ids=WORDS)
+def test_a_publisher_that_connects_tells_its_subscriber_the_end_beside_a_stranger(own_address, words):
+    with socket.create_server((own_address, 0)) as server, LinkReceiver(parse(f"zrsub://{own_address}:0", "receive"), {}) as receiver:
+        address = receiver.bound[0].removeprefix("tcp://")
+        strangers = f"{own_address}:{server.getsockname()[1]}"
+        sender = Pipeline([items(20), ZMQSink([f"zrpub://{address}", f"zrpub://{strangers}"], receivers=1)])
+
+        def answer():
+            with contextlib.suppress(OSError), contextlib.ExitStack() as stack:  # until the server is shut down
+                while True:
+                    stack.enter_context(server.accept()[0]).sendall(words)
+
+        threads = [threading.Thread(target=answer), threading.Thread(target=sender.run)]
+        for thread in threads:
+            thread.start()
+        got = []
+        with pytest.raises(EndOfStream):
+            while True:
+                got.append(int(receiver.recv(60).item[0][0]))
+        receiver.close()
+        threads[1].join()
+        server.shutdown(socket.SHUT_RDWR)
+        threads[0].join()
+    assert got == list(range(20))
 
 
 GREETING = b"\xff" + bytes(8) + b"\x7f\3\0NULL" + bytes(48)  # of ZMTP 3
