@@ -193,6 +193,11 @@ class DataLoader(torch.utils.data.DataLoader[T]):
             Exception: what was raised for a sample, in the place of its batch, with a note that names the sample.
         """
         if self._pipeline is not None:
+            if self._batches.has_no_rest() and is_called_by_lightning():
+                for _ in self._get_iterator():
+                    raise PipelineError(
+                        "DataLoader: the pipeline's len() is less than the items of an epoch; correct the length of a stage"
+                    )
             return received_by_caller(self, self._get_iterator())
         if has_no_rest(self, self._resumed) and is_called_by_lightning():
             for _ in self._begin():
