@@ -290,7 +290,7 @@ class Handshake(contextlib.ExitStack):
         self.close()
 
 
-@pytest.mark.parametrize("kind", ["pub", "push"])
+@pytest.mark.parametrize("kind", ["pub"])
 @pytest.mark.parametrize("transport", ["tcp", "ipc"])
 @pytest.mark.parametrize("looks", [True, False], ids=["looked at after each step", "looked at afterwards"])
 @pytest.mark.parametrize("rest", REST.values(), ids=REST)
@@ -394,6 +394,23 @@ def test_an_end_that_connects_to_a_program_that_is_not_highway_gives_it_nothing(
         wait_until(lambda: sender.strangers)
         assert sender.transport_end.peers()[:2] == (0, 0)
     assert not other.poll(0)
+
+
+@pytest.mark.parametrize("words", [WORDS["a banner of SSH"], WORDS["ZMTP 3 and then anything"]])
+def test_an_end_that_met_a_stranger_at_its_address_connects_when_highway_is_there(own_address, words):
+    with socket.create_server((own_address, 0)) as server:
+        place = f"{own_address}:{server.getsockname()[1]}"
+        sender = LinkSender(parse(f"zpush://{place}?peers=highway&receivers=1", "send"))
+        server.settimeout(60)
+        met = 0
+        while not met:
+            with server.accept()[0] as connection:
+                connection.sendall(words)
+                met = wait_until(lambda: sender.strangers)
+    with sender, LinkReceiver(parse(f"zpull://{place}?peers=highway", "receive"), {}) as receiver:
+        wait_until(lambda: sender.transport_end.peers().live)
+        sender.send(items(1)[0])
+        assert int(receiver.recv(60).item[0][0]) == 0
 
 
 def test_publishers_count_only_subscribers_that_are_highway_if_they_are_told_to(stock, own_address):

@@ -226,6 +226,13 @@ class BaseSocket:
         An end with ``peers=any`` thus reaches stock peers, which know no announcement, and highways that want one. Nothing may wait to be
         sent or read: ZeroMQ drops that.
         """
+        if self.link.options.peers == "highway":
+            for url, when in list(self._monitor.given_up.items()):
+                if time.monotonic() >= when:
+                    del self._monitor.given_up[url]
+                    self._call(self.socket.disconnect, str(self.link), url)
+                    self._call(self.socket.connect, str(self.link), url)
+            return
         for url, count in list(self._monitor.refused.items()):
             was_announced = url in self._announced
             if was_announced and count < REFUSALS:

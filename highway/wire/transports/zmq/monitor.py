@@ -31,6 +31,7 @@ _TRIED = zmq.Event.CONNECTED | zmq.Event.CONNECT_RETRIED
 _MESSAGE = struct.Struct("=Hi")  # an event and its value, zmq_socket_monitor(3); the function of pyzmq for it would import asyncio
 _FAILED = zmq.Event.HANDSHAKE_FAILED_PROTOCOL | zmq.Event.HANDSHAKE_FAILED_AUTH
 _EVENTS = _TRIED | _OPENED | _FAILED | zmq.Event.HANDSHAKE_FAILED_NO_DETAIL | zmq.Event.HANDSHAKE_SUCCEEDED | zmq.Event.DISCONNECTED
+AGAIN, AGAIN_LATEST = 0.1, 10.0  # seconds until the first attempt to connect to an address again where a stranger was, and the most
 REFUSALS = 3  # by the other end, of an announcement, until it is left out again: the attempt before it may be told of later
 GREETING = 64  # bytes of ZMTP 3, which ZeroMQ sends whole only to a peer that speaks this version
 SHORTEST_HANDSHAKE = GREETING + 8  # bytes that a peer sends, at least
@@ -58,6 +59,7 @@ class Monitor:
         heard: Descriptors of connections over which a message has come.
         strangers: Connections that ZeroMQ closed because the other end did not speak ZMTP 3, or is not highway where that is wanted.
         closed: URLs to which this end was connected.
+        given_up: URLs to which ZeroMQ does not connect again, since a stranger was there: each with the time when this end should.
         refused: How many handshakes have failed, by URL, of an end that connects: the other may want an announcement, or not know it.
         other_user: The user to whom this end connected over a UNIX socket, if that is not this user or root.
     """
@@ -87,6 +89,7 @@ class Monitor:
         self.strangers = 0
         self._connected: set[str] = set()  # URLs of peers that this end has connected to
         self.refused: Counter[str] = Counter()
+        self.given_up: dict[str, float] = {}
         self.closed: set[str] = set()
         self.other_user: int | None = None
 
@@ -104,6 +107,7 @@ class Monitor:
                 self._seen += 1
                 self._connected.add(endpoint.decode())
                 self.refused.pop(endpoint.decode(), None)
+                self.given_up.pop(endpoint.decode(), None)
                 self._welcome(endpoint)
             elif event == zmq.Event.HANDSHAKE_FAILED_NO_DETAIL:
                 self._given_up += 1
@@ -225,6 +229,9 @@ class Monitor:
         url = endpoint.decode()
         if not self._tries_both:
             self.count_stranger(url)
+            if not self._link.bind and weight == REFUSALS:  # else ZeroMQ connects again
+                self.given_up[url] = time.monotonic() + min(AGAIN_LATEST, AGAIN * 2.0 ** min(self.refused[url], 20))
+                self.refused[url] += 1
         elif url not in self._connected:  # else it is told late of an earlier attempt
             self.refused[url] += weight
 
