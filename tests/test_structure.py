@@ -93,6 +93,7 @@ ONLY_IN = {
         "wire/registries/relay.py",
         "wire/rendezvous.py",
         "wire/transports/shm/same_thread.py",
+        "wire/transports/zmq/context.py",
     },
     "yaml": {"topology"},
     "pickle": {  # what loads data that others wrote is datasets/records/trusted_pickle.py, and only if the user says so
