@@ -1,5 +1,7 @@
 """Errors, interrupts and ends of ``DataLoader``: as torch's where torch has them, and with words that help where torch's have none."""
 
+import contextlib
+import ctypes
 import gc
 import multiprocessing
 import os
@@ -250,6 +252,70 @@ def test_ctrl_c_in_a_terminal_interrupts_next_and_the_workers_go_on(num_workers,
     assert (code, out, err) == (0, "[[0, 1], [2, 3], [4, 5], [6, 7]]\n", "")
 
 
+class Dying(Numbered):
+    """Its worker dies at sample 5."""
+
+    def __init__(self, dies):
+        super().__init__(12)
+        self.dies = dies
+
+    def __getitem__(self, number):
+        if number == 5:
+            self.dies()
+        return number
+
+
+def forked(run, *arguments):
+    """Run a function in a copy of this process, and return what it has sent."""
+    context = multiprocessing.get_context("fork")
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=run, args=(sender.send, *arguments))
+    process.start()
+    sender.close()
+    seen = []
+    with receiver, contextlib.suppress(EOFError):
+        while True:
+            seen.append(receiver.recv())
+    process.join()
+    process.close()
+    return seen
+
+
+def run_two_epochs(send, dataset):
+    """Send the results of six calls in each epoch."""
+    loader = DataLoader(dataset, 2, num_workers=1, persistent_workers=True)
+    for _ in range(2):
+        batches = iter(loader)
+        for _ in range(6):
+            try:
+                send(next(batches).tolist())
+            except RuntimeError as error:
+                send(str(error))
+
+
+def by_signal(number):
+    return lambda: os.kill(os.getpid(), number)
+
+
+@pytest.mark.parametrize(
+    ("dies", "named"),
+    [
+        (by_signal(signal.SIGKILL), "was killed by SIGKILL"),
+        (by_signal(signal.SIGTERM), "was killed by SIGTERM"),
+        (lambda: os._exit(3), "exited with code 3"),
+    ],
+    ids=["SIGKILL", "SIGTERM", "exit"],
+)
+def test_a_worker_that_dies_is_an_error_that_names_worker_signal_and_samples_at_each_later_call(dies, named):
+    """In another process: torch's handler of SIGCHLD raises wherever the main thread is, so that fewer batches may come."""
+    seen = forked(run_two_epochs, Dying(dies))
+    assert len(seen) == 12
+    for epoch in (seen[:6], seen[6:]):
+        assert [batch for batch in epoch if isinstance(batch, list)] in ([], [[0, 1]], [[2, 3]], [[0, 1], [2, 3]])
+        for error in epoch[-3:]:
+            assert "Worker 0 (pid " in error and named in error and "4, 5" in error, epoch
+
+
 @pytest.mark.parametrize("persistent", [False, True])
 def test_a_loop_that_is_left_frees_its_workers_and_threads_at_once(persistent):
     threads, children = threading.active_count(), multiprocessing.active_children()
@@ -336,3 +402,36 @@ def test_a_batch_that_cannot_be_sent_from_a_worker_is_an_error_and_no_endless_wa
     assert next(batches) == [0, 1]
     with pytest.raises((AttributeError, pickle.PicklingError), match="pickle"):
         next(batches)
+
+
+class Zeros(Numbered):
+    """Samples of 400 kB."""
+
+    def __getitem__(self, number):
+        return torch.zeros(100_000)
+
+
+def send_through_4_mb(send, collate):
+    """Read batches of 1.6 MB with a /dev/shm of 4 MB that only this process sees, and send the error."""
+    libc, new_namespace, private, recursive = ctypes.CDLL(None), 0x20000, 0x40000, 0x4000
+    if (
+        libc.unshare(new_namespace)
+        or libc.mount(b"none", b"/", None, private | recursive, None)
+        or libc.mount(b"tmpfs", b"/dev/shm", b"tmpfs", 0, b"size=4m")
+    ):
+        return
+    try:
+        send(f"{len(list(DataLoader(Zeros(40), 4, num_workers=2, collate_fn=collate)))} batches")
+    except Exception as error:
+        send(f"{type(error).__name__} {text(error)}")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/dev/shm is of Linux")
+@pytest.mark.parametrize("collate", [None, torch.stack], ids=["in the worker", "when it is sent"])
+def test_too_little_shared_memory_is_an_error_that_says_what_to_do(collate):
+    """In torch's collation the worker puts the batch there, and after another collation the thread that sends it."""
+    printed = forked(send_through_4_mb, collate)
+    if not printed:
+        pytest.skip("only root can mount a small /dev/shm")
+    assert printed[0].startswith(("RuntimeError", "OSError")), printed
+    assert "/dev/shm" in printed[0] and "--shm-size" in printed[0], printed

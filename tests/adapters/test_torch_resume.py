@@ -515,6 +515,20 @@ def test_a_state_that_the_dataset_changes_in_place_is_that_of_the_moment(num_wor
         same(first, batch)
 
 
+@pytest.mark.parametrize(("num_workers", "every"), [(0, 1), (1, 1), (1, 3)])
+def test_a_run_that_is_resumed_after_each_batch_gives_the_batches_of_the_uninterrupted_run(num_workers, every):
+    def again():
+        return make(dataset=Rotating(), num_workers=num_workers, snapshot_every_n_steps=every)
+
+    loader, batches = begun(again, 0, 4)
+    state = loader.state_dict()
+    for batch in itertools.islice(batches, 4):
+        loader = again()
+        loader.load_state_dict(state)
+        same(next(iter(loader)), batch)
+        state = loader.state_dict()
+
+
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_a_dataset_with_a_state_is_restored_in_each_worker(num_workers):
     def again():

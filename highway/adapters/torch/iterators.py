@@ -349,11 +349,11 @@ class MultiProcessIterator(Stateful, _MultiProcessingDataLoaderIter):
         if worker in self._ended and not any(info[0] == worker and len(info) == 2 for info in self._task_info.values()):
             self.progress.workers[worker] = self._ended[worker]
 
-    def _take(self) -> Any:
+    def __next__(self) -> Any:
         if self.failure is not None:
             raise self.failure
         try:
-            return super()._take()
+            return super().__next__()
         except RuntimeError as error:
             self.failure = self._of_dead_worker(error)
             if self.failure is None:

@@ -21,6 +21,12 @@ def state_of_user(value: Any) -> Any:
     return copy.deepcopy(value.state_dict()) if is_stateful(value) else None
 
 
+def restore_user(value: Any, state: Any) -> None:
+    """Load a state into a user's object, which may keep it and change it: a copy of it; nothing if one of them is missing."""
+    if state is not None and is_stateful(value):
+        value.load_state_dict(copy.deepcopy(state))
+
+
 class IndexOrder:
     """The index sampler of a loader, which counts what it gives and can continue in the middle of an epoch.
 
@@ -107,8 +113,7 @@ class IndexOrder:
     def load_samplers(self, states: list[Any]) -> None:
         """Load :meth:`sampler_states`."""
         for part, state in zip(self._parts, states, strict=False):
-            if state is not None and is_stateful(part):
-                part.load_state_dict(state)
+            restore_user(part, state)
 
     def own_states(self) -> list[Any]:
         """Return the states of the generators that the loader and its samplers hold."""
@@ -134,8 +139,7 @@ class IndexOrder:
         if any(state is not None for state in given) or saved["iterator"] is not None:
             self.load_samplers(given)
             self._iterator = iter(self._sampler)
-            if saved["iterator"] is not None and is_stateful(self._iterator):
-                self._iterator.load_state_dict(saved["iterator"])
+            restore_user(self._iterator, saved["iterator"])
         else:
             self._iterator = self._run_again(saved)
         self.load_own(saved["own"])

@@ -14,7 +14,7 @@ from torch.utils.data._utils.worker import _IterableDatasetStopIteration, _Resum
 
 from highway.adapters.torch.fetch import IterableFetcher, MapFetcher, add_advice
 from highway.adapters.torch.generators import GLOBAL, set_states, states_of
-from highway.adapters.torch.order import is_stateful, state_of_user
+from highway.adapters.torch.order import restore_user, state_of_user
 
 
 class WorkerState(NamedTuple):
@@ -74,15 +74,16 @@ class Fetching:
 
     def __init__(self, state: WorkerState | None, batch_size: int | None, snapshot_every: int) -> None:
         self._resumed, self._batch_size, self._snapshot_every = state, batch_size, snapshot_every
+        self._is_restored = False
         self._fetcher: Any = None
         self._fetched = 0
         self._last = WorkerState()
 
     def restore(self, dataset: Any) -> None:
         """Restore the state of the dataset itself."""
-        if self._resumed is not None and self._resumed.dataset is not None and is_stateful(dataset):
-            dataset.load_state_dict(self._resumed.dataset)
-            self._resumed = self._resumed._replace(dataset=None)
+        if self._resumed is not None and not self._is_restored:
+            restore_user(dataset, self._resumed.dataset)
+            self._is_restored = True
 
     def fetcher(self, is_map: bool, dataset: Any, auto_collation: bool, collate_fn: Callable[[Any], Any], drop_last: bool) -> Any:
         """Return a fetcher for an epoch; the first one continues from the state."""
@@ -92,8 +93,7 @@ class Fetching:
             fetcher: Any = MapFetcher(dataset, auto_collation, collate_fn, drop_last)
         else:
             fetcher = IterableFetcher(dataset, auto_collation, collate_fn, drop_last)
-            if state.iterator is not None and is_stateful(fetcher.dataset_iter):
-                fetcher.dataset_iter.load_state_dict(state.iterator)
+            restore_user(fetcher.dataset_iter, state.iterator)
             if state.fetched > state.at and not state.has_ended:
                 fetcher.skip(state.fetched - state.at, self._batch_size)
             fetcher.ended = fetcher.ended or state.has_ended
