@@ -11,7 +11,7 @@ here = Path(__file__).parent
 about = dict(re.findall(r'^__(\w+)__ = "(.+?)"', (here / "highway" / "__init__.py").read_text(), re.M))
 
 fast = ["simplejpeg>=1.7", "opencv-python-headless>=4.8", "stringzilla>=5.3"]
-torch = ["torch>=2.2"]
+torch = ["torch>=2.6"]  # the oldest with in_order, and with the names that the iterators of highway.adapters.torch extend
 shards = ["webdataset>=0.2.86"]
 table = (here / "highway" / "datasets" / "formats.py").read_text()
 formats = {extra: [requirement] for extra, requirement in re.findall(r'Extra\("(\w+)", "(.+?)"\)', table)}
