@@ -2,6 +2,7 @@
 
 import gc
 import itertools
+import multiprocessing
 import os
 import resource
 import shutil
@@ -96,6 +97,9 @@ def leaves_nothing_behind() -> Iterator[None]:
         gc.collect()  # it may hang on a reference cycle; collecting after every test would take longer than the tests
     for thread in _threads() - threads:
         thread.join(timeout=30)  # a thread that has done its work may need a moment to end
+    for process in multiprocessing.active_children() if _children() - children else ():
+        if process.pid not in children:
+            process.join(timeout=30)  # torch waits 5 s for a worker, and then does not wait for the end of one that it has killed
     left = sorted(thread.name for thread in _threads() - threads)
     assert not left, f"threads left behind: {left}"
     assert not _children() - children, "child processes left behind"
