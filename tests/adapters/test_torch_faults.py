@@ -349,11 +349,11 @@ HELD = """
             return torch.full((3, 64, 64), number, dtype=torch.float32), number
 
     if __name__ == "__main__":
-        loader = DataLoader(Images(), 4, True, num_workers=2, **eval(sys.argv[1]))
+        loader = DataLoader(Images(), 4, True, num_workers=1, **eval(sys.argv[1]))
         batches = iter(loader)
         held = [next(batches) for _ in range(5)]
         again = iter(loader)
-        more = [next(again) for _ in range(2)]  # of both workers: torch prints an error if one is ended before it has begun
+        more = next(again)  # the worker has begun: torch prints an error if one is ended before
         print("end")
 """
 
@@ -362,7 +362,7 @@ HELD = """
 def test_batches_that_are_held_when_the_script_ends_print_nothing(options, tmp_path):
     script = tmp_path / "script.py"
     script.write_text(textwrap.dedent(HELD))
-    result = subprocess.run([sys.executable, script, repr(options)], capture_output=True, text=True, timeout=120)
+    result = subprocess.run([sys.executable, script, repr(options)], capture_output=True, text=True, timeout=180)
     assert (result.returncode, result.stdout, result.stderr) == (0, "end\n", "")
 
 
