@@ -161,7 +161,7 @@ def test_a_map_that_counts_in_each_process_by_itself_is_warned_of_once(capfd):
 
 
 def test_a_map_that_collects_in_a_deque_or_a_counter_is_warned_of(capfd):
-    list(Pipeline([range(20), Processes([Recent()], 2)]))
+    list(Pipeline([range(1, 21), Processes([Recent()], 2)]))
     assert capfd.readouterr().err.count("Recent changes its attribute last, often with an item") == 1
 
 
