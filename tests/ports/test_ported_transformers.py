@@ -28,6 +28,8 @@ class Sentences(torch.utils.data.Dataset):
         return LENGTH
 
     def __getitem__(self, number):
+        if number >= LENGTH:
+            raise IndexError(number)  # sampling by length iterates over the dataset
         tokens = [1, number + 2, random.randrange(2, 30), int(torch.randint(2, 30, ()))] + [3] * (number % 3)
         return {"input_ids": tokens, "labels": number % 2}
 
