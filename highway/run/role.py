@@ -77,7 +77,8 @@ def stay(tell: Callable[[], None]) -> None:
     """Tell how the role has ended, and wait until the process is asked to end, by SIGINT or SIGTERM; who is told may do so at once."""
     with _signals() as signals:
         tell()
-        readable([signals])
+        while os.read(signals, 1)[0] not in (signal.SIGINT, signal.SIGTERM):
+            pass  # a signal that other code handles
 
 
 def run(
@@ -159,12 +160,15 @@ def _attend(
         waits: list[Any] = [ended, signals, *(control.sockets if control else ())]
         ready = readable(waits, left)
         asked = control is not None and control.poll(ready)
-        if signals in ready:
-            if os.read(signals, 1)[0] == signal.SIGINT:
-                raise KeyboardInterrupt
+        came = os.read(signals, 1)[0] if signals in ready else None
+        if came == signal.SIGINT:
+            raise KeyboardInterrupt
+        if came == signal.SIGTERM:
             if terminated or not drain_timeout:
                 raise Terminated
             terminated = True
+        elif came is not None:  # one that other code handles, such as SIGCHLD, which torch's DataLoader does
+            continue
         elif ended in ready:
             return terminated
         if (asked or terminated) and until == float("inf"):

@@ -364,11 +364,15 @@ def test_iterable_datasets_have_as_many_workers_as_in_torch(num_workers, options
     assert len(compare(run)[0]) > 2
 
 
+def with_a_draw(number):
+    return number, torch.rand(())
+
+
 @WORKERS
 @pytest.mark.parametrize("shuffle", [False, True])
 def test_data_pipes_are_shuffled_and_sharded_as_in_torch(num_workers, shuffle):
     def run(loader):
-        pipe = datapipes.iter.IterableWrapper(range(20)).shuffle().sharding_filter().map(lambda number: (number, torch.rand(())))
+        pipe = datapipes.iter.IterableWrapper(range(20)).shuffle().sharding_filter().map(with_a_draw)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             batches = loader(pipe, 3, shuffle, num_workers=num_workers)

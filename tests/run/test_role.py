@@ -73,6 +73,19 @@ def test_what_a_stage_raises_is_raised_after_the_last_report():
     assert [stats.items for stats in seen] == [3]
 
 
+def test_a_signal_that_other_code_handles_ends_nothing():
+    """torch's DataLoader handles SIGCHLD as soon as it has had workers."""
+    heard = []
+    before = signal.signal(signal.SIGCHLD, lambda number, _: heard.append(number))
+    try:
+        sink = Kept(lambda: os.kill(os.getpid(), signal.SIGCHLD))
+        with Pipeline([range(5), sink]) as pipeline:
+            run(pipeline, lambda _: None)
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+    assert heard and sink.items == list(range(5))
+
+
 @pytest.mark.parametrize(("number", "error"), [(signal.SIGTERM, Terminated), (signal.SIGINT, KeyboardInterrupt)])
 def test_a_signal_ends_a_run(number, error):
     signals = iter([number])
