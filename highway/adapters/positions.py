@@ -41,10 +41,10 @@ def received_by_caller(loader: Positioned, batches: Iterator[Any]) -> Iterator[A
     that Accelerate itself loops over, it takes the state before it fetches.
     """
     frame: FrameType | None = sys._getframe(2)
-    while frame is not None and frame.f_locals.get("self") is loader:  # a method of a subclass
+    while frame is not None and frame.f_code.co_name == "__iter__":  # of Accelerate, or of a subclass
+        if frame.f_globals.get("__name__") == "accelerate.data_loader":
+            return batches
         frame = frame.f_back
-    if frame is not None and frame.f_globals.get("__name__") == "accelerate.data_loader":
-        return batches
     while frame is not None:
         module = frame.f_globals.get("__name__", "")
         if module == "highway.adapters.device_loader" or module.startswith("torchdata."):  # which count what their loop receives

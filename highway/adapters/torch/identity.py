@@ -84,14 +84,6 @@ def with_workers_of(loader: Any, resumed: dict[str, Any] | None) -> dict[str, An
     return {**resumed, "workers": []}
 
 
-def has_no_rest(loader: Any, resumed: dict[str, Any] | None) -> bool:
-    """Return whether a loader resumes after the last batch of an epoch, as far as the length is known."""
-    try:
-        return resumed is not None and bool(resumed["yielded"] == len(loader))
-    except TypeError:
-        return False
-
-
 def ranks_of(rank: int | None, world_size: int | None) -> tuple[int, int]:
     """Return the rank and the number of ranks: as given, as ``torch.distributed`` reports, or as the environment says.
 

@@ -16,7 +16,7 @@ from torch.utils.data import DistributedSampler, IterableDataset
 
 from highway.adapters.positions import is_called_by_lightning, received_by_caller
 from highway.adapters.torch.generators import GLOBAL, set_state, states_of
-from highway.adapters.torch.identity import expect_same, has_no_rest, identity_of, of_another_rank, ranks_of, with_workers_of
+from highway.adapters.torch.identity import expect_same, identity_of, of_another_rank, ranks_of, with_workers_of
 from highway.adapters.torch.iterators import FORMAT, MultiProcessIterator, SingleProcessIterator, between, from_public, to_public
 from highway.adapters.torch.order import IndexOrder
 from highway.adapters.torch.over_pipeline import PipelineItems, PipelineIterator, unchanged
@@ -112,6 +112,7 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         self._received: Any = None  # the position of the loop, if something takes batches ahead of it
         self._threads: Threads | None = None  # idle, for the next loop
         self._loop_threads: list[Threads] = []
+        self._is_loaded = False  # whether a state was loaded since the last loop
         self._iterator: Any = None
         self._pipeline = dataset if isinstance(dataset, Pipeline) else None
         if self._pipeline is not None:
@@ -192,19 +193,21 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         Raises:
             Exception: what was raised for a sample, in the place of its batch, with a note that names the sample.
         """
-        if self._pipeline is not None:
-            if self._batches.has_no_rest() and is_called_by_lightning():
-                for _ in self._get_iterator():
-                    raise PipelineError(
-                        "DataLoader: the pipeline's len() is less than the items of an epoch; correct the length of a stage"
-                    )
-            return received_by_caller(self, self._get_iterator())
-        if has_no_rest(self, self._resumed) and is_called_by_lightning():
-            for _ in self._begin():
-                raise PipelineError(f"DataLoader: the sampler gives more batches than len(loader), which is {len(self)}")
-        return received_by_caller(self, self._begin())
+        self._is_loaded = self._is_loaded and is_called_by_lightning()
+        return received_by_caller(self, self._after_empty_rest(self._begin()) if self._is_loaded else self._begin())
+
+    def _after_empty_rest(self, rest: Iterator[Any]) -> Iterator[Any]:
+        """Yield the rest of an epoch, or the next epoch if the rest is empty: what Lightning expects after the last batch of an epoch."""
+        for batch in rest:
+            self._is_loaded = False
+            yield batch
+        if self._is_loaded:
+            self._is_loaded = False
+            yield from self._begin()
 
     def _begin(self) -> Any:
+        if self._pipeline is not None:
+            return self._get_iterator()
         progress = self._progress
         if self._resumed is None and getattr(progress, "is_untouched", False):  # a loop that was begun anew, before its first batch
             self._resumed = progress.snapshot()
@@ -334,6 +337,7 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         Raises:
             PipelineError: another loader saved the state, or ``allow_changed`` contains a name that is not compared.
         """
+        self._is_loaded = True
         if self._pipeline is not None:
             self._batches.load_state_dict(state, allow_changed)
             return

@@ -24,8 +24,6 @@ class PipelineItems(IterableDataset):
 
     def __init__(self, pipeline: Pipeline) -> None:
         self._pipeline = pipeline
-        self._given = 0  # items of this epoch
-        self._received: tuple[Any, int] | None = None  # the position of the loop, if something takes items ahead of it
 
     @property
     def epoch(self) -> int:
@@ -35,23 +33,11 @@ class PipelineItems(IterableDataset):
         return len(self._pipeline)
 
     def __iter__(self) -> Iterator[Any]:
-        self._received = None
         return self._tensors(iter(self._pipeline))
 
     def _tensors(self, items: Iterator[Any]) -> Iterator[Any]:
-        try:
-            for item in items:
-                self._given += 1
-                yield mapped(item, tensor_of)
-        finally:
-            self._given = 0
-
-    def has_no_rest(self) -> bool:
-        """Return whether the pipeline resumes after the last item of an epoch, as far as the length is known."""
-        try:
-            return 0 < self._given == len(self._pipeline)
-        except TypeError:
-            return False
+        for item in items:
+            yield mapped(item, tensor_of)
 
     def set_epoch(self, epoch: int) -> None:
         """Expect that the next loop is this epoch."""
@@ -62,19 +48,16 @@ class PipelineItems(IterableDataset):
             )
 
     def position(self) -> Any:
-        return self._pipeline.position(), self._given
+        return self._pipeline.position()
 
     def received(self, position: Any) -> None:
-        self._received = position if isinstance(position, tuple) else None
-        self._pipeline.received(position[0] if isinstance(position, tuple) else position)
+        self._pipeline.received(position)
 
     def state_dict(self) -> dict[str, Any]:
-        return {"pipeline": self._pipeline.state_dict(), "given": self._given if self._received is None else self._received[1]}
+        return self._pipeline.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any], allow_changed: Collection[str] = ()) -> None:
-        own = isinstance(state, Mapping) and "pipeline" in state  # else it is the state of the pipeline itself
-        self._pipeline.load_state_dict(state["pipeline"] if own else state, allow_changed)
-        self._received, self._given = None, state.get("given") or 0 if own else 0
+        self._pipeline.load_state_dict(state["pipeline"] if isinstance(state, Mapping) and "pipeline" in state else state, allow_changed)
 
     def close(self) -> None:
         self._pipeline.stop()
