@@ -41,12 +41,12 @@ def received_by_caller(loader: Positioned, batches: Iterator[Any]) -> Iterator[A
     that Accelerate itself loops over, it takes the state before it fetches.
     """
     frame: FrameType | None = sys._getframe(2)
-    while frame is not None and frame.f_code.co_name == "__iter__":  # of Accelerate, or of a subclass
-        if frame.f_globals.get("__name__") == "accelerate.data_loader":
-            return batches
-        frame = frame.f_back
+    is_direct = True  # up to now there are methods of subclasses only
     while frame is not None:
         module = frame.f_globals.get("__name__", "")
+        is_direct = is_direct and frame.f_code.co_name == "__iter__"
+        if is_direct and module == "accelerate.data_loader":
+            return batches
         if module == "highway.adapters.device_loader" or module.startswith("torchdata."):  # which count what their loop receives
             return batches
         if module == "accelerate.data_loader" or (module.endswith(".loops.fetchers") and _fetches_ahead(frame)):
