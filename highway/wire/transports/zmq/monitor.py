@@ -279,7 +279,12 @@ def _may_be_peer(fd: int) -> bool | None:
         copy = os.dup(fd)
     except OSError:
         return None
-    with socket.socket(fileno=copy) as connection:
+    try:
+        connection = socket.socket(fileno=copy)
+    except OSError:  # it was closed, and its number is that of a file by now
+        os.close(copy)
+        return None
+    with connection:
         try:
             received, sent = _BYTES.unpack_from(connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256))
         except (OSError, struct.error):  # a UNIX socket, or an older Linux
