@@ -78,7 +78,7 @@ class Consumer:
         self.is_in_stage = cancel.in_stage()
         try:
             while True:
-                left = None if deadline is None else max(0.0, deadline - time.monotonic())
+                left = timeout if deadline is None else max(0.0, deadline - time.monotonic())
                 stamped = self._held or self._run.take(left)
                 with self._place:
                     if self._is_next(stamped):

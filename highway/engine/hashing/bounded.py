@@ -15,6 +15,7 @@ from itertools import chain, islice
 from typing import Any, NamedTuple
 
 import numpy as np
+import xxhash
 
 from highway.engine.hashing.objects import FLAT
 from highway.errors import HighwayError
@@ -100,7 +101,7 @@ class Bounded(ABC):
         if array.dtype.hasobject:
             entries = self.entries(lambda step: array.flat[::step].tolist(), array.size)
             return summed(kind, [("about", Hashed(about)), ("", entries)])
-        digest = hashlib.blake2b(about, digest_size=16)
+        digest = xxhash.xxh3_128(about)  # ten times as fast as blake2b
         if array.nbytes <= self._bytes_left:
             self._bytes_left -= array.nbytes
             digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
@@ -115,9 +116,13 @@ class Bounded(ABC):
 
 def summed(kind: str, parts: Iterable[tuple[str, Hashed]]) -> Hashed:
     """Return the hash of a value of parts with names."""
-    values, code, has_code = hashlib.blake2b(kind.encode(), digest_size=16), hashlib.blake2b(digest_size=16), False
-    for name, part in parts:
-        values.update(b"%s\0%d " % (name.encode(errors="surrogatepass"), len(part.values)) + part.values)
-        code.update(b"%d " % len(part.code) + part.code)
-        has_code |= part.code != b""
-    return Hashed(values.digest(), code.digest() if has_code else b"")
+    values, codes = [kind.encode()], []
+    for name, (value, code) in parts:
+        values.append(b"%s\0%d " % (name.encode(errors="surrogatepass"), len(value)) + value)
+        codes.append(code)
+    code = _digest([b"%d " % len(code) + code for code in codes]) if any(codes) else b""
+    return Hashed(_digest(values), code)
+
+
+def _digest(parts: list[bytes]) -> bytes:
+    return hashlib.blake2b(b"".join(parts), digest_size=16).digest()
