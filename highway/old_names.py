@@ -288,6 +288,7 @@ CLASSES: Final[Mapping[str, str]] = {
     "JpgDumper": 'highway.modules.DumpImages (format="jpg")',
     "StreamWriter": "highway.modules.Tee, or a class of your own with stream(self, items)",
     "FIFOCache": "highway.modules.Cache",
+    "CacheReader": "highway.modules.Reader (highway.datasets.DecodedCache (path), batch_size)",
     "Node": "highway.Stage around any iterable or function",
     "Augmentation": "highway.transforms.Transform",
     "VerticalSlicer": "highway.transforms.Slicer",

@@ -4,7 +4,6 @@ from .batching import BatchByShape as BatchByShape
 from .batching import Bucket as Bucket
 from .batching import Unbatch as Unbatch
 from .cache import Cache as Cache
-from .cache import CacheReader as CacheReader
 from .decode import DecodeImage as DecodeImage
 from .encoded_images import DecodeBatch as DecodeBatch
 from .encoded_images import EncodedImageReader as EncodedImageReader

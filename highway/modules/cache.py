@@ -6,20 +6,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated
 
-from highway.datasets.dataset import Dataset
-from highway.datasets.decoded_cache import DecodedCache
 from highway.engine.component import Makes
 from highway.engine.stage import Items, Stage, Stamped, unique
 from highway.errors import ConfigError
 from highway.modules.caching.gate import Gate
-from highway.modules.caching.rows import CachedRows, NumbersOfRows
 from highway.modules.caching.run import CacheRun
 from highway.modules.caching.serving import Reading
 from highway.parameters.checks import checked
-from highway.parameters.ranges import ENDS, Count, Epochs, Predicate, Seed
-from highway.reading.batch_formats import BatchFormat
+from highway.parameters.ranges import ENDS, Count, Predicate, Seed
 from highway.reading.plan import CacheOrder, RowRanges
-from highway.reading.sampling import Sampling
 from highway.stores.url import is_url
 
 
@@ -141,45 +136,3 @@ class Cache:
         if run.gated:
             source = replace(source, op=Gate(source.op, run), name=source.label)
         return [source, *rest, Stage(run, name="Cache.epochs"), Stage(Reading(self.stack, run.repair), name="Cache")]
-
-
-@dataclass
-class _OfCache:
-    path: str
-    batch_size: Count
-    stack: bool = True
-
-
-@checked
-@dataclass
-class CacheReader(Sampling, _OfCache):
-    """Yield batches from a finished cache, such as one that ``highway convert`` has made.
-
-    All else is as for :class:`Reader`, which yields the samples of a cache one by one: ``Reader(DecodedCache(path))``.
-
-    Args:
-        path: The cache's folder.
-        batch_size: Samples per batch; the last of an epoch may be smaller.
-        stack: Whether fields go out as arrays with a batch axis, or as lists of arrays; as for :class:`Cache`.
-        epochs: Passes over the cache, or ``None`` to repeat for ever.
-
-    Yields:
-        Tuples or dicts, as they were cached. Passports as for :class:`Reader`.
-
-    Raises:
-        FileNotFoundError: there is no finished cache (on the first item, not here).
-        DatasetError: it was cut short, is damaged, or of another version of highway: make it anew.
-        DamagedError: a sample does not fit its checksum.
-        ValueError: samples that are to be stacked differ in shape.
-    """
-
-    epochs: Epochs = None
-
-    def open(self) -> DecodedCache:
-        """Return the dataset."""
-        return NumbersOfRows(self.path)
-
-    def batch_format(self, dataset: Dataset) -> BatchFormat:
-        """Return how batches are made."""
-        assert isinstance(dataset, NumbersOfRows)
-        return CachedRows(dataset.file, self.stack)

@@ -21,7 +21,7 @@ from highway.cli import main as highway_main
 from highway.cli.convert import check
 from highway.cli.convert.format import written_to
 from highway.cli.convert.target import Target
-from highway.datasets import ImageFolder, Npz, Tar, TenFiles
+from highway.datasets import DecodedCache, ImageFolder, Npz, Tar, TenFiles
 from highway.datasets.formats import formats
 from highway.datasets.keyed.lmdb import lmdb_writer
 from highway.datasets.npy.writer import npz_writer
@@ -30,7 +30,7 @@ from highway.datasets.shards import shard_writer
 from highway.datasets.ten import save
 from highway.errors import ConfigError
 from highway.images.decode import decode
-from highway.modules import CacheReader
+from highway.modules import Reader
 from highway.modules.webdataset import WebDatasetSource
 
 
@@ -104,12 +104,12 @@ def test_decoded_images_keep_their_pixels_labels_and_keys(photos, tmp_path, ways
 
 def test_a_converted_cache_is_read_in_batches(photos, tmp_path):
     assert convert(photos, tmp_path / "c", "--to", "cache") == 0
-    with Pipeline([CacheReader(str(tmp_path / "c"), 8, stack=False, shuffle=False, epochs=2)]) as pipeline:
+    with Pipeline([Reader(DecodedCache(str(tmp_path / "c")), 8, ragged="list", fields=["image"], shuffle=False, epochs=2)]) as pipeline:
         batches, again = list(pipeline), list(pipeline)
     assert [len(batch["image"]) for batch in batches] == [len(batch["image"]) for batch in again] == [8, 8, 4]
     assert np.concatenate([batch["label"] for batch in batches]).tolist() == [0] * 10 + [1] * 10
     with pytest.raises(FileNotFoundError, match=r"nowhere': no finished cache there; make one with `highway convert"):
-        Pipeline([CacheReader(str(tmp_path / "nowhere"), 8)]).dequeue()
+        Pipeline([Reader(DecodedCache(str(tmp_path / "nowhere")), 8)]).dequeue()
 
 
 @pytest.mark.parametrize("to", ["tfrecord", "parquet", "mds", "hdf5", "cache", "ten"])

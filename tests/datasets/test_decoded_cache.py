@@ -10,7 +10,7 @@ from highway.datasets import DecodedCache
 from highway.datasets.dataset import keys_of
 from highway.engine.stage import Passport, Stamped
 from highway.errors import DamagedError, DatasetError
-from highway.modules import Batch, Cache, CacheReader, Reader
+from highway.modules import Batch, Cache, Reader
 
 SAMPLES = [
     {"image": np.full((4, 5, 3), number, np.uint8), "n": number, "name": f"s{number}", "boxes": [[number]] * (number % 3)}
@@ -75,43 +75,27 @@ def test_the_fingerprint_is_that_of_the_samples_and_their_order(tmp_path, path):
     assert DecodedCache(cached(tmp_path / "other", [*SAMPLES[:-1], {**SAMPLES[-1], "n": 99}])).fingerprint() != print_of
 
 
-@pytest.mark.parametrize("stack", [True, False])
 @pytest.mark.parametrize("workers", [1, 3])
-def test_a_cache_reader_reads_the_rows_of_batches_as_a_reader_of_the_dataset_does(path, stack, workers):
-    got = stamped(CacheReader(path, 16, stack, epochs=2, seed=5, num_workers=workers))
+def test_a_reader_makes_batches_of_a_cache(path, workers):
+    got = stamped(Reader(Without(path, "boxes"), 16, epochs=2, seed=5, num_workers=workers))
     samples = stamped(Reader(DecodedCache(path), epochs=2, seed=5))
     assert [key for _, passport in got for key in passport.keys] == [passport.keys[0] for _, passport in samples]
     assert [(p.epoch, p.index, len(p.keys)) for _, p in got] == [(0, 0, 16), (0, 1, 4), (1, 0, 16), (1, 1, 4)]
-    for name in SAMPLES[0]:
+    for name in ("image", "n", "name"):
         rows = [row for batch, _ in got for row in batch[name]]
         for row, (sample, _) in zip(rows, samples, strict=True):
             np.testing.assert_array_equal(row, sample[name])
-    images = got[0][0]["image"]
-    assert images.shape == (16, 4, 5, 3) if stack else (type(images), images[0].shape) == (list, (4, 5, 3))
+    assert got[0][0]["image"].shape == (16, 4, 5, 3)
 
 
 def test_batches_that_are_held_are_not_written_again(path):
-    with Pipeline([CacheReader(path, 8, epochs=20, num_workers=2)]) as pipeline:
+    with Pipeline([Reader(Without(path, "boxes"), 8, epochs=20, num_workers=2)]) as pipeline:
         for batch in list(pipeline):
             assert (batch["image"] == batch["n"].reshape(-1, 1, 1, 1)).all()
 
 
-def test_images_of_many_sizes_go_out_as_lists(tmp_path):
-    samples = [(np.full((3 + number, 4, 3), number, np.uint8), number) for number in range(20)]
-    path = cached(tmp_path / "c", samples)
-    for images, labels in (item for item, _ in stamped(CacheReader(path, 6, stack=False, epochs=2))):
-        assert [image.shape[0] - 3 for image in images] == [image[0, 0, 0] for image in images] == labels.tolist()
-    with pytest.raises(ValueError, match=r"field 0 has the shapes .* in one batch; resize the images before it, or give it stack=False"):
-        stamped(CacheReader(path, 6, epochs=1))
-    for workers in (1, 2):
-        with pytest.raises(
-            DatasetError, match=r"^DecodedCache\(path='.*c'\): none of its 20 samples can be used; the last error: ValueError: Cache: f"
-        ):
-            stamped(CacheReader(path, 6, epochs=2, num_workers=workers), on_error="skip")
-
-
 def test_ranks_share_a_cache(path):
-    ranks = [stamped(CacheReader(path, 3, epochs=1, rank=rank, world_size=4)) for rank in range(4)]
+    ranks = [stamped(Reader(Without(path, "boxes"), 3, epochs=1, rank=rank, world_size=4)) for rank in range(4)]
     assert {len(rank) for rank in ranks} == {2}
     assert sorted(n for rank in ranks for batch, _ in rank for n in batch["n"].tolist()) == list(range(20))
 
@@ -130,14 +114,11 @@ def test_a_damaged_sample_is_named_or_replaced_by_the_next(path):
     with pytest.raises(DamagedError, match=r"damaged, samples 4 \(k4\) cannot be read as they were written") as caught:
         DecodedCache(path)[4]
     with pytest.raises(DamagedError, match=r"damaged, samples 4") as caught:
-        stamped(CacheReader(path, 20, shuffle=False))
+        stamped(Reader(DecodedCache(path), 20, shuffle=False))
     assert f"highway: it is about sample 4 (k4) of the cache {path}" in "".join(caught.value.__notes__)
-    for reader in CacheReader(path, 20, shuffle=False, epochs=1), Reader(DecodedCache(path), 20, shuffle=False, epochs=1):
-        if isinstance(reader, Reader):
-            reader.dataset = Without(path, "boxes")
-        ((batch, passport),) = stamped(reader, on_error="skip")
-        assert Counter(batch["n"].tolist()) == Counter([*range(4), 6, 6, *range(6, 20)])
-        assert passport.keys[3:7] == ("k3", "k6", "k6", "k6")
+    ((batch, passport),) = stamped(Reader(Without(path, "boxes"), 20, shuffle=False, epochs=1), on_error="skip")
+    assert Counter(batch["n"].tolist()) == Counter([*range(4), 6, 6, *range(6, 20)])
+    assert passport.keys[3:7] == ("k3", "k6", "k6", "k6")
 
 
 def test_a_cache_that_was_cut_short_or_is_a_file_is_said(path, tmp_path):

@@ -4,15 +4,16 @@ import numpy as np
 import pytest
 
 from highway import Pipeline
+from highway.datasets import DecodedCache
 from highway.modules import (
     Cache,
-    CacheReader,
     Concat,
     EncodedImageReader,
     ImageFileReader,
     Mix,
     Noise,
     Processes,
+    Reader,
     Repeat,
     ShardSink,
     Shuffle,
@@ -59,7 +60,7 @@ COMPONENTS = {
     "encoded": lambda files, **seed: [EncodedImageReader(VAL, 4, 2, **seed)],
     "shards": lambda files, **seed: [WebDatasetSource(f"{files}/{{0..5}}.tar", None, 3, **seed)],
     "ten": lambda files, **seed: [TenSource(str(files / "ten"), 3, shuffle=True, **seed)],
-    "cached": lambda files, **seed: [CacheReader(str(files / "cache"), 4, epochs=3, **seed)],
+    "cached": lambda files, **seed: [Reader(DecodedCache(str(files / "cache")), 4, epochs=3, **seed)],
     "cache": lambda files, **seed: [range(12), lambda n: (np.array(n),), Cache(epochs=4, **seed)],
     "noise": lambda files, **seed: [Noise((3,), count=3, **seed)],
     "mix": lambda files, **seed: [Mix([range(9), range(10, 19)], **seed)],

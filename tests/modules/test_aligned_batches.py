@@ -15,7 +15,6 @@ from highway.modules import (
     BatchByShape,
     Bucket,
     Cache,
-    CacheReader,
     DecodeBatch,
     EncodedImageReader,
     ImageFileReader,
@@ -152,7 +151,6 @@ def test_caches(tmp_path, size, stack):
         with Pipeline([samples, cache], seed=1) as pipeline:
             items = [item for item, _ in pipeline.stamped()]
         assert len(items) == 3 * 6 // size
-        items += list(Pipeline([CacheReader(path, size, stack, epochs=2)])) if path else []
         assert {address for item in items for name in fields_of_batches for address in addresses((item[name],))} == {0}
 
 

@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from highway import Pipeline, Stage
+from highway.datasets import DecodedCache
 from highway.engine.stage import Passport, Stamped
 from highway.errors import ConfigError, DamagedError, ItemError
-from highway.modules import Batch, Cache, CacheReader, ImageFileReader, Map, Processes, Repeat, Shuffle, Unbatch
+from highway.modules import Batch, Cache, ImageFileReader, Map, Processes, Reader, Repeat, Shuffle, Unbatch
 
 
 def run(stages):
@@ -213,23 +214,12 @@ def test_it_works_in_a_process():
     assert {(type(item["n"]), type(item["name"])) for item in found} == {(int, str)}
 
 
-def test_what_is_cached_as_samples_a_cache_reader_gives_in_batches(tmp_path):
-    samples = [{"image": np.full((2, 2), n), "n": n, "boxes": [n] * n} for n in range(3)]
+def test_a_reader_makes_batches_of_cached_samples(tmp_path):
+    samples = [{"image": np.full((2, 2), n), "n": n, "boxes": np.full(n, n)} for n in range(3)]
     items([samples, Cache(str(tmp_path / "c"), epochs=1, key="k")])
-    (batch,) = items([CacheReader(str(tmp_path / "c"), 3, shuffle=False, epochs=1)])
+    (batch,) = items([Reader(DecodedCache(str(tmp_path / "c")), 3, ragged="list", fields=["boxes"], shuffle=False, epochs=1)])
     assert batch["image"].tolist() == [[[n, n]] * 2 for n in range(3)]
-    assert batch["n"].tolist() == [0, 1, 2] and batch["boxes"] == [[], [1], [2, 2]]
-
-
-def test_a_cache_reader_has_another_sample_in_the_row_of_one_that_is_larger(tmp_path):
-    samples = [(np.full((2 + (n == 4), 2), n), n) for n in range(8)]
-    items([samples, Cache(str(tmp_path / "c"), epochs=1, key="k")])
-    reader = CacheReader(str(tmp_path / "c"), 3, shuffle=False, epochs=1)
-    with Pipeline([Stage(reader, on_error="skip", max_errors=1)]) as pipeline:
-        assert [labels.tolist() for _, labels in pipeline] == [[0, 1, 2], [3, 5, 5], [6, 7]]
-    with pytest.raises(ValueError, match=r"field 0 has the shapes \[\(2, 2\), \(3, 2\)\]") as caught:
-        items([reader])
-    assert any("it is about sample 4" in note for note in caught.value.__notes__)
+    assert batch["n"].tolist() == [0, 1, 2] and [boxes.tolist() for boxes in batch["boxes"]] == [[], [1], [2, 2]]
 
 
 # --- batches, or samples? ---

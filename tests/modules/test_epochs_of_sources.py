@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from highway import Pipeline, Stage
+from highway.datasets import DecodedCache
 from highway.errors import EndOfStream
 from highway.modules import (
     Batch,
     BatchByShape,
     Cache,
-    CacheReader,
     Concat,
     EncodedImageReader,
     ImageFileReader,
@@ -68,7 +68,7 @@ SOURCES = {
     "Cache of samples": (lambda folder: [numbers(), lambda n: {"n": n}, Cache(batch_size=4)], 3),
     "Cache, Batch": (lambda folder: [numbers(), lambda n: {"n": n}, Cache(), Peek(0), Batch(4)], 3),
     "finished Cache": (lambda folder: [[1], Cache(str(folder / "cache"), batched=False, epochs=3, key="k")], 10),
-    "CacheReader": (lambda folder: [CacheReader(str(folder / "cache"), 4, epochs=3)], 3),
+    "Reader of a cache": (lambda folder: [Reader(DecodedCache(str(folder / "cache")), 4, epochs=3)], 3),
     "TenSource": (lambda folder: [TenSource(str(folder / "ten"), epochs=3)], 10),
     "WebDatasetSource": (lambda folder: [WebDatasetSource(sorted(map(str, folder.glob("*.tar"))), epochs=3)], 10),
     "Repeat of a list": (lambda folder: [Repeat(NUMBERS, 3), Batch(4)], 3),

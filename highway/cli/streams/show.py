@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         add(f"--{role}", metavar="FIELD", help=f"the field of the {role} to draw, its name or position; default: {called}, if there is one")
     add("-s", "--size", type=arguments.positive, default=SIZE, metavar="N", help=f"pixels of each image's longer side; default: {SIZE}")
     add("-o", "--output", metavar="FILE", help=f"write the picture there, a .png or .jpg; default: a window or, without a display, {FILE}")
-    transforms = "in place of a stream: images before and after the transforms in a YAML file, or of a topology; `all`: each one there is"
+    transforms = "in place of a stream: images before and after the transforms in a YAML file, or of a topology"
     add("--transforms", metavar="FILE", help=f"{transforms}. --count is how often each image is transformed; default: 5")
     add("--image", action="append", metavar="FILE", help="with --transforms: an image to show in place of photographs of the package")
     add("--seed", type=arguments.natural, metavar="N", help="with --transforms: what all that is random derives from; default: 0")
@@ -86,25 +86,21 @@ def _refuse(options: argparse.Namespace, names: Sequence[str], why: str) -> None
 
 def _show_transforms(options: argparse.Namespace) -> int:
     from highway.cli.files import allow_plugins, variables  # here, since who looks at a stream needs none of these
-    from highway.cli.pictures import before_after, contact_sheet
+    from highway.cli.pictures import before_after
 
     if options.urls != URLS:
         raise ConfigError(f"{options.urls[0]!r} is a stream, which is not looked at with --transforms: leave it out")
-    if options.transforms == "all":
-        _refuse(options, ("count", "set", "role", *_OF_TRANSFORMS), "is for the transforms of a file: leave it out with --transforms all")
-        picture = contact_sheet.draw(options.size)
-    else:
-        allow_plugins(options.plugin or [])
-        picture = before_after.draw(
-            options.transforms,
-            options.image or (),
-            options.count or before_after.COUNT,
-            options.seed or 0,
-            options.size,
-            options.role,
-            variables(options.set or []),
-            options.plugin or (),
-        )
+    allow_plugins(options.plugin or [])
+    picture = before_after.draw(
+        options.transforms,
+        options.image or (),
+        options.count or before_after.COUNT,
+        options.seed or 0,
+        options.size,
+        options.role,
+        variables(options.set or []),
+        options.plugin or (),
+    )
     put_out(picture, options.transforms, options.output, "transforms.png")
     return command.DONE
 

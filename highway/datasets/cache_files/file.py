@@ -122,32 +122,13 @@ class DiskFile(_Indexed):
         """Another one for every cache that is made."""
         return os.path.basename(self.path)
 
-    def memory(self, length: int) -> list[np.ndarray | None]:
-        """Return for each field memory for so many samples, uint8 ``(length, N)``; ``None`` if they differ in size or are no arrays."""
-        return [
-            self._memory(field, length * self._size(field)).reshape(length, self._size(field))
-            if self._fixed[field] is not None and spec.kind not in FROM_BYTES
-            else None
-            for field, spec in enumerate(self.layout.fields)
-        ]
-
-    def column(self, field: int, memory: np.ndarray) -> np.ndarray:
-        """Return the values of a field as an array, from the :meth:`memory` that they were read into."""
-        column: np.ndarray = memory.view(self._dtypes[field]).reshape(len(memory), *(self._fixed[field] or ()))
-        return column
-
-    def columns(self, rows: Sequence[int], memory: Sequence[np.ndarray | None] | None = None) -> list[Any]:
+    def columns(self, rows: Sequence[int]) -> list[Any]:
         """Return the fields of some samples, each as an array of all of them, or as a list of one value for each.
-
-        Args:
-            rows: The samples' numbers.
-            memory: For each field what it is read into, rows of :meth:`memory`; ``None``: memory of its own.
 
         Raises:
             DamagedError: samples do not fit their checksums.
         """
-        given = memory or [None] * len(self.layout.fields)
-        places = [self._places(field, rows, own) for field, own in enumerate(given)]
+        places = [self._places(field, rows) for field in range(len(self.layout.fields))]
         damaged = [row for row, *parts in zip(rows, *(parts for _, parts in places), strict=True) if not self._read(row, parts)]
         if damaged:
             keys = ", ".join(self.keys(damaged[:3]))
@@ -182,16 +163,11 @@ class DiskFile(_Indexed):
                 os.ftruncate(file.fileno(), self.nbytes)
             os.fsync(file.fileno())
 
-    def _size(self, field: int) -> int:
-        """Return the bytes of a field of which all values have one shape."""
-        size: int = self._dtypes[field].itemsize * math.prod(self._fixed[field] or ())
-        return size
-
-    def _places(self, field: int, rows: Sequence[int], whole: np.ndarray | None) -> tuple[np.ndarray, list[np.ndarray]]:
-        """Return memory for a field of some samples, the ``whole`` if that is given, and the part of it for each."""
-        if self._fixed[field] is not None:
-            if whole is None:
-                whole = self._memory(field, len(rows) * self._size(field)).reshape(len(rows), self._size(field))
+    def _places(self, field: int, rows: Sequence[int]) -> tuple[np.ndarray, list[np.ndarray]]:
+        """Return memory for a field of some samples, and the part of it for each."""
+        if (fixed := self._fixed[field]) is not None:
+            size = self._dtypes[field].itemsize * math.prod(fixed)
+            whole = self._memory(field, len(rows) * size).reshape(len(rows), size)
             return whole, list(whole)
         sizes = [self._dtypes[field].itemsize * int(n) for n in self._shapes[field][rows].prod(axis=1)]
         ends = np.cumsum([-(-n // ALIGNMENT) * ALIGNMENT for n in sizes]).tolist()
@@ -224,8 +200,8 @@ class DiskFile(_Indexed):
         return True
 
     def _column(self, field: int, rows: Sequence[int], whole: np.ndarray, parts: list[np.ndarray]) -> Any:
-        if self._fixed[field] is not None and self.layout.fields[field].kind not in FROM_BYTES:
-            return self.column(field, whole)
+        if (fixed := self._fixed[field]) is not None and self.layout.fields[field].kind not in FROM_BYTES:
+            return whole.view(self._dtypes[field]).reshape(len(rows), *fixed)
         arrays = [part.view(self._dtypes[field]).reshape(self._shape(field, row)) for row, part in zip(rows, parts, strict=True)]
         for array in arrays:
             array.flags.writeable = False

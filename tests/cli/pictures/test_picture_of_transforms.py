@@ -1,7 +1,9 @@
-"""highway show --transforms all: the picture in the reference of the transforms."""
+"""The picture in the reference of the transforms, and the script that draws it."""
 
 import inspect
 import os
+import runpy
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -9,15 +11,15 @@ import pytest
 from PIL import Image, ImageDraw
 
 import highway.transforms as T
-from highway.cli import main
-from highway.cli.pictures import contact_sheet
-from highway.cli.pictures.contact_sheet import GROUPS, arguments
 from highway.cli.pictures.examples import packaged
 from highway.images.grid import type_face
 from highway.modules import CopyPaste, CutMix, MixUp, Mosaic
 
 DOCS = Path(__file__).parents[3] / "docs"
 PICTURE = DOCS / "reference" / "transforms.jpg"
+SCRIPT = str(DOCS / "reference" / "transforms.py")
+DRAWS = runpy.run_path(SCRIPT)
+GROUPS, arguments, tiles = DRAWS["GROUPS"], DRAWS["arguments"], DRAWS["tiles"]
 
 
 def test_every_public_transform_has_a_cell():
@@ -30,7 +32,7 @@ def test_every_public_transform_has_a_cell():
 
 @pytest.mark.parametrize("group", GROUPS, ids=lambda group: group.title)
 def test_the_cells_of_a_group_can_be_drawn_and_show_what_they_do(group):
-    before, *after = contact_sheet._tiles(group, packaged(), 48)
+    before, *after = tiles(group, packaged(), 48)
     assert [tile.label for tile in after] == [type(cell).__name__ for cell in group.cells]
     given = np.asarray(before.image)
     same = [tile.label for tile in after if tile.image.size == before.image.size and (np.asarray(tile.image) == given).all()]
@@ -43,11 +45,10 @@ def test_the_cells_of_a_group_can_be_drawn_and_show_what_they_do(group):
 
 def test_the_picture_in_the_docs_is_the_one_that_the_page_says_how_to_make(tmp_path, monkeypatch):
     page = (DOCS / "reference" / "transforms.md").read_text()
-    (command,) = [line for line in page.splitlines() if "--transforms all" in line]
-    words = command.strip("$ `").split("#")[0].split()
-    assert words[-1] == "docs/reference/transforms.jpg" and "](transforms.jpg)" in page
+    assert "$ python docs/reference/transforms.py " in page and "](transforms.jpg)" in page
     monkeypatch.chdir(tmp_path)
-    assert main([*words[1:-1], "made.jpg"]) == 0
+    monkeypatch.setattr(sys, "argv", [SCRIPT, "made.jpg"])
+    runpy.run_path(SCRIPT, run_name="__main__")
     with Image.open("made.jpg") as made, Image.open(PICTURE) as there:
         assert made.info["comment"] == there.info["comment"], "its cells are others now: make it again"
         assert made.width == there.width and os.path.getsize(PICTURE) < 1_500_000
@@ -64,6 +65,6 @@ def test_a_cell_says_what_is_not_the_default():
 @pytest.mark.parametrize("group", GROUPS, ids=lambda group: group.title)
 def test_what_stands_below_a_cell_is_not_cut_off(group):
     draw = ImageDraw.Draw(Image.new("RGB", (1, 1)))
-    for tile in contact_sheet._tiles(group, packaged(), 48):
+    for tile in tiles(group, packaged(), 48):
         for text in (tile.label, tile.key):
             assert draw.textlength(text, font=type_face(12)) <= 160, text

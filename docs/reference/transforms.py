@@ -1,9 +1,13 @@
-"""``highway show --transforms all``: a picture with a cell for each transform that there is, and for the stages that mix images."""
+"""Draw the picture of docs/reference/transforms.md: a cell for each transform, and for each stage that mixes images.
+
+Run it in the top folder: ``python docs/reference/transforms.py [PICTURE]``.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import re
+import sys
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -13,10 +17,11 @@ from PIL import Image
 from highway import transforms as T
 from highway.cli.pictures.before_after import applied
 from highway.cli.pictures.examples import Example, packaged, tile
+from highway.cli.pictures.output import put_out
 from highway.images.grid import Tile, draw_grid
 from highway.modules import Augmentations, CopyPaste, CutMix, MixUp, Mosaic
 
-COLUMNS = 6
+COLUMNS, SIZE = 6, 160  # cells in a row; pixels of each image's longer side
 _VEIL, _NO_VEIL = 0.25, 0.0
 
 
@@ -112,7 +117,7 @@ GROUPS = (
 def draw(size: int) -> Image.Image:
     """Return the picture; images of ``size`` pixels in the longer direction. A comment that goes into its file lists the cells."""
     examples = packaged()
-    parts = [draw_grid(_tiles(group, examples, size), COLUMNS, size, group.title) for group in GROUPS]
+    parts = [draw_grid(tiles(group, examples, size), COLUMNS, size, group.title) for group in GROUPS]
     picture = Image.new("RGB", (max(part.width for part in parts), sum(part.height for part in parts)), parts[0].getpixel((0, 0)))
     picture.info["comment"] = ", ".join(type(cell).__name__ for group in GROUPS for cell in group.cells)
     top = 0
@@ -122,7 +127,7 @@ def draw(size: int) -> Image.Image:
     return picture
 
 
-def _tiles(group: Group, examples: dict[str, Example], size: int) -> list[Tile]:
+def tiles(group: Group, examples: dict[str, Example], size: int) -> list[Tile]:
     """Return the cells of a group, with the image as it is in front."""
     first = examples[group.image]
     tiles = [tile(first, size, "(before)", veil=group.veil)]
@@ -163,3 +168,7 @@ def arguments(cell: Any) -> str:
 
 def _each(value: Any) -> Sequence[Any]:
     return value if isinstance(value, (tuple, list)) else (value,)
+
+
+if __name__ == "__main__":
+    put_out(draw(SIZE), "transforms", sys.argv[1] if sys.argv[1:] else "docs/reference/transforms.jpg", "transforms.jpg")
