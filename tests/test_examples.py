@@ -18,6 +18,7 @@ from highway.modules import Augmentations, ImageFileReader, ZMQSource
 from highway.transforms import AdditiveNoise, FlipX, PadCrop
 
 README = Path(__file__).parents[1] / "README.md"
+TUTORIAL = Path(__file__).parents[1] / "docs" / "tutorial" / "topologies.md"
 IMPORTS = """
 from highway import Pipeline
 from highway.modules import Augmentations, ImageFileReader, ZMQSink, ZMQSource
@@ -36,9 +37,9 @@ def test_the_local_example():
     assert labels.min() >= 0 and labels.max() <= 7
 
 
-def machine(comment):
-    """Return the README's script for one machine."""
-    (block,) = [b for b in re.findall(r"```python\n(.*?)```", README.read_text(), re.S) if b.startswith(f"# on {comment}")]
+def machine(page, comment):
+    """Return the script of a page for one machine."""
+    (block,) = [b for b in re.findall(r"```python\n(.*?)```", page.read_text(), re.S) if b.startswith(f"# on {comment}")]
     return block
 
 
@@ -63,17 +64,34 @@ def interrupt(process):
 
 
 @pytest.mark.slow
-def test_the_three_machines_of_the_readme(start):
-    source = start(machine("the data source machine"))
-    workers = [start(machine("every worker machine")) for _ in range(2)]
+def test_the_three_machines_of_the_tutorial(start):
+    source = start(machine(TUTORIAL, "the data source machine"))
+    workers = [start(machine(TUTORIAL, "every worker machine")) for _ in range(2)]
     show = "for _ in range(8):\n    images, labels = p.dequeue()\n    print(images.shape, images.dtype, labels.dtype)\n"
     both = "while p.stats().stages[0].counters['senders'] < 2:\n    p.dequeue()\np.stop()\n"  # else one of them may not have begun
-    trainer = start(machine("the training machine") + show + both)
+    trainer = start(machine(TUTORIAL, "the training machine") + show + both)
     out, err = trainer.communicate(timeout=200)
     assert (trainer.returncode, without_waits(err)) == (0, "")
     assert out.splitlines() == ["(16, 240, 320, 3) uint8 int32"] * 8
     for process in (source, *workers):
         assert interrupt(process) == (130, "", "")
+
+
+@pytest.mark.slow
+def test_the_two_machines_of_the_readme(start):
+    source = start(machine(README, "the machine that reads"))
+    train = """
+steps = iter(range(8))
+def train(images, labels):
+    print(images.shape, images.dtype, labels.dtype)
+    if next(steps) == 7:
+        raise SystemExit
+"""
+    trainer = start(train + machine(README, "the machine that trains"))
+    out, err = trainer.communicate(timeout=200)
+    assert (trainer.returncode, without_waits(err)) == (0, "")
+    assert out.splitlines() == ["(16, 240, 320, 3) uint8 int32"] * 8
+    assert interrupt(source) == (130, "", "")
 
 
 def test_an_error_in_a_machine_ends_it_with_1_and_its_message(start):

@@ -27,7 +27,7 @@ def losses(result: Result) -> Iterator[str]:
 
 
 def to_json(result: Result) -> str:
-    """Return all of it as JSON; the keys are described in docs/reference/topology.md."""
+    """Return all of it as JSON; the keys are described in docs/reference/running.md."""
     return json.dumps(
         {
             "code": result.code,
