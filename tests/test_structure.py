@@ -82,7 +82,7 @@ ONLY_IN = {
         "images/scratch.py",
         "modules/other_transforms/torchvision.py",
         "process/threads.py",
-        "run/launchers/ray_runner.py",
+        "run/launchers/ray_agent.py",
         "run/role.py",
         "stores/cache.py",
         "stores/copies.py",

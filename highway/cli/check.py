@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from highway.cli.files import add_file_options, load_checked
-from highway.run.engines import ENGINES
+from highway.run.launchers.table import ENGINES
 from highway.safe_text import for_terminal
 from highway.topology.checking import labels, lonely_urls, not_imported
 from highway.topology.limits import loss, memory

@@ -22,6 +22,7 @@ from highway.observe.accounts import Departure
 from highway.observe.state import Phase, ReplicaState
 from highway.process import interrupt
 from highway.process.cores import ONE_THREAD
+from highway.run.engines import Show
 from highway.run.launcher import Launcher, file_arguments
 from highway.run.launchers.local import LocalLauncher
 from highway.run.preflight import preflight
@@ -33,7 +34,7 @@ from highway.topology.spec import parse_metrics
 from highway.topology.wiring import Wiring
 from highway.wire import tally
 
-Connect = Callable[[Wiring, argparse.Namespace, Callable[[str, str, bool], None]], Launcher]
+Connect = Callable[[Wiring, argparse.Namespace, Show], Launcher]
 
 
 def run_here(options: argparse.Namespace) -> int:

@@ -1,55 +1,43 @@
-"""The engines that a topology can be launched on: one record of data for each. Nobody else compares their names."""
+"""What an engine is: a place where the processes of a topology can run. ``launchers/table`` lists the engines that there are."""
 
 from __future__ import annotations
 
 import argparse
-import importlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from highway.errors import ConfigError
+from highway.run.launcher import Launcher
 from highway.topology import Topology
 from highway.topology.wiring import Wiring
 
+Show = Callable[[str, str, bool], None]
+"""Shows a line: the name of the process that printed it, the text, and whether it is from standard error."""
 
-@dataclass(frozen=True)
+
+class Option(NamedTuple):
+    """An option of ``highway launch`` that only one engine has: its name without ``--``, and what argparse is told of it."""
+
+    name: str
+    settings: Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Engine:
-    """Where the processes of a topology can run.
-
-    Its module, ``highway.run.launchers.NAME``, is imported when it is chosen. It has ``problems(topology)``, which yields a ConfigError
-    for each thing that the engine cannot do for it, and one of two:
-
-    - ``connect(wiring, options, show)`` returns a :class:`~highway.run.launcher.Launcher`, and ``placed(topology)`` the processes, as their
-      links are there: highway starts them, watches them and shows what they print, as on this machine;
-      ``preview(wiring, options)``, if it is there, returns what would be handed to the engine: texts by what they are;
-    - ``render(topology, options)`` returns the texts of files by their names: the engine's own tools start what these say.
+    """Where the processes of a topology can run: a :class:`LiveEngine` or a :class:`RenderingEngine`.
 
     Args:
         name: What ``--on`` calls it.
         what: Where processes run then, in words.
-        renders: Whether it renders files.
+        problems: Yields a ConfigError for each thing that the engine cannot do for a topology.
+        options: What only this engine can be told.
     """
 
     name: str
     what: str
-    renders: bool = False
-
-    @property
-    def module(self) -> Any:
-        """What speaks to it."""
-        return importlib.import_module(f"highway.run.launchers.{self.name}")
-
-    def preview(self, wiring: Wiring, options: argparse.Namespace) -> Mapping[str, str]:
-        """Return what it would be handed, texts by what they are.
-
-        Raises:
-            ConfigError: that is no text.
-        """
-        if not hasattr(self.module, "preview"):
-            raise ConfigError(f"--dry-run: to run {self.what} nothing is written that could be shown; `highway check` checks the file")
-        found: Mapping[str, str] = self.module.preview(wiring, options)
-        return found
+    problems: Callable[[Topology], Iterator[ConfigError]]
+    options: Sequence[Option] = ()
 
     def check(self, topology: Topology) -> None:
         """Check that it can run a topology.
@@ -57,19 +45,36 @@ class Engine:
         Raises:
             ConfigError: it cannot; the message has a line for each reason.
         """
-        problems: Iterator[ConfigError] = self.module.problems(topology)
-        if texts := list(map(str, problems)):
+        if texts := list(map(str, self.problems(topology))):
             raise ConfigError("\n".join(texts))
 
 
-ENGINES: Mapping[str, Engine] = {
-    each.name: each
-    for each in (
-        Engine("local", "processes on this machine"),
-        Engine("ray", "actors of a Ray cluster"),
-        Engine("slurm", "jobs of Slurm"),
-        Engine("kubernetes", "pods of Kubernetes: the manifests are written", renders=True),
-        Engine("systemd", "services of systemd on each host: the units are written", renders=True),
-    )
-}
-"""Name -> engine."""
+def placed_anywhere(topology: Topology) -> Wiring:
+    """Return all processes of a topology for an engine that chooses hosts: they find each other by name."""
+    return Wiring.scaling(topology.anywhere())
+
+
+@dataclass(frozen=True, kw_only=True)
+class LiveEngine(Engine):
+    """An engine in which highway starts the processes, watches them and shows what they print, as on this machine.
+
+    Args:
+        connect: Returns what starts processes there.
+        placed: Returns the processes of a topology, as their links are there.
+        preview: Returns what would be handed to the engine, texts by what they are; ``None`` if that is no text.
+    """
+
+    connect: Callable[[Wiring, argparse.Namespace, Show], Launcher]
+    placed: Callable[[Topology], Wiring] = placed_anywhere
+    preview: Callable[[Wiring, argparse.Namespace], Mapping[str, str]] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RenderingEngine(Engine):
+    """An engine whose own tools start what files say.
+
+    Args:
+        render: Returns the texts of these files by their names.
+    """
+
+    render: Callable[[Topology, argparse.Namespace], Mapping[str, str]]

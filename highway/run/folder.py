@@ -15,25 +15,25 @@ from typing import TypeVar
 
 import msgspec
 
-from highway.run.remote import LaunchOrder, News
+from highway.run.remote import News
 
 T = TypeVar("T")
 
 SEGMENT = 1 << 20  # bytes of a file of news; what is behind them comes in the next file, and this one is deleted when it was read
 
 
-class Wish(msgspec.Struct, frozen=True):
+class JobOrder(msgspec.Struct, frozen=True):
     """What the launcher wants of the job of a replica.
 
     Args:
-        start: How many times the replica's process is to have been started; the last time by ``order``.
-        order: What to run.
+        start: How many times the replica's process is to have been started; the last time by ``spec``.
+        spec: What to run, a :class:`~highway.run.launcher.LaunchSpec` in JSON.
         signals: What that process is to be sent, in order.
         version: The launcher's version of highway.
     """
 
     start: int
-    order: LaunchOrder
+    spec: str
     signals: list[int] = []
     version: str = ""
 
@@ -45,7 +45,7 @@ class Claim(msgspec.Struct, frozen=True):
     start: int = 0
 
 
-class Made(msgspec.Struct, frozen=True):
+class RoleSoftware(msgspec.Struct, frozen=True):
     """What pixels of a role are made by: the software of the host of its first process."""
 
     software: str
@@ -81,13 +81,13 @@ class RunFolder:
         for folder in (self.logs, self.jobs, self._orders, self._news):
             folder.mkdir()
 
-    def wish(self, place: str) -> Wish | None:
+    def order(self, place: str) -> JobOrder | None:
         """Return what is wanted of the job at a place, if the launcher has said it."""
-        return _read(self._orders / f"{place}.json", Wish)
+        return _read(self._orders / f"{place}.json", JobOrder)
 
-    def want(self, place: str, wish: Wish) -> None:
+    def want(self, place: str, order: JobOrder) -> None:
         """Say what is wanted of the job at a place."""
-        _write(self._orders / f"{place}.json", msgspec.json.encode(wish))
+        _write(self._orders / f"{place}.json", msgspec.json.encode(order))
 
     def claim(self, place: str) -> Claim:
         """Return who has a place."""
@@ -97,7 +97,7 @@ class RunFolder:
         """Have a place."""
         _write(self._orders / f"{place}.claim", msgspec.json.encode(claim))
 
-    def agree(self, role: str, made: Made) -> Made:
+    def agree(self, role: str, made: RoleSoftware) -> RoleSoftware:
         """Say what a process of a role would run with, and return what the first one of the role has said."""
         path = self._orders / place_of(role, "made")
         own = path.with_name(f".{path.name}.{made.host}.{os.getpid()}")
@@ -105,7 +105,7 @@ class RunFolder:
         with contextlib.suppress(FileExistsError):
             path.hardlink_to(own)  # which, unlike a rename, leaves what is there; on network file systems too
         own.unlink()
-        return _read(path, Made) or made
+        return _read(path, RoleSoftware) or made
 
     def beat(self, number: int) -> None:
         """Say that the launcher is there."""

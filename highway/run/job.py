@@ -16,7 +16,8 @@ import msgspec
 
 import highway
 from highway.images.software import software
-from highway.run.folder import Claim, Line, Made, RunFolder, Wish
+from highway.run.folder import Claim, JobOrder, Line, RoleSoftware, RunFolder
+from highway.run.launcher import LaunchSpec
 from highway.run.remote import Agent, News
 from highway.run.report import RoleReport
 from highway.wire.rendezvous import own_address
@@ -79,15 +80,15 @@ class Job:
         """Do what the launcher wants, if it is there still."""
         if time.monotonic() >= self._checked + CHECK:
             self._check()
-        wish = self._folder.wish(self._place)
-        if wish is None or self._leaving:
+        order = self._folder.order(self._place)
+        if order is None or self._leaving:
             return
-        if self._agent is None and wish.start > self._start:
-            self._begin(wish)
-        if self._agent is not None and wish.start == self._start:
-            for number in wish.signals[self._signals_sent :]:
+        if self._agent is None and order.start > self._start:
+            self._begin(order)
+        if self._agent is not None and order.start == self._start:
+            for number in order.signals[self._signals_sent :]:
                 self._agent.signal(number)
-            self._signals_sent = len(wish.signals)
+            self._signals_sent = len(order.signals)
 
     def _check(self) -> None:
         self._checked = time.monotonic()
@@ -98,23 +99,23 @@ class Job:
         if self._folder.claim(self._place).holder != self._holder:  # this host was taken for lost
             self._until = 0.0
 
-    def _begin(self, wish: Wish) -> None:
+    def _begin(self, order: JobOrder) -> None:
         self._check()
         if not self._until:
             return
-        self._start, self._signals_sent, self._until = wish.start, 0, float("inf")
-        self._folder.take(self._place, Claim(self._holder, wish.start))
-        if error := self._differs(wish):
+        self._start, self._signals_sent, self._until = order.start, 0, float("inf")
+        self._folder.take(self._place, Claim(self._holder, order.start))
+        if error := self._differs(order):
             self._hear(News(self._address, reports=[RoleReport(error=error)], code=2))
             return
-        self._agent = Agent(wish.order, self._address, [f"--rendezvous=folder:{self._folder.rendezvous}"])
+        self._agent = Agent(LaunchSpec.from_json(order.spec), self._address, [f"--rendezvous=folder:{self._folder.rendezvous}"])
 
-    def _differs(self, wish: Wish) -> str:
+    def _differs(self, order: JobOrder) -> str:
         """Return in words what is installed here that is not what others of the run have; empty if it is the same."""
-        if wish.version != highway.__version__:
-            return f"{self._address} has highway {highway.__version__}, and who launched it {wish.version}; install the same on both"
-        role = wish.order.spec.process.key.role
-        first = self._folder.agree(role, Made(software(), self._address))
+        if order.version != highway.__version__:
+            return f"{self._address} has highway {highway.__version__}, and who launched it {order.version}; install the same on both"
+        role = LaunchSpec.from_json(order.spec).process.key.role
+        first = self._folder.agree(role, RoleSoftware(software(), self._address))
         if first.software == software():
             return ""
         return (

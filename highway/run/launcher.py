@@ -7,6 +7,7 @@ this machine.
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -30,6 +31,16 @@ class LaunchSpec:
     name: str
     process: ProcessSpec
     arguments: Sequence[str]
+
+    def to_json(self) -> str:
+        """Return it as text, for another host."""
+        return json.dumps([self.name, self.process.to_json(), [*self.arguments]])
+
+    @classmethod
+    def from_json(cls, text: bytes | str) -> LaunchSpec:
+        """Read it back."""
+        name, process, arguments = json.loads(text)
+        return cls(name, ProcessSpec.from_json(process), arguments)
 
 
 class Handle(Protocol):

@@ -14,7 +14,6 @@ from highway.run.control import find
 from highway.run.launcher import LaunchSpec
 from highway.run.launchers.local import LocalLauncher
 from highway.run.report import RoleReport
-from highway.topology.process_spec import ProcessSpec
 from highway.wire.address import peer_process
 from highway.wire.tally import Counts
 
@@ -50,47 +49,19 @@ class News(msgspec.Struct, frozen=True):
         return msgspec.json.decode(line, type=cls)
 
 
-class LaunchOrder(msgspec.Struct, frozen=True):
-    """What to run on another host: a :class:`~highway.run.launcher.LaunchSpec` that can be sent there."""
-
-    name: str
-    process: str
-    arguments: list[str]
-
-    @classmethod
-    def of(cls, spec: LaunchSpec) -> LaunchOrder:
-        """Return the order to run a process."""
-        return cls(spec.name, spec.process.to_json(), [*spec.arguments])
-
-    def to_json(self) -> bytes:
-        """Return it as text."""
-        return msgspec.json.encode(self)
-
-    @classmethod
-    def from_json(cls, text: bytes | str) -> LaunchOrder:
-        """Read it back."""
-        return msgspec.json.decode(text, type=cls)
-
-    @property
-    def spec(self) -> LaunchSpec:
-        """What to start."""
-        return LaunchSpec(self.name, ProcessSpec.from_json(self.process), self.arguments)
-
-
 class Agent:
     """Runs a process on the host that an engine has chosen for this one, and tells of it.
 
     Args:
-        order: What to run.
+        spec: What to run.
         address: Where others reach this host.
         arguments: More of those of ``highway run``.
     """
 
-    def __init__(self, order: LaunchOrder, address: str, arguments: Sequence[str] = ()) -> None:
+    def __init__(self, spec: LaunchSpec, address: str, arguments: Sequence[str] = ()) -> None:
         self.address = address
         self._lines: list[tuple[str, bool]] = []
         self._launcher = LocalLauncher(lambda _, text, is_error: self._lines.append((text, is_error)), orphaned=0.0, keep=KEEP)
-        spec = order.spec
         self._key = spec.process.key
         own = [f"--address={address}", "--end-with-launcher"]
         self._process = self._launcher.start(replace(spec, arguments=[*spec.arguments, *own, *arguments]))

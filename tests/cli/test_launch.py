@@ -6,7 +6,8 @@ import pytest
 import yaml
 from topologies import HOME
 
-from highway.run.engines import ENGINES
+from highway.run.engines import RenderingEngine
+from highway.run.launchers.table import ENGINES
 
 pytestmark = pytest.mark.usefixtures("folder")
 
@@ -45,12 +46,21 @@ def test_an_engine_that_there_is_not_is_refused_with_those_that_there_are(ask, w
     assert f"argument --on: invalid choice: 'nomad' (choose from {', '.join(map(repr, ENGINES))})" in error
 
 
+@pytest.mark.parametrize(
+    ("option", "value", "of"),
+    [("--cluster", "10.0.0.1:6379", "ray"), ("--folder", "runs", "slurm"), ("--claim", "sets:/data", "kubernetes")],
+)
+def test_an_option_of_another_engine_is_refused(ask, write, option, value, of):
+    code, _, error = ask("launch", write(FEED), "--on", "local", option, value)
+    assert code == 2 and error == f"highway: {option} is an option of --on {of}; leave it out with --on local\n"
+
+
 def test_where_to_run_has_to_be_said(ask, write):
     code, _, error = ask("launch", write(FEED))
     assert code == 2 and "the following arguments are required: --on" in error
 
 
-@pytest.mark.parametrize("engine", [engine.name for engine in ENGINES.values() if engine.renders])
+@pytest.mark.parametrize("engine", [engine.name for engine in ENGINES.values() if isinstance(engine, RenderingEngine)])
 def test_an_engine_that_writes_files_asks_where(ask, write, engine):
     said = f"highway: --on {engine} writes files; give --render DIR, the folder to write them into, or --dry-run to see them\n"
     assert ask("launch", write(FEED), "--on", engine) == (2, "", said)

@@ -10,9 +10,9 @@ from waiting import wait_until
 import highway
 from highway.images.software import software
 from highway.run import job
-from highway.run.folder import Claim, Made, RunFolder, Wish
+from highway.run.folder import Claim, JobOrder, RoleSoftware, RunFolder
 from highway.run.job import Job
-from highway.run.remote import LaunchOrder
+from highway.run.launcher import LaunchSpec
 from highway.topology import load_checked
 
 pytestmark = pytest.mark.slow
@@ -29,15 +29,15 @@ def quick(monkeypatch):
 class Run:
     """A job on a thread of its own, and what it has told."""
 
-    def __init__(self, folder, holder, order):
-        self.folder, self.order, self.lines, self.starts = folder, order, [], 0
+    def __init__(self, folder, holder, spec):
+        self.folder, self.spec, self.lines, self.starts = folder, spec, [], 0
         self.reader = folder.reader(holder)
         self.job = Job(folder, "a.0", holder, "127.0.0.1")
         self.thread = threading.Thread(target=self.job.run)
         self.thread.start()
 
     def want(self, start, *signals, version=highway.__version__):
-        self.folder.want("a.0", Wish(start, self.order, [*signals], version))
+        self.folder.want("a.0", JobOrder(start, self.spec.to_json(), [*signals], version))
 
     def news(self, start):
         """Return the news of a start that have come until now."""
@@ -70,8 +70,8 @@ def begin(write, folder, tmp_path, monkeypatch):
     runs = []
 
     def begin(holder="12.0"):
-        order = LaunchOrder("a", spec.to_json(), [path, "--plugin=mine", "--drain-timeout=10", "--role=a", "--replica=0"])
-        runs.append(Run(run_folder, holder, order))
+        launched = LaunchSpec("a", spec, [path, "--plugin=mine", "--drain-timeout=10", "--role=a", "--replica=0"])
+        runs.append(Run(run_folder, holder, launched))
         return runs[-1]
 
     yield begin
@@ -156,7 +156,7 @@ def test_another_version_of_highway_is_said(begin):
 
 def test_a_decoder_that_is_not_the_one_of_the_role_elsewhere_is_said_and_nothing_starts(begin):
     run = begin()
-    run.folder.agree("a", Made("highway 0.1.0, JPEGs by magic, pixels by magic", "10.0.0.7"))
+    run.folder.agree("a", RoleSoftware("highway 0.1.0, JPEGs by magic, pixels by magic", "10.0.0.7"))
     run.want(1)
     assert run.until_code(1) == 2
     said = (

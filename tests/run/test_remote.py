@@ -10,16 +10,17 @@ from waiting import wait_until
 
 import highway
 from highway.run.launcher import LaunchSpec
-from highway.run.remote import LaunchOrder, News, RemoteProcess
+from highway.run.remote import News, RemoteProcess
 from highway.run.report import RoleReport
 from highway.topology import load
 from highway.wire.tally import Counts, read_kept
 
 AGENT = """
 import sys
-from highway.run.remote import Agent, LaunchOrder
+from highway.run.launcher import LaunchSpec
+from highway.run.remote import Agent
 
-agent = Agent(LaunchOrder.from_json(open("order").read()), "127.0.0.1", ["--plugin=mine"])
+agent = Agent(LaunchSpec.from_json(open("order").read()), "127.0.0.1", ["--plugin=mine"])
 while True:
     news = agent.news(1.0)
     for text, _ in news.lines:
@@ -52,7 +53,7 @@ def start_agent(write, popen):
         with open("mine.py", "a") as file:
             file.write(STAGES)
         spec = load(write(text)).process_spec("a")
-        Path("order").write_bytes(LaunchOrder.of(LaunchSpec("a", spec, ["file.yaml"])).to_json())
+        Path("order").write_text(LaunchSpec("a", spec, ["file.yaml"]).to_json())
         home = str(Path(highway.__file__).parents[1])
         return popen([sys.executable, "-c", AGENT], env=os.environ | {"PYTHONPATH": f"{home}{os.pathsep}."})
 

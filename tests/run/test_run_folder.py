@@ -6,8 +6,8 @@ import pytest
 
 from highway import Pipeline
 from highway.run import folder
-from highway.run.folder import Claim, Line, Made, RunFolder, Wish, newest, place_of
-from highway.run.remote import LaunchOrder, News
+from highway.run.folder import Claim, JobOrder, Line, RoleSoftware, RunFolder, newest, place_of
+from highway.run.remote import News
 from highway.run.report import RoleReport
 from highway.wire.rendezvous import FolderRendezvous
 from highway.wire.tally import Counts
@@ -22,19 +22,19 @@ def run_folder(tmp_path):
 
 def test_what_is_wanted_and_who_has_a_place_arrive_as_they_were(run_folder):
     other = RunFolder(run_folder.path)
-    assert (other.wish("worker.0"), other.claim("worker.0")) == (None, Claim("", 0))
+    assert (other.order("worker.0"), other.claim("worker.0")) == (None, Claim("", 0))
     for start in (1, 2):
-        wish = Wish(start, LaunchOrder("worker[0]", "{}", ["file.yaml"]), [15] * start, "0.2")
-        run_folder.want("worker.0", wish)
+        order = JobOrder(start, "[]", [15] * start, "0.2")
+        run_folder.want("worker.0", order)
         run_folder.take("worker.0", Claim(f"12_0.{start}", start))
-        assert (other.wish("worker.0"), other.claim("worker.0")) == (wish, Claim(f"12_0.{start}", start))
+        assert (other.order("worker.0"), other.claim("worker.0")) == (order, Claim(f"12_0.{start}", start))
     assert other.heartbeat() == b""
     run_folder.beat(3)
     assert other.heartbeat() == b"3"
 
 
 def test_the_first_process_of_a_role_says_what_its_pixels_are_made_by(run_folder):
-    first, second = Made("highway 1", "10.0.0.1"), Made("highway 2", "10.0.0.2")
+    first, second = RoleSoftware("highway 1", "10.0.0.1"), RoleSoftware("highway 2", "10.0.0.2")
     assert [run_folder.agree("a", made) for made in (first, second, first)] == [first] * 3
     assert run_folder.agree("b", second) == second
     assert sorted(path.name for path in (run_folder.path / "orders").iterdir()) == ["a.made", "b.made"]

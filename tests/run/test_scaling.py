@@ -12,7 +12,7 @@ import pytest
 
 from highway.engine.stats import PipelineStats, StageStats
 from highway.run import replica, scaling, supervise
-from highway.run.engines import ENGINES
+from highway.run.launchers.table import ENGINES
 from highway.run.report import RoleReport
 from highway.run.scaling import Look, wanted
 from highway.run.supervise import launch
@@ -206,7 +206,7 @@ def play(write, monkeypatch):
             assert old in text
             text = text.replace(old, new)
         launcher, lines = PlayedLauncher(clock, script), Lines()
-        wiring = ENGINES["local"].module.placed(load_checked(write(text)))
+        wiring = ENGINES["local"].placed(load_checked(write(text)))
         return launch(wiring, launcher, [], lines), launcher, lines
 
     return play

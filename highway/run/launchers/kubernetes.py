@@ -13,21 +13,22 @@ from __future__ import annotations
 
 import argparse
 import math
+import posixpath
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import highway
 from highway.errors import ConfigError
+from highway.run.engines import Option, RenderingEngine
 from highway.run.launcher import STOP_SECONDS, file_arguments
 from highway.run.launchers.kubernetes_limits import label, problems
 from highway.run.scaling import LOAD
 from highway.topology import Topology, document
 from highway.topology.plan import Role, names, port_range
 from highway.topology.spec import parse_metrics
-
-__all__ = ["problems", "render"]
 
 FILES = "/etc/highway"  # where pods find the topology
 USER = 1000  # whom the Dockerfile's image runs as
@@ -47,7 +48,7 @@ _FOLDERS: Mapping[str, Object] = {  # that can be written: the current directory
 }
 
 
-def render(topology: Topology, options: argparse.Namespace) -> Mapping[str, str]:
+def _render(topology: Topology, options: argparse.Namespace) -> Mapping[str, str]:
     """Return the manifests, each a file: those of all pods, one for each role, and the ``kustomization.yaml`` that lists them.
 
     Raises:
@@ -58,6 +59,30 @@ def render(topology: Topology, options: argparse.Namespace) -> Mapping[str, str]
     files |= {f"role-{label(role.name)}": list(app.workload(role)) for role in app.roles} | {"pod-monitor": [app.pod_monitor()]}
     listed = {"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization", "resources": [f"{file}.yaml" for file in files]}
     return {f"{file}.yaml": document.write(objects) for file, objects in [*files.items(), ("kustomization", [listed])]}
+
+
+def _claim(text: str) -> tuple[str, str]:
+    name, _, path = text.partition(":")
+    if not (
+        re.fullmatch(r"[a-z0-9]([-.a-z0-9]*[a-z0-9])?", name) and re.fullmatch(r"/[^:]*[^:/]", path) and posixpath.normpath(path) == path
+    ):
+        raise ValueError
+    return name, path
+
+
+_claim.__name__ = "claim, NAME:/PATH,"  # as argparse calls it in messages
+
+_CLAIM = "a PersistentVolumeClaim, and where all pods find what it holds, such as datasets:/data"
+ENGINE = RenderingEngine(
+    name="kubernetes",
+    what="pods of Kubernetes: the manifests are written",
+    problems=problems,
+    render=_render,
+    options=[
+        Option("image", {"default": f"highway:{highway.__version__}", "help": "the container image (default: %(default)s)"}),
+        Option("claim", {"metavar": "NAME:PATH", "action": "append", "type": _claim, "default": [], "help": _CLAIM}),
+    ],
+)
 
 
 class _App:

@@ -11,35 +11,24 @@ import subprocess
 import sys
 import sysconfig
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
 import highway
-from highway.errors import ConfigError
 from highway.process import interrupt
 from highway.process.cores import ONE_THREAD
 from highway.process.memory import anonymous_file
+from highway.run.engines import LiveEngine, Show
 from highway.run.launcher import LaunchSpec
 from highway.run.launchers import guard
 from highway.run.preflight import preflight
 from highway.run.report import RoleReport
-from highway.topology import Topology
 from highway.topology.wiring import Wiring
 from highway.wire.tally import Counts, Tally
 
 
-def problems(topology: Topology) -> Iterator[ConfigError]:
-    """Yield what this machine cannot do: nothing."""
-    yield from ()
-
-
-def placed(topology: Topology) -> Wiring:
-    """Return all processes, with all hosts of the file on this machine."""
-    return Wiring.scaling(topology.on_this_machine())
-
-
-def connect(wiring: Wiring, options: argparse.Namespace, show: Callable[[str, str, bool], None]) -> LocalLauncher:
+def _connect(wiring: Wiring, options: argparse.Namespace, show: Show) -> LocalLauncher:
     """Return what starts processes here.
 
     Raises:
@@ -48,6 +37,14 @@ def connect(wiring: Wiring, options: argparse.Namespace, show: Callable[[str, st
     preflight(wiring.ends)
     return LocalLauncher(show)
 
+
+ENGINE = LiveEngine(
+    name="local",
+    what="processes on this machine",
+    problems=lambda topology: iter(()),
+    placed=lambda topology: Wiring.scaling(topology.on_this_machine()),
+    connect=_connect,
+)
 
 CHUNK = 65536  # bytes that are read at once: all that a pipe holds
 LONGEST = 65536  # bytes of a line that a process prints, and that is shown as one
@@ -65,7 +62,7 @@ class LocalLauncher:
         keep: Seconds after that for which the program keeps the counts of the first process, for :meth:`counts_at`.
     """
 
-    def __init__(self, show: Callable[[str, str, bool], None], orphaned: float = ORPHANED, keep: float = 0.0) -> None:
+    def __init__(self, show: Show, orphaned: float = ORPHANED, keep: float = 0.0) -> None:
         self._show, self._orphaned, self._keep = show, orphaned, keep
         self.counts_at = ""
         """Where :func:`highway.wire.tally.read_kept` reads the counts of the first process, on this machine, if this process is killed."""

@@ -12,19 +12,19 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from highway.errors import ConfigError
 from highway.observe.state import ReplicaState
 from highway.process.cores import ONE_THREAD
+from highway.run.engines import LiveEngine, Option, Show
 from highway.run.launcher import LaunchSpec
+from highway.run.launchers.ray_agent import RayAgent, last_counts
 from highway.run.launchers.ray_metrics import RayMetrics
 from highway.run.launchers.ray_nodes import check_nodes
-from highway.run.launchers.ray_runner import Runner, last_counts
-from highway.run.remote import LaunchOrder, News, RemoteProcess
+from highway.run.remote import News, RemoteProcess
 from highway.run.supervise import HIGHWAY
-from highway.topology import Topology
 from highway.topology.apart import problems_apart
 from highway.topology.wiring import Wiring
 from highway.wire.registries.ray import NAMESPACE, import_ray, start_registry
@@ -39,20 +39,8 @@ HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + SETTINGS
 END = 5.0  # seconds that actors may take to end
 LAST_WORDS = 40.0  # seconds that the node of an actor that was killed may take to tell the last counts of its process
 
-Show = Callable[[str, str, bool], None]
 
-
-def problems(topology: Topology) -> Iterator[ConfigError]:
-    """Yield what Ray cannot do: processes that need to be on one host."""
-    yield from problems_apart(topology)
-
-
-def placed(topology: Topology) -> Wiring:
-    """Return the processes, which find each other by name."""
-    return Wiring.scaling(topology.anywhere())
-
-
-def connect(wiring: Wiring, options: argparse.Namespace, show: Show) -> RayLauncher:
+def _connect(wiring: Wiring, options: argparse.Namespace, show: Show) -> RayLauncher:
     """Return what starts actors in the cluster that ``--cluster`` names.
 
     Raises:
@@ -67,6 +55,18 @@ def connect(wiring: Wiring, options: argparse.Namespace, show: Show) -> RayLaunc
     except BaseException:
         ray.shutdown()
         raise
+
+
+ENGINE = LiveEngine(
+    name="ray",
+    what="actors of a Ray cluster",
+    problems=problems_apart,
+    connect=_connect,
+    options=[
+        Option("cluster", {"metavar": "ADDRESS", "default": "auto", "help": "the cluster's address (default: the one this host is in)"}),
+        Option("name", {"help": "what the run is called in the cluster (default: the file's name without .yaml)"}),
+    ],
+)
 
 
 def _join(ray: Any, cluster: str) -> None:
@@ -177,7 +177,7 @@ class RayLauncher:
         if resources.memory_mb:
             options["memory"] = int(1e6 * resources.memory_mb)
         actor = (
-            self._ray.remote(Runner)
+            self._ray.remote(RayAgent)
             .options(
                 name=f"{self._run}/{spec.name} {self._starts}",  # no two may have one name, and one that ends still has its own
                 namespace=NAMESPACE,
@@ -188,7 +188,7 @@ class RayLauncher:
             .remote(
                 spec.name,
                 self._software[spec.process.key.role],
-                LaunchOrder.of(spec).to_json(),
+                spec.to_json(),
                 self._run,
                 os.getcwd(),
                 {name: os.environ.get(name, "1") for name in ONE_THREAD},  # Ray has its own mind about these

@@ -17,11 +17,12 @@ from pathlib import Path
 
 from highway.errors import ConfigError
 from highway.parameters.location import did_you_mean
+from highway.run.engines import LiveEngine, Option, Show
 from highway.run.folder import RunFolder, place_of
 from highway.run.launcher import LaunchSpec
 from highway.run.launchers.slurm_jobs import LATER, OPTIONS, PREFIX, RUNS, WAITS, JobState, begin, call, job_states, script, submission
-from highway.run.launchers.slurm_replica import ReplicaJob, Show
-from highway.run.remote import LaunchOrder, RemoteProcess
+from highway.run.launchers.slurm_replica import ReplicaJob
+from highway.run.remote import RemoteProcess
 from highway.topology import Topology
 from highway.topology.apart import problems_apart
 from highway.topology.wiring import Wiring
@@ -32,7 +33,7 @@ BEAT = 5.0  # seconds between two signs to the jobs that the launcher is there
 END = 60.0  # seconds that jobs may take to end; Slurm kills them after 30, if nobody has set its KillWait
 
 
-def problems(topology: Topology) -> Iterator[ConfigError]:
+def _problems(topology: Topology) -> Iterator[ConfigError]:
     """Yield what Slurm cannot do: processes that need to be on one host, and labels that are neither features nor options of sbatch."""
     yield from problems_apart(topology)
     for role in topology.roles.values():
@@ -47,12 +48,7 @@ def problems(topology: Topology) -> Iterator[ConfigError]:
                 yield location.error(f"{value!r} is no feature of a node: expected a word, such as a100")
 
 
-def placed(topology: Topology) -> Wiring:
-    """Return the processes, which find each other by name."""
-    return Wiring.scaling(topology.anywhere())
-
-
-def connect(wiring: Wiring, options: argparse.Namespace, show: Show) -> SlurmLauncher:
+def _connect(wiring: Wiring, options: argparse.Namespace, show: Show) -> SlurmLauncher:
     """Return what submits jobs.
 
     Raises:
@@ -74,7 +70,7 @@ def connect(wiring: Wiring, options: argparse.Namespace, show: Show) -> SlurmLau
     return SlurmLauncher(wiring.topology, folder, show)
 
 
-def preview(wiring: Wiring, options: argparse.Namespace) -> Mapping[str, str]:
+def _preview(wiring: Wiring, options: argparse.Namespace) -> Mapping[str, str]:
     """Return the scripts that would be submitted, by the commands that submit them."""
     folder = RunFolder(_path(wiring, options))
     roles = [wiring.topology.roles[name] for name in dict.fromkeys(process.role for process in wiring.processes)]
@@ -88,6 +84,18 @@ def _path(wiring: Wiring, options: argparse.Namespace) -> Path:
         if not str(where).isprintable():
             raise ConfigError(f"{name} {str(where)!r} cannot stand in a script of Slurm, because it has a line break or the like in it")
     return path
+
+
+ENGINE = LiveEngine(
+    name="slurm",
+    what="jobs of Slurm",
+    problems=_problems,
+    connect=_connect,
+    preview=_preview,
+    options=[
+        Option("folder", {"metavar": "DIR", "type": Path, "help": "a new folder of the run that all hosts see (default: in highway-runs)"})
+    ],
+)
 
 
 class SlurmLauncher:
@@ -112,7 +120,7 @@ class SlurmLauncher:
         name = place_of(key.role, replica)
         if name not in self._jobs:
             self._jobs[name] = ReplicaJob(self._folder, self._topology.roles[key.role], replica, self._show)
-        return self._jobs[name].start(LaunchOrder.of(spec))
+        return self._jobs[name].start(spec)
 
     def wait(self, seconds: float) -> bool:
         """Wait until a look at the folder of the run is due, or so long; say whether a job has told something.

@@ -5,22 +5,22 @@ from __future__ import annotations
 import contextlib
 import signal
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 
 import msgspec
 
 import highway
 from highway.errors import ConfigError
-from highway.run.folder import NewsReader, RunFolder, Wish, newest, place_of
+from highway.run.engines import Show
+from highway.run.folder import JobOrder, NewsReader, RunFolder, newest, place_of
+from highway.run.launcher import LaunchSpec
 from highway.run.launchers.slurm_jobs import RUNS, WAITS, JobState, begin, call
-from highway.run.remote import LaunchOrder, News, RemoteProcess
+from highway.run.remote import News, RemoteProcess
 from highway.run.report import RoleReport
 from highway.topology.plan import Role
 
 SILENCE = 60.0  # seconds for which a job that runs may tell nothing
 PATIENCE = 15.0  # seconds after which it is said why a job waits
-
-Show = Callable[[str, str, bool], None]
 
 
 class ReplicaJob:
@@ -43,7 +43,7 @@ class ReplicaJob:
         self.process = RemoteProcess("", show, self._ask)
         self._folder, self._show = folder, show
         self.cancelled: list[str] = []
-        self._wish: Wish | None = None
+        self._order: JobOrder | None = None
         self._holder = ""  # the job and how often it was queued
         self._reader: NewsReader | None = None  # its news
         self._unjudged: list[News] = []  # since Slurm has asked the job to end, until it says what becomes of it
@@ -56,11 +56,11 @@ class ReplicaJob:
         """Whether its process runs, or is to."""
         return self.process.poll() is None
 
-    def start(self, order: LaunchOrder) -> RemoteProcess:
+    def start(self, spec: LaunchSpec) -> RemoteProcess:
         """Have a process started by its job, once it has one."""
-        self.process = RemoteProcess(order.name, self._show, self._ask)
+        self.process = RemoteProcess(spec.name, self._show, self._ask)
         self._begun, self._since = False, time.monotonic()
-        self._want(Wish(self._wish.start + 1 if self._wish else 1, order, [], highway.__version__))
+        self._want(JobOrder(self._order.start + 1 if self._order else 1, spec.to_json(), [], highway.__version__))
         return self.process
 
     def submitted(self, job: str) -> None:
@@ -77,7 +77,7 @@ class ReplicaJob:
         happened = False
         for line in self._reader.hear() if self._reader else ():
             self._heard = time.monotonic()
-            if self._wish and line.start == self._wish.start and line.news is not None:
+            if self._order and line.start == self._order.start and line.news is not None:
                 happened = self._begun = True
                 if self._unjudged or any(report.draining for report in line.news.reports):
                     self._unjudged.append(line.news)
@@ -126,9 +126,9 @@ class ReplicaJob:
         """What to say where a job was never heard of."""
         return f" and was never heard of: does its node see {self._folder.path}? It logs to {self._folder.logs / self.name}.log"
 
-    def _want(self, wish: Wish) -> None:
-        self._wish = wish
-        self._folder.want(self.name, wish)
+    def _want(self, order: JobOrder) -> None:
+        self._order = order
+        self._folder.want(self.name, order)
 
     def _lose(self, why: str, code: int = -9) -> None:
         self._begun = False
@@ -136,12 +136,12 @@ class ReplicaJob:
 
     def _ask(self, number: int) -> None:
         """Have a signal sent to the process; where it has not begun, or does not end when it is killed, its job is ended."""
-        assert self._wish is not None, "it was not started"
-        if not self._begun or signal.SIGKILL in self._wish.signals:
+        assert self._order is not None, "it was not started"
+        if not self._begun or signal.SIGKILL in self._order.signals:
             self.cancel()
             self._lose("it does not answer" if self._begun else "it had not begun", -number)
         else:
-            self._want(msgspec.structs.replace(self._wish, signals=[*self._wish.signals, number]))
+            self._want(msgspec.structs.replace(self._order, signals=[*self._order.signals, number]))
 
 
 def _undrained(news: News, why: str) -> News:

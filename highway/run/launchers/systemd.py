@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from highway.errors import ConfigError
+from highway.run.engines import RenderingEngine
 from highway.run.launcher import DRAIN, STOP_SECONDS, file_arguments
 from highway.topology import Topology
 
@@ -24,7 +25,7 @@ FILES = 65536  # descriptors: each slot of a link in shared memory takes two, ea
 _ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "%": "%%", "$": "$$"})
 
 
-def problems(topology: Topology) -> Iterator[ConfigError]:
+def _problems(topology: Topology) -> Iterator[ConfigError]:
     """Yield what no unit would run: roles without hosts, in a file that has hosts."""
     plan = topology.plan
     for role in plan.roles.values():
@@ -32,7 +33,7 @@ def problems(topology: Topology) -> Iterator[ConfigError]:
             yield (plan.location / "roles" / role.name).error("no host's unit would run it: give it hosts")
 
 
-def render(topology: Topology, options: argparse.Namespace) -> Mapping[str, str]:
+def _render(topology: Topology, options: argparse.Namespace) -> Mapping[str, str]:
     """Return a unit for each host to which the file gives something to run, ``HOST/highway-TOPOLOGY.service``; one, if it has no hosts.
 
     They call the program by this one's path, in the current directory, as the user who renders them.
@@ -42,6 +43,9 @@ def render(topology: Topology, options: argparse.Namespace) -> Mapping[str, str]
     passed = [f"--metrics={options.metrics}"] if options.metrics else []
     passed += ["--json"] if options.json else []
     return {os.path.join(urllib.parse.quote(host, safe=""), name): unit_of(topology, options, host, passed) for host in hosts}
+
+
+ENGINE = RenderingEngine(name="systemd", what="services of systemd on each host: the units are written", problems=_problems, render=_render)
 
 
 def unit_of(topology: Topology, options: argparse.Namespace, host: str, passed: Sequence[str] = (), for_system: bool = True) -> str:

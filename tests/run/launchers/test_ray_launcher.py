@@ -220,7 +220,7 @@ def test_roles_run_where_their_labels_say_and_all_arrives(cluster, launch, write
     run = launch(write(FILE), "--set", "count=500", "--set", "hold=400")
     pids = run.pids(2).values()
     assert {cluster.hosts.host_of(pid) for pid in pids} <= {"first", "second", "third"}
-    assert all("ray::Runner" in name_of(agent) for agent in agents(pids))
+    assert all("ray::RayAgent" in name_of(agent) for agent in agents(pids))
     Path("go").touch()
     code, out, error = run.end()
     assert code == 0, error

@@ -8,12 +8,13 @@ import sys
 import pytest
 
 from highway.errors import ConfigError
-from highway.run.engines import ENGINES
+from highway.run.engines import LiveEngine
 from highway.run.folder import RunFolder
 from highway.run.launcher import LaunchSpec
 from highway.run.launchers import slurm
 from highway.run.launchers.slurm import SlurmLauncher
 from highway.run.launchers.slurm_jobs import JobState, call, job_states, submission
+from highway.run.launchers.table import ENGINES
 from highway.topology import load_checked
 
 FILE = """
@@ -254,4 +255,4 @@ def test_a_folder_that_is_no_new_one_is_said(write, ask, folder, stand_in):
 
 
 def test_slurm_is_an_engine():
-    assert not ENGINES["slurm"].renders
+    assert isinstance(ENGINES["slurm"], LiveEngine)

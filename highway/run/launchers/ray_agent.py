@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from dataclasses import astuple
 
 from highway.images.software import software as software_here
-from highway.run.remote import Agent, LaunchOrder
+from highway.run.launcher import LaunchSpec
+from highway.run.remote import Agent
 from highway.wire.registries.ray import RayRendezvous
 from highway.wire.registries.relay import Relay
 from highway.wire.tally import read_kept
@@ -22,19 +23,19 @@ def last_counts(path: str) -> tuple[int, ...]:
     return astuple(read_kept(path))
 
 
-class Runner:
+class RayAgent:
     """An actor that runs a process on its node, and tells of it.
 
     Args:
         name: That of its replica.
         software: What processes of its role run with.
-        order: What to run, a :class:`~highway.run.remote.LaunchOrder` in JSON.
+        spec: What to run, a :class:`~highway.run.launcher.LaunchSpec` in JSON.
         run: The name of the run.
         folder: Where it runs, unless the job has a working directory of its own.
         environment: Variables of the launcher's environment that the process gets unless it has others.
     """
 
-    def __init__(self, name: str, software: str, order: bytes, run: str, folder: str, environment: Mapping[str, str]) -> None:
+    def __init__(self, name: str, software: str, spec: str, run: str, folder: str, environment: Mapping[str, str]) -> None:
         import ray
 
         self._name = name
@@ -44,9 +45,8 @@ class Runner:
         if "working_dir" not in ray.get_runtime_context().runtime_env and os.path.isdir(folder):
             os.chdir(folder)
         os.environ.update(environment)
-        given = LaunchOrder.from_json(order)
         self._relay = Relay(RayRendezvous(run))
-        self._agent = Agent(given, here, [f"--rendezvous={self._relay.text}"])
+        self._agent = Agent(LaunchSpec.from_json(spec), here, [f"--rendezvous={self._relay.text}"])
         self._lock, self._told, self._last = threading.Lock(), 0, b""
 
     def __repr__(self) -> str:
