@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from highway.engine import Pipeline
 from highway.engine.cancel import check_cancelled
+from highway.engine.component import Traits
 from highway.engine.stage import DROP, Items, Origin, Passport, Stage, Stamped
 from highway.engine.stats import PipelineStats, StageStats
 from highway.errors import Cancelled, ConfigError, EndOfStream, FrameError, HighwayError, LinkError, PipelineError, RemoteError
@@ -52,6 +53,7 @@ __all__ = [
     "Stage",
     "StageStats",
     "Stamped",
+    "Traits",
     "check_cancelled",
 ]
 

@@ -12,13 +12,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import cv2
 import numpy as np
 from worker import Batch, Batches, Job, serve
 
-from highway import Pipeline
+from highway import Pipeline, Traits
 from highway.engine.stage import Passport, Stamped
 from highway.images.decode import decode
 from highway.modules import Augmentations, Cache
@@ -30,7 +30,9 @@ class Files:
     """The table's files, once."""
 
     files: list[str]
-    epochs: ClassVar[int] = 1
+
+    def __highway__(self) -> Traits:
+        return Traits(epochs=1)
 
     def __iter__(self) -> Iterator[Stamped]:
         for number, file in enumerate(self.files):
@@ -41,7 +43,8 @@ class Files:
 class Whole:
     """Decodes whole images."""
 
-    parallel: ClassVar[bool] = True
+    def __highway__(self) -> Traits:
+        return Traits(parallel=True)
 
     def __call__(self, item: tuple[str, np.int32]) -> tuple[np.ndarray, np.int32]:
         return decode(Path(item[0]).read_bytes()), item[1]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -19,6 +19,7 @@ except ImportError as error:
     raise ConfigError("highway.adapters.ray needs Ray Data: pip install 'ray[data]'") from error
 
 from highway.engine import batch, cancel
+from highway.engine.component import Traits
 from highway.engine.pipeline import Pipeline
 from highway.engine.stage import Passport, Stamped
 from highway.errors import PipelineError
@@ -98,13 +99,13 @@ class RaySource:
         PipelineError: a pass has no rows (when running).
     """
 
-    numbers_epochs: ClassVar[bool] = True
-    makes: ClassVar = "batches"
-
     dataset: Any
     batch_size: int | None
     epochs: Annotated[int | None, ENDS] = 1
     drop_last: bool = False
+
+    def __highway__(self) -> Traits:
+        return Traits(makes="batches", numbers_epochs=True, epochs=self.epochs)
 
     def __iter__(self) -> Iterator[Stamped]:
         epoch = 0

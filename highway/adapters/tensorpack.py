@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 try:
     from tensorpack.dataflow import DataFlow
@@ -14,6 +14,7 @@ except ImportError as error:
     raise ConfigError("highway.adapters.tensorpack needs tensorpack: pip install tensorpack") from error
 
 from highway.engine import cancel
+from highway.engine.component import Traits
 from highway.engine.pipeline import Pipeline
 from highway.engine.stage import Passport, Stamped
 from highway.errors import PipelineError
@@ -90,12 +91,13 @@ class DataFlowSource:
         PipelineError: a pass has no datapoints (when running).
     """
 
-    numbers_epochs: ClassVar[bool] = True
-
     dataflow: DataFlow
     epochs: Annotated[int | None, ENDS] = 1
 
-    def length(self) -> int:
+    def __highway__(self) -> Traits:
+        return Traits(length=self._length, numbers_epochs=True, epochs=self.epochs)
+
+    def _length(self) -> int:
         """Return how many datapoints a pass has.
 
         Raises:

@@ -1,4 +1,4 @@
-"""What a component is, and what it may say of itself: the one place where that is written down and read.
+"""What a component is, and what it may declare: the one place where this is written down and read.
 
 A component needs no base class. Its shape is what it defines (:func:`shape_of`):
 
@@ -12,20 +12,21 @@ sink       ``consume(self, items)``; last in the list                          1
 composite  ``stages(self)``, a list of stages that take its place              theirs
 =========  ==================================================================  =====================
 
-All else is optional: the attributes, properties and methods of :class:`Traits`. What a component counts while it runs belongs to the run,
-and goes to :func:`highway.engine.cancel.counters`.
+All other declarations are optional. A component makes them in one member, ``__highway__(self)``, which returns :class:`Traits`. Counts that
+a component keeps while it runs belong to the run: see :func:`highway.engine.cancel.counters`.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
+from highway.engine.old_words import old_words
 from highway.errors import PipelineError
-from highway.parameters.hints import takes_rng
+from highway.parameters.hints import takes_arguments, takes_rng
 
 if TYPE_CHECKING:
     from highway.engine.ahead import WorkerAhead
@@ -41,115 +42,125 @@ class Component(Protocol):
     """What a parameter is hinted with that takes any stage: a component, or a :class:`Stage` around one."""
 
 
-_OF_TYPE: dict[Any, Callable[[Any], bool]] = {
-    "bool": lambda value: isinstance(value, bool),
-    "str": lambda value: isinstance(value, str),
-    "int | None": lambda value: isinstance(value, int),
-    "Makes | None": lambda value: isinstance(value, str) and value in get_args(Makes),
-    "OneToOne | None": lambda value: isinstance(value, str) and value in get_args(OneToOne),
-}
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Traits:
-    """What a component says of itself: an attribute, a property or a method of each of these names, none of which has to be there.
+    """The declarations of a component, which its method ``__highway__`` returns.
 
-    One that is there, but is not of the type given here, is the user's own and counts for nothing.
+    highway calls this method once for each stage, when it builds the pipeline. A component without it has the default of each entry.
+
+    >>> class Half:
+    ...     def stream(self, items):
+    ...         yield from itertools.islice(items, 0, None, 2)
+    ...
+    ...     def __highway__(self):
+    ...         return Traits(per_epoch=True, length=lambda items: -(-items // 2))
+    >>> Traits.of(Half()).per_epoch
+    True
 
     Args:
-        parallel: Of a map: whether it gets a worker for each core that this process may use, if nobody says how many.
-        workers_parameter: The parameter that says how many workers it has.
-        draws: Whether chance has a part in what it makes, and not in the order alone, if it takes an ``rng`` or its ``seed`` is ``None``.
-        drops: Of a map: whether it may return ``DROP``.
-        one_to_one: Of a map or stream: whether each input becomes exactly one output, whatever errors are skipped. ``"in order"``: before
+        makes: What comes out: ``"batches"`` or ``"samples"``. ``None``: whatever comes in.
+        drops: Whether a map may return ``DROP``. ``Stage(f, drops=True)`` declares the same.
+        parallel: Whether a map gets a worker for each core that this process may use, if the user gives no number.
+        draws: Whether random numbers change the items, and not only their order, if the component takes an ``rng`` or its ``seed`` is
+            ``None``.
+        fingerprint: Returns a text that changes when the component's output changes, by parameters, files or code. States and caches
+            compare the text instead of a hash of the component.
+        finishes: Whether a source ends by itself when the pipeline is drained (:func:`highway.engine.cancel.finish`). If not, the source is
+            ended between two items.
+        length: Of a source: returns the number of items of an epoch. Of a stream: receives the number of items that come in, and returns
+            the number that go out.
+        numbers_epochs: Whether the passports give the epoch of each item, in order, so that a loop over the pipeline is one epoch.
+        per_epoch: Whether a stream begins anew with each epoch: ``items`` end with the epoch.
+        epochs: Of a source: passes over its data. ``None``: no end, or not known.
+        one_to_one: Whether each input of a map or stream becomes exactly one output, whatever errors are skipped. ``"in order"``: before
             the next input is taken. ``"reordered"``: at any time, with its own passport. ``None``: not known; a plain map is taken to
             be one-to-one unless it drops items or skips errors.
-        makes: What comes out of it: ``"batches"`` or ``"samples"``. ``None``: the same as goes in.
-        epochs: Passes that it makes over its data; ``None``: without end, or it cannot be known.
-        numbers_epochs: Whether its passports say in which epoch an item is, in order, so that a loop over the pipeline is one epoch.
-        skips_epochs: Of a source that numbers epochs: whether the rest of one is left out when a loop over it is left.
-        per_epoch: Of a stream: whether it begins anew with each epoch: ``items`` end with the epoch.
-        whole_epochs: Of a stream: whether the rest of an epoch that was left is made nevertheless, up to it.
-        repeats: Of a stream: whether it makes epochs of its own, so that no ``Repeat`` can stand behind it.
-        finishes: Of a source: whether it ends by itself when the pipeline is drained (:func:`highway.engine.cancel.finish`); else it is
-            ended between two items.
-        on_demand: Of a source: whether it begins only when the sink has asked for an item.
-        adds_a_stage: Whether the last of what ``after`` returns runs as the stage does that the component is in.
-        stands_for: The component that the user wrote, if this one is a part of it or stands around it. Of what is no method, that one
-            says what this one does not.
-        ahead: Of a map that has several items in work at once: makes a :class:`highway.engine.ahead.WorkerAhead` for each worker, on its
-            thread; ``None``: it takes one after the other here. The map itself is called for single items that are made again.
-        after: Takes the stages before it, and returns what takes their place and its own: for who must know what stands before it.
-        start_threads: Starts what runs beside the threads of the pipeline, before these are started.
-        stamped: Of a source: iterates with passports, as ``__iter__`` does without.
-        length: Of a source: returns how many items an epoch has; of a stream: takes how many come in, and returns how many go out.
-        remake: For resuming. Of a source: takes epoch and index of an item, and which ``part`` of what it is (``None`` if its passport does
-            not say), and returns it. Of a stream, or a map that returns ``Several``: takes the items that it made one of (each a
-            ``Stamped``) and which part of them that is, and returns it, a stream with its passport.
+        remake: For resuming. Of a source: receives the epoch and index of an item, and which ``part`` it is of what its passport's
+            ``made_of`` names (else ``None``), and returns the item again. Of a stream, or a map that returns ``Several``: receives the
+            inputs of an item (each a ``Stamped``) and which part of them it is, and returns the item again, a stream with its passport.
+        identity: Of a source: returns a text that changes when the source's data change. A state of other data is refused.
         ranks: Of a source: returns the ranks that its items depend on, as ``[[rank, world_size]]``, with a pair for each source inside it;
-            an empty list if its items are the same on every rank. A source without it is taken to depend on the rank of this process.
-        deal_anew: Of such a source: takes its state of another number of ranks, epoch and index of their last item, and these ranks, and
-            returns its state.
-        identity: Of a source: returns a text that changes when its data change; states are compared by it.
-        fingerprint: Returns a text that changes when its output changes, by parameters, files or code. States and caches are
-            compared by it, in place of a hash of the object.
+            an empty list if its items are the same on every rank. ``None``: they depend on the rank of this process.
+        workers_parameter: The parameter that sets the number of workers.
+        skips_epochs: Whether a source that numbers epochs skips the rest of an epoch when a loop over the epoch is left.
+        whole_epochs: Whether a stream needs the rest of an epoch that was left, because it counts or keeps the items.
+        repeats: Whether a stream makes epochs of its own, so that no ``Repeat`` can come after it.
+        on_demand: Whether a source begins only when the sink has asked for an item.
+        after: Receives the stages before the component, and returns the list that replaces them and the component.
+        adds_a_stage: Whether the last stage that ``after`` returns runs with the settings of the stage that holds the component.
+        stands_for: The component that the user wrote, if this component is a part of it or wraps it.
+        ahead: Of a map that works on several items at once: makes a :class:`highway.engine.ahead.WorkerAhead` for each worker, on its
+            thread; ``None``: the map works on one item at a time. The map itself is called for single items that are made again.
+        start_threads: Starts threads of its own, before the threads of the pipeline are started.
+        stamped: Of a source: iterates with passports, as ``__iter__`` does without.
+        deal_anew: Of a source that ranks share: receives its state on another number of ranks, epoch and index of their last item, and
+            these ranks, and returns its state on this rank.
     """
 
-    parallel: bool = False
-    workers_parameter: str = "num_workers"
-    draws: bool = True
-    drops: bool = False
-    one_to_one: OneToOne | None = None
+    # Any component:
     makes: Makes | None = None
-    epochs: int | None = None
+    drops: bool = False
+    parallel: bool = False
+    draws: bool = True
+    fingerprint: Callable[[], str] | None = None
+    finishes: bool = False
+    # Epochs and length:
+    length: Callable[..., int] | None = None
     numbers_epochs: bool = False
-    skips_epochs: bool = True
     per_epoch: bool = False
+    epochs: int | None = None
+    # Resume:
+    one_to_one: OneToOne | None = None
+    remake: Callable[..., Any] | None = None
+    identity: Callable[[], str] | None = None
+    ranks: Callable[[], Ranks] | None = None
+    # Only highway's own components need these:
+    workers_parameter: str = "num_workers"
+    skips_epochs: bool = True
     whole_epochs: bool = False
     repeats: bool = False
-    finishes: bool = False
     on_demand: bool = False
+    after: Callable[[list[Any]], list[Any]] | None = None
     adds_a_stage: bool = True
     stands_for: Any = None
     ahead: Callable[[], WorkerAhead | None] | None = None
-    after: Callable[[list[Any]], list[Any]] | None = None
     start_threads: Callable[[], None] | None = None
     stamped: Callable[[], Iterator[Any]] | None = None
-    length: Callable[..., int] | None = None
-    remake: Callable[..., Any] | None = None
-    ranks: Callable[[], Ranks] | None = None
     deal_anew: Callable[[Any, list[int], list[int]], Any] | None = None
-    identity: Callable[[], str] | None = None
-    fingerprint: Callable[[], str] | None = None
 
     @classmethod
     def of(cls, op: Any) -> Traits:
-        """Read what a component says."""
-        if inspect.isclass(op):  # as a map, such as ``str``: what is defined in it is of its instances
+        """Return the declarations of a component.
+
+        Raises:
+            PipelineError: ``__highway__`` returned something else.
+        """
+        if inspect.isclass(op):  # as a map, such as ``str``: its members are those of its instances
             return cls()
-        said = {name: value for name in _METHODS if callable(value := getattr(op, name, None))}
-        for part in layers(op):
-            said |= {name: value for name, fits in _FITS.items() if name not in said and fits(value := getattr(part, name, None))}
-        return cls(stands_for=getattr(op, "stands_for", None), **said)
-
-
-_FITS: dict[str, Callable[[Any], bool]] = {  # whether a value is of the field's type
-    field.name: _OF_TYPE[field.type] for field in fields(Traits) if field.type in _OF_TYPE
-}
-_METHODS = [field.name for field in fields(Traits) if str(field.type).startswith("Callable")]
+        declare = getattr(type(op), "__highway__", None)  # of the class, as Python finds special methods
+        declared = cls() if declare is None else declare(op)
+        if not isinstance(declared, cls):
+            raise PipelineError(f"{name_of(op)}.__highway__() returned {declared!r:.80}; expected highway.Traits(...)")
+        return replace(declared, **old) if (old := old_words(op)) else declared
 
 
 def layers(op: Any) -> Iterator[Any]:
-    """Yield a component, the one that it stands for, and so on to the one that the user wrote."""
+    """Yield a component, the component that it stands for, and so on to the component that the user wrote."""
     while op is not None:
         yield op
-        op = None if inspect.isclass(op) else getattr(op, "stands_for", None)
+        op = Traits.of(op).stands_for
 
 
 def written(op: Any) -> Any:
-    """Return the component that the user wrote, which this one is, is part of, or stands around."""
+    """Return the component that the user wrote, which this one is, is part of, or wraps."""
     *_, last = layers(op)
     return last
+
+
+def fingerprint_of(value: Any) -> Callable[[], str] | None:
+    """Return the method ``fingerprint()`` of a dataset or another value that a component holds, if it can be called without arguments."""
+    method = getattr(type(value), "fingerprint", None)
+    return value.fingerprint if inspect.isroutine(method) and takes_arguments(method, 1) and not inspect.isclass(value) else None
 
 
 def shape_of(op: Any, first: bool = False, label: str = "") -> Shape:
@@ -256,4 +267,9 @@ def _needs_nothing(op: Callable[..., Any]) -> bool:
 def hangs_on_seed(op: Any) -> bool:
     """Say whether what a component makes hangs on the pipeline's seed: it takes an ``rng``, or its own ``seed`` is ``None``."""
     takes = callable(op) and not hasattr(op, "__iter__") and takes_rng(op)
-    return (takes or getattr(written(op), "seed", 0) is None) and Traits.of(op).draws
+    return (takes or seed_parameter(op, 0) is None) and Traits.of(op).draws
+
+
+def seed_parameter(op: Any, default: Any = None) -> Any:
+    """Return the ``seed`` that the component which the user wrote was made with."""
+    return getattr(written(op), "__dict__", {}).get("seed", default)

@@ -248,7 +248,7 @@ class Consumer:
         return {
             "format": FORMAT,
             "seed": self._run.seed,
-            "ranks": self._ranks_before or ranks_of(source.stage.op),
+            "ranks": self._ranks_before or ranks_of(source.stage.op, source.traits),
             "last": self._last,
             "ended": self.has_ended,
             "epoch": self.epoch,
@@ -307,7 +307,7 @@ class Consumer:
             expect_same(there, self._identities, allow_changed)
         self._marker = Marker(states={int(number): saved for number, saved in state["states"].items()}, made=state["made"])
         items, last = state["items"], state["last"]
-        if state["ranks"] != (ranks := ranks_of(workers[0].stage.op)) and not _is_fresh(state):
+        if state["ranks"] != (ranks := ranks_of(workers[0].stage.op, workers[0].traits)) and not _is_fresh(state):
             items, last = self._deal_anew(state, ranks, allow_changed)
         self._errors = Counter({int(number): errors for number, errors in state["errors"].items()})
         for number, worker in enumerate(workers):

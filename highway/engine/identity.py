@@ -12,7 +12,6 @@ import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from highway.engine.component import layers, written
 from highway.engine.hashing import Hashed, Hasher
 from highway.errors import PipelineError
 
@@ -39,12 +38,13 @@ class Identities:
         self._failure: tuple[str, Exception] | None = None
         known: list[Any] = []  # several stages may belong to one reader
         for worker in workers:
-            stage, op = worker.stage, written(worker.stage.op)
-            parts = [("class", Hashed(" ".join(type(layer).__qualname__ for layer in layers(stage.op)).encode()))]
+            stage, op = worker.stage, worker.layers[-1]
+            parts = [("class", Hashed(" ".join(type(layer).__qualname__ for layer in worker.layers).encode()))]
             parts += [("ordered", hasher.of(stage.ordered))] if worker.shape == "map" else []
             unseen: list[str] = []
             try:
-                for name, found in () if any(op is other for other in known) else hasher.parameters(op):
+                traits = worker.traits if op is stage.op else None
+                for name, found in () if any(op is other for other in known) else hasher.parameters(op, traits):
                     parts.append((name, found))
                     unseen += [f"{name or 'itself'} ({kind})" for kind in hasher.unseen]
                     hasher.unseen.clear()

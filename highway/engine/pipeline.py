@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from highway.engine import cancel, script
-from highway.engine.component import Ranks, expect_list
+from highway.engine.component import Ranks, Traits, expect_list
 from highway.engine.consumer import ENDED, Consumer
 from highway.engine.source import ranks_of
 from highway.engine.stage import Origin, Stamped, expand
@@ -52,7 +52,6 @@ class Pipeline:
     ['0', '1', '2']
     """
 
-    finishes = True  # as the source of another pipeline; see highway.engine.cancel.finish
     why_no_Dataset: ClassVar[str] = (
         "a Pipeline is no dataset, and makes batches by itself; iterate over it, or over to_device(pipeline, device) or "
         "DataLoader(pipeline) of highway.adapters.torch; highway.adapters.torch.DataLoader(dataset, batch_size) takes the dataset that "
@@ -119,6 +118,17 @@ class Pipeline:
         from highway.topology import load  # here, since it is built on the engine: with isolated runs the one way from here to a room above
 
         return load(path, variables, plugins).joined(on, isolated).pipeline(role, replica, isolated=isolated)
+
+    def __highway__(self) -> Traits:
+        """Return the declarations of a pipeline that is the source of another pipeline."""
+        return Traits(
+            finishes=True,
+            numbers_epochs=self.numbers_epochs,
+            epochs=self.epochs,
+            remake=self.remake,
+            ranks=self.ranks,
+            stamped=self.stamped,
+        )
 
     def __getitems__(self, numbers: Any) -> Any:
         """Raise TypeError: a pipeline is no dataset, though torch's ``DataLoader`` takes it for one."""
@@ -257,7 +267,8 @@ class Pipeline:
 
     def ranks(self) -> Ranks:
         """Return the ranks that the source depends on; for a pipeline that this pipeline is the source of."""
-        return ranks_of(self._run.workers[0].stage.op)
+        source = self._run.workers[0]
+        return ranks_of(source.stage.op, source.traits)
 
     def position(self) -> Any:
         """Return the position after the last item that was taken, for :meth:`received`."""

@@ -64,10 +64,10 @@ class Remaker:
         epoch, index, *made_of = lineage
         stage, part = made_of[:2] or (0, None)
         worker = self._workers[stage]
-        make = remake_of(worker.stage.op)
+        make = remake_of(worker.stage.op, worker.traits)
         if make is None:
             where = self._workers[number].stage.name if number < len(self._workers) else "another pipeline"
-            raise PipelineError(f"{worker.stage.name} cannot make items again, which wait in {where}; it can by a method remake()")
+            raise PipelineError(f"{worker.stage.name} cannot make items again, which wait in {where}; it can by Traits(remake=...)")
         items = [self._input(key, of_input, stage) for key, of_input in self._inputs_of(lineage)]
         with cancel.entered(cancel.on_behalf_of(worker.scope)):
             made = make(items, part) if stage else make(epoch, index, part)

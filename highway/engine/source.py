@@ -18,16 +18,16 @@ class OpenSource:
     """The iterator of a source: an iterable, a function that returns one, or one that is called until it raises ``EndOfStream``.
 
     Args:
-        op: The source.
+        op: The source, and ``traits`` its declarations.
         state: Where to begin, as :meth:`state` has said it.
 
     Attributes:
         first: The number of the item that it begins with.
     """
 
-    def __init__(self, op: Any, state: Any = None) -> None:
+    def __init__(self, op: Any, traits: Traits, state: Any = None) -> None:
         self.op, self.first = op, 0
-        self._stamped = Traits.of(op).stamped
+        self._stamped = traits.stamped
         if self._stamped is not None:  # it is a pipeline
             if state is not None:
                 op.load_state_dict(state, None)  # the pipeline around it has compared all stages
@@ -72,12 +72,12 @@ class OpenSource:
             close()
 
 
-def remake_of(op: Any) -> Callable[..., Any] | None:
+def remake_of(op: Any, traits: Traits) -> Callable[..., Any] | None:
     """Return what makes items of a source or stream again, called as ``remake`` of :class:`Traits`; ``None`` if nothing does."""
-    return (lambda epoch, index, part: op[index]) if isinstance(op, (Sequence, np.ndarray)) else Traits.of(op).remake
+    return (lambda epoch, index, part: op[index]) if isinstance(op, (Sequence, np.ndarray)) else traits.remake
 
 
-def ranks_of(op: Any) -> Ranks:
+def ranks_of(op: Any, traits: Traits) -> Ranks:
     """Return the ranks that the items of a source depend on, as ``ranks`` of :class:`Traits`.
 
     A source that does not declare its ranks is taken to depend on the rank of this process.
@@ -85,9 +85,8 @@ def ranks_of(op: Any) -> Ranks:
     Raises:
         ConfigError: the environment names a rank that is not valid.
     """
-    own = Traits.of(op).ranks
-    if own is not None:
-        return own()
+    if traits.ranks is not None:
+        return traits.ranks()
     return [] if isinstance(op, Sequence) else [list(rank_and_world_size())]
 
 

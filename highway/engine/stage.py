@@ -9,11 +9,12 @@ import copy
 import enum
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from itertools import count
 from types import BuiltinFunctionType, FunctionType
 from typing import Annotated, Any, Final, Literal, NamedTuple, Protocol
 
-from highway.engine.component import Shape, Traits, name_of, shape_of
+from highway.engine.component import Shape, Traits, layers, name_of, shape_of
 from highway.errors import PipelineError
 from highway.parameters.checks import checked
 from highway.parameters.ranges import HOW, Count, Range
@@ -106,7 +107,7 @@ class Stage:
 
     Args:
         op: The component: an iterable, a callable, or an object with ``stream``, ``consume`` or ``stages``.
-        num_workers: Worker threads of a map. ``None`` means one, or, for a component that says ``parallel = True`` (highway's own
+        num_workers: Worker threads of a map. ``None`` means one, or, for a component that declares ``parallel`` (highway's own
             maps do), as many as the cores this process may use.
         ordered: Whether a map with several workers keeps the order of its items.
         buffer_size: Finished items that may wait for the next stage, at least 1. ``None``: 2, and more if they are small
@@ -155,10 +156,24 @@ class Stage:
         """The names of the settings that are not the default ones, but for ``name``."""
         return [field.name for field in fields(self) if field.name not in ("op", "name") and getattr(self, field.name) != field.default]
 
-    @property
+    @cached_property
     def traits(self) -> Traits:
-        """What the component says of itself, read anew."""
+        """The declarations of the component, which are read once."""
         return Traits.of(self.op)
+
+    @property
+    def layers(self) -> list[Any]:
+        """The component, the component that it stands for, and so on to the component that the user wrote."""
+        return [self.op, *layers(self.traits.stands_for)]
+
+    def changed(self, **settings: Any) -> Stage:
+        """Return a stage of the same component with other settings."""
+        stage = replace(self, **settings)
+        stage.__dict__["traits"] = self.traits
+        return stage
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def copied(self) -> Any:
         """Return a copy of the component.
@@ -220,7 +235,7 @@ def _flatten(stages: Sequence[Any], at_start: bool) -> list[Stage]:
                 raise PipelineError(f"{stage.label} runs as the stages before it do; give settings to those")
             flat.append(last)
         elif shape_of(stage.op, first, stage.label) == "composite":
-            parts = [replace(part, name=f"{stage.label}.{part.label}") for part in map(_as_stage, stage.op.stages())]
+            parts = [part.changed(name=f"{stage.label}.{part.label}") for part in map(_as_stage, stage.op.stages())]
             inherited = [_inherit(stage, part, first and not n) for n, part in enumerate(_flatten(parts, first))]
             for setting in ("per_worker", "drops"):
                 if getattr(stage, setting) and not any(getattr(part, setting) for part in inherited):
@@ -248,7 +263,7 @@ def _inherit(outer: Stage, part: Stage, is_source: bool) -> Stage:
             changes |= {} if outer.num_workers is None else {"num_workers": outer.num_workers}
             changes |= {} if outer.ordered else {"ordered": False}
             changes |= {"drops": True} if outer.drops else {}
-    return replace(part, **changes)
+    return part.changed(**changes)
 
 
 _SHARED = (FunctionType, BuiltinFunctionType, type, type(None), bool, int, float, str, bytes)  # whose copies are themselves
@@ -267,4 +282,4 @@ def unique(stages: Sequence[Stage]) -> list[Stage]:
     for stage in stages:
         numbered = (f"{stage.label}-{number}" for number in count(2))
         names.append(stage.label if stage.label not in names else next(name for name in numbered if name not in labels.union(names)))
-    return [replace(stage, name=name) for stage, name in zip(stages, names, strict=True)]
+    return [stage.changed(name=name) for stage, name in zip(stages, names, strict=True)]

@@ -23,7 +23,7 @@ from highway import mistakes
 from highway.engine import cancel, script
 from highway.engine.batch import MOST_MORE
 from highway.engine.channel import Channel
-from highway.engine.component import Shape, written
+from highway.engine.component import Shape
 from highway.engine.fed import Fed
 from highway.engine.identity import Identities
 from highway.engine.remake import Remaker
@@ -85,11 +85,11 @@ class Run:
 
     def _watch_maps(self) -> None:
         """Have maps watched, before any stream, that get items of the user's list or array: as the source, or by a ``Reader``."""
-        source = written(self.workers[0].stage.op)
+        source = self.workers[0].layers[-1]
         items = getattr(source, "__dict__", {}).get("dataset", source)
         if not isinstance(items, (list, tuple, deque, np.ndarray)) or not mistakes.log.isEnabledFor(logging.WARNING):
             return
-        of_source = [workers for workers in self.workers if written(workers.stage.op) is source]
+        of_source = [workers for workers in self.workers if workers.layers[-1] is source]
         remaker_of = partial(Remaker, self.workers, len(of_source))
 
         def read(passport: Passport) -> Any:
@@ -371,7 +371,7 @@ def _length(workers: StageWorkers, length: int) -> int:
         return len(workers.stage.op)
     if workers.shape in ("source", "stream"):
         what = "how many items it has" if source else "how many items come out of so many"
-        raise TypeError(f"the length of an epoch is not known: {workers.stage.name} does not say {what}; it can by a method length()")
+        raise TypeError(f"the length of an epoch is not known: {workers.stage.name} does not say {what}; it can by Traits(length=...)")
     return length
 
 

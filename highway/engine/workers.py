@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from highway.engine import cancel
 from highway.engine.ahead import work_ahead
 from highway.engine.channel import Channel, Slot, Together
-from highway.engine.component import Shape, layers
+from highway.engine.component import Shape, Traits, layers
 from highway.engine.input import EpochInWork, InputByEpoch, StageInput
 from highway.engine.left_out import LeftOut
 from highway.engine.outputs import returned, weight, yielded
@@ -46,6 +46,7 @@ class StageWorkers:
         self.inbox, self.outbox = inbox, outbox
         self.meters = [Meter() for _ in range(count)]
         self.scope = cancel.Scope(self.report_error, self._report_state)
+        self.layers = stage.layers
         self.body = {"source": self._source, "map": self._map, "stream": self._stream, "sink": self._sink}[shape]
         self.idle: set[int] = set()  # workers that wait for an input, of those that could have several
         self.turn = threading.Lock()  # held while an input is taken and its slot in the output is reserved
@@ -74,7 +75,7 @@ class StageWorkers:
 
     def stats(self) -> StageStats:
         queued, capacity = (0, 0) if self.shape == "sink" else (len(self.outbox), self.outbox.capacity)
-        counters, parameter = self.scope.counted(layers(self.stage.op)), self.traits.workers_parameter
+        counters, parameter = self.scope.counted(self.layers), self.traits.workers_parameter
         return StageStats.of(
             self.stage.name, self.meters, queued=queued, capacity=capacity, shape=self.shape, counters=counters, parameter=parameter
         )
@@ -112,7 +113,7 @@ class StageWorkers:
         while self.demand is not None and not self.demand.wait(0.1):
             self.scope.check()
         meter.enter(BUSY)
-        source = OpenSource(self.stage.op, self.resumed and self.resumed["state"])
+        source = OpenSource(self.stage.op, self.traits, self.resumed and self.resumed["state"])
         if source.says_its_state:
             keep(lambda: Saved(source.state()))
         self._emit(source, meter, StageInput(self, meter), source.first)  # no items stand before it, and their passport says epoch 0
@@ -135,7 +136,8 @@ class StageWorkers:
 
     def _map(self, meter: Meter) -> None:
         op = self._own_copy() if self.stage.per_worker else self.stage.op
-        if self.traits.ahead is not None and (ahead := op.ahead()) is not None:
+        traits = Traits.of(op) if self.stage.per_worker else self.traits
+        if traits.ahead is not None and (ahead := traits.ahead()) is not None:
             work_ahead(self, ahead, meter)
             return
         several, ordered = len(self.meters) > 1, self.stage.ordered
@@ -183,7 +185,7 @@ class StageWorkers:
         """Return a worker's copy of a map that is not thread-safe; its counters are those of the map."""
         with self.copying:  # copying it may not be thread-safe either, which is why no worker calls the map itself
             copied = self.stage.copied()
-        for part, original in zip(layers(copied), layers(self.stage.op), strict=False):
+        for part, original in zip(layers(copied), self.layers, strict=False):
             self.scope.counters(part, copy_of=original)
         return copied
 
@@ -301,7 +303,7 @@ class StageWorkers:
 
     @cached_property
     def _world_size(self) -> int:
-        return max((world_size for _, world_size in ranks_of(self.before[0].stage.op)), default=1)
+        return max((world_size for _, world_size in ranks_of(self.before[0].stage.op, self.before[0].traits)), default=1)
 
     def _report_state(self, state: cancel.State) -> None:
         self.meters[self.here.number].enter({"busy": BUSY, "starved": STARVED, "blocked": BLOCKED}[state])

@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.random import Generator
 
 from highway.engine.batch import Item, get, replace
+from highway.engine.component import Traits
 from highway.errors import ConfigError
 from highway.images.items import TARGETS, checked_image
 from highway.images.ops import Size
@@ -72,8 +73,6 @@ class Augmentations:
             points, masks, or what goes with boxes or points, do not fit.
     """
 
-    parallel: ClassVar[bool] = True
-
     transforms: list[TransformLike | tuple[TransformLike, ...]] = dataclasses.field(default_factory=list)
     deterministic: bool = False
     field: Fields | None = None
@@ -108,10 +107,8 @@ class Augmentations:
         follow = TARGETS if moves_pixels(self._chain) else ()
         self._targets = Targets("Augmentations", *fields, follow=follow, all_named=all_named, more=more)
 
-    @property
-    def draws(self) -> bool:
-        """Whether chance has a part in what comes out."""
-        return not self.deterministic
+    def __highway__(self) -> Traits:
+        return Traits(parallel=True, draws=not self.deterministic)
 
     def __call__(self, item: Item, rng: Generator | None) -> Item:
         drawn_by = None if self.deterministic else rng

@@ -7,12 +7,13 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 
 from highway.engine.batch import Item, collate, fields, get, names, split
 from highway.engine.channel import Together
+from highway.engine.component import Traits
 from highway.engine.ragged import RaggedOptions, taken_apart
 from highway.engine.resume import Saved, keep, saved
 from highway.engine.stage import Items, Passport, Stamped
@@ -57,23 +58,18 @@ class Batch(RaggedOptions, _OfSamples):
         KeyError: there is no field of a name in ``fields``.
     """
 
-    makes: ClassVar = "batches"
-    per_epoch: ClassVar[bool] = True
-
     def __post_init__(self) -> None:
         super().__post_init__()
         require(not (self.as_list and self.ragged), self, "as_list", "False, or no ragged fields")
 
-    def length(self, samples: int) -> int:
-        """Return how many batches come of so many samples."""
-        return samples // self.batch_size if self.drop_last else -(-samples // self.batch_size)
+    def __highway__(self) -> Traits:
+        def length(samples: int) -> int:
+            return samples // self.batch_size if self.drop_last else -(-samples // self.batch_size)
+
+        return Traits(makes="batches", per_epoch=True, length=length, remake=_remake(self._collated))
 
     def stream(self, items: Items) -> Iterator[Stamped]:
         return _batches(items, lambda sample: None, lambda kind: self.batch_size, self.drop_last, self._collated)
-
-    def remake(self, samples: list[Stamped], part: None) -> Stamped:
-        """Return a batch of samples."""
-        return _batch(samples, 0, self._collated)
 
     def _collated(self, samples: list[Item]) -> Item:
         return collate(samples, as_lists=True) if self.as_list else self.collated(samples)
@@ -91,18 +87,14 @@ class BatchByShape:
     Up to ``batch_size - 1`` samples wait for each kind of shape.
     """
 
-    makes: ClassVar = "batches"
-    per_epoch: ClassVar[bool] = True
-
     batch_size: Count
     drop_last: bool = False
 
+    def __highway__(self) -> Traits:
+        return Traits(makes="batches", per_epoch=True, remake=_remake(collate))
+
     def stream(self, items: Items) -> Iterator[Stamped]:
         return _batches(items, _shapes, lambda kind: self.batch_size, self.drop_last, collate)
-
-    def remake(self, samples: list[Stamped], part: None) -> Stamped:
-        """Return a batch of samples."""
-        return _batch(samples, 0, collate)
 
 
 def _ascending(boundaries: list[int]) -> bool:
@@ -149,9 +141,6 @@ class Bucket(RaggedOptions, _OfLengths):
     [([[1, 2, 3, 4], [5, 6, 7, 0]], [4, 3]), ([[0, 0], [8, 9]], [1, 2])]
     """
 
-    makes: ClassVar = "batches"
-    per_epoch: ClassVar[bool] = True
-
     ragged: Literal["pad", "list", "offsets"] | None = "pad"
     multiple: Count = 1
 
@@ -162,12 +151,11 @@ class Bucket(RaggedOptions, _OfLengths):
         fixed = self.ragged == "pad" and self.pad_to is None
         require(fixed or not self.pad_to_boundary, self, "pad_to_boundary", "False, or ragged='pad' without pad_to")
 
+    def __highway__(self) -> Traits:
+        return Traits(makes="batches", per_epoch=True, remake=_remake(self._collated))
+
     def stream(self, items: Items) -> Iterator[Stamped]:
         return _batches(items, self._bucket, self.batch_sizes.__getitem__, self.drop_last, self._collated)
-
-    def remake(self, samples: list[Stamped], part: None) -> Stamped:
-        """Return a batch of samples."""
-        return _batch(samples, 0, self._collated)
 
     def _bucket(self, sample: Item) -> int:
         if callable(self.by):
@@ -213,6 +201,11 @@ def _batches(
         index += 1
 
 
+def _remake(collated: Callable[[list[Item]], Item]) -> Callable[[list[Stamped], None], Stamped]:
+    """Return what makes a batch of samples again."""
+    return lambda samples, part: _batch(samples, 0, collated)
+
+
 def _batch(samples: list[Stamped], index: int, collated: Callable[[list[Item]], Item]) -> Stamped:
     keys = tuple(key for _, passport in samples for key in passport.keys)
     made_of = (None, tuple(passport for _, passport in samples), None)
@@ -249,14 +242,14 @@ class Unbatch:
         KeyError: a field of ``fields`` is not there, or no count or offsets beside it.
     """
 
-    makes: ClassVar = "samples"
-    per_epoch: ClassVar[bool] = True
-
     ragged: Literal["pad", "offsets"] | None = None
     fields: list[str | int] | None = None
 
     def __post_init__(self) -> None:
         require(self.fields is None or self.ragged is not None, self, "fields", "nothing without ragged='pad' or 'offsets'")
+
+    def __highway__(self) -> Traits:
+        return Traits(makes="samples", per_epoch=True, remake=self._remake)
 
     def stream(self, items: Items) -> Iterator[Together]:
         index: int = (saved() or Saved(0)).state
@@ -268,8 +261,7 @@ class Unbatch:
             if samples:
                 yield Together(Stamped(sample, own._replace(index=number)) for (sample, own), number in numbered)
 
-    def remake(self, batch: list[Stamped], row: int) -> Stamped:
-        """Return a sample of a batch."""
+    def _remake(self, batch: list[Stamped], row: int) -> Stamped:
         return _row(self._split(batch[0].item), batch[0].passport, row)
 
     def _split(self, batch: Item) -> list[Item]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated
 
-from highway.engine.component import Makes
+from highway.engine.component import Makes, Traits
 from highway.engine.stage import Items, Stage, Stamped, unique
 from highway.errors import ConfigError
 from highway.modules.caching.gate import Gate
@@ -122,7 +122,10 @@ class Cache:
         for item, passport in run.stream(items):
             yield Stamped(reading(item), passport)
 
-    def after(self, stages: Sequence[Stage]) -> list[Stage]:
+    def __highway__(self) -> Traits:
+        return Traits(after=self._after)
+
+    def _after(self, stages: Sequence[Stage]) -> list[Stage]:
         """Return what takes the place of this stage and of all ``stages`` before it.
 
         So they are known, which gives the cache its key and its number of epochs, and the source need not start if it is finished.

@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 from numpy.random import Generator
 
 from highway.engine import batch, cancel
 from highway.engine.ahead import Outcome
+from highway.engine.component import Traits
 from highway.engine.randomness import Substreams, counter_of
 from highway.engine.stage import Stamped
 from highway.errors import ImageError
@@ -55,13 +55,14 @@ class DecodeImage(DecodeOptions, _OfField):
         ValueError: the first sample has boxes, which would not follow ``shape``, ``crop`` and ``flip``.
     """
 
-    parallel: ClassVar[bool] = True
-
     def __post_init__(self) -> None:
         self._is_checked = False  # whether the first item was looked at
         require(self.shape is None or self.crop is None, self, "shape", "(height, width) in pixels, and not together with crop")
         scaled = self.shape is not None or self.crop is not None
         require(scaled or not self.flip, self, "flip", "a probability from 0 to 1, together with shape or crop")
+
+    def __highway__(self) -> Traits:
+        return Traits(parallel=True, draws=self.draws, ahead=self._ahead)
 
     def __call__(self, item: batch.Item, rng: Generator) -> batch.Item:
         data = self.encoded(item)
@@ -79,7 +80,7 @@ class DecodeImage(DecodeOptions, _OfField):
             raise ImageError(f"field {self.field!r} holds a {type(data).__name__}; expected the bytes of an image file{advice}")
         return data
 
-    def ahead(self) -> _Together | None:
+    def _ahead(self) -> _Together | None:
         """Return what decodes the images that wait together, for a worker; ``None`` where it is not faster."""
         several = extension_or_none() is not None and speaks_for("ahead", "__call__", self)
         return None if self.output_shape is None or not several else _Together(self, self.output_shape)

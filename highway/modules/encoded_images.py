@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import numpy as np
 from numpy.random import Generator
@@ -11,6 +11,7 @@ from numpy.random import Generator
 from highway.datasets.dataset import Dataset
 from highway.datasets.folder import ImageFolder
 from highway.engine.cancel import check_cancelled
+from highway.engine.component import Traits
 from highway.errors import ConfigError, ImageError
 from highway.modules.readers import images_at
 from highway.parameters.checks import checked
@@ -92,12 +93,12 @@ class DecodeBatch(DecodeOptions):
     ((16, 64, 64, 3), dtype('int32'))
     """
 
-    parallel: ClassVar[bool] = True
-    makes: ClassVar = "batches"
-
     def __post_init__(self) -> None:
         if (self.shape is None) == (self.crop is None):
             raise ConfigError(f"DecodeBatch: shape={self.shape}, crop={self.crop}; expected one of them")
+
+    def __highway__(self) -> Traits:
+        return Traits(makes="batches", parallel=True, draws=self.draws)
 
     def __call__(self, item: tuple[np.ndarray, np.ndarray, np.ndarray], rng: Generator) -> tuple[np.ndarray, np.ndarray]:
         files, labels = _files(item)

@@ -11,6 +11,7 @@ from highway.datasets.formats import formats
 from highway.datasets.writing import is_taken
 from highway.engine import cancel
 from highway.engine.batch import Item
+from highway.engine.component import Traits
 from highway.engine.stage import Items, Passport, Stage
 from highway.errors import ConfigError, PipelineError
 from highway.modules.caching.input import maker_of
@@ -24,7 +25,10 @@ _MOST = 10_000  # samples in one of several files, if nobody says more
 class SampleSink:
     """What sinks have in common that write samples: dicts, one by one, each under a key. Batches are refused in words."""
 
-    def after(self, stages: Sequence[Stage]) -> list[Stage]:
+    def __highway__(self) -> Traits:
+        return Traits(after=self._after)
+
+    def _after(self, stages: Sequence[Stage]) -> list[Stage]:
         """Raise PipelineError if the ``stages`` before it make batches."""
         maker = maker_of(stages)
         if maker is not None and maker.traits.makes == "batches":

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count
-from typing import Any, ClassVar
+from typing import Any
 
 from highway.datasets.opened import opened
 from highway.datasets.tables.huggingface import load
 from highway.engine import cancel
 from highway.engine.cancel import report_error
+from highway.engine.component import Traits
 from highway.engine.resume import Saved, keep, saved
 from highway.engine.stage import Passport, Stamped
 from highway.errors import DatasetError
@@ -49,10 +50,6 @@ class HuggingFaceSource:
         DatasetError: a column is missing, there is a null, or an epoch has no samples.
     """
 
-    makes: ClassVar = "samples"
-    draws: ClassVar[bool] = False  # the order alone
-    numbers_epochs: ClassVar[bool] = True
-
     dataset: Any
     split: str | None = None
     config: str | None = None
@@ -60,6 +57,9 @@ class HuggingFaceSource:
     key: str | None = None
     nulls: dict[str, Any] | None = None
     epochs: Epochs = None
+
+    def __highway__(self) -> Traits:
+        return Traits(makes="samples", draws=False, numbers_epochs=True, epochs=self.epochs, remake=self._remake)
 
     def __iter__(self) -> Iterator[Stamped]:
         reading = _Reading(self)
@@ -80,7 +80,7 @@ class HuggingFaceSource:
     def _again(self) -> _Again:
         return _Again(_Reading(self))
 
-    def remake(self, epoch: int, index: int, part: list[Any]) -> Stamped:
+    def _remake(self, epoch: int, index: int, part: list[Any]) -> Stamped:
         """Return a sample again; if they are asked for in their order, the stream is read once."""
         return self._again.sample(epoch, index, *part)
 

@@ -26,7 +26,7 @@ class InnerSource:
     def __init__(self, source: Any, state: Any = None) -> None:
         op, is_own = _as_source(source)
         self._own = op if is_own else None
-        self._source = OpenSource(op, state)
+        self._source = OpenSource(op, Traits.of(op), state)
         self._numbers = itertools.count(self._source.first)
         self._keeper = resume.Keeper(state)
 
@@ -58,7 +58,7 @@ def remade(source: Any, lineage: list[Any]) -> Any:
     The source may have ended meanwhile: it is not iterated over.
     """
     op, _ = _as_source(source)
-    if (make := remake_of(op)) is None:
+    if (make := remake_of(op, Traits.of(op))) is None:
         raise PipelineError(f"{name_of(op)} cannot give items again")
     epoch, index, _, part = (*lineage, None, None)[:4]
     return make(epoch, index, lineage if isinstance(op, Pipeline) else part)
@@ -92,7 +92,8 @@ def _resumable(source: Any) -> Iterator[Stamped]:
 
 def ranks_of_all(sources: Sequence[Any]) -> Ranks:
     """Return the ranks of a component that passes on the items of these sources."""
-    return [pair for source in sources for pair in ranks_of(_as_source(source)[0])]
+    ops = [_as_source(source)[0] for source in sources]
+    return [pair for op in ops for pair in ranks_of(op, Traits.of(op))]
 
 
 def length_of_epoch(source: Any) -> int:

@@ -7,10 +7,11 @@ import logging
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 from highway.engine import cancel
 from highway.engine.cancel import check_cancelled, finish, report_error
+from highway.engine.component import Traits
 from highway.engine.stage import Items, Stamped
 from highway.errors import Cancelled, EndOfStream, FrameError, ItemError
 from highway.images.software import Comparison, made_here
@@ -79,18 +80,17 @@ class ZMQSource:
     peers: PeerKind = "any"
     link: Link = field(init=False, repr=False, compare=False)
 
-    finishes: ClassVar[bool] = True
-    skips_epochs: ClassVar[bool] = False  # its senders make them
-    on_demand: ClassVar[bool] = True  # takes nothing from others before the sink, which may wait for its receivers, can hand it on
-
     def __post_init__(self) -> None:
         options = LinkOptions(codec=self.codec, senders=self.senders, budget_mb=self.budget_mb, peers=self.peers)
         self.link = _parsed(self.url, "receive", self.bind, options)
 
-    @property
-    def numbers_epochs(self) -> bool:
-        """Whether a loop over the pipeline is one epoch: items come in the order of their epochs from a single sender."""
-        return len(self.link.addresses) == 1 and not self.link.bind
+    def __highway__(self) -> Traits:
+        return Traits(
+            finishes=True,
+            numbers_epochs=len(self.link.addresses) == 1 and not self.link.bind,  # in order only from a single sender
+            skips_epochs=False,  # its senders make them
+            on_demand=True,  # takes nothing from others before the sink, which may wait for its receivers, can hand it on
+        )
 
     def __iter__(self) -> Iterator[Any]:
         link, counters = self.link, cancel.counters(self)
@@ -209,9 +209,8 @@ class ZMQSink:
         options = LinkOptions(**given)
         self.link = _parsed(self.url, "send", self.bind, options)
 
-    def start_threads(self) -> None:
-        """Start what runs beside the threads of the pipeline."""
-        self.link.transport.load().start_threads()
+    def __highway__(self) -> Traits:
+        return Traits(start_threads=self.link.transport.load().start_threads)
 
     def consume(self, items: Items) -> None:
         link, counters = self.link, cancel.counters(self)

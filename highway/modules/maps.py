@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from numpy.random import Generator
 
 from highway.engine.batch import Field, Item, get, names, replace
-from highway.engine.component import expect_one_argument
+from highway.engine.component import Traits, expect_one_argument
 from highway.engine.stage import DROP
 from highway.errors import ConfigError
 from highway.parameters.checks import checked
@@ -125,8 +125,10 @@ class Rename:
 class Identity:
     """Pass items on as they are."""
 
-    parallel = True
     why_no_TransformLike: ClassVar[str] = "among transforms an empty list, [], leaves the image as it is"
+
+    def __highway__(self) -> Traits:
+        return Traits(parallel=True)
 
     def __call__(self, item: Item) -> Item:
         return item

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from highway.engine.batch import Field, Item, fields, names, nbytes
+from highway.engine.component import Traits
 from highway.engine.stage import Items, Passport, Stamped
 from highway.parameters.checks import checked
 from highway.parameters.ranges import Count, Range
@@ -30,9 +31,8 @@ class Peek:
     n: Annotated[int, Range(ge=0)] = 1
     names: list[str] | None = None
 
-    def length(self, items: int) -> int:
-        """Return how many items come of so many."""
-        return items
+    def __highway__(self) -> Traits:
+        return Traits(length=lambda items: items)
 
     def stream(self, items: Items) -> Iterator[Stamped]:
         for position, item in enumerate(items):
@@ -52,9 +52,8 @@ class Benchmark:
 
     n: Count = 100
 
-    def length(self, items: int) -> int:
-        """Return how many items come of so many."""
-        return items
+    def __highway__(self) -> Traits:
+        return Traits(length=lambda items: items)
 
     def stream(self, items: Items) -> Iterator[Stamped]:
         count = size = 0

@@ -21,7 +21,7 @@ from highway.children.pickling import Script, pack, unpack
 from highway.children.process import death, end, expect_no_import, expect_picklable, start
 from highway.children.remote import RemoteMaps, stage_goes_on_from
 from highway.engine import Pipeline, cancel
-from highway.engine.component import Component, shape_by_method
+from highway.engine.component import Component, Traits, shape_by_method
 from highway.engine.randomness import epoch_and_index
 from highway.engine.stage import Passport, Stage, Stamped, expand
 from highway.errors import ConfigError, LinkError, PipelineError
@@ -122,8 +122,6 @@ def _expanded(stages: list[Any]) -> list[Stage]:
 class _Remote:
     """A map whose work is done in other processes: one for each of its worker threads, for as long as that lives."""
 
-    workers_parameter = "num_processes"  # what says how many
-
     def __init__(
         self, names: list[str], maps: list[Callable[..., Any]], budget_mb: Annotated[float, HOW], watched: Annotated[bool, HOW]
     ) -> None:
@@ -135,7 +133,10 @@ class _Remote:
         """Return itself: the process of each worker has copies of the maps as it is."""
         return self
 
-    def ahead(self) -> RemoteMaps:
+    def __highway__(self) -> Traits:
+        return Traits(workers_parameter="num_processes", ahead=self._ahead)
+
+    def _ahead(self) -> RemoteMaps:
         """Start a process for the worker on this thread, which ends with it."""
         watched, self._watched = self._watched and log.isEnabledFor(logging.WARNING), False
         remote = RemoteMaps(ApplyMaps(self._names, self._maps, cancel.seed(), watched), self._budget_mb)
@@ -146,7 +147,7 @@ class _Remote:
         """Make an item again that waited in a stage when a state was saved; the process stays for the next one."""
         thread = get_ident()
         if thread not in self._making_again:
-            self._making_again[thread] = self.ahead()
+            self._making_again[thread] = self._ahead()
             cancel.at_end(lambda: self._making_again.__delitem__(thread))
         return self._making_again[thread].apply(Stamped(item, Passport(*epoch_and_index(rng))))
 
@@ -157,13 +158,12 @@ class _Sources:
     def __init__(self, pipelines: list[list[Stage]], budget_mb: Annotated[float, HOW]) -> None:
         self._pipelines, self._budget_mb = pipelines, budget_mb
 
-    @property
-    def numbers_epochs(self) -> bool:
-        """Whether items come in the order of their epochs: from one pipeline, not from several in turns."""
-        return len(self._pipelines) == 1 and Pipeline(self._pipelines[0]).numbers_epochs
-
-    def length(self) -> int:
-        return sum(len(Pipeline(stages)) for stages in self._pipelines)
+    def __highway__(self) -> Traits:
+        in_order = len(self._pipelines) == 1  # else items come from several in turns
+        return Traits(
+            length=lambda: sum(len(Pipeline(stages)) for stages in self._pipelines),
+            numbers_epochs=in_order and Pipeline(self._pipelines[0]).numbers_epochs,
+        )
 
     def __iter__(self) -> Iterator[Stamped]:
         live: dict[int, _Child] = {}

@@ -7,11 +7,11 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
-from typing import Any, ClassVar
+from typing import Any
 
 from highway.engine import Pipeline
 from highway.engine.cancel import here, is_skipped, seed_or
-from highway.engine.component import Component, Ranks, Traits, shape_of
+from highway.engine.component import Component, Traits, shape_of
 from highway.engine.resume import Saved, keep, lineage, saved
 from highway.engine.stage import Items, Stage, Stamped
 from highway.errors import ConfigError
@@ -44,15 +44,22 @@ class Repeat:
     ['a', 'b', 'a', 'b']
     """
 
-    adds_a_stage: ClassVar[bool] = False
-    numbers_epochs: ClassVar[bool] = True
-
     source: Component | None = None
     times: Epochs = None
 
     def __post_init__(self) -> None:
         if self.source is not None:
             expect_source(self, f"source={component(self.source)!r:.80}", self.source)
+
+    def __highway__(self) -> Traits:
+        return Traits(
+            numbers_epochs=True,
+            length=lambda: length_of_epoch(component(self.source)),
+            remake=self._remake,
+            ranks=lambda: ranks_of_all([self.source]),
+            after=self._after,
+            adds_a_stage=False,
+        )
 
     def __iter__(self) -> Iterator[Stamped]:
         if self.source is None:
@@ -75,20 +82,11 @@ class Repeat:
             return replace(self.source, op=repeated) if isinstance(self.source, Stage) else repeated
         return _Passes(self.source, self.times)
 
-    def remake(self, epoch: int, index: int, part: Any) -> Any:
-        """Return an item again."""
+    def _remake(self, epoch: int, index: int, part: Any) -> Any:
         repeated = self._repeated()
         return repeated.remake(epoch, index, part) if isinstance(repeated, _Passes) else remade(repeated, part)
 
-    def ranks(self) -> Ranks:
-        """Return the ranks that the source depends on."""
-        return ranks_of_all([self.source])
-
-    def length(self) -> int:
-        """Return how many items a pass has."""
-        return length_of_epoch(component(self.source))
-
-    def after(self, stages: Sequence[Stage]) -> list[Stage]:
+    def _after(self, stages: Sequence[Stage]) -> list[Stage]:
         """Return ``stages`` with a source of so many passes, and with streams that begin anew in each."""
         if self.source is not None:
             raise ConfigError("Repeat: a source is given, but stages stand before it; leave it out to repeat those: Repeat(times=...)")
@@ -108,17 +106,17 @@ class Repeat:
 class _Passes:
     """One pass over a source after the other; a stream that has had enough of one lets the next begin."""
 
-    numbers_epochs = True
-
     def __init__(self, source: Any, times: Epochs) -> None:
         self.source, self.times = source, times
         self.enough = -1  # the last pass of which nothing more is needed
 
-    def length(self) -> int:
-        return length_of_epoch(self.source)
-
-    def ranks(self) -> Ranks:
-        return ranks_of_all([self.source])
+    def __highway__(self) -> Traits:
+        return Traits(
+            numbers_epochs=True,
+            length=lambda: length_of_epoch(self.source),
+            remake=self.remake,
+            ranks=lambda: ranks_of_all([self.source]),
+        )
 
     def __iter__(self) -> Iterator[Stamped]:
         first, index, state = (saved() or Saved((0, -1, None))).state
@@ -147,13 +145,11 @@ _OVER = "over"  # state of a stream that has had enough of a pass
 class _EachPass:
     """A stream that begins anew with each pass, and is over with it, or by itself."""
 
-    per_epoch = True
-    whole_epochs = False  # what it counts, it counts anew
-
     def __init__(self, op: Any, passes: _Passes) -> None:
         self.stands_for, self._passes = op, passes
-        traits = Traits.of(op)
-        self.length, self.remake = traits.length, traits.remake
+
+    def __highway__(self) -> Traits:  # it counts anew in each pass, so it needs no whole epochs
+        return replace(Traits.of(self.stands_for), stands_for=self.stands_for, per_epoch=True, whole_epochs=False)
 
     def stream(self, items: Items) -> Iterator[Any]:
         begun = saved()

@@ -15,7 +15,7 @@ from numpy.random import Generator, Philox
 from highway.engine import Pipeline
 from highway.engine.batch import Item, fields
 from highway.engine.cancel import check_cancelled, seed_or
-from highway.engine.component import Component, Ranks
+from highway.engine.component import Component, Traits
 from highway.engine.randomness import go_on, state_of
 from highway.engine.resume import Saved, keep, lineage, saved
 from highway.engine.stage import Stamped
@@ -39,9 +39,15 @@ class _OfSources:
         for position, source in enumerate(self.sources):
             expect_source(self, f"sources[{position}]", source)
 
-    def ranks(self) -> Ranks:
-        """Return the ranks that the sources depend on."""
-        return ranks_of_all(self.sources)
+    def __highway__(self) -> Traits:
+        return Traits(length=self._length, remake=self._remake, ranks=lambda: ranks_of_all(self.sources))
+
+    def _length(self) -> int:
+        return sum(self._lengths())
+
+    def _remake(self, epoch: int, index: int, part: Any) -> Any:
+        place, made = part
+        return remade(self.sources[place], made)
 
     def _lengths(self) -> list[int]:
         return [len(Pipeline([source])) for source in self.sources]
@@ -61,15 +67,6 @@ class Concat(_OfSources):
                     index += 1
                     yield Stamped(item, passport._replace(epoch=0, index=index - 1, made_of=(None, (), [place, lineage(passport)])))
             state = None
-
-    def length(self) -> int:
-        """Return how many items there are."""
-        return sum(self._lengths())
-
-    def remake(self, epoch: int, index: int, part: Any) -> Any:
-        """Return an item again."""
-        place, made = part
-        return remade(self.sources[place], made)
 
 
 @checked
@@ -111,12 +108,10 @@ class Zip(_OfSources):
                 made_of = (None, (), [lineage(part.passport) for part in parts])
                 yield Stamped(_joined([part.item for part in parts]), parts[0].passport._replace(epoch=0, index=index, made_of=made_of))
 
-    def length(self) -> int:
-        """Return how many items there are."""
+    def _length(self) -> int:
         return min(self._lengths())
 
-    def remake(self, epoch: int, index: int, part: Any) -> Any:
-        """Return an item again."""
+    def _remake(self, epoch: int, index: int, part: Any) -> Any:
         made = [remade(source, one) for source, one in zip(self.sources, part, strict=True)]
         return _joined([one.item if type(one) is Stamped else one for one in made])
 
@@ -184,15 +179,6 @@ class Mix(_OfSources):
                 index += 1
                 made_of = (None, (), [place, lineage(stamped.passport)])
                 yield Stamped(stamped.item, stamped.passport._replace(epoch=0, index=index - 1, made_of=made_of))
-
-    def length(self) -> int:
-        """Return how many items there are, if all are drawn."""
-        return sum(self._lengths())
-
-    def remake(self, epoch: int, index: int, part: Any) -> Any:
-        """Return an item again."""
-        place, made = part
-        return remade(self.sources[place], made)
 
 
 @checked

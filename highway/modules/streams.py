@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 from numpy.random import Generator, Philox
 
 from highway.engine.cancel import seed_or
-from highway.engine.component import OneToOne
+from highway.engine.component import OneToOne, Traits
 from highway.engine.randomness import Below, go_on
 from highway.engine.resume import Saved, keep, saved
 from highway.engine.stage import Items, Stamped
@@ -30,21 +30,13 @@ class Shuffle:
     Passports stay with their items; with ``reuse`` the indexes are spread (``index * reuse + n``): later stages draw anew each time.
     """
 
-    draws: ClassVar[bool] = False  # the order alone
-    per_epoch: ClassVar[bool] = True
-
-    @property
-    def one_to_one(self) -> OneToOne | None:
-        """How inputs become outputs; see :class:`~highway.engine.component.Traits`."""
-        return "reordered" if self.reuse == 1 else None
-
     buffer_size: Count
     reuse: Count = 1
     seed: Seed | None = None
 
-    def length(self, items: int) -> int:
-        """Return how many items come of so many."""
-        return items * self.reuse
+    def __highway__(self) -> Traits:
+        order: OneToOne | None = "reordered" if self.reuse == 1 else None
+        return Traits(draws=False, per_epoch=True, one_to_one=order, length=lambda items: items * self.reuse, remake=self._remake)
 
     def stream(self, items: Items) -> Iterator[Stamped]:
         rng = Generator(Philox(key=items.epoch << 64 | seed_or(self.seed)))
@@ -71,8 +63,7 @@ class Shuffle:
             waiting.pop()
         return drawn if self.reuse == 1 else _copy(drawn, uses, self.reuse)
 
-    def remake(self, item: list[Stamped], number: int) -> Stamped:
-        """Return a copy of an item."""
+    def _remake(self, item: list[Stamped], number: int) -> Stamped:
         return _copy(item[0], number, self.reuse)
 
 
@@ -89,9 +80,8 @@ class Duplicate:
 
     times: Count
 
-    def length(self, items: int) -> int:
-        """Return how many items come of so many."""
-        return items * self.times
+    def __highway__(self) -> Traits:
+        return Traits(length=lambda items: items * self.times, remake=self._remake)
 
     def stream(self, items: Items) -> Iterator[Stamped]:
         keep(Saved)
@@ -99,8 +89,7 @@ class Duplicate:
             for number in range(self.times):
                 yield _copy(Stamped(item, items.passport), number, self.times)
 
-    def remake(self, item: list[Stamped], number: int) -> Stamped:
-        """Return a copy of an item."""
+    def _remake(self, item: list[Stamped], number: int) -> Stamped:
         return _copy(item[0], number, self.times)
 
 
@@ -115,13 +104,10 @@ class Take:
         n: Items, at least 0.
     """
 
-    whole_epochs: ClassVar[bool] = True
-
     n: Annotated[int, Range(ge=0)]
 
-    def length(self, items: int) -> int:
-        """Return how many items come of so many."""
-        return min(items, self.n)
+    def __highway__(self) -> Traits:
+        return Traits(whole_epochs=True, length=lambda items: min(items, self.n))
 
     def stream(self, items: Items) -> Iterator[Stamped]:
         taken: int = (saved() or Saved(0)).state
@@ -144,13 +130,10 @@ class Tee:
         fn: Takes the item; what it returns is ignored. In YAML ``package.module:name``.
     """
 
-    one_to_one: ClassVar[OneToOne] = "in order"
-
     fn: Callable[[Any], Any]
 
-    def length(self, items: int) -> int:
-        """Return how many items come of so many."""
-        return items
+    def __highway__(self) -> Traits:
+        return Traits(one_to_one="in order", length=lambda items: items)
 
     def stream(self, items: Items) -> Iterator[Stamped]:
         keep(Saved)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from highway.datasets.tar_stream import has_ranges, path_of, read_members
 from highway.datasets.writing import is_taken
 from highway.engine import cancel
 from highway.engine.cancel import report_error, seed_or
-from highway.engine.component import Ranks
+from highway.engine.component import Traits
 from highway.engine.resume import Saved, keep, saved
 from highway.engine.stage import Items, Passport, Stamped
 from highway.errors import ShardError
@@ -67,10 +67,6 @@ class WebDatasetSource:
             used. With ``on_error="skip"`` the rest of the shard, or the sample, is skipped; an epoch without any sample is always an error.
     """
 
-    makes: ClassVar = "samples"
-    draws: ClassVar[bool] = False  # the order alone
-    numbers_epochs: ClassVar[bool] = True
-
     urls: Annotated[str | list[str], Predicate(shards_of, "at least one shard, such as 'photos-{000..015}.tar'")]
     fields: dict[str, str] | None = None
     epochs: Epochs = None
@@ -84,16 +80,20 @@ class WebDatasetSource:
 
     @opened
     def _identity(self) -> str:
+        """A text that changes when shards on disk or in a store do."""
         paths = [path_of(url) for url in self.shards if has_ranges(url)]
         return fingerprint_of((shown(path), path) for path in paths if is_url(path) or os.path.exists(path))
 
-    def identity(self) -> str:
-        """Return a text that changes when shards on disk or in a store do."""
-        return self._identity
-
-    def ranks(self) -> Ranks:
-        """Return no rank: every rank reads all shards."""
-        return []
+    def __highway__(self) -> Traits:
+        return Traits(
+            makes="samples",
+            draws=False,
+            numbers_epochs=True,
+            epochs=self.epochs,
+            remake=self._remake,
+            identity=lambda: self._identity,
+            ranks=list,  # every rank reads all shards
+        )
 
     def __iter__(self) -> Iterator[Stamped]:
         shards, seed, counters = self.shards, seed_or(self.seed), cancel.counters(self)
@@ -146,7 +146,7 @@ class WebDatasetSource:
     def _again(self) -> cancel.OfThread[SamplesAgain]:
         return cancel.OfThread(lambda: SamplesAgain(self.shards))
 
-    def remake(self, epoch: int, index: int, part: list[int]) -> Stamped:
+    def _remake(self, epoch: int, index: int, part: list[int]) -> Stamped:
         """Return a sample of a shard; if they are asked for in their order, it is read once."""
         key, files = self._again.value.sample(*part)
         return Stamped(self._decoded(files), Passport(keys=(key,)))

@@ -55,6 +55,15 @@ def takes_rng(function: Callable[..., Any]) -> bool:
         return False
 
 
+def takes_arguments(function: Callable[..., Any], count: int) -> bool:
+    """Return whether a function can be called with so many positional arguments; ``False`` for a builtin without a signature."""
+    try:
+        inspect.signature(function).bind(*range(count))
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
 def describe_parameter(parameter: inspect.Parameter) -> str:
     """Return a parameter as one writes it: its name, type, range and default."""
     stars = "*" * (parameter.kind is parameter.VAR_POSITIONAL) + "**" * (parameter.kind is parameter.VAR_KEYWORD)

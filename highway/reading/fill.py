@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from highway.datasets.dataset import Dataset, described, locate, read_several
 from highway.engine import cancel
 from highway.engine.cancel import check_cancelled, report_error
-from highway.engine.component import Makes, OneToOne
+from highway.engine.component import Traits
 from highway.engine.stage import DROP, Drop, Passport, Several, Stamped
 from highway.errors import DatasetError, EndOfStream, ImageError, PipelineError
 from highway.images.decode import backend
@@ -23,23 +23,19 @@ from highway.reading.plan import BatchInWork, ReaderLike, RowRange
 class Fill:
     """Read a run of rows; the worker that completes a batch returns it."""
 
-    parallel: ClassVar[bool] = True
-
     stands_for: ReaderLike
 
-    @property
-    def makes(self) -> Makes | None:
-        return "batches" if self.stands_for.batch_size else "samples"
-
-    @property
-    def drops(self) -> bool:
-        """Whether it returns ``DROP``: for all runs of a batch but the last."""
-        return self.stands_for.batch_size is not None
-
-    @property
-    def one_to_one(self) -> OneToOne | None:
-        """Each batch comes out once, also with ``on_error="skip"``: other samples take the rows of those that are skipped."""
-        return "in order" if self.stands_for.batch_size else None
+    def __highway__(self) -> Traits:
+        makes_batches = self.stands_for.batch_size is not None
+        return Traits(
+            makes="batches" if makes_batches else "samples",
+            drops=makes_batches,  # all runs of a batch but the last
+            parallel=True,
+            draws=self.stands_for.draws,
+            one_to_one="in order" if makes_batches else None,  # other samples take the rows of those that are skipped
+            remake=self._remake,
+            stands_for=self.stands_for,
+        )
 
     def __call__(self, run: RowRange) -> Stamped | Drop | Any:
         batch, counters = run.batch, cancel.counters(self)
@@ -51,8 +47,8 @@ class Fill:
         began = time.perf_counter()
         try:
             if not self._fill(batch, run):  # the planner raises the error
-                return DROP if self.drops else _NOTHING
-            reading.took(time.perf_counter() - began, () if self.drops else batch.memory)
+                return DROP if self.stands_for.batch_size is not None else _NOTHING
+            reading.took(time.perf_counter() - began, () if self.stands_for.batch_size is not None else batch.memory)
             if next(batch.done) < batch.runs:
                 return DROP
             item = self._item(batch)
@@ -66,7 +62,7 @@ class Fill:
         keys = tuple(batch.keys)
         return item if keys == batch.passport.keys else Stamped(item, batch.passport._replace(keys=keys))
 
-    def remake(self, runs: list[Stamped], row: int) -> Stamped:
+    def _remake(self, runs: list[Stamped], row: int) -> Stamped:
         """Return one of the samples that were read together."""
         batch = runs[0].item.batch
         if not self._fill(batch, RowRange(batch, row, row + 1)) or not (read := self._samples(batch, [row])).items:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count, islice
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from highway.datasets.opened import opened
 from highway.engine import cancel
 from highway.engine.batch import nbytes
 from highway.engine.cancel import finish, is_skipped, seed_or, wait
-from highway.engine.component import Ranks, Traits
+from highway.engine.component import Traits, fingerprint_of
 from highway.engine.resume import Saved, keep, saved
 from highway.engine.stage import Passport, Stamped
 from highway.errors import ConfigError, DatasetError, PipelineError
@@ -229,9 +229,6 @@ class RowRanges:
         bad: For that cache: the samples that cannot be used, by epoch and number.
     """
 
-    finishes: ClassVar[bool] = True  # batches that it has begun
-    numbers_epochs: ClassVar[bool] = True
-
     stands_for: ReaderLike
     cache: CacheOrder | None = field(default=None, init=False)
     bad: dict[int, dict[int, str]] = field(default_factory=dict, init=False, repr=False)
@@ -241,9 +238,20 @@ class RowRanges:
         """The dataset, which is read in this pipeline alone."""
         return self.stands_for.open()
 
-    def length(self) -> int:
-        """Return how many batches, or samples, an epoch has."""
-        return shares(self.stands_for, self.dataset)[1]
+    def __highway__(self) -> Traits:
+        reader = self.stands_for
+        return Traits(
+            draws=reader.draws,
+            finishes=True,  # the batches that it has begun
+            length=lambda: shares(reader, self.dataset)[1],
+            numbers_epochs=True,
+            epochs=reader.epochs,
+            remake=self._remake,
+            identity=lambda: self._identity,
+            ranks=lambda: [list(rank_and_world_size(reader.rank, reader.world_size))],
+            stands_for=reader,
+            deal_anew=self._deal_anew,
+        )
 
     def share(self) -> FixedShare | None:
         """Return the samples of this rank, if they are the same in every epoch."""
@@ -260,19 +268,12 @@ class RowRanges:
 
     @opened
     def _identity(self) -> str:
+        """A text that changes when the dataset does."""
         is_parameter = any(self.dataset is value for value in vars(self.stands_for).values())  # and is hashed as such
-        own = None if is_parameter else Traits.of(self.dataset).fingerprint
+        own = None if is_parameter else fingerprint_of(self.dataset)
         return own() if own is not None else f"{length_of(self.dataset)} samples"
 
-    def identity(self) -> str:
-        """Return a text that changes when the dataset does."""
-        return self._identity
-
-    def ranks(self) -> Ranks:
-        """Return which rank this is, and of how many."""
-        return [list(rank_and_world_size(self.stands_for.rank, self.stands_for.world_size))]
-
-    def deal_anew(self, state: list[int] | None, last: list[int] | None, ranks: list[int]) -> list[int]:
+    def _deal_anew(self, state: list[int] | None, last: list[int] | None, ranks: list[int]) -> list[int]:
         """Return the state of this rank after all of another number of ranks have read up to the same batch.
 
         Args:
@@ -346,7 +347,7 @@ class RowRanges:
         reading.run = max(reading.run, MOST_SAMPLES)
         return reading
 
-    def remake(self, epoch: int, index: int, dealt: int | None) -> Stamped:
+    def _remake(self, epoch: int, index: int, dealt: int | None) -> Stamped:
         """Return all rows of a batch as one range."""
         reading = self._again
         first = dealt or 0

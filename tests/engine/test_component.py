@@ -4,16 +4,15 @@ import re
 import weakref
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import NamedTuple
 
 import numpy as np
 import pytest
 
 import highway
-from highway import Pipeline, Stage
+from highway import Pipeline, Stage, Traits
 from highway.engine import cancel
-from highway.engine.component import Traits, layers, written
+from highway.engine.component import layers, written
 from highway.errors import PipelineError
 from highway.modules import Batch, Cache, Concat, Identity, ImageFileReader, Map, Repeat, WebDatasetSource, ZMQSource
 from highway.modules.caching.fingerprint import fingerprint
@@ -24,37 +23,28 @@ def test_a_component_need_not_say_anything():
     assert Traits.of(range(3)) == Traits.of(str) == Traits.of(lambda item: item) == Traits()
 
 
-def test_what_components_say_is_read():
+def test_what_components_declare_is_read():
     assert Traits.of(Identity()).parallel and Traits.of(Batch(2)).makes == "batches"
     assert Traits.of(ZMQSource("tcp://localhost:1")).finishes and Traits.of(ZMQSource("tcp://localhost:1")).on_demand
-    said = Stage(WebDatasetSource("x.tar", epochs=3)).traits
-    assert said.remake is not None and said.identity is not None
-    assert replace(said, remake=None, identity=None, ranks=None) == Traits(draws=False, makes="samples", epochs=3, numbers_epochs=True)
+    declared = Stage(WebDatasetSource("x.tar", epochs=3)).traits
+    assert declared.remake is not None and declared.identity is not None
+    assert replace(declared, remake=None, identity=None, ranks=None) == Traits(draws=False, makes="samples", epochs=3, numbers_epochs=True)
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("parallel", "yes"),
-        ("finishes", None),
-        ("makes", "cars"),
-        ("epochs", np.arange(3)),
-        ("workers_parameter", 4),
-        ("after", 3.5),
-        ("stamped", True),
-        ("fingerprint", "f00"),
-    ],
-)
-def test_what_is_of_another_type_is_the_users_own(name, value):
-    assert Traits.of(SimpleNamespace(**{name: value})) == Traits()
+class Wrapped:
+    """A component that stands for another one."""
+
+    def __init__(self, inner, **traits):
+        self.inner, self.traits = inner, traits
+
+    def __highway__(self):
+        return Traits(stands_for=self.inner, **self.traits)
 
 
-def test_one_that_stands_for_another_says_what_that_says_but_for_methods():
-    inner = SimpleNamespace(epochs=3, finishes=True, stamped=list)
-    outer = SimpleNamespace(stands_for=SimpleNamespace(stands_for=inner, epochs=2))
-    said = Traits.of(outer)
-    assert (said.epochs, said.finishes, said.stamped) == (2, True, None)
-    assert list(layers(outer)) == [outer, outer.stands_for, inner] and written(outer) is inner
+def test_the_layers_of_a_component_end_with_the_one_that_the_user_wrote():
+    inner = Wrapped("what the user wrote")
+    outer = Wrapped(inner)
+    assert list(layers(outer)) == [outer, inner, "what the user wrote"] and written(outer) == "what the user wrote"
 
 
 @dataclass
@@ -80,11 +70,12 @@ def test_attributes_that_are_called_like_highways_own_do_not_mislead_a_cache():
     assert fingerprint([mine]) == fingerprint([Numbers()]) != fingerprint([reader])
 
 
-def test_what_components_say_is_read_in_one_place():
+def test_no_code_looks_for_a_trait_among_the_attributes_of_a_component():
     home, names = Path(highway.__file__).parent, "|".join(field.name for field in fields(Traits))
     sniffs = re.compile(rf"""attr\([^,()]+(\([^()]*\))?, ["']({names}|counters|bound|reader|inner)["']""")
     assert sniffs.search('callable(getattr(stage.op, "after", None))')
-    assert [file.name for file in home.rglob("*.py") if sniffs.search(file.read_text())] == ["component.py"]
+    found = {file.name: sniffs.findall(file.read_text()) for file in home.rglob("*.py")}
+    assert {name: words for name, words in found.items() if words} == {"component.py": [("(value)", "fingerprint")]}  # of values
 
 
 def test_a_cache_behind_a_cache_ends_after_as_many_epochs_as_come_in(tmp_path):

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from highway import Pipeline, Stage
+from highway import Pipeline, Stage, Traits
 from highway.engine.stage import Passport, Stamped
 from highway.errors import EndOfStream
 from highway.modules import Batch, Cache, Duplicate, Identity, Processes, Reader, Repeat, Shuffle, Take, Tee, Unbatch
@@ -79,7 +79,8 @@ def test_what_is_left_of_an_epoch_is_not_made(workers):
 class Sent:
     """Three epochs of four items that somebody else makes, as those of a link."""
 
-    numbers_epochs, skips_epochs = True, False
+    def __highway__(self):
+        return Traits(numbers_epochs=True, skips_epochs=False)
 
     def __iter__(self):
         for epoch in range(3):
@@ -251,7 +252,8 @@ def test_a_pipeline_is_a_source_with_its_epochs():
 class Interleaved:
     """Two senders, as a link would mix them."""
 
-    numbers_epochs = True
+    def __highway__(self):
+        return Traits(numbers_epochs=True)
 
     def __iter__(self):
         for epoch, index in [(0, 0), (0, 1), (1, 0), (0, 2), (1, 1), (2, 0)]:

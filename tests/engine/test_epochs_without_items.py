@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from highway import DROP, EndOfStream, Pipeline, Stage
+from highway import DROP, EndOfStream, Pipeline, Stage, Traits
 from highway.engine.stage import Passport, Stamped
 from highway.errors import PipelineError
 from highway.modules import Batch, Reader, Shuffle, Take
@@ -57,10 +57,11 @@ def test_such_an_epoch_of_a_pipeline_in_another_is_an_empty_loop_too(kept):
 class Numbered:
     """A source of three epochs, of which the first has any number."""
 
-    numbers_epochs = True
-
     def __init__(self, first):
         self.first = first
+
+    def __highway__(self):
+        return Traits(numbers_epochs=True)
 
     def __iter__(self):
         for epoch in range(self.first, self.first + 3):

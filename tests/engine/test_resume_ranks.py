@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from highway import DROP, Pipeline, Stage
+from highway import DROP, Pipeline, Stage, Traits
 from highway.engine.resume import Saved, keep, saved
 from highway.engine.stage import Passport, Several, Stamped
 from highway.errors import PipelineError
@@ -234,8 +234,8 @@ class Undeclared:
 
 
 class OnEveryRank(Undeclared):
-    def ranks(self):
-        return []
+    def __highway__(self):
+        return Traits(ranks=list)
 
 
 def test_a_source_that_does_not_declare_its_ranks_is_refused_on_others(at_rank):

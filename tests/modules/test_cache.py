@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from PIL import Image
 
-from highway import Pipeline, Stage
+from highway import Pipeline, Stage, Traits
 from highway.datasets.cache_files.claim import MANIFEST
 from highway.datasets.cache_files.folder import CacheFolder
 from highway.engine.cancel import wait
@@ -35,7 +35,7 @@ def reader(photos, epochs=3, **kwargs):
 
 def after(cache, *before):
     """The stages of a pipeline in which ``cache`` stands after ``before`` and knows it."""
-    return cache.after([stage for stage, _ in expand(before)])
+    return Traits.of(cache).after([stage for stage, _ in expand(before)])
 
 
 def run(stages):

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from highway import Pipeline, Stage
+from highway import Pipeline, Stage, Traits
 from highway.datasets import DecodedCache
 from highway.datasets.cache_files.claim import MANIFEST
 from highway.datasets.cache_files.file import checksum
@@ -41,8 +41,8 @@ class Numbers:
             for n in range(self.count):
                 yield Stamped(n, Passport(epoch, n, keys=(f"k{n}",)))
 
-    def fingerprint(self):
-        return f"{self.count} numbers"
+    def __highway__(self):
+        return Traits(epochs=self.epochs, fingerprint=lambda: f"{self.count} numbers")
 
 
 DECODED = Counter()
@@ -304,7 +304,7 @@ def test_what_one_thread_has_made_again_another_that_has_read_it_before_does_not
     (name,) = (name for name in whole if name.endswith("data"))
     (path / name).write_bytes(zero(whole[name], 12 * 5000, 4096))
     before = [stage for stage, _ in expand([Numbers(epochs=1), Decode()])]
-    cache = Cache(str(path), batch_size=6, epochs=3).after(before)[-2].op
+    cache = Traits.of(Cache(str(path), batch_size=6, epochs=3)).after(before)[-2].op
     assert cache.open()
     with pytest.raises(DamagedError) as caught:
         cache.file.columns(range(20))

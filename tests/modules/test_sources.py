@@ -5,7 +5,7 @@ from itertools import islice
 
 import pytest
 
-from highway import EndOfStream, Passport, Pipeline, PipelineError, Stage, Stamped
+from highway import EndOfStream, Passport, Pipeline, PipelineError, Stage, Stamped, Traits
 from highway.errors import ConfigError
 from highway.modules import (
     Batch,
@@ -260,4 +260,4 @@ def test_from_queue_stops_with_its_pipeline():
 def test_an_item_of_a_pipeline_that_has_ended_is_made_again():
     inner = Pipeline([range(10), str])
     assert len(list(inner)) == 10
-    assert Mix([inner, range(5)]).remake(0, 7, [0, [0, 3]]).item == "3"
+    assert Traits.of(Mix([inner, range(5)])).remake(0, 7, [0, [0, 3]]).item == "3"

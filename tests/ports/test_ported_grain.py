@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from highway import DROP, Pipeline, Stage
+from highway import DROP, Pipeline, Stage, Traits
 from highway.modules import Batch, Reader
 
 grain = pytest.importorskip("grain", reason="grain is not installed: this is run by tox -e datasets")
@@ -12,7 +12,8 @@ SOURCE = [{"image": np.full((8, 8, 3), 6 * n, np.uint8), "label": np.int32(n % 4
 
 
 class Odd(grain.transforms.Filter):
-    drops = True
+    def __highway__(self):
+        return Traits(drops=True)
 
     def filter(self, element):
         return bool(element["label"] % 2)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from waiting import wait_until
 
-from highway import DROP, EndOfStream, Pipeline, Stage
+from highway import DROP, EndOfStream, Pipeline, Stage, Traits
 from highway.data import photos
 from highway.engine.cancel import check_cancelled, finish, wait
 from highway.modules import Cache, ImageFileReader, ZMQSink, ZMQSource
@@ -34,7 +34,10 @@ class Waiting:
     """Yields some items, then waits for ever."""
 
     def __init__(self, count, finishes=False):
-        self.count, self.finishes, self.waits, self.closed = count, finishes, threading.Event(), False
+        self.count, self.does_finish, self.waits, self.closed = count, finishes, threading.Event(), False
+
+    def __highway__(self):
+        return Traits(finishes=self.does_finish)
 
     def __iter__(self):
         try:
@@ -98,7 +101,8 @@ def test_an_error_of_a_later_stage_is_still_raised():
 class Finishing:
     """A source that has more at hand than it has yielded."""
 
-    finishes = True
+    def __highway__(self):
+        return Traits(finishes=True)
 
     def __iter__(self):
         for n in itertools.count():
@@ -122,10 +126,11 @@ def test_a_source_may_finish_what_it_has_begun():
 class Lingering:
     """A source that does not come to an end when it is drained."""
 
-    finishes = True
-
     def __init__(self):
         self.lingers = threading.Event()
+
+    def __highway__(self):
+        return Traits(finishes=True)
 
     def __iter__(self):
         yield 0

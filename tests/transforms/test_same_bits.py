@@ -8,7 +8,7 @@ import pytest
 from numpy.testing import assert_array_equal
 from transform_instances import EVERY, ONLY_BYTES
 
-from highway import Pipeline, Stage
+from highway import Pipeline, Stage, Traits
 from highway.modules import Augmentations, ZMQSink, ZMQSource
 from highway.transforms import Chain, ColorSpace
 
@@ -16,7 +16,8 @@ from highway.transforms import Chain, ColorSpace
 class All:
     """Augment a sample by each transform there is, and return a hash of what each makes of it."""
 
-    parallel = True
+    def __highway__(self):
+        return Traits(parallel=True)
 
     def __init__(self):
         fields = {"boxes": "boxes", "points": "points", "mask": "mask", "with_boxes": ["labels"]}

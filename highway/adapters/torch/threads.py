@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch.utils.data import TensorDataset, default_convert
@@ -23,7 +23,7 @@ from highway.adapters.torch.order import IndexOrder
 from highway.children.pickling import Failure
 from highway.engine import Pipeline
 from highway.engine.cancel import OfThread
-from highway.engine.component import OneToOne
+from highway.engine.component import Traits
 from highway.engine.fed import Fed
 from highway.engine.stage import DROP, Drop, Stage
 from highway.errors import EndOfStream, PipelineError
@@ -125,10 +125,6 @@ class _Read:
         is_isolated: Whether this runs in a process of its own.
     """
 
-    parallel: ClassVar[bool] = True
-    drops: ClassVar[bool] = True  # all parts of a batch but the last
-    one_to_one: ClassVar[OneToOne] = "in order"
-
     dataset: Any
     collate_fn: Callable[[Any], Any] | None = None
     batched: bool = True
@@ -140,6 +136,9 @@ class _Read:
         self._started: OfThread[list[int]] = OfThread(list)
         self._gathers = self.batched and self.collate_fn is None and type(self.dataset) is TensorDataset
         self._fetcher = MapFetcher(self.dataset, self.batched, self.collate_fn or (collate if self.batched else default_convert), False)
+
+    def __highway__(self) -> Traits:
+        return Traits(parallel=True, drops=True, one_to_one="in order")  # it drops all parts of a batch but the last
 
     @property
     def divides(self) -> bool:

@@ -15,6 +15,7 @@ from highway.cli.convert.writing import Prepared
 from highway.datasets.format import Format
 from highway.datasets.opened import opened
 from highway.engine import cancel
+from highway.engine.component import Traits
 from highway.engine.stage import Items, Stamped
 from highway.images.header import opened as opened_image
 
@@ -32,8 +33,6 @@ class Compared:
         format: Its format.
     """
 
-    parallel = True
-
     prepared: Prepared
     back: Input
     format: Format
@@ -41,6 +40,9 @@ class Compared:
     @opened
     def _numbers(self) -> dict[str, int]:
         return {key: number for number, key in enumerate(self.back.keys or ())}
+
+    def __highway__(self) -> Traits:
+        return Traits(parallel=True)
 
     def __call__(self, wanted: range | Stamped) -> tuple[int, list[str]]:
         expected = [sample._replace(key=self.format.named(sample.key, sample.fields)) for sample in self.prepared(wanted)]

@@ -16,7 +16,7 @@ from highway.datasets.opened import opened
 from highway.datasets.ten import TenFiles
 from highway.engine import batch
 from highway.engine.cancel import check_cancelled
-from highway.engine.component import Traits
+from highway.engine.component import fingerprint_of
 from highway.engine.stage import Stamped
 from highway.errors import ConfigError, ImageError
 from highway.images.header import read_header
@@ -63,7 +63,7 @@ class Input:
 
     def fingerprint(self, paths: Sequence[str]) -> str:
         """Return a text that changes when the source does."""
-        if self.total is not None and (own := Traits.of(self.data).fingerprint) is not None:
+        if self.total is not None and (own := fingerprint_of(self.data)) is not None:
             return own()
         digest = hashlib.blake2b(digest_size=16)
         for path in paths:

@@ -13,6 +13,7 @@ from highway.cli.convert.reading import Input, KeyedSample
 from highway.cli.convert.target import Target
 from highway.datasets.writing import SampleWriter
 from highway.engine import Pipeline, cancel
+from highway.engine.component import Traits
 from highway.engine.stage import Items, Stage, Stamped
 from highway.stores.url import is_url
 
@@ -60,9 +61,10 @@ class Remaining:
 class Prepared:
     """A map: from the numbers of samples, or a sample that has been read, to a list of samples as they are to be written."""
 
-    parallel = True
-
     source: Input
+
+    def __highway__(self) -> Traits:
+        return Traits(parallel=True)
 
     def __call__(self, wanted: range | Stamped) -> list[KeyedSample]:
         if isinstance(wanted, range):
@@ -74,10 +76,11 @@ class Prepared:
 class InParts:
     """A map: writes a run of samples, and the file that they are, and counts them."""
 
-    parallel = True
-
     source: Input
     target: Target
+
+    def __highway__(self) -> Traits:
+        return Traits(parallel=True)
 
     def __call__(self, numbers: range) -> int:
         with self.target.part(numbers.start) as writer:

@@ -18,7 +18,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from highway.engine.component import Traits, shape_by_method
+from highway.engine.component import Traits, fingerprint_of, shape_by_method
 from highway.engine.hashing.bounded import MOST_NESTED, Bounded, Hashed, UnknownValueError, summed
 from highway.engine.hashing.code import Names, attributes_of, functions_of, is_users, name_and_version, names_of, text_of
 from highway.engine.hashing.objects import (
@@ -64,11 +64,14 @@ class Hasher(Bounded):
         self._known_code: dict[int, tuple[bytes, Any]] = {}
         self._path: dict[Any, int] = {}  # what is being hashed, to the innermost
         self._nested: dict[int, Any] = {}  # what is too deep in others, by id
+        self._declared: tuple[Any, Traits | None] = None, None
         self._later: list[Any] = []  # that of it which is not hashed yet
         self._reading: set[tuple[int, Any]] = set()
 
-    def parameters(self, op: Any) -> Iterator[tuple[str, Hashed]]:
+    def parameters(self, op: Any, traits: Traits | None = None) -> Iterator[tuple[str, Hashed]]:
         """Yield what a component consists of, by name: its parameters, or what its function closes over.
+
+        ``traits`` are its declarations, if they were read already.
 
         Raises:
             UnknownValueError: the hasher is strict, and one of the values cannot be hashed.
@@ -76,7 +79,7 @@ class Hasher(Bounded):
         self.begin()
         for found in (self._known, self._known_code, self._path, self._nested):
             found.clear()  # so that the hash does not depend on what was hashed before
-        self._path[id(op)], self._later = 0, []
+        self._path[id(op)], self._later, self._declared = 0, [], (op, traits)
         parts = self._parts(op, whole=True)
         yield from (("", self._leaf(op)),) if parts is None else parts
         while self._later:
@@ -271,17 +274,19 @@ class Hasher(Bounded):
 
     def _note_data(self, value: Any, whole: bool) -> bool:
         """Note what a value says of its data, and return whether it has a fingerprint."""
-        if not any(hasattr(type(value), name) for name in ("fingerprint", "identity", "stages")):
+        if isinstance(value, type) or not any(hasattr(type(value), name) for name in ("fingerprint", "__highway__", "stages")):
             return False
-        traits = Traits.of(value)
+        op, traits = self._declared
+        traits = traits if value is op and traits is not None else Traits.of(value)
+        fingerprint = traits.fingerprint or fingerprint_of(value)
         if not whole and dataclasses.is_dataclass(value) and shape_by_method(value) == "composite":
             with contextlib.suppress(HighwayError):  # it cannot run, and says so when it is to
                 self.data += [
                     own for part in cast(Any, value).stages() if (own := Traits.of(getattr(part, "op", part)).identity) is not None
                 ]
-        if (own := traits.fingerprint or traits.identity) is not None:
+        if (own := fingerprint or traits.identity) is not None:
             self.data.append(own)
-        return traits.fingerprint is not None
+        return fingerprint is not None
 
     # --- what has none ---
 

@@ -13,7 +13,7 @@ import highway
 from highway.datasets.tar_stream import has_ranges
 from highway.engine import Pipeline
 from highway.engine.cancel import check_cancelled
-from highway.engine.component import Traits, hangs_on_seed, written
+from highway.engine.component import Traits, fingerprint_of, hangs_on_seed, written
 from highway.engine.hashing import Hasher, UnknownValueError
 from highway.engine.stage import Stage, unique
 from highway.errors import ConfigError
@@ -33,9 +33,10 @@ log = logging.getLogger("highway")
 def fingerprint(components: Sequence[Any], seed: int = 0) -> str:
     """Return what made the items that come out of a source and the stages after it, as 32 hexadecimal digits.
 
-    Components are known by their parameters and code (:mod:`highway.engine.hashing`), or by their method ``fingerprint()``
+    Components are known by their parameters and code (:mod:`highway.engine.hashing`), or by the ``fingerprint`` that they declare
     (:class:`~highway.engine.component.Traits`); readers also by the names, sizes and times of their files. The decoder and highway's
-    version count: pixels differ between them. So do the pipeline's seed and the name of a stage that draws random numbers (:func:`chance`).
+    version count: pixels differ between them. So do the pipeline's seed and the name of a stage that draws random numbers
+    (:func:`chance`).
 
     A warning names values that code refers to and that cannot be hashed.
 
@@ -52,8 +53,8 @@ def fingerprint(components: Sequence[Any], seed: int = 0) -> str:
     hasher = Hasher(strict=True, seed=seed % 2**63)
     known: list[Any] = []
     for position, stage in enumerate(stages):
-        op = written(stage.op)
-        if position == 0 and not isinstance(op, (Sampling, WebDatasetSource)) and Traits.of(op).fingerprint is None:
+        op = stage.layers[-1]
+        if position == 0 and not isinstance(op, (Sampling, WebDatasetSource)) and (Traits.of(op).fingerprint or fingerprint_of(op)) is None:
             raise _unknown(stage.op)
         if any(op is other for other in known):  # of a reader, which is several stages
             continue
@@ -69,7 +70,7 @@ def fingerprint(components: Sequence[Any], seed: int = 0) -> str:
         hasher.data = []
         if isinstance(op, Sampling):
             digest.update(repr(rank_and_world_size(op.rank, op.world_size)).encode())
-            own = Traits.of(cast(ReaderLike, op).open()).fingerprint
+            own = fingerprint_of(cast(ReaderLike, op).open())
             digest.update(own().encode() if own is not None else b"")
         elif isinstance(op, WebDatasetSource):
             digest.update(" ".join(_states(op.shards)).encode())
@@ -123,7 +124,7 @@ def _readers(value: Any) -> Iterator[Sampling]:
 
 def samples_of(components: Sequence[Stage]) -> int | None:
     """Return how many samples the first epoch of a reader has, or ``None`` where only reading tells."""
-    reader = written(components[0].op) if components else None
+    reader = components[0].layers[-1] if components else None
     return samples_of_epoch(cast(ReaderLike, reader)) if isinstance(reader, Sampling) else None
 
 

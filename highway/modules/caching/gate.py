@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from highway.engine import cancel
-from highway.engine.component import Ranks, Traits
+from highway.engine.component import Traits
 from highway.engine.resume import Saved, is_resumed, keep
 from highway.engine.source import remake_of
 from highway.modules.inner_sources import length_of_epoch, opened, ranks_of_all, resumable
@@ -23,13 +23,17 @@ class Gate:
     stands_for: Iterable[Any]
     run: CacheRun
 
-    @property
-    def remake(self) -> Callable[..., Any] | None:
-        return remake_of(self.stands_for)
-
-    @property
-    def identity(self) -> Callable[[], str] | None:
-        return Traits.of(self.stands_for).identity
+    def __highway__(self) -> Traits:
+        source = Traits.of(self.stands_for)
+        return replace(
+            source,
+            stands_for=self.stands_for,
+            remake=remake_of(self.stands_for, source),
+            length=lambda: length_of_epoch(self.stands_for),
+            ranks=lambda: ranks_of_all([self.stands_for]),
+            stamped=None,
+            deal_anew=None,
+        )
 
     def __iter__(self) -> Iterator[Any]:
         if not is_resumed() and self.run.open():
@@ -46,9 +50,3 @@ class Gate:
         for stamped in opened(self.stands_for):
             cancel.here().says_its_state = False
             yield stamped
-
-    def ranks(self) -> Ranks:
-        return ranks_of_all([self.stands_for])
-
-    def length(self) -> int:
-        return length_of_epoch(self.stands_for)

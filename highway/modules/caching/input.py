@@ -8,20 +8,20 @@ from typing import Any
 import numpy as np
 
 from highway.engine.batch import Item, fields, names
-from highway.engine.component import shape_by_method, written
+from highway.engine.component import shape_by_method
 from highway.engine.stage import Stage, Stamped
 from highway.errors import ConfigError
 
 
 def maker_of(stages: Sequence[Stage]) -> Stage | None:
-    """Return the last of the stages that says what it makes, whatever comes in: by its attribute ``makes``, ``"batches"`` or ``"samples"``.
+    """Return the last of the stages that declares what it makes, whatever comes in: ``"batches"`` or ``"samples"``.
 
     Maps and highway's own streams hand on batches as batches; of streams of the user's own nobody knows.
     """
     for stage in reversed(stages):
         if stage.traits.makes is not None:
             return stage
-        op = written(stage.op)
+        op = stage.layers[-1]
         if shape_by_method(op) == "stream" and type(op).__module__.partition(".")[0] != "highway":
             return None
     return None

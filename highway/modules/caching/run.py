@@ -7,8 +7,8 @@ import logging
 import os
 from array import array
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from highway.datasets.cache_files.file import samples_of as as_they_came
 from highway.datasets.cache_files.folder import CacheFolder, FolderWriter
 from highway.engine import cancel
 from highway.engine.cancel import is_draining
-from highway.engine.component import Makes
+from highway.engine.component import Makes, Traits
 from highway.engine.resume import Saved, keep, saved
 from highway.engine.stage import Items, Stage, Stamped
 from highway.errors import CacheFullError, Cancelled, ConfigError, DamagedError, PipelineError
@@ -50,10 +50,6 @@ class CacheRun:
         before: The stages that its input comes from; empty if they are not known.
     """
 
-    repeats: ClassVar[bool] = True  # makes epochs of its own
-    whole_epochs: ClassVar[bool] = True
-    numbers_epochs: ClassVar[bool] = True
-
     cache: Cache
     before: Annotated[list[Stage], HOW]  # which are hashed as stages of their own
     file: CacheFile | None = field(default=None, init=False)
@@ -66,6 +62,10 @@ class CacheRun:
     _counters: dict[str, Any] = field(default_factory=dict, init=False)
     _ended: bool = field(default=False, init=False)
     _next_epoch: int = field(default=0, init=False)  # the epoch after the last that has passed
+
+    def __highway__(self) -> Traits:
+        epochs = Traits(length=self._length, numbers_epochs=True, epochs=self.epochs, whole_epochs=True, repeats=True)
+        return replace(epochs, makes=self._makes, remake=self._remake)
 
     @property
     def gated(self) -> bool:
@@ -83,7 +83,7 @@ class CacheRun:
         return bool(self.cache.path) and not is_exact(self.before) and any(stage.on_error == "skip" for stage in self.before)
 
     @property
-    def makes(self) -> Makes | None:
+    def _makes(self) -> Makes | None:
         """What goes out, for a cache behind this one."""
         if self.cache.batch_size is not None:
             return "batches"
@@ -96,7 +96,7 @@ class CacheRun:
         made = [stage.traits for number, stage in enumerate(self.before) if number == 0 or stage.traits.repeats]
         return self.cache.epochs or (made[-1].epochs if made else None)
 
-    def length(self, items: int) -> int:
+    def _length(self, items: int) -> int:
         """Return how many items come of so many: as many, or batches of samples."""
         return items if self.cache.batch_size is None else -(-items // self.cache.batch_size)
 
@@ -167,7 +167,7 @@ class CacheRun:
             raise PipelineError(f"load_state_dict: the state is of a cache that has served, but {self} cannot serve epoch {epoch}: {why}")
         self._ended = True
 
-    def remake(self, came: list[Stamped], part: list[int] | None) -> Stamped:
+    def _remake(self, came: list[Stamped], part: list[int] | None) -> Stamped:
         """Return what has passed, of what came in; or what was served, by epoch and index, as soon as there is a cache."""
         if part is None:
             return self._passing(self.cache.batch_size is None).made(came)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import count
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from highway.datasets.cache_files.file import CacheFile, samples_of
 from highway.datasets.cache_files.layout import FROM_BYTES
 from highway.engine.batch import Item
 from highway.engine.cancel import is_draining, is_skipped, seed_or
+from highway.engine.component import Traits
 from highway.engine.resume import Saved, keep
 from highway.engine.stage import Passport, Stamped
 from highway.errors import DamagedError
@@ -44,13 +45,14 @@ class Reading:
         repair: Makes samples again that are found damaged, or raises the error.
     """
 
-    parallel: ClassVar[bool] = True
-
     stack: bool
     repair: Annotated[Callable[[CacheFile, DamagedError], None] | None, HOW] = None
 
     def __post_init__(self) -> None:
         self._stacker = Stacker(self.stack)
+
+    def __highway__(self) -> Traits:
+        return Traits(parallel=True)
 
     def __call__(self, item: Any) -> Any:
         if type(item) is not Rows:

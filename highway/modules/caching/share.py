@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from highway.engine.component import Traits, layers, shape_of, written
+from highway.engine.component import Traits, seed_parameter, shape_of
 from highway.engine.stage import Stage
 from highway.parameters.hints import takes_rng
 from highway.reading.plan import RowRanges
@@ -19,7 +19,7 @@ def plan_of(stages: Sequence[Stage]) -> RowRanges | None:
 
 def fixed_plan_of(stages: Sequence[Stage]) -> RowRanges | None:
     """Return the plan of a reader from which a rank reads the same samples in every epoch, whatever is after the reader."""
-    plans = [op for op in layers(stages[0].op) if isinstance(op, RowRanges)] if stages else []
+    plans = [op for op in stages[0].layers if isinstance(op, RowRanges)] if stages else []
     return plans[0] if plans and plans[0].cache is not None else None
 
 
@@ -35,4 +35,4 @@ def is_exact(stages: Sequence[Stage]) -> bool:
 
 def _draws(op: Any) -> bool:
     """Return whether a map draws random numbers, which differ from epoch to epoch."""
-    return takes_rng(op) or (hasattr(written(op), "seed") and Traits.of(op).draws)
+    return takes_rng(op) or (seed_parameter(op, op) is not op and Traits.of(op).draws)

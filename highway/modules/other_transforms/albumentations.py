@@ -6,13 +6,14 @@ import copy
 import os
 from dataclasses import dataclass
 from random import Random
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.random import Generator
 
 from highway.datasets.opened import opened
 from highway.engine.cancel import OfThread
+from highway.engine.component import Traits
 from highway.errors import ConfigError
 from highway.modules.other_transforms.adapter import Adapter, Changed, imported, with_inner
 from highway.modules.targets import Target
@@ -65,10 +66,11 @@ class Albumentations(Adapter):
             boxes do not fit.
     """
 
-    parallel: ClassVar[bool] = True
-
     min_area: Amount = 0.0
     min_visibility: Share = 0.0
+
+    def __highway__(self) -> Traits:
+        return Traits(parallel=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 from highway.engine.channel import Together
+from highway.engine.component import Traits
 from highway.engine.input import together
 from highway.engine.ragged import Fill
 from highway.engine.resume import Saved, keep, saved
@@ -44,13 +45,13 @@ class ConcatThenSplit:
     [[[1, 1, 2], [1, 1, 2], [0, 1, 0]], [[2, 2, 2], [1, 1, 1], [0, 1, 2]], [[3, 0, 0], [1, 0, 0], [0, 0, 0]]]
     """
 
-    makes: ClassVar = "samples"
-    per_epoch: ClassVar[bool] = True
-
     length: Count
     drop_last: bool = False
     fill: Fill = 0.0
     batched: bool = False
+
+    def __highway__(self) -> Traits:
+        return Traits(makes="samples", per_epoch=True, remake=self._remake)
 
     def stream(self, items: Items) -> Iterator[Together]:
         begun = saved() or Saved((0, 0, 0))
@@ -74,8 +75,7 @@ class ConcatThenSplit:
         if left and not self.drop_last:
             yield self._rows(waiting, self._cut(waiting, offset), index)
 
-    def remake(self, inputs: list[Stamped], made_of: list[Any]) -> Stamped:
-        """Return a row again."""
+    def _remake(self, inputs: list[Stamped], made_of: list[Any]) -> Stamped:
         offset, places = made_of
         sequences = sequences_at(inputs, self.batched, places)
         row: Stamped = self._rows(sequences, self._cut(sequences, offset)[:1], 0)[0]

@@ -7,9 +7,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from operator import ge
-from typing import Any, ClassVar
+from typing import Any
 
 from highway.engine.channel import Together
+from highway.engine.component import Traits
 from highway.engine.input import together
 from highway.engine.ragged import Fill
 from highway.engine.resume import Saved, keep, saved
@@ -53,14 +54,14 @@ class Pack:
     [[[1, 1, 3, 0], [1, 1, 2, 0], [0, 1, 0, 0]], [[2, 2, 2, 0], [1, 1, 1, 0], [0, 1, 2, 0]]]
     """
 
-    makes: ClassVar = "samples"
-    per_epoch: ClassVar[bool] = True
-
     length: Count | dict[str | int, Count]
     bins: Count = 64
     max_sequences_per_bin: Count | None = None
     fill: Fill = 0.0
     batched: bool = False
+
+    def __highway__(self) -> Traits:
+        return Traits(makes="samples", per_epoch=True, remake=self._remake)
 
     def stream(self, items: Items) -> Iterator[Together]:
         begun = saved() or Saved((0, 0))
@@ -80,8 +81,7 @@ class Pack:
         if bins.rows:
             yield self._rows(bins.sequences, bins.rows, index)
 
-    def remake(self, inputs: list[Stamped], places: list[Any]) -> Stamped:
-        """Return a row again."""
+    def _remake(self, inputs: list[Stamped], places: list[Any]) -> Stamped:
         sequences = sequences_at(inputs, self.batched, places)
         row: Stamped = self._rows(sequences, [range(len(sequences))], 0)[0]
         return row

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.random import Generator
 
 from highway.engine.batch import Item, replace
+from highway.engine.component import Traits
 from highway.images.ops import cv2_or_none, native
 from highway.modules.targets import Target, Targets, joined, rows_where
 from highway.parameters.checks import checked
@@ -47,8 +48,6 @@ class CopyPaste:
         KeyError: a field is not there.
     """
 
-    parallel: ClassVar[bool] = True
-
     boxes: str | int
     mask: str | int
     with_boxes: list[str | int] | None = None
@@ -60,6 +59,9 @@ class CopyPaste:
     def __post_init__(self) -> None:
         rows, all_named = [*(self.with_boxes or ()), self.mask], self.with_boxes is not None
         self._targets = Targets("CopyPaste", self.field, self.boxes, None, self.mask, rows, follow=("boxes", "mask"), all_named=all_named)
+
+    def __highway__(self) -> Traits:
+        return Traits(parallel=True)
 
     def __call__(self, item: Item, rng: Generator) -> Item:
         where, targets = self._targets.several(item)

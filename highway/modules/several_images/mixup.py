@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.random import Generator
 
 from highway import functional as F
 from highway.engine.batch import Field, Item, get, names, replace
+from highway.engine.component import Traits
 from highway.images.items import checked_image, image_field
 from highway.modules.targets import expect_batch, expect_partners
 from highway.parameters.checks import checked
@@ -32,14 +33,15 @@ class _Pair(NamedTuple):
 
 @dataclass
 class _Mixing:
-    parallel: ClassVar[bool] = True
-
     num_classes: Count | None = None
     alpha: Positive = 1.0
     p: Probability = 1.0
     per_image: bool = False
     field: str | int | None = None
     labels: str | int | None = None
+
+    def __highway__(self) -> Traits:
+        return Traits(parallel=True)
 
     def __call__(self, item: Item, rng: Generator) -> Item:
         owner = type(self).__name__

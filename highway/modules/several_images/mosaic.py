@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.random import Generator
 
 from highway import functional as F
 from highway.engine.batch import Item, get, replace
+from highway.engine.component import Traits
 from highway.images.ops import Box, Interpolation, Size
 from highway.images.sampling import fitting
 from highway.modules.targets import Target, Targets, joined, like, rows_where
@@ -59,8 +60,6 @@ class Mosaic:
         KeyError: a field is not there.
     """
 
-    parallel: ClassVar[bool] = True
-
     shape: Shape
     boxes: str | int | None = None
     points: str | int | None = None
@@ -78,6 +77,9 @@ class Mosaic:
         require(self.boxes is not None or not self.with_boxes, self, "with_boxes", "none without boxes: say which field holds these")
         fields = (self.field, self.boxes, self.points, self.mask, self.with_boxes or ())
         self._targets = Targets("Mosaic", *fields, all_named=self.with_boxes is not None)
+
+    def __highway__(self) -> Traits:
+        return Traits(parallel=True)
 
     def __call__(self, item: Item, rng: Generator) -> Item:
         where, targets = self._targets.several(item)
