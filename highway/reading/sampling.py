@@ -4,6 +4,7 @@
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, cast
 
+from highway.engine.component import Traits
 from highway.parameters.ranges import HOW, RANK, Count, Range, Seed
 from highway.reading.loader import stages_of
 from highway.reading.plan import ReaderLike
@@ -39,6 +40,9 @@ class Sampling:
     on_uneven: OnUneven = "pad"
 
     at_once: ClassVar[int] = 8  # samples that are read together where they go out one by one
+
+    def __highway__(self) -> Traits:
+        return Traits(draws=self.draws)
 
     @property
     def draws(self) -> bool:
