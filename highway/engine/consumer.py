@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 from highway.engine import cancel
 from highway.engine.component import Ranks
 from highway.engine.identity import expect_same, is_named
-from highway.engine.remake import Remaker
-from highway.engine.resume import Marker, resume
+from highway.engine.resume import Marker, Remaker, resume
 from highway.engine.source import ranks_of
 from highway.engine.stage import Stamped
 from highway.errors import Cancelled, EndOfStream, PipelineError

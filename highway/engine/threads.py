@@ -26,8 +26,7 @@ from highway.engine.channel import Channel
 from highway.engine.component import Shape
 from highway.engine.fed import Fed
 from highway.engine.identity import Identities
-from highway.engine.remake import Remaker
-from highway.engine.resume import lineage
+from highway.engine.resume import Remaker, lineage
 from highway.engine.stage import Origin, Passport, Stage, Stamped
 from highway.engine.stats import PipelineStats
 from highway.engine.workers import StageWorkers, worker_count
