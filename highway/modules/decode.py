@@ -82,7 +82,7 @@ class DecodeImage(DecodeOptions, _OfField):
 
     def _ahead(self) -> _Together | None:
         """Return what decodes the images that wait together, for a worker; ``None`` where it is not faster."""
-        several = extension_or_none() is not None and speaks_for("ahead", "__call__", self)
+        several = extension_or_none() is not None and speaks_for("_ahead", "__call__", self)
         return None if self.output_shape is None or not several else _Together(self, self.output_shape)
 
 

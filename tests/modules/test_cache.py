@@ -65,8 +65,8 @@ class Numbers:
             for n in range(self.count):
                 yield Stamped(n, Passport(epoch, n, keys=(f"k{n}",)))
 
-    def fingerprint(self):
-        return f"{self.count} numbers"
+    def __highway__(self):
+        return Traits(epochs=self.epochs, fingerprint=lambda: f"{self.count} numbers")
 
 
 @dataclass
