@@ -64,7 +64,7 @@ class Topology:
             raise ConfigError(f"on={on!r}: an isolated pipeline finds others at the file's hosts only; leave out one of the two")
         from highway.wire import rendezvous  # here, since most topologies need none
 
-        rendezvous.join(f"ray:{self.plan.name}" if on == "ray" else on)
+        rendezvous.join(on, run=self.plan.name)
         return self.at_rendezvous()
 
     def anywhere(self) -> Topology:

@@ -9,18 +9,15 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
-import re
 import socket
 import threading
 import time
-import urllib.parse
-from collections.abc import Callable, Collection, Mapping
-from pathlib import Path
-from typing import Protocol
+from collections.abc import Callable, Mapping
 
 from highway.errors import ConfigError, LinkError
 from highway.wire.address import is_loopback
+from highway.wire.registries.protocol import Rendezvous, is_address
+from highway.wire.registries.table import KINDS
 
 log = logging.getLogger("highway")
 
@@ -28,74 +25,6 @@ REFRESH = 1.0  # seconds between two looks at where all names are; before they a
 SHOWN = 4  # names in a message
 TELL_AFTER = 10.0  # seconds for which a name is not published, or a question not answered, before it is said
 CLOSE = 5.0  # seconds that the thread that asks may take to end
-LONGEST = 300  # characters of an address
-
-
-class Rendezvous(Protocol):
-    """Where the processes of a run publish addresses by name. Its methods are called on one thread, which they may keep waiting.
-
-    Attributes:
-        host: Where others reach this host, if it knows better than this host's name.
-    """
-
-    host: str
-
-    def publish(self, addresses: Mapping[str, str]) -> None:
-        """Say where names of this process are: ``tcp://host:port`` of each. Raises OSError if it cannot be reached."""
-
-    def find(self, names: Collection[str]) -> Mapping[str, str]:
-        """Return where names are, of those that are known. Raises as :meth:`publish`."""
-
-
-class FolderRendezvous:
-    """A folder that all hosts see: a file for each name.
-
-    Args:
-        path: The folder; it is made if it is not there.
-    """
-
-    host = ""
-
-    def __init__(self, path: str | Path) -> None:
-        self._path = Path(path)
-
-    def publish(self, addresses: Mapping[str, str]) -> None:
-        self._path.mkdir(parents=True, exist_ok=True)
-        for name, address in addresses.items():
-            file = self._file(name)
-            written = file.with_name(f".{file.name}.{socket.gethostname()}.{os.getpid()}")
-            written.write_text(address)
-            written.replace(file)
-
-    def find(self, names: Collection[str]) -> Mapping[str, str]:
-        try:
-            there = set(os.listdir(self._path))  # NFS remembers for a minute that there is no such file, unless its folder is listed
-        except FileNotFoundError:  # nobody has published yet
-            return {}
-        files = {name: self._file(name) for name in names}
-        return {name: _text_of(file) for name, file in files.items() if file.name in there}
-
-    def _file(self, name: str) -> Path:
-        return self._path / urllib.parse.quote(name, safe="")
-
-
-def _text_of(file: Path) -> str:
-    """Return what a file holds, up to the length of an address; empty if it is no file. Strangers may have written it."""
-    try:
-        with os.fdopen(os.open(file, os.O_RDONLY | os.O_NONBLOCK), "rb") as opened:  # a pipe would keep it waiting
-            return opened.read(LONGEST + 1).decode(errors="replace")
-    except (FileNotFoundError, IsADirectoryError):
-        return ""
-
-
-def is_address(text: object) -> bool:
-    """Return whether a text is an address that links connect to: ``tcp://host:port``.
-
-    >>> is_address("tcp://10.0.0.1:5555"), is_address("tcp://[::1]:5555"), is_address("10.0.0.1"), is_address("tcp://a:99999")
-    (True, True, False, False)
-    """
-    found = re.fullmatch(r"tcp://(?:[\w.-]+|\[[\w:.%-]+\]):(\d{1,5})", text, re.ASCII) if isinstance(text, str) else None
-    return found is not None and len(found[0]) <= LONGEST and 0 < int(found[1]) < 65536
 
 
 class Directory:
@@ -277,17 +206,20 @@ def _probed(use: Callable[[socket.socket], None]) -> str:
         return str(probe.getsockname()[0])
 
 
-def join(text: str, host: str = "") -> None:
+def join(text: str, host: str = "", run: str = "") -> None:
     """Have the links of this process that have names find each other where a text says; saying it again changes nothing.
 
     Args:
-        text: As for :func:`parse`.
+        text: As for :func:`parse`; or the name of a kind alone whose places are runs, which stands for the place ``run``.
         host: As for :func:`use`.
+        run: The name of the run.
 
     Raises:
         ConfigError: it is none, or this process has joined another one.
     """
     global _joined
+    if run and (kind := KINDS.get(text)) and kind.places_are_runs:
+        text = f"{text}:{run}"
     if _joined and text != _joined:
         raise ConfigError(f"{text}: this process finds names at {_joined} already; processes have one rendezvous each")
     if not _joined:
@@ -300,22 +232,12 @@ _joined = ""
 
 
 def parse(text: str) -> Rendezvous:
-    """Return the rendezvous of a text: ``folder:PATH`` or ``ray:RUN``, or ``relay:PATH`` of a process that a launcher has started.
+    """Return the rendezvous of a text: ``KIND:PLACE``, such as ``folder:PATH`` or ``ray:RUN``.
 
     Raises:
         ConfigError: it is none.
     """
-    kind, _, rest = text.partition(":")
-    if not rest or kind not in ("folder", "ray", "relay"):
-        raise ConfigError(
-            f"rendezvous {text}: expected folder:PATH, a folder that all hosts of the run see, or ray:RUN, a run in a Ray cluster"
-        )
-    if kind == "ray":
-        from highway.wire.registries.ray import RayRendezvous  # here, since it needs Ray
-
-        return RayRendezvous(rest)
-    if kind == "relay":
-        from highway.wire.registries.relay import RelayRendezvous
-
-        return RelayRendezvous(rest)
-    return FolderRendezvous(rest)
+    kind, _, place = text.partition(":")
+    if kind not in KINDS or not place:
+        raise ConfigError(f"rendezvous {text}: expected {' or '.join(each.shown for each in KINDS.values() if each.shown)}")
+    return KINDS[kind].open(place)

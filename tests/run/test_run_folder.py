@@ -9,7 +9,7 @@ from highway.run import folder
 from highway.run.folder import Claim, JobOrder, Line, RoleSoftware, RunFolder, newest, place_of
 from highway.run.remote import News
 from highway.run.report import RoleReport
-from highway.wire.rendezvous import FolderRendezvous
+from highway.wire.registries.folder import FolderRendezvous
 from highway.wire.tally import Counts
 
 

@@ -20,7 +20,7 @@ from highway.errors import ConfigError
 from highway.modules import ZMQSink, ZMQSource, links
 from highway.wire import goodbye, rendezvous
 from highway.wire.receiver import LinkReceiver
-from highway.wire.rendezvous import FolderRendezvous
+from highway.wire.registries.folder import FolderRendezvous
 from highway.wire.sender import LinkSender
 from highway.wire.url import parse
 

@@ -1,1 +1,1 @@
-"""Where names are published and found, besides a folder: one module each, imported when it is chosen (:mod:`highway.wire.rendezvous`)."""
+"""Where names are published and found: one module for each kind of rendezvous, and ``table``, which lists them."""

@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from highway.wire.address import peer_process
-from highway.wire.rendezvous import Rendezvous
+from highway.wire.registries.protocol import Rendezvous
 
 TIMEOUT = 30.0  # seconds that an answer may take
 

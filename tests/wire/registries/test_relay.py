@@ -7,8 +7,8 @@ import pytest
 
 from highway.errors import ConfigError
 from highway.wire import rendezvous
+from highway.wire.registries.folder import FolderRendezvous
 from highway.wire.registries.relay import Relay
-from highway.wire.rendezvous import FolderRendezvous
 
 
 class Broken:
@@ -63,3 +63,5 @@ def test_a_process_joins_one_rendezvous(monkeypatch, tmp_path):
     assert rendezvous.directory("zpush+named://a").host == "10.0.0.1"
     with pytest.raises(ConfigError, match=rf"^folder:other: this process finds names at folder:{tmp_path} already"):
         rendezvous.join("folder:other")
+    with pytest.raises(ConfigError, match=r"^ray:b: this process finds names at"):
+        rendezvous.join("ray", run="b")

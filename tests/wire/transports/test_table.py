@@ -10,6 +10,7 @@ import pytest
 
 from highway.wire import rendezvous
 from highway.wire.codec import CODECS, CodecName
+from highway.wire.registries.folder import FolderRendezvous
 from highway.wire.transports.table import TRANSPORTS, BetweenProcesses
 from highway.wire.url import parse
 
@@ -22,7 +23,7 @@ def test_names_in_topologies_are_those_of_the_tables():
 @pytest.mark.parametrize("name", TRANSPORTS)
 def test_both_ends_open_by_the_table_and_say_who_is_there_unless_they_are_in_one_process(name, ipc, tmp_path, monkeypatch, request):
     monkeypatch.setattr(rendezvous, "_directory", None)
-    request.addfinalizer(rendezvous.use(rendezvous.FolderRendezvous(tmp_path), "127.0.0.1").close)
+    request.addfinalizer(rendezvous.use(FolderRendezvous(tmp_path), "127.0.0.1").close)
     location = {"host:port": "127.0.0.1:0", "path": ipc(), "name": f"table-{os.getpid()}-{id(ipc)}"}
     link = parse(f"zrpush+{name}://{location[TRANSPORTS[name].location]}", "send")
     sender = link.transport.load().open_sender(link)

@@ -1,0 +1,52 @@
+"""A rendezvous in a folder that all hosts of a run see."""
+
+from __future__ import annotations
+
+import os
+import socket
+import urllib.parse
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+from highway.wire.registries.protocol import LONGEST
+
+
+class FolderRendezvous:
+    """A folder that all hosts see: a file for each name.
+
+    Args:
+        path: The folder; it is made if it is not there.
+    """
+
+    host = ""
+
+    def __init__(self, path: str | Path) -> None:
+        self._path = Path(path)
+
+    def publish(self, addresses: Mapping[str, str]) -> None:
+        self._path.mkdir(parents=True, exist_ok=True)
+        for name, address in addresses.items():
+            file = self._file(name)
+            written = file.with_name(f".{file.name}.{socket.gethostname()}.{os.getpid()}")
+            written.write_text(address)
+            written.replace(file)
+
+    def find(self, names: Collection[str]) -> Mapping[str, str]:
+        try:
+            there = set(os.listdir(self._path))  # NFS remembers for a minute that there is no such file, unless its folder is listed
+        except FileNotFoundError:  # nobody has published yet
+            return {}
+        files = {name: self._file(name) for name in names}
+        return {name: _text_of(file) for name, file in files.items() if file.name in there}
+
+    def _file(self, name: str) -> Path:
+        return self._path / urllib.parse.quote(name, safe="")
+
+
+def _text_of(file: Path) -> str:
+    """Return what a file holds, up to the length of an address; empty if it is no file. Strangers may have written it."""
+    try:
+        with os.fdopen(os.open(file, os.O_RDONLY | os.O_NONBLOCK), "rb") as opened:  # a pipe would keep it waiting
+            return opened.read(LONGEST + 1).decode(errors="replace")
+    except (FileNotFoundError, IsADirectoryError):
+        return ""

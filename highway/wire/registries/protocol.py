@@ -1,0 +1,35 @@
+"""What a rendezvous does, and what an address in it looks like."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from typing import Protocol
+
+LONGEST = 300  # characters of an address
+
+
+class Rendezvous(Protocol):
+    """Where the processes of a run publish addresses by name. Its methods are called on one thread, which they may keep waiting.
+
+    Attributes:
+        host: Where others reach this host, if it knows better than this host's name.
+    """
+
+    host: str
+
+    def publish(self, addresses: Mapping[str, str]) -> None:
+        """Say where names of this process are: ``tcp://host:port`` of each. Raises OSError if it cannot be reached."""
+
+    def find(self, names: Collection[str]) -> Mapping[str, str]:
+        """Return where names are, of those that are known. Raises as :meth:`publish`."""
+
+
+def is_address(text: object) -> bool:
+    """Return whether a text is an address that links connect to: ``tcp://host:port``.
+
+    >>> is_address("tcp://10.0.0.1:5555"), is_address("tcp://[::1]:5555"), is_address("10.0.0.1"), is_address("tcp://a:99999")
+    (True, True, False, False)
+    """
+    found = re.fullmatch(r"tcp://(?:[\w.-]+|\[[\w:.%-]+\]):(\d{1,5})", text, re.ASCII) if isinstance(text, str) else None
+    return found is not None and len(found[0]) <= LONGEST and 0 < int(found[1]) < 65536
