@@ -18,7 +18,8 @@ from highway.engine.cancel import check_cancelled
 from highway.errors import ConfigError, DatasetError
 from highway.parameters.checks import checked
 from highway.parameters.ranges import Range
-from highway.stores.file import FileRange, UnchangingFile, fingerprint_of, open_file, read_ranges
+from highway.stores.file import fingerprint_of, open_file, read_ranges
+from highway.stores.unchanging import FileRange, UnchangingFile
 
 _CHUNK = 1 << 20  # bytes that are looked through at once, and that the lines of a block have, about
 _FEATURES = re.compile(rb"(?:\d+:[^\s:_]+(?:\s+|$))*")

@@ -16,7 +16,8 @@ from highway.datasets.tar_stream import has_ranges, path_of
 from highway.errors import ShardError
 from highway.parameters.checks import checked
 from highway.parameters.ranges import Predicate
-from highway.stores.file import FileRange, FileState, fingerprint_of, open_file, read_ranges
+from highway.stores.file import fingerprint_of, open_file, read_ranges
+from highway.stores.unchanging import FileRange, FileState
 from highway.stores.url import is_url, shown, without_options
 
 _OPEN = 100  # shards that are open at once; most processes may open 1024 files

@@ -17,7 +17,8 @@ from highway.datasets.tar_samples import grouped_by_key
 from highway.datasets.tar_stream import COMPRESSED, Archive, open_shard
 from highway.engine.cancel import check_cancelled
 from highway.errors import ShardError
-from highway.stores.file import FileState, open_file
+from highway.stores.file import open_file, state_of
+from highway.stores.unchanging import FileState
 from highway.stores.url import beside, is_url, shown
 
 _VERSION = 2  # 1: shards whose end was not checked
@@ -87,7 +88,7 @@ def index_of(path: str, write: bool) -> TarIndex:
     """
     shard, place = shown(path), beside(path, SUFFIX)
     with _opened(path) as (file, pread):
-        state = FileState.of(path)
+        state = state_of(path)
         if arrays := load_index(place, _VERSION, TarIndex._fields):
             found = TarIndex(*arrays)
             if FileState(*found.state.tolist()) == state:
@@ -100,7 +101,7 @@ def index_of(path: str, write: bool) -> TarIndex:
             index = _scanned(file, pread, state)
         except (tarfile.TarError, EOFError, ValueError) as error:
             raise ShardError(f"{shard}: no tar archive, damaged or cut short; {error}") from error
-        if FileState.of(path) != state:
+        if state_of(path) != state:
             raise ShardError(f"{shard}: it was written to while its headers were read; read it when it is whole")
     if write:
         save_index(place, _VERSION, index._asdict())

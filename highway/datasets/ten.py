@@ -15,7 +15,8 @@ from highway.datasets.writing import writing
 from highway.engine.stage import Passport, Stamped
 from highway.errors import FrameError, ItemError
 from highway.parameters.checks import checked
-from highway.stores.file import FileRange, FileState, UnchangingFile, fingerprint, read_ranges
+from highway.stores.file import read_ranges, state_of
+from highway.stores.unchanging import FileRange, UnchangingFile, fingerprint
 from highway.stores.url import is_url, shown
 from highway.wire.braces import expand_braces
 from highway.wire.checksum import check, with_checksums
@@ -105,7 +106,7 @@ class TenFiles:
     def fingerprint(self) -> str:
         """Return a text that changes when files are added, removed, renamed or written to."""
         files = [(_named(file), file) for file in self._found()]
-        return fingerprint((name, FileState.of(file) if isinstance(file, str) else file.state) for name, file in files)
+        return fingerprint((name, state_of(file) if isinstance(file, str) else file.state) for name, file in files)
 
 
 def _named(file: str | UnchangingFile) -> str:

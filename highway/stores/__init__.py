@@ -1,7 +1,7 @@
 """Files by path or URL: on this machine as they are; in an object store by ranges, many at once, asked again, and cached if that is wanted;
 and written whole or not at all.
 
-May use: engine. Begin with ``file``, then ``remote``, ``requests`` and ``clients``.
+May use: engine. Begin with ``file``, then ``remote``, ``requests`` and ``connecting``.
 
 =============  =====================================================================================================================
 module         what it is for
@@ -14,7 +14,10 @@ module         what it is for
 ``writing``    files that are filled here, and put into a store when they are whole
 ``url``        what a URL says, and what its options say
 ``requests``   requests to one bucket: so many in flight, asked again, hedged, counted
-``clients``    one client for each bucket: by obstore, or what it does not know by fsspec
+``connecting`` one client for each bucket: by obstore, or what it does not know by fsspec
+``clients``    what a client does; ``obstore_client`` and ``fsspec_client`` are the two that there are
+``schemes``    the kinds of stores
+``unchanging`` a file on this machine that must not change while it is read
 ``loop``       the thread on which requests wait for their answers
 ``cache``      blocks of objects on a local disk
 =============  =====================================================================================================================

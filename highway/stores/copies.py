@@ -18,8 +18,9 @@ import weakref
 from highway.engine.cancel import check_cancelled
 from highway.errors import CacheFullError, ConfigError
 from highway.stores.cache import BlockCache, cache_of
-from highway.stores.file import FileRange, UnchangingFile, open_file, read_ranges
 from highway.stores.listing import listing_of
+from highway.stores.remote import StoredObject, read_stored
+from highway.stores.unchanging import FileRange
 from highway.stores.url import StoreURL, parse
 
 _AT_ONCE = 64 << 20  # bytes that are fetched together
@@ -90,10 +91,10 @@ def local_copy(path: str) -> str:
         return held[0]
 
 
-def _objects(path: str) -> dict[str, UnchangingFile]:
+def _objects(path: str) -> dict[str, StoredObject]:
     """Return the object of a URL under an empty name, or those in its folder by theirs."""
     try:
-        return {"": open_file(path)}
+        return {"": StoredObject.at(path)}
     except FileNotFoundError as missing:
         try:
             listing = listing_of(path)
@@ -102,7 +103,7 @@ def _objects(path: str) -> dict[str, UnchangingFile]:
     return {key: listing.object(number) for number, key in enumerate(listing.keys)}
 
 
-def _copy(cache: BlockCache, url: StoreURL, folder: str, files: dict[str, UnchangingFile]) -> tuple[str, _Lock]:
+def _copy(cache: BlockCache, url: StoreURL, folder: str, files: dict[str, StoredObject]) -> tuple[str, _Lock]:
     """Return where a copy is, and the lock that keeps it there."""
     target = os.path.join(folder, url.key.rpartition("/")[2] or "root")
     size = sum(file.state.size for file in files.values())
@@ -124,7 +125,7 @@ def _copy(cache: BlockCache, url: StoreURL, folder: str, files: dict[str, Unchan
             return target, lock
 
 
-def _fetch(target: str, files: dict[str, UnchangingFile]) -> None:
+def _fetch(target: str, files: dict[str, StoredObject]) -> None:
     """Copy objects to files, which have their place when all are whole and on the disk."""
     part = f"{target}.part"
     shutil.rmtree(os.path.dirname(target), ignore_errors=True)  # what a killed process has left
@@ -135,7 +136,7 @@ def _fetch(target: str, files: dict[str, UnchangingFile]) -> None:
             with open(path, "wb") as out:
                 for begin in range(0, file.state.size, _AT_ONCE):
                     check_cancelled()
-                    out.write(read_ranges([FileRange(file, begin, min(_AT_ONCE, file.state.size - begin))], cached=False)[0])
+                    out.write(read_stored([FileRange(file, begin, min(_AT_ONCE, file.state.size - begin))], cached=False)[0])
                 out.flush()
                 os.fsync(out.fileno())
         os.rename(part, target)

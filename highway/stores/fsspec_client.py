@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 from highway.errors import ConfigError
 from highway.redacted import without_secrets
 from highway.stores.clients import Entry, Page, StoreFailure
-from highway.stores.file import FileState
 from highway.stores.loop import in_thread
+from highway.stores.unchanging import FileState
 from highway.stores.url import StoreOptions, StoreURL
 
 T = TypeVar("T")
@@ -34,7 +34,6 @@ _VERSIONS = (
     "updated",
     "created",
 )
-_FOLDERS = ("ftp", "sftp", "ssh", "smb", "hdfs", "webhdfs")  # where a file that is written is there before it is whole
 _LOOK_AGAIN = 60.0  # seconds after which an object is asked for its state again; fsspec does not say it with its bytes
 
 
@@ -58,7 +57,7 @@ class FsspecClient:
             get_filesystem_class(url.scheme)
         except ImportError as error:
             raise ConfigError(f"'{url}': fsspec needs another package for {url.scheme}://: {error}") from None
-        self._is_here, self._grows = url.scheme == "memory", url.scheme in _FOLDERS
+        self._is_here, self._shows_parts = url.store.is_here, url.store.shows_parts
         self._seen: dict[str, tuple[float, FileState]] = {}
 
     @cached_property
@@ -105,7 +104,7 @@ class FsspecClient:
         place = self._path(key)
 
         def put() -> None:
-            if self._grows:
+            if self._shows_parts:
                 self._files.makedirs(place.rpartition("/")[0], exist_ok=True)
                 write(part := f"{place}.{os.getpid()}.part")
                 self._files.mv(part, place)

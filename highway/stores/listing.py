@@ -15,15 +15,16 @@ import time
 import zlib
 from collections.abc import Sequence
 from datetime import datetime
+from pathlib import Path
 
 import numpy as np
 
 from highway.errors import ConfigError, DatasetError
 from highway.stores import loop
 from highway.stores.clients import Entry
-from highway.stores.file import FileRange, FileState, fingerprint, read_ranges, read_whole
-from highway.stores.remote import StoredObject, together, write_object
+from highway.stores.remote import StoredObject, read_stored, together, write_object
 from highway.stores.requests import Requests, Unsupported, requests_of
+from highway.stores.unchanging import FileRange, FileState, fingerprint
 from highway.stores.url import StoreURL, is_url, join, parse
 
 _VERSION = 1
@@ -60,7 +61,7 @@ class Listing:
         """
         objects = [self.object(number) for number in numbers]
         try:
-            return read_ranges([FileRange(one, 0, one.state.size) for one in objects])
+            return read_stored([FileRange(one, 0, one.state.size) for one in objects])
         except FileNotFoundError as error:
             made = datetime.fromtimestamp(self.made).isoformat(" ", "seconds")
             raise FileNotFoundError(f"{error}; it was there when the folder was listed at {made}: renew that by ?listing_hours=0") from None
@@ -186,7 +187,7 @@ def _place(url: StoreURL) -> str:
 def _kept(url: StoreURL, place: str, below: bool) -> Listing | None:
     """Return a listing that was kept; ``None`` if there is none, or it is one of another folder."""
     try:
-        found = json.loads(gzip.decompress(read_whole(place)))
+        found = json.loads(gzip.decompress(StoredObject.at(place).read_all() if is_url(place) else Path(place).read_bytes()))
         states = np.array([found["sizes"], found["versions"]], np.int64).T.reshape(-1, 2)
         if found["version"] != _VERSION or not len(states) == len(found["keys"]) == len(set(found["keys"])):
             raise ValueError(

@@ -20,8 +20,8 @@ from urllib.parse import unquote
 from highway.errors import ConfigError
 from highway.redacted import without_secrets
 from highway.stores.clients import PART, Entry, Page, StoreFailure, Why
-from highway.stores.file import FileState
 from highway.stores.loop import in_thread
+from highway.stores.unchanging import FileState
 from highway.stores.url import StoreOptions, StoreURL
 
 T = TypeVar("T")
@@ -37,7 +37,6 @@ _CAUSES = {  # of requests that were not answered: a sign in obstore's text, and
     "IncompleteMessage": "the connection was cut",
     "ConnectionReset": "the connection was cut",
 }
-_LISTED_IN_ORDER = ("s3", "s3a", "gs")  # whose listings can begin after a key
 _WITHOUT_ORDER = "--x-s3"  # the names of S3's directory buckets end in this
 _LAST = "\U0010ffff"  # no key in a folder is expected after this one
 _EXTENSION = "obstore._obstore"
@@ -71,14 +70,14 @@ class ObstoreClient:
         options: dict[str, Any] = {"client_options": {"timeout": timeout}, "retry_config": retries}
         store = self._obstore.store
         try:
-            if url.scheme in ("http", "https"):
+            if url.store.is_http:
                 user, at, host = url.host.rpartition("@")
                 if at:  # which obstore would leave out
                     token = base64.b64encode(unquote(user).encode()).decode()
                     options["client_options"]["default_headers"] = {"Authorization": f"Basic {token}"}
                 query = f"/?{url.query}" if url.query else ""
                 return store.HTTPStore.from_url(f"{url.scheme}://{host}{query}", **_allowing_http(options))
-            if url.scheme in ("s3", "s3a") and _endpoint(url).startswith("http://"):
+            if url.store.endpoint and _endpoint(url).startswith("http://"):
                 options = _allowing_http(options)
             return store.from_url(f"{url.scheme}://{url.host}", **options)
         except ConfigError:
@@ -115,7 +114,7 @@ class ObstoreClient:
 
         Some servers announce another page and do not name it, or answer with an HTML page in its place. Both look like the end.
         """
-        if not keys or self._url.scheme not in _LISTED_IN_ORDER or self._url.host.endswith(_WITHOUT_ORDER):
+        if not keys or not self._url.store.lists_in_order or self._url.host.endswith(_WITHOUT_ORDER):
             return
         following = await self._asked(_next(self._obstore.list(self._store, folder or None, offset=(last := max(keys)), chunk_size=1000)))
         if beyond := [about["path"] for about in following or () if about["path"] > last]:

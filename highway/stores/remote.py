@@ -15,8 +15,8 @@ from highway.errors import DatasetError
 from highway.stores import loop
 from highway.stores.cache import BlockCache, cache_of
 from highway.stores.clients import PART
-from highway.stores.file import FileRange, FileState, SeekableFile, UnchangingFile, open_file
 from highway.stores.requests import requests_of
+from highway.stores.unchanging import FileRange, FileState, SeekableFile, UnchangingFile
 from highway.stores.url import StoreURL, is_url, parse
 
 T = TypeVar("T")
@@ -86,7 +86,7 @@ class StoredObject(UnchangingFile):
         return str(self.url)
 
 
-def read_stored(ranges: Sequence[FileRange], cached: bool) -> list[bytes]:
+def read_stored(ranges: Sequence[FileRange], cached: bool = True) -> list[bytes]:
     """Return parts of objects, as :func:`highway.stores.file.read_ranges` does."""
     return _read([_part(one) for one in ranges], cached)
 
@@ -176,7 +176,7 @@ def states_at_once(paths: Sequence[str]) -> list[FileState]:
         return await together(requests_of(url).head(url) for url in urls.values())
 
     stored = dict(zip(urls, loop.run(ask()), strict=True))
-    return [stored.get(path) or open_file(path).state for path in paths]
+    return [stored.get(path) or FileState.of(path) for path in paths]
 
 
 def read_what_is_there(paths: Sequence[str]) -> list[bytes | None]:

@@ -12,9 +12,10 @@ from statistics import median
 from typing import Any, TypeVar
 
 from highway.errors import StoreError
-from highway.stores.clients import PART, Client, Entry, Page, StoreFailure, client_of
-from highway.stores.file import FileState
+from highway.stores.clients import PART, Client, Entry, Page, StoreFailure
+from highway.stores.connecting import client_of
 from highway.stores.loop import count
+from highway.stores.unchanging import FileState
 from highway.stores.url import StoreOptions, StoreURL
 
 T = TypeVar("T")
@@ -181,28 +182,15 @@ def error_of(url: StoreURL, failure: StoreFailure, attempts: int) -> Exception:
             return FileNotFoundError(f"{url}: there is no bucket {url.bucket}; correct the URL, or the endpoint")
         return FileNotFoundError(f"{url}: no such object in {url.bucket}{text}; correct the URL")
     if failure.why == "refused":
-        return PermissionError(f"{url}: the store refuses it{text}; {_CREDENTIALS.get(url.scheme, 'look at the credentials')}")
+        return PermissionError(f"{url}: the store refuses it{text}; {url.store.credentials}")
     if failure.why == "unsupported":
         return Unsupported(f"{url}: the store cannot do that{text}")
     if failure.why == "again":
         again = f"asked {attempts} times, the last answer" if attempts > 1 else "the answer"
-        return StoreError(f"{url}: {again}: {failure}; look at the network{_ENDPOINT.get(url.scheme, '')}")
+        place = f", and at {url.store.endpoint}" if url.store.endpoint else ""
+        return StoreError(f"{url}: {again}: {failure}; look at the network{place}")
     return StoreError(f"{url}: {failure}")
 
-
-_S3 = (
-    "say who you are by AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (`aws configure export-credentials --format env` prints those of a "
-    "profile), or AWS_SKIP_SIGNATURE=true for a public bucket"
-)
-_CREDENTIALS = {
-    "s3": _S3,
-    "s3a": _S3,
-    "gs": "say who you are by GOOGLE_APPLICATION_CREDENTIALS, or GOOGLE_SKIP_SIGNATURE=true for a public bucket",
-    "az": "say who you are by AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY, or AZURE_SKIP_SIGNATURE=true if all may read it",
-    "http": "put user and password before the host, or a token into the query",
-    "https": "put user and password before the host, or a token into the query",
-}
-_ENDPOINT = {"s3": ", and at AWS_ENDPOINT_URL and AWS_REGION", "s3a": ", and at AWS_ENDPOINT_URL and AWS_REGION"}
 
 _made: dict[tuple[Any, ...], Requests] = {}
 

@@ -12,9 +12,9 @@ from urllib.parse import quote, unquote
 from highway.errors import ConfigError
 from highway.parameters.location import did_you_mean
 from highway.redacted import without_secrets
+from highway.stores.schemes import Store, store_of
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
-_HTTP = ("http", "https")
 _PORT = re.compile(r"(?:^|@)[^@\[\]]*?:([^@\]]*)$")
 
 
@@ -85,6 +85,11 @@ class StoreURL:
     options: StoreOptions
 
     @property
+    def store(self) -> Store:
+        """The kind of store."""
+        return store_of(self.scheme)
+
+    @property
     def root(self) -> str:
         """What has a client of its own: the bucket."""
         return f"{self.scheme}://{self.host}{self.query and '/?'}{self.query}"
@@ -125,7 +130,7 @@ class StoreURL:
 
     @property
     def _quoted(self) -> str:
-        return quote(self.key) if self.scheme in _HTTP else self.key
+        return quote(self.key) if self.store.is_http else self.key
 
 
 def is_url(path: str) -> bool:
@@ -143,7 +148,7 @@ def join(folder: str, name: str) -> str:
     if not is_url(folder):
         return os.path.join(folder, name)
     path, mark, query = folder.partition("?")
-    return f"{path.rstrip('/')}/{quote(name) if path.partition('://')[0].lower() in _HTTP else name}{mark}{query}"
+    return f"{path.rstrip('/')}/{quote(name) if store_of(path.partition('://')[0].lower()).is_http else name}{mark}{query}"
 
 
 def parent(path: str) -> str:
@@ -184,9 +189,10 @@ def parse(url: str) -> StoreURL:
     host, _, key = rest.partition("/")
     if "::" in head:
         raise ConfigError(f"'{without_secrets(url)}': chains of URLs, as fsspec has them with '::', are not read; name the file itself")
-    if not host and scheme in ("s3", "s3a", "gs", "az", *_HTTP):
-        raise ConfigError(f"'{without_secrets(url)}': no {'host' if scheme in _HTTP else 'bucket'} behind '://'")
-    if scheme in ("s3", "s3a", "gs", "az", *_HTTP) and (strange := _PORT.search(host)) and not strange[1].isdecimal():
+    store = store_of(scheme)
+    if store.first and not host:
+        raise ConfigError(f"'{without_secrets(url)}': no {store.first} behind '://'")
+    if store.first and (strange := _PORT.search(host)) and not strange[1].isdecimal():
         raise ConfigError(
             f"'{scheme}://...': expected a number behind ':' as the port of the host; in a password write / as %2F, ? as %3F, # as %23, "
             ": as %3A and @ as %40"
@@ -197,11 +203,11 @@ def parse(url: str) -> StoreURL:
         name, _, value = pair.partition("=")
         if name in _READ:
             own.append((name, unquote(value)))
-        elif scheme in _HTTP:
+        elif store.is_http:
             others.append(pair)
         else:
             raise ConfigError(f"'{without_secrets(url)}': unknown option '{name}'{did_you_mean(name, _READ)}")
-    key = (unquote(key) if scheme in _HTTP else key).strip("/")
+    key = (unquote(key) if store.is_http else key).strip("/")
     return StoreURL(scheme, host, key, "&".join(others), _options(f"'{without_secrets(url)}'", dict(own)))
 
 

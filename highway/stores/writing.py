@@ -15,13 +15,13 @@ import shutil
 import tempfile
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
 from highway.errors import ConfigError
 from highway.stores import loop
 from highway.stores.clients import PART
-from highway.stores.file import read_whole
 from highway.stores.listing import keys_in
-from highway.stores.remote import together
+from highway.stores.remote import StoredObject, together
 from highway.stores.requests import requests_of
 from highway.stores.url import StoreURL, join, parse
 
@@ -40,7 +40,7 @@ def writable(path: str) -> StoreURL:
         ConfigError: it is of a kind that is read only, or has an option of what is read.
     """
     url = parse(path)
-    if url.scheme in ("http", "https"):
+    if url.store.is_http:
         raise ConfigError(f"'{url}': {url.scheme}:// is read, and not written; name a bucket (s3://, gs://, az://), or a path")
     if url.options.listing:
         raise ConfigError(f"'{url}': listing= is an option of what is read; leave it out of what is written")
@@ -98,7 +98,7 @@ def _upload(url: StoreURL, path: str) -> None:
     if size > PART:
         loop.run(requests_of(url).put_file(url, path, size), _PATIENCE)
     else:
-        loop.run(requests_of(url).put(url, read_whole(path)))
+        loop.run(requests_of(url).put(url, Path(path).read_bytes()))
 
 
 def _upload_all(url: StoreURL, folder: str, names: Sequence[str]) -> None:
@@ -107,7 +107,7 @@ def _upload_all(url: StoreURL, folder: str, names: Sequence[str]) -> None:
     small = [name for name in names if os.path.getsize(paths[name]) <= PART]
     for begin in range(0, len(small), _AT_ONCE):
         some = small[begin : begin + _AT_ONCE]
-        loop.run(together(requests_of(url).put(url / name, read_whole(paths[name])) for name in some))
+        loop.run(together(requests_of(url).put(url / name, Path(paths[name]).read_bytes()) for name in some))
     for name in sorted({*names} - {*small}):
         _upload(url / name, paths[name])
 
@@ -119,7 +119,7 @@ def _left(path: str, url: StoreURL) -> list[str]:
         FileExistsError: there is something else.
     """
     there = keys_in(path)
-    begun = {*json.loads(read_whole(join(path, MARKER))), MARKER} if MARKER in there else set()
+    begun = {*json.loads(StoredObject.at(join(path, MARKER)).read_all()), MARKER} if MARKER in there else set()
     if there - begun:
         raise FileExistsError(f"'{url}': there is something already; remove it, or choose another URL")
     return sorted(there - {MARKER})

@@ -13,7 +13,8 @@ import pytest
 from highway.errors import ConfigError
 from highway.stores import cache, loop, remote
 from highway.stores.cache import BlockCache
-from highway.stores.file import FileRange, open_file, read_ranges
+from highway.stores.file import open_file, read_ranges
+from highway.stores.unchanging import FileRange
 
 DATA = os.urandom(300_000)
 

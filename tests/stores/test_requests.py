@@ -15,7 +15,8 @@ from highway import Pipeline
 from highway.errors import ConfigError, DatasetError, StoreError
 from highway.modules import Reader
 from highway.stores import loop
-from highway.stores.file import FileState, exists, open_file, read_whole
+from highway.stores.file import exists, open_file, read_whole
+from highway.stores.unchanging import FileState
 
 DATA = bytes(range(256)) * 40
 
@@ -92,7 +93,8 @@ def test_so_many_requests_are_in_flight_and_no_more(store):
         store.put("bucket", f"{number}.bin", bytes(10))
     files = [open_file(f"s3://bucket/{n}.bin?requests=6", FileState(10, 0)) for n in range(24)]
     store.expect_together(6)
-    from highway.stores.file import FileRange, read_ranges
+    from highway.stores.file import read_ranges
+    from highway.stores.unchanging import FileRange
 
     with pytest.raises(DatasetError, match=r"has another ETag or time"):
         read_ranges([FileRange(file, 0, 10) for file in files])
@@ -168,7 +170,7 @@ def test_half_of_the_credentials_is_an_error_that_says_so(monkeypatch, store):
 def test_unknown_schemes_and_missing_packages_are_named(monkeypatch):
     with pytest.raises(ConfigError, match=r"'s4://b/a\?*': unknown scheme 's4'"):
         open_file("s4://b/a")
-    monkeypatch.setattr("highway.stores.clients._made", {})
+    monkeypatch.setattr("highway.stores.connecting._made", {})
     monkeypatch.setattr("highway.stores.requests._made", {})
     monkeypatch.setitem(__import__("sys").modules, "obstore", None)
     with pytest.raises(ConfigError, match=r"'s3://b/a': s3:// needs the package obstore: pip install .*\[stores\]'"):

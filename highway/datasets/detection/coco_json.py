@@ -11,7 +11,8 @@ import numpy as np
 
 from highway.engine.cancel import check_cancelled
 from highway.errors import DatasetError
-from highway.stores.file import UnchangingFile, open_file
+from highway.stores.file import open_file
+from highway.stores.unchanging import UnchangingFile
 
 log = logging.getLogger("highway")
 

@@ -23,7 +23,7 @@ from highway.datasets.hdf5.heap import HeapCheck, HeapRows, heap_rows
 from highway.datasets.hdf5.other_files import OtherFiles
 from highway.datasets.npy.rows import StoredRows
 from highway.errors import DatasetError
-from highway.stores.file import UnchangingFile
+from highway.stores.unchanging import UnchangingFile
 
 _LARGEST = 1 << 30  # bytes of a row, or of a chunk: memory for it is taken before it is read
 _MOST = 512  # rows that are asked for by one call: its time grows faster than their number

@@ -12,7 +12,8 @@ from highway.datasets.opened import opened
 from highway.errors import DatasetError
 from highway.parameters.checks import checked
 from highway.parameters.ranges import Count
-from highway.stores.file import UnchangingFile, fingerprint_of, local
+from highway.stores.file import fingerprint_of, local
+from highway.stores.unchanging import UnchangingFile
 from highway.stores.url import shown
 
 _BLOCK = 1 << 20  # bytes of a block of rows, about, where there are no chunks

@@ -22,7 +22,8 @@ import numpy as np
 
 from highway.datasets.hdf5.backend import LOCK, h5py
 from highway.errors import DatasetError
-from highway.stores.file import FileRange, UnchangingFile, read_ranges
+from highway.stores.file import read_ranges
+from highway.stores.unchanging import FileRange, UnchangingFile
 
 _LARGE = 1 << 12  # bytes of a row from which on it is worth it: smaller ones share collections with many, which h5py keeps
 _MOST = 1 << 30  # bytes of a row: memory for it is taken before it is read

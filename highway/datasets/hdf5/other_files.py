@@ -8,7 +8,7 @@ from typing import Any
 
 from highway.datasets.hdf5.backend import h5py
 from highway.errors import DatasetError
-from highway.stores.file import FileState
+from highway.stores.unchanging import FileState
 
 
 class OtherFiles:

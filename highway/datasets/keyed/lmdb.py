@@ -18,7 +18,8 @@ from highway.distribution import import_extra
 from highway.engine.cancel import check_cancelled
 from highway.errors import DatasetError, ItemError
 from highway.parameters.checks import checked
-from highway.stores.file import UnchangingFile, fingerprint_of, local
+from highway.stores.file import fingerprint_of, local
+from highway.stores.unchanging import UnchangingFile
 from highway.stores.url import join, shown, without_options
 
 T = TypeVar("T")

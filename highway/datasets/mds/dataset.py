@@ -15,7 +15,8 @@ from highway.datasets.opened import opened
 from highway.datasets.parts import PartedDataset, Spans
 from highway.datasets.records.protobuf import Data
 from highway.parameters.checks import checked
-from highway.stores.file import FileState, fingerprint_of, read_ranges
+from highway.stores.file import fingerprint_of, read_ranges
+from highway.stores.unchanging import FileState
 from highway.stores.url import join, shown
 
 log = logging.getLogger("highway")

@@ -19,7 +19,8 @@ from highway.datasets.mds.encodings import as_bytes, encoding_of
 from highway.datasets.records.protobuf import Data
 from highway.engine.cancel import check_cancelled
 from highway.errors import DatasetError
-from highway.stores.file import FileRange, FileState, exists, open_file, read_whole
+from highway.stores.file import exists, open_file, read_whole
+from highway.stores.unchanging import FileRange, FileState
 from highway.stores.url import join, shown
 
 _AT_ONCE = 1 << 24  # bytes that are read together to compute a checksum

@@ -21,7 +21,8 @@ from highway.datasets.opened import opened
 from highway.datasets.records import trusted_pickle
 from highway.errors import DatasetError, StoreError
 from highway.parameters.checks import checked
-from highway.stores.file import FileRange, UnchangingFile, fingerprint_of, open_file, read_ranges
+from highway.stores.file import fingerprint_of, open_file, read_ranges
+from highway.stores.unchanging import FileRange, UnchangingFile
 from highway.stores.url import shown
 
 _HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}

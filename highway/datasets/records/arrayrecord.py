@@ -17,7 +17,8 @@ from highway.datasets.writing import writing
 from highway.distribution import import_extra
 from highway.errors import DatasetError
 from highway.parameters.checks import checked
-from highway.stores.file import FileState, UnchangingFile, local
+from highway.stores.file import local
+from highway.stores.unchanging import FileState, UnchangingFile
 
 log = logging.getLogger("highway")
 

@@ -17,7 +17,8 @@ from highway.datasets.records.example import KEY, decode_example, first_key, key
 from highway.datasets.records.protobuf import Data
 from highway.errors import ConfigError, DatasetError
 from highway.parameters.ranges import Predicate
-from highway.stores.file import FileRange, fingerprint_of, read_ranges
+from highway.stores.file import fingerprint_of, read_ranges
+from highway.stores.unchanging import FileRange
 
 Paths = Annotated[str | list[str], Predicate(bool, "at least one file, such as 'train-{00000..00015}-of-00016.tfrecord'")]
 

@@ -22,7 +22,7 @@ from highway.datasets.records.protobuf import Data
 from highway.distribution import import_extra
 from highway.engine.cancel import check_cancelled
 from highway.errors import DatasetError
-from highway.stores.file import FileState, UnchangingFile
+from highway.stores.unchanging import FileState, UnchangingFile
 
 HEADER, FOOTER = 12, 4  # bytes before and behind a record's data
 _LENGTH, _CHECKSUM = struct.Struct("<Q"), struct.Struct("<I")

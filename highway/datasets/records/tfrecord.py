@@ -20,7 +20,8 @@ from highway.datasets.records.protobuf import Data
 from highway.datasets.writing import writing
 from highway.errors import ConfigError, DatasetError
 from highway.parameters.checks import checked
-from highway.stores.file import FileRange, UnchangingFile, open_file, read_ranges
+from highway.stores.file import open_file, read_ranges
+from highway.stores.unchanging import FileRange, UnchangingFile
 from highway.stores.url import shown
 
 _OPEN = 100  # files that are open at once; most processes may open 1024

@@ -19,7 +19,8 @@ from highway.datasets.tables.values import IN_MEMORY, Access, Bytes, in_memory
 from highway.engine.cancel import check_cancelled
 from highway.errors import ConfigError, DatasetError
 from highway.parameters.checks import checked
-from highway.stores.file import FileState, UnchangingFile, local
+from highway.stores.file import local, state_of
+from highway.stores.unchanging import UnchangingFile
 from highway.stores.url import is_url, without_options
 
 _FILE, _STREAM = b"ARROW1", b"\xff\xff\xff\xff"  # how they begin
@@ -148,7 +149,7 @@ class Arrow(FilesTable[_Mapped]):
 
     def _details(self, layout: FilesLayout[_Mapped], file: int) -> tuple[_Mapped, pa.Schema, list[int]]:
         mapped = _Mapped(layout.files[file], self.cache_mb << 20)
-        if FileState.of(layout.files[file]) != layout.open(file).state:
+        if state_of(layout.files[file]) != layout.open(file).state:
             raise DatasetError(f"{layout.files[file]}: it was replaced while it was opened; begin anew")
         return mapped, mapped.schema, mapped.counts
 

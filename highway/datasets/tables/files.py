@@ -22,7 +22,8 @@ from highway.datasets.tables.table import Piece, Table, TableLayout
 from highway.engine.cancel import check_cancelled
 from highway.errors import DatasetError, StoreError
 from highway.parameters.ranges import Count
-from highway.stores.file import UnchangingFile, fingerprint_of, open_file, states_of
+from highway.stores.file import fingerprint_of, open_file, states_of
+from highway.stores.unchanging import UnchangingFile
 from highway.stores.url import is_url, shown, without_options
 
 _OPEN = 100  # files that are open at once; most processes may open 1024

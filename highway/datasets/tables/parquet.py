@@ -13,7 +13,7 @@ from highway.datasets.tables.stream import FileStream, fetched
 from highway.datasets.tables.table import Piece
 from highway.errors import DatasetError
 from highway.parameters.checks import checked
-from highway.stores.file import FileRange, UnchangingFile
+from highway.stores.unchanging import FileRange, UnchangingFile
 
 _FOOTER = 1 << 16  # bytes at a file's end that are read at once; most footers have fewer
 _AT_ONCE = 64  # files of which that is asked for at once, and row groups of which the keys are

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from highway.engine.cancel import check_cancelled
-from highway.stores.file import FileRange, SeekableFile, UnchangingFile, read_ranges
+from highway.stores.file import read_ranges
+from highway.stores.unchanging import FileRange, SeekableFile, UnchangingFile
 
 Held = tuple[int, bytes]  # a part of a file, and where it begins
 

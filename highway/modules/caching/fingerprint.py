@@ -24,7 +24,8 @@ from highway.process.ranks import rank_and_world_size
 from highway.reading.loader import samples_of_epoch
 from highway.reading.plan import ReaderLike
 from highway.reading.sampling import Sampling
-from highway.stores.file import FileState, states_of
+from highway.stores.file import states_of
+from highway.stores.unchanging import FileState
 from highway.stores.url import is_url
 
 log = logging.getLogger("highway")

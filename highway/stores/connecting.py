@@ -1,0 +1,60 @@
+"""The client of each bucket, kept for as long as the process runs, and made anew in a forked child."""
+
+from __future__ import annotations
+
+import os
+
+from highway.distribution import pip_install
+from highway.errors import ConfigError
+from highway.parameters.location import did_you_mean
+from highway.stores.clients import Client
+from highway.stores.loop import keep_from_parent
+from highway.stores.schemes import OBSTORE
+from highway.stores.url import StoreURL
+
+
+def _obstore(url: StoreURL) -> Client:
+    try:
+        import obstore  # noqa: F401
+    except ModuleNotFoundError:
+        raise ConfigError(f"'{url}': {url.scheme}:// needs the package obstore: {pip_install('stores')}") from None
+    from highway.stores.obstore_client import ObstoreClient
+
+    return ObstoreClient(url)
+
+
+def _fsspec(url: StoreURL) -> Client:
+    try:
+        from fsspec.registry import known_implementations, registry
+    except ModuleNotFoundError:
+        raise ConfigError(f"'{url}': {url.scheme}:// needs the package fsspec: {pip_install('stores')}") from None
+    known = {*known_implementations, *registry} - {"file", "local"}
+    if url.scheme not in known:
+        hint = did_you_mean(url.scheme, {*OBSTORE, *known})
+        expected = hint if hint.startswith("; did") else f"; expected {', '.join(OBSTORE)}, or what fsspec knows, such as hf or ftp"
+        raise ConfigError(f"'{url}': unknown scheme '{url.scheme}'{expected}")
+    from highway.stores.fsspec_client import FsspecClient
+
+    return FsspecClient(url)
+
+
+_made: dict[str, Client] = {}
+
+
+def client_of(url: StoreURL) -> Client:
+    """Return the client of a URL's bucket.
+
+    Raises:
+        ConfigError: nobody knows the scheme, a package is not installed, or the client cannot be configured.
+    """
+    client = _made.get(url.root)
+    return client or _made.setdefault(url.root, (_obstore if url.scheme in OBSTORE else _fsspec)(url))  # atomic
+
+
+def _forked() -> None:
+    if _made:
+        keep_from_parent(_made.copy())
+        _made.clear()
+
+
+os.register_at_fork(after_in_child=_forked)

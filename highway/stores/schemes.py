@@ -1,0 +1,65 @@
+"""The kinds of stores: one record for each. No other code compares the schemes of their URLs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Store:
+    """A kind of store.
+
+    Args:
+        schemes: What its URLs have before ``://``.
+        first: What its URLs have to have behind ``://``; empty if that may be missing.
+        by_obstore: Whether the library obstore speaks to it; else fsspec does.
+        is_http: Whether it is a web server: keys are quoted, the query is the server's, a user stands before the host; it is only read.
+        credentials: What to do if it refuses a request.
+        endpoint: The variables of the environment that say where it is, as messages name them.
+        lists_in_order: Whether its listings can begin after a key.
+        shows_parts: Whether a file that is being written is there before it is whole.
+        is_here: Whether it is in the memory of this process.
+    """
+
+    schemes: tuple[str, ...] = ()
+    first: str = ""
+    by_obstore: bool = False
+    is_http: bool = False
+    credentials: str = "look at the credentials"
+    endpoint: str = ""
+    lists_in_order: bool = False
+    shows_parts: bool = False
+    is_here: bool = False
+
+
+_S3 = (
+    "say who you are by AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (`aws configure export-credentials --format env` prints those of a "
+    "profile), or AWS_SKIP_SIGNATURE=true for a public bucket"
+)
+_GS = "say who you are by GOOGLE_APPLICATION_CREDENTIALS, or GOOGLE_SKIP_SIGNATURE=true for a public bucket"
+_AZ = "say who you are by AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY, or AZURE_SKIP_SIGNATURE=true if all may read it"
+_HTTP = "put user and password before the host, or a token into the query"
+
+_STORES = (
+    Store(("s3", "s3a"), "bucket", True, credentials=_S3, endpoint="AWS_ENDPOINT_URL and AWS_REGION", lists_in_order=True),
+    Store(("gs",), "bucket", True, credentials=_GS, lists_in_order=True),
+    Store(("az",), "bucket", True, credentials=_AZ),
+    Store(("abfs", "abfss"), by_obstore=True),
+    Store(("http", "https"), "host", True, is_http=True, credentials=_HTTP),
+    Store(("memory",), is_here=True),
+    Store(("ftp", "sftp", "ssh", "smb", "hdfs", "webhdfs"), shows_parts=True),
+)
+STORES: Mapping[str, Store] = {scheme: store for store in _STORES for scheme in store.schemes}
+"""Scheme -> kind of store; all others are :data:`OTHER`."""
+
+OTHER = Store()
+"""A store of which only fsspec knows."""
+
+OBSTORE = [scheme for scheme, store in STORES.items() if store.by_obstore]
+"""The schemes of the stores to which obstore speaks."""
+
+
+def store_of(scheme: str) -> Store:
+    """Return the kind of store of a scheme."""
+    return STORES.get(scheme, OTHER)
