@@ -12,6 +12,7 @@ import pytest
 
 import highway
 from highway import distribution
+from highway.extras import pip_install
 
 PACKAGE = Path(highway.__file__).parent
 ROOT = Path(__file__).parents[1]
@@ -66,13 +67,13 @@ def test_the_command_for_an_extra_installs_from_where_highway_came_from(site, or
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: highway-data\nVersion: 0.1.0\n")
     if origin:
         (info / "direct_url.json").write_text(json.dumps(origin))
-    done = python(site, "from highway.distribution import pip_install; print(pip_install('lmdb'))")
+    done = python(site, "from highway.extras import pip_install; print(pip_install('lmdb'))")
     assert done.stdout.strip() == command, done.stderr
 
 
 def test_in_a_checkout_the_command_for_an_extra_names_it():
     where = shlex.quote(f"{ROOT}[lmdb]")
-    assert distribution.pip_install("lmdb") in (f"pip install -e {where}", f"pip install {where}")  # the second where it is not editable
+    assert pip_install("lmdb") in (f"pip install -e {where}", f"pip install {where}")  # the second where it is not editable
 
 
 @pytest.mark.parametrize("code", ["import highway.engine", "from highway.cli import main", "import highway.tenbin"])

@@ -14,6 +14,7 @@ LARGEST = 24  # modules of a room
 GROUND = {  # single files that all may use
     "errors",
     "distribution",
+    "extras",
     "redacted",
     "renamed",
     "old_names",
@@ -149,6 +150,28 @@ def walls_broken(path):
 
 def test_a_module_imports_only_what_its_room_may():
     assert [broken for path in FILES for broken in walls_broken(path)] == []
+
+
+MODULES = {".".join(("highway", *path.relative_to(ROOT).with_suffix("").parts)).removesuffix(".__init__"): path for path in FILES}
+IN_ORDER = {name: path for name, path in MODULES.items() if not name.startswith("highway.engine")}  # engine imports what is built on it
+
+
+def modules_imported(path):
+    """Return the modules of highway that a file imports, inside functions and for type hints too."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            found |= {name if (name := f"{node.module}.{alias.name}") in MODULES else node.module for alias in node.names}
+    return found & set(MODULES)
+
+
+def test_no_file_imports_one_that_imports_it():
+    graph = {name: (modules_imported(path) - {name}) & set(IN_ORDER) for name, path in IN_ORDER.items()}
+    while ends := [name for name, imported in graph.items() if not imported or all(name not in other for other in graph.values())]:
+        graph = {name: imported - set(ends) for name, imported in graph.items() if name not in ends}
+    assert graph == {}, "these files import each other"
 
 
 def test_no_room_leads_back_to_itself():

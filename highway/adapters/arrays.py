@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from highway.distribution import pip_install
 from highway.errors import ConfigError
+from highway.extras import pip_install
 from highway.parameters.location import did_you_mean
-from highway.wire.conversion import Converter
+
+Converter = Callable[[Any], Any]
 
 
 def totorch(dtype: Any = None, device: str = "cpu", transpose: bool = True) -> Converter:

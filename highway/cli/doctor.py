@@ -17,7 +17,8 @@ from typing import NamedTuple
 import highway
 from highway.cli import command, doctor_dataset
 from highway.datasets.formats import formats
-from highway.distribution import pip_install, version_of
+from highway.distribution import version_of
+from highway.extras import pip_install
 from highway.images.decode import backend, extension_or_none
 from highway.images.ops import cv2_or_none
 from highway.process.cores import available_cores

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from highway.cli.command import INTERRUPTED, RunError, explain
 from highway.cli.files import load_checked
-from highway.cli.run import run_role
+from highway.cli.run_role import run_role
 from highway.cli.screen import LogHandler, Screen
 from highway.cli.summary import losses, to_json
 from highway.engine.stats import PipelineStats

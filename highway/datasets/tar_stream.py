@@ -17,9 +17,9 @@ from types import SimpleNamespace
 from typing import IO, Any, BinaryIO, NamedTuple
 
 from highway.datasets.tar_headers import BLOCK, MOST_ZEROS, PAX_BLOCKS, PlainFile, check_end, is_header, plain_file
-from highway.distribution import pip_install
 from highway.engine.cancel import check_cancelled
 from highway.errors import ConfigError, ShardError
+from highway.extras import pip_install
 from highway.process.readable import readable
 from highway.stores.url import shown
 

@@ -9,8 +9,8 @@ from typing import Literal
 
 import numpy as np
 
-from highway.distribution import pip_install
 from highway.errors import ConfigError
+from highway.extras import pip_install
 from highway.images import ops
 from highway.images.ops import computed_in_float32, cv2_or_none
 

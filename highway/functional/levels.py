@@ -10,8 +10,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from highway.distribution import pip_install
 from highway.errors import ConfigError
+from highway.extras import pip_install
 from highway.functional.color import LUMA, is_grey
 from highway.images import ops
 from highway.images.ops import computed_in_float32, cv2_or_none

@@ -23,6 +23,7 @@ from highway.wire.options import LinkOptions, PeerKind
 from highway.wire.receiver import LinkReceiver
 from highway.wire.sender import LinkSender
 from highway.wire.transports.memory import writable
+from highway.wire.transports.opening import opener_of
 from highway.wire.url import Link, parse
 
 log = logging.getLogger("highway")
@@ -210,7 +211,7 @@ class ZMQSink:
         self.link = _parsed(self.url, "send", self.bind, options)
 
     def __highway__(self) -> Traits:
-        return Traits(start_threads=self.link.transport.load().start_threads)
+        return Traits(start_threads=opener_of(self.link.transport).start_threads)
 
     def consume(self, items: Items) -> None:
         link, counters = self.link, cancel.counters(self)
@@ -247,5 +248,5 @@ class ZMQSink:
 def _parsed(url: str | Sequence[str], direction: Any, bind: bool | None, defaults: LinkOptions) -> Link:
     link = parse(url, direction, bind, defaults=defaults)
     named(link.options.codec)
-    link.transport.load()  # before there is a pipeline: at the exit, sockets are closed by what is made here, pipelines before them
+    opener_of(link.transport)  # before there is a pipeline: at the exit, sockets are closed by what is made here, pipelines before them
     return link

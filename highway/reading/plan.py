@@ -21,8 +21,7 @@ from highway.errors import ConfigError, DatasetError, PipelineError
 from highway.process.ranks import rank_and_world_size
 from highway.reading.batch_formats import BatchFormat
 from highway.reading.draws import Draws
-from highway.reading.mixing import sampler_of
-from highway.reading.sampler import OnUneven, Sampler, Shuffle, epoch_key
+from highway.reading.sampler import OnUneven, Sampler, Shuffle, epoch_key, sampler_of
 from highway.reading.share import FixedShare
 
 _BEGIN = (0, 0, 0)  # epoch, batches of it that are done, and positions of it that were read before it was dealt out

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
-from highway.distribution import pip_install
 from highway.errors import ConfigError
+from highway.extras import pip_install
 from highway.parameters.location import did_you_mean
 from highway.stores.clients import Client
 from highway.stores.loop import keep_from_parent

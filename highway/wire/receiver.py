@@ -14,6 +14,7 @@ from highway.wire.codec import Message
 from highway.wire.envelope import Envelope
 from highway.wire.goodbye import Leave, has_back_channel
 from highway.wire.sequence_numbers import Senders
+from highway.wire.transports.opening import opener_of
 from highway.wire.transports.protocol import Peers, SourceAddress, deadline_of
 from highway.wire.url import Link, joined
 
@@ -58,7 +59,7 @@ class LinkReceiver:
         self._leave: Leave | None = None
         self._over = False
         self._silence = _Silence(counters["messages"], time.monotonic())
-        self.transport_end = link.transport.load().open_receiver(link)
+        self.transport_end = opener_of(link.transport).open_receiver(link)
         self.bound = self.transport_end.bound
 
     def attach(self, link: Link) -> None:

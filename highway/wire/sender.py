@@ -21,6 +21,7 @@ from highway.wire.envelope import Envelope
 from highway.wire.goodbye import LeaveServer, has_back_channel
 from highway.wire.pausable import Caretaker, PausableSender
 from highway.wire.tap import open_tap
+from highway.wire.transports.opening import opener_of
 from highway.wire.transports.protocol import Peers, TransportSender
 from highway.wire.url import Link, joined
 
@@ -58,7 +59,7 @@ class LinkSender:
         self._number = 0
         self._closed = False
         self._empty: Any = np.empty(0, np.uint8)  # what the end looks like to a peer that does not know it: an empty batch
-        self.transport_end: TransportSender = link.transport.load().open_sender(link)
+        self.transport_end: TransportSender = opener_of(link.transport).open_sender(link)
         self.bound = self.transport_end.bound
         self._leave: LeaveServer | None = None
         self._caretaker: Caretaker | None = None

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 from highway.engine import cancel
 from highway.errors import LinkError
+from highway.wire.transports.opening import opener_of
 from highway.wire.transports.protocol import Frame
 from highway.wire.url import Link, parse
 
@@ -62,7 +63,7 @@ class Tap:
     def __init__(self, link: Link) -> None:
         options = dataclasses.replace(link.options, tap="", budget_mb=LEAST, max_mb=ANY_SIZE, linger_ms=int(LINGER * 1000), peers="any")
         self._link = parse(f"zpub+{link.options.tap}", "send", defaults=options)
-        self.sender = self._link.transport.load().open_sender(self._link)
+        self.sender = opener_of(self._link.transport).open_sender(self._link)
         self.bound = self.sender.bound
         self._due = 0.0  # when to look again, by ``time.monotonic()``; never if closed
         self.is_watched = False

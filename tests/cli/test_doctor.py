@@ -9,7 +9,7 @@ import pytest
 
 import highway
 from highway.cli import doctor, main
-from highway.distribution import pip_install
+from highway.extras import pip_install
 from highway.images.decode import backend
 
 

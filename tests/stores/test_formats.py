@@ -325,4 +325,4 @@ def test_plain_paths_import_nothing_of_stores():
         "print(*(name for name in sys.modules if name.startswith(('highway.stores.', 'obstore', 'fsspec'))))"
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert set(found.split()) == {"highway.stores.file", "highway.stores.url"}
+    assert set(found.split()) == {f"highway.stores.{name}" for name in ("file", "schemes", "unchanging", "url")}

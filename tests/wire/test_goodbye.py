@@ -21,6 +21,7 @@ from highway.wire.goodbye import MAGIC, LeaveServer, path_of
 from highway.wire.pausable import PausableSender
 from highway.wire.receiver import LinkReceiver
 from highway.wire.sender import LinkSender
+from highway.wire.transports.opening import opener_of
 from highway.wire.url import parse
 
 PADDING = np.zeros(1 << 16, np.uint8)  # so that the system's buffers hold hundreds of messages, not ten thousands
@@ -363,7 +364,7 @@ def test_a_port_is_opened_on_the_interface_of_the_link_and_none_on_the_loopback(
         (["zpush+ipc://x", "zpush://127.0.0.1:9"], "127.0.0.1"),
     ):
         link = parse(url, "send")
-        sender = PausableSender(link.transport.load().open_sender(link))
+        sender = PausableSender(opener_of(link.transport).open_sender(link))
         assert goodbye.interface(link, sender.bound) == host
         with contextlib.closing(LeaveServer(link, os.urandom(8), sender, list)) as server:
             assert server.port == 0

@@ -7,8 +7,8 @@ a worker process adds to torch's, ``threads`` the worker threads, and ``device``
 try:
     import torch  # noqa: F401
 except ImportError as error:
-    from highway.distribution import pip_install
     from highway.errors import ConfigError
+    from highway.extras import pip_install
 
     raise ConfigError(f"highway.adapters.torch needs torch: {pip_install('torch')}") from error
 

@@ -7,8 +7,8 @@ it rests, so that the child finds it whole.
 import os
 import threading
 
-from highway.distribution import pip_install
 from highway.errors import ConfigError
+from highway.extras import pip_install
 
 try:
     import h5py

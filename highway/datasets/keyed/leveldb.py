@@ -15,8 +15,8 @@ from highway.datasets.keyed.database import Database, KeyedDataset, KeyedWriter,
 from highway.datasets.keyed.shared import Watch, shared
 from highway.datasets.records.protobuf import Data
 from highway.datasets.writing import writing_folder
-from highway.distribution import import_extra
 from highway.errors import ConfigError, DatasetError
+from highway.extras import import_extra
 from highway.parameters.checks import checked
 from highway.stores.file import fingerprint_of, local
 from highway.stores.url import shown

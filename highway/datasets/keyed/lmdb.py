@@ -14,9 +14,9 @@ from highway.datasets.keyed.keys import LIST, pack_list
 from highway.datasets.keyed.shared import shared
 from highway.datasets.records.protobuf import Data
 from highway.datasets.writing import writing
-from highway.distribution import import_extra
 from highway.engine.cancel import check_cancelled
 from highway.errors import DatasetError, ItemError
+from highway.extras import import_extra
 from highway.parameters.checks import checked
 from highway.stores.file import fingerprint_of, local
 from highway.stores.unchanging import UnchangingFile

@@ -12,8 +12,8 @@ import numpy as np
 from highway.datasets.dataset import chosen
 from highway.datasets.opened import opened
 from highway.datasets.paths import files_below
-from highway.distribution import import_extra
 from highway.errors import DatasetError
+from highway.extras import import_extra
 from highway.parameters.checks import checked
 from highway.stores.file import fingerprint_of, local
 from highway.stores.url import shown

@@ -14,8 +14,8 @@ from highway.datasets.opened import opened
 from highway.datasets.records.example import encode_example
 from highway.datasets.records.files import ReadPlan, RecordFile, Records
 from highway.datasets.writing import writing
-from highway.distribution import import_extra
 from highway.errors import DatasetError
+from highway.extras import import_extra
 from highway.parameters.checks import checked
 from highway.stores.file import local
 from highway.stores.unchanging import FileState, UnchangingFile

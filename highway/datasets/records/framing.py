@@ -19,9 +19,9 @@ import numpy as np
 
 from highway.datasets.index_file import index_path, load_index, save_index
 from highway.datasets.records.protobuf import Data
-from highway.distribution import import_extra
 from highway.engine.cancel import check_cancelled
 from highway.errors import DatasetError
+from highway.extras import import_extra
 from highway.stores.unchanging import FileState, UnchangingFile
 
 HEADER, FOOTER = 12, 4  # bytes before and behind a record's data

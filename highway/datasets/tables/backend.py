@@ -5,8 +5,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from highway.distribution import pip_install
 from highway.errors import ConfigError
+from highway.extras import pip_install
 
 
 class _Library:

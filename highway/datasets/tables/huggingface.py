@@ -14,9 +14,9 @@ from highway.datasets.tables.rows import DecodedRows
 from highway.datasets.tables.schema import select
 from highway.datasets.tables.table import Piece, Table, TableLayout
 from highway.datasets.tables.values import Access, in_memory
-from highway.distribution import pip_install
 from highway.engine.cancel import check_cancelled
 from highway.errors import ConfigError, DatasetError
+from highway.extras import pip_install
 from highway.parameters.checks import checked
 from highway.stores.file import exists, local, read_whole
 from highway.stores.url import is_url, join, shown

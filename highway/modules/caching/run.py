@@ -8,7 +8,7 @@ import os
 from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from highway.errors import CacheFullError, Cancelled, ConfigError, DamagedError,
 from highway.modules.caching.epoch import Epochs, Keyed, Passing, Progress, Stacker
 from highway.modules.caching.fingerprint import chance, fingerprint, samples_of, share_of
 from highway.modules.caching.input import comes_in_batches, described, maker_of
+from highway.modules.caching.options import CacheOptions
 from highway.modules.caching.places import Places
 from highway.modules.caching.repair import repair
 from highway.modules.caching.serving import Serving
@@ -34,9 +35,6 @@ from highway.parameters.ranges import HOW
 from highway.process.memory import available_memory, free_disk
 from highway.process.ranks import ranks_here
 from highway.reading.plan import RowRanges
-
-if TYPE_CHECKING:
-    from highway.modules.cache import Cache
 
 log = logging.getLogger("highway")
 
@@ -50,7 +48,7 @@ class CacheRun:
         before: The stages that its input comes from; empty if they are not known.
     """
 
-    cache: Cache
+    cache: CacheOptions
     before: Annotated[list[Stage], HOW]  # which are hashed as stages of their own
     file: CacheFile | None = field(default=None, init=False)
     _old: CacheFile | None = field(default=None, init=False)  # a finished cache from which samples were left out, to be tried again

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import count
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
@@ -18,13 +18,10 @@ from highway.engine.resume import Saved, keep
 from highway.engine.stage import Passport, Stamped
 from highway.errors import DamagedError
 from highway.modules.caching.epoch import Stacker
+from highway.modules.caching.options import CacheOptions
 from highway.parameters.ranges import HOW
 from highway.reading.sampler import Order
 from highway.reading.share import share_order
-
-if TYPE_CHECKING:
-    from highway.modules.cache import Cache
-
 
 _AT_ONCE = 8192  # positions whose numbers are looked up together
 
@@ -86,7 +83,7 @@ class Serving:
     """
 
     file: CacheFile
-    cache: Cache
+    cache: CacheOptions
     rank: int
     world_size: int
     count: Callable[[int], None] = lambda _: None

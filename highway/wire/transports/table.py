@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, cast
+from typing import Literal
 
 from highway.wire.address import SOCKETS_FOLDER
-
-if TYPE_CHECKING:
-    from highway.wire.transports.protocol import Opener
 
 BetweenProcesses = Literal["tcp", "ipc", "shm"]
 """Those that link processes, and so the roles of a topology."""
@@ -23,7 +19,7 @@ class Transport:
 
     Args:
         name: What URLs and topologies call it.
-        package: What opens its ends, an :class:`~highway.wire.transports.protocol.Opener`; imported by who opens one.
+        package: The package beside this module that opens its ends (:mod:`highway.wire.transports.opening`).
         location: What its URLs have behind ``://``.
         alone: Why its URLs share no socket with those of others, and what to do: the end of an error; empty if they do.
         publishes: Whether it has publishers and subscribers, besides push and pull.
@@ -39,7 +35,7 @@ class Transport:
     """
 
     name: str
-    package: str
+    package: Literal["zmq", "shm"]
     location: Literal["host:port", "path", "name"]
     alone: str = ""
     publishes: bool = True
@@ -57,21 +53,15 @@ class Transport:
         """Whether it has hosts and ports, so that other machines can be reached; else it stays on one."""
         return self.location == "host:port"
 
-    def load(self) -> Opener:
-        """Return what opens its ends."""
-        return cast("Opener", importlib.import_module(self.package))
-
-
-_ZMQ, _SHM = "highway.wire.transports.zmq", "highway.wire.transports.shm"
 
 TRANSPORTS: Mapping[str, Transport] = {
     each.name: each
     for each in (
-        Transport("tcp", _ZMQ, "host:port", loss="if the network is cut: what was under way is lost"),
-        Transport("ipc", _ZMQ, "path", checks_user=True, prefix=f"{SOCKETS_FOLDER}/"),
+        Transport("tcp", "zmq", "host:port", loss="if the network is cut: what was under way is lost"),
+        Transport("ipc", "zmq", "path", checks_user=True, prefix=f"{SOCKETS_FOLDER}/"),
         Transport(
             "shm",
-            _SHM,
+            "shm",
             "name",
             alone="shm is shared memory, which no socket of ZeroMQ reads; use ipc in its place, or give each a source or sink of its own",
             publishes=False,
@@ -81,10 +71,10 @@ TRANSPORTS: Mapping[str, Transport] = {
             is_senders_budget=True,
             departure="at once",
         ),
-        Transport("named", _ZMQ, "name", is_named=True, loss="if the network is cut or a host fails: what was under way is lost"),
+        Transport("named", "zmq", "name", is_named=True, loss="if the network is cut or a host fails: what was under way is lost"),
         Transport(
             "inproc",
-            _ZMQ,
+            "zmq",
             "name",
             alone="over inproc ZeroMQ does not tell who is connected, so the end of the stream would be missed; use ipc in its place",
             within_process=True,

@@ -11,6 +11,7 @@ import pytest
 from highway.wire import rendezvous
 from highway.wire.codec import CODECS, CodecName
 from highway.wire.registries.folder import FolderRendezvous
+from highway.wire.transports.opening import opener_of
 from highway.wire.transports.table import TRANSPORTS, BetweenProcesses
 from highway.wire.url import parse
 
@@ -26,12 +27,12 @@ def test_both_ends_open_by_the_table_and_say_who_is_there_unless_they_are_in_one
     request.addfinalizer(rendezvous.use(FolderRendezvous(tmp_path), "127.0.0.1").close)
     location = {"host:port": "127.0.0.1:0", "path": ipc(), "name": f"table-{os.getpid()}-{id(ipc)}"}
     link = parse(f"zrpush+{name}://{location[TRANSPORTS[name].location]}", "send")
-    sender = link.transport.load().open_sender(link)
+    sender = opener_of(link.transport).open_sender(link)
     receiver = None
     try:
         end = parse(f"zrpull+{sender.bound[0]}", "receive")
         assert pickle.loads(pickle.dumps(end)) == end
-        receiver = end.transport.load().open_receiver(end)
+        receiver = opener_of(end.transport).open_receiver(end)
         assert (sender.peers() is None) == (receiver.peers() is None) == link.transport.within_process
     finally:
         for opened in filter(None, (sender, receiver)):
