@@ -15,6 +15,7 @@ from highway.wire.codec import named
 from highway.wire.envelope import Envelope
 from highway.wire.receiver import LinkReceiver
 from highway.wire.sender import LinkSender
+from highway.wire.transports.opening import opener_of
 from highway.wire.url import parse
 
 MEGABYTE = np.zeros(1_000_000, np.uint8)
@@ -121,7 +122,7 @@ def test_mon_shows_gaps_and_the_batches_before_it_came(stack, capsys):
     class Sender(threading.Thread):
         def run(self):
             link = parse("zpub://127.0.0.1:0", "send")
-            sender = link.transport.load().open_sender(link)
+            sender = opener_of(link.transport).open_sender(link)
             addresses.put(sender.bound[0].removeprefix("tcp://"))
             wait_until(lambda: sender.peers().live)
             for number in (5, 6, 11):
