@@ -489,3 +489,14 @@ def test_a_receiver_finds_a_sender_that_was_started_again_and_wants_no_announcem
         with LinkSender(parse(f"zrpush+{url}?peers={peers}", "send")) as sender:
             sender.send(items(3)[number], timeout=60)
             assert numbers.get(timeout=60) == number
+
+
+def test_a_receiver_loses_none_of_many_senders_that_want_an_announcement_by_turns(received, tmp_path):
+    urls = [f"ipc://{tmp_path}/{number}" for number in range(12)]
+    numbers = received(parse([f"zrpull+{url}" for url in urls], "receive"))
+    for peers in ("highway", "any") * 4:
+        with contextlib.ExitStack() as stack:
+            senders = [stack.enter_context(LinkSender(parse(f"zrpush+{url}?peers={peers}", "send"))) for url in urls]
+            for number, sender in enumerate(senders):
+                sender.send(items(12)[number], timeout=20)
+            assert sorted(numbers.get(timeout=60) for _ in senders) == list(range(12))

@@ -31,6 +31,7 @@ RELEASE = 0.5  # seconds that an address may take to become free: a socket that 
 # Without time to send the rest of a message, libzmq 4.3.5 aborts the process if the receiver leaves at the same moment
 # (session_base.cpp:233, its issue 3442).
 LEAST_LINGER_MS = 1000
+AGAIN, AGAIN_LATEST = 0.1, 10.0  # seconds until the first attempt to connect to an address again where a stranger was, and the most
 SETTLE = 0.05  # seconds in which both ends of a connection that closes have let go of each other within libzmq
 MAX_HWM = 1000  # messages that may wait at each end of a connection
 USUAL_MB = 4  # a message, before the first one shows its size
@@ -64,7 +65,8 @@ class BaseSocket:
         self._heard = -1  # the version of the directory that was followed
         self._gone, self._last_gone = 0, float("-inf")  # connections, and when the last of them was noticed
         self.socket: zmq.Socket[bytes] = context.current().socket(_TYPES[link.kind])
-        self._announced: set[str] = set()  # URLs to which this end has announced that it is highway, though it need not
+        self._announced: set[str] = set()  # URLs to which this end announces that it is highway, though it need not
+        self._absent: dict[str, float] = {}  # URLs that are not connected: each with the time of the next attempt
         self._monitor = Monitor(self.socket, link)
         context.sockets[self._pid] += 1
         try:
@@ -129,7 +131,7 @@ class BaseSocket:
         if not self.link.bind:
             if transport.has_port:
                 address.warn_unresolved(url, location)
-            self._call(self.socket.connect, url, f"{transport.name}://{location}")
+            self._connect(f"{transport.name}://{location}")
             return
         if transport.has_port:
             location = address.interface(url, location)
@@ -174,17 +176,19 @@ class BaseSocket:
             return
         self._heard = self._directory.version
         now = {found for name in self._followed if (found := self._directory.address(name))}
-        for url in sorted(now - self._connected):
-            self.socket.ipv6 = "[" in url
-            self._call(self.socket.connect, str(self.link), url)
+        new = now - self._connected
         self._connected |= now
+        self.socket.ipv6 = any("[" in url for url in self._connected)
+        self._connect(*sorted(new))
         self._left = self._connected - now
         self._unread = len(self._connected) * (self._first_mark + 1)
 
     def _disconnect_left(self) -> None:
         """Be connected no more to where names were."""
+        self._disconnect_refused()
         for url in self._left:
-            self._call(self.socket.disconnect, str(self.link), url)
+            self._disconnect(url)
+            self._absent.pop(url, None)
         self._connected -= self._left
         self._left = set()
 
@@ -220,32 +224,48 @@ class BaseSocket:
         is_told = not self.link.transport.within_process and os.getpid() == self._pid
         return self._monitor.peers() if is_told else None
 
-    def _call_again(self) -> None:
-        """Connect once more to those that have refused this end, and announce that it is highway, or not if that was announced before.
+    def _connect(self, *urls: str) -> None:
+        """Connect to addresses, and once more to those that have refused this end.
 
-        An end with ``peers=any`` thus reaches stock peers, which know no announcement, and highways that want one. Nothing may wait to be
-        sent or read: ZeroMQ drops that.
+        An end with ``peers=any`` announces at each such attempt that it is highway, or not if it did so before. It thus reaches stock
+        peers, which know no announcement, and highways that want one.
         """
-        if self.link.options.peers == "highway":
-            for url, when in list(self._monitor.given_up.items()):
-                if time.monotonic() >= when:
-                    del self._monitor.given_up[url]
-                    self._call(self.socket.disconnect, str(self.link), url)
-                    self._call(self.socket.connect, str(self.link), url)
-            return
-        for url, count in list(self._monitor.refused.items()):
-            was_announced = url in self._announced
-            if was_announced and count < REFUSALS:
-                continue
-            del self._monitor.refused[url]
-            self._announced ^= {url}
-            if was_announced:
-                self._monitor.count_stranger(url)
-            else:
+        self._absent.update(dict.fromkeys(urls, 0.0))
+        self._disconnect_refused()
+        for url in [url for url, when in self._absent.items() if time.monotonic() >= when]:
+            del self._absent[url]
+            if url in self._announced:
                 self.socket.plain_username, self.socket.plain_password = context.ANNOUNCEMENT
-            self._call(self.socket.disconnect, str(self.link), url)
             self._call(self.socket.connect, str(self.link), url)
-            self.socket.plain_server = 0  # so that nothing is announced
+            if url in self._announced:
+                self.socket.plain_server = 0  # so that the next one is not announced
+            self._disconnect_refused()
+
+    def _disconnect_refused(self) -> None:
+        """Disconnect addresses whose handshake has failed, until the next attempt.
+
+        ZeroMQ makes no attempt of its own, and frees the connection's memory. But until ``disconnect`` it keeps the pointer, and then ends
+        whatever connection has this memory: so this is due before anything else is connected.
+        """
+        self._monitor.peers()
+        refused, tries_both = self._monitor.refused, self._monitor.tries_both
+        for url, count in list(refused.items()):
+            was_announced = url in self._announced
+            if url in self._monitor.ended or (tries_both and (count >= REFUSALS or not was_announced)):
+                self._disconnect(url)
+                self._absent[url] = time.monotonic()
+                if tries_both:
+                    self._announced ^= {url}
+                    del refused[url]
+                    if was_announced:
+                        self._monitor.count_stranger(url)
+                else:
+                    self._absent[url] += min(AGAIN_LATEST, AGAIN * 2.0 ** min(count // REFUSALS, 20))
+                self._monitor.ended.discard(url)
+
+    def _disconnect(self, url: str) -> None:
+        if url not in self._absent:
+            self._call(self.socket.disconnect, str(self.link), url)
 
     def close(self, linger: float) -> None:
         """Close; what has not left yet may do so within ``linger`` seconds (at least 1), in the background. Closing again is nothing."""
@@ -314,7 +334,7 @@ class BaseSocket:
         BaseSocket.peers(self)
         self._check_user()
         if not self._sent:
-            self._call_again()
+            self._connect()
 
     def _timed_out(self, what: str, timeout: float | None) -> TimeoutError:
         peers = self.peers()

@@ -31,7 +31,6 @@ _TRIED = zmq.Event.CONNECTED | zmq.Event.CONNECT_RETRIED
 _MESSAGE = struct.Struct("=Hi")  # an event and its value, zmq_socket_monitor(3); the function of pyzmq for it would import asyncio
 _FAILED = zmq.Event.HANDSHAKE_FAILED_PROTOCOL | zmq.Event.HANDSHAKE_FAILED_AUTH
 _EVENTS = _TRIED | _OPENED | _FAILED | zmq.Event.HANDSHAKE_FAILED_NO_DETAIL | zmq.Event.HANDSHAKE_SUCCEEDED | zmq.Event.DISCONNECTED
-AGAIN, AGAIN_LATEST = 0.1, 10.0  # seconds until the first attempt to connect to an address again where a stranger was, and the most
 REFUSALS = 3  # by the other end, of an announcement, until it is left out again: the attempt before it may be told of later
 GREETING = 64  # bytes of ZMTP 3, which ZeroMQ sends whole only to a peer that speaks this version
 SHORTEST_HANDSHAKE = GREETING + 8  # bytes that a peer sends, at least
@@ -59,14 +58,15 @@ class Monitor:
         heard: Descriptors of connections over which a message has come.
         strangers: Connections that ZeroMQ closed because the other end did not speak ZMTP 3, or is not highway where that is wanted.
         closed: URLs to which this end was connected.
-        given_up: URLs to which ZeroMQ does not connect again, since a stranger was there: each with the time when this end should.
-        refused: How many handshakes have failed, by URL, of an end that connects: the other may want an announcement, or not know it.
+        tries_both: Whether this end connects to highways that want an announcement and to others.
+        refused: How many handshakes have failed, by URL, of an end that connects: those that ZeroMQ here has ended count ``REFUSALS``.
+        ended: Those of these URLs to which ZeroMQ does not connect again.
         other_user: The user to whom this end connected over a UNIX socket, if that is not this user or root.
     """
 
     def __init__(self, socket: zmq.Socket[bytes], link: Link) -> None:
         self._socket, self._link, self._wanted = socket, link, link.options.peers
-        self._tries_both = self._wanted == "any" and not link.bind
+        self.tries_both = self._wanted == "any" and not link.bind
         address = f"inproc://highway-monitor-{socket.FD}"
         socket.monitor(address, _EVENTS)
         self._events: zmq.Socket[bytes] = socket.context.socket(zmq.PAIR)
@@ -82,14 +82,15 @@ class Monitor:
         self._unclaimed: Counter[bytes] = Counter()  # peers of each endpoint whose connection is not known yet
         self._early: set[int] = set()  # connections whose end was reported before their beginning
         self._seen = 0  # peers that there have been
-        self._given_up = self._failed = 0  # handshakes that the other end has ended, or ZeroMQ here, just before the connection is closed
+        self._given_up: Counter[bytes] = Counter()  # handshakes of each endpoint that the other end has ended before the connection closes
+        self._failed: Counter[bytes] = Counter()  # those that ZeroMQ here has ended
         self._unix: set[int] = set()  # descriptors of the UNIX sockets that are open
         self._used: Counter[Hashable] = Counter()  # how many peers have had a descriptor
         self._tried = 0
         self.strangers = 0
         self._connected: set[str] = set()  # URLs of peers that this end has connected to
         self.refused: Counter[str] = Counter()
-        self.given_up: dict[str, float] = {}
+        self.ended: set[str] = set()
         self.closed: set[str] = set()
         self.other_user: int | None = None
 
@@ -107,12 +108,12 @@ class Monitor:
                 self._seen += 1
                 self._connected.add(endpoint.decode())
                 self.refused.pop(endpoint.decode(), None)
-                self.given_up.pop(endpoint.decode(), None)
+                self.ended.discard(endpoint.decode())
                 self._welcome(endpoint)
             elif event == zmq.Event.HANDSHAKE_FAILED_NO_DETAIL:
-                self._given_up += 1
+                self._given_up[endpoint] += 1
             elif event & _FAILED:
-                self._failed += 1
+                self._failed[endpoint] += 1
             elif event == zmq.Event.DISCONNECTED:
                 self._part(fd, endpoint)
         for rivals in [*self._vacant]:
@@ -175,7 +176,8 @@ class Monitor:
     def _part(self, fd: int, endpoint: bytes) -> None:
         self._unix.discard(fd)
         self.closed.add(endpoint.decode())
-        has_failed = self._given_up or self._failed
+        failed, given_up = self._failed[endpoint], self._given_up[endpoint]
+        has_failed = failed or given_up
         if not has_failed:
             self._correct(fd)
         was_live, was_pending = fd in self._live, self._pending.pop(fd, None) is not None
@@ -189,9 +191,9 @@ class Monitor:
             if was_live and not is_heir:  # another connection was meant
                 self._welcome(endpoint)
             # One that went by itself may be a scan of ports, or ZeroMQ, if one end announces something and the other does not.
-            if self._failed or self._wanted == "highway" or self._tries_both:
-                self._refuse(endpoint, REFUSALS if self._failed else 1)
-            self._failed, self._given_up = (self._failed - 1, self._given_up) if self._failed else (0, self._given_up - 1)
+            if failed or self._wanted == "highway" or self.tries_both:
+                self._refuse(endpoint, REFUSALS if failed else 1)
+            (self._failed if failed else self._given_up)[endpoint] -= 1
         elif was_live:
             self._vacant.append(rivals)
         elif not was_pending and self._unclaimed[endpoint]:
@@ -227,13 +229,12 @@ class Monitor:
     def _refuse(self, endpoint: bytes, weight: int = REFUSALS) -> None:
         """Note that a connection was closed in its handshake: by ZeroMQ here, after which it does not try again, or by the other end."""
         url = endpoint.decode()
-        if not self._tries_both:
+        if not self.tries_both:
             self.count_stranger(url)
-            if not self._link.bind and weight == REFUSALS:  # else ZeroMQ connects again
-                self.given_up[url] = time.monotonic() + min(AGAIN_LATEST, AGAIN * 2.0 ** min(self.refused[url], 20))
-                self.refused[url] += 1
-        elif url not in self._connected:  # else it is told late of an earlier attempt
+        if not self._link.bind and url not in self._connected:  # else it is told late of an earlier attempt
             self.refused[url] += weight
+            if weight == REFUSALS:
+                self.ended.add(url)
 
     def count_stranger(self, url: str) -> None:
         """Count another end that does not do what it has to in its handshake, and report the first one."""

@@ -163,9 +163,11 @@ class ZMQSender(BaseSocket):
     def peers(self) -> Peers | None:
         """Return the connections; of a publisher, those that have subscribed, which it is told within a process too."""
         connected = super().peers()
+        if os.getpid() != self._pid:
+            return connected
         if not self._sent:
-            self._call_again()
-        if self.link.kind != "pub" or os.getpid() != self._pid:
+            self._connect()
+        if self.link.kind != "pub":
             return connected
         while readable(self.socket):
             frame = self.socket.recv(copy=False)
