@@ -6,6 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from highway.run.launchers.table import ENGINES
+from highway.stores.schemes import STORES
+from highway.wire.registries.table import KINDS as RENDEZVOUS
+from highway.wire.transports.table import TRANSPORTS
+from highway.wire.url import KINDS, SCHEMES
+
 ROOT = Path(__file__).parents[1] / "highway"
 FILES = sorted(ROOT.rglob("*.py"))
 LONGEST = 400
@@ -209,6 +215,20 @@ def test_a_module_is_short():
 def test_a_room_is_small_and_says_what_it_holds(folder):
     assert len(list(folder.glob("*.py"))) <= LARGEST, "two rooms?"
     assert ast.get_docstring(ast.parse((folder / "__init__.py").read_text()))
+
+
+def compared(path):
+    """Yield each text that a file compares with something, and the line."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        parts = [node.left, *node.comparators] if isinstance(node, ast.Compare) else []
+        parts += [node.value] if isinstance(node, ast.MatchValue) else []
+        for constant in (each for part in parts for each in getattr(part, "elts", [part]) if isinstance(each, ast.Constant)):
+            yield constant.value, constant.lineno
+
+
+def test_nobody_compares_the_names_of_transports_engines_rendezvous_stores_and_sockets():
+    tables = {**TRANSPORTS, **ENGINES, **RENDEZVOUS, **STORES, **KINDS, **SCHEMES}
+    assert [f"{name(path)}:{line}: {text!r}" for path in FILES for text, line in compared(path) if text in tables] == []
 
 
 def test_no_name_stands_for_two_public_things():

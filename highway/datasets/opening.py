@@ -88,4 +88,4 @@ def open_images(path: str, folder: Callable[[str], Dataset]) -> Dataset:
         row = next((row for row in formats().values() if row.recognises(place)), None)
     if row is None and place.head:
         return open(path)  # which raises: a file of no format
-    return folder(path) if row is None or row.name == "folder" else open(path)
+    return folder(path) if row is None or row is formats()["folder"] else open(path)

@@ -179,9 +179,9 @@ def demands(plan: Plan, given: Calibration, rate: float) -> dict[str, float]:
         found = [0.0]
         for name in names(plan.links[link], "to"):
             taken = given.roles[name].taken if name in given.roles else 1.0
-            share = plan.roles[name].replicas if plan.links[link].kind == "publish" else 1
+            share = plan.roles[name].replicas if plan.links[link].fans_out else 1
             found.append(handed_on(name, passed) * taken / share / len(_links(plan, name, "to")))
-        return max(found) if plan.links[link].kind == "publish" else sum(found)
+        return max(found) if plan.links[link].fans_out else sum(found)
 
     return {name: handed_on(name, frozenset()) for name in plan.roles}
 
@@ -193,7 +193,7 @@ def _links(plan: Plan, role: str, side: Side) -> list[str]:
 
 def _gets_all(plan: Plan, role: str) -> bool:
     """Say whether each process of a role gets all, so that more of them do not share the work."""
-    return any(plan.links[link].kind == "publish" for link in _links(plan, role, "to"))
+    return any(plan.links[link].fans_out for link in _links(plan, role, "to"))
 
 
 def _place(plan: Plan, role: str) -> str:
@@ -249,7 +249,7 @@ def _of_a_process(plan: Plan, given: Calibration, name: str, samples: float) -> 
     cost, samples = given.roles[name], samples / plan.roles[name].replicas
     items, into, out = samples / cost.samples, _links(plan, name, "to"), _links(plan, name, "from")
     came = sum(samples * cost.taken / len(into) * _bytes_of_a_sample(plan, given, link) for link in into if _leaves(plan, link))
-    copies = sum(plan.count(link, "to") if plan.links[link].kind == "publish" else 1 for link in out if _leaves(plan, link))
+    copies = sum(plan.count(link, "to") if plan.links[link].fans_out else 1 for link in out if _leaves(plan, link))
     return {
         CORES: items * sum(stage.cpu for stage in cost.stages),
         IN: came * 8 / 1e9,

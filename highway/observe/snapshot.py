@@ -113,5 +113,5 @@ def find_ends(wiring: Wiring) -> dict[str, Ends]:
     for process in wiring.processes:
         receives, sends = links.get((process, "receive")), links.get((process, "send"))
         name = ReplicaState(process.role, process.replica, single=wiring.topology.roles[process.role].most == 1).name
-        found[name] = Ends(receives.label if receives else "", sends.label if sends else "", sends is not None and sends.link.kind == "pub")
+        found[name] = Ends(receives.label if receives else "", sends.label if sends else "", sends is not None and sends.link.fans_out)
     return found

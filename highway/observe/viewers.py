@@ -25,7 +25,7 @@ def viewer_urls(plan: Plan, link: str, role: str | None = None, replica: int | N
     spec, processes = plan.links[link], _chosen(plan, link, role, replica)
     away = [process for process in processes if spec.tap is None and not _is_here(plan, process.host)]
     has_taps = all(plan.roles[process.role].stages for process in processes)
-    if spec.kind == "publish" and spec.bind == "from" and (away or not has_taps):
+    if spec.fans_out and spec.bind == "from" and (away or not has_taps):
         return [f"{url_of('zsub', spec.over, plan.link_address(link, process))}?codec={spec.codec}" for process in processes]
     if away:
         raise _out_of_reach(plan, link, away)

@@ -18,6 +18,7 @@ from highway.topology.plan import COMPONENTS, SIDES, Plan, Process, Role, names,
 from highway.topology.spec import LinkSpec
 from highway.wire.address import is_loopback
 from highway.wire.codec import named
+from highway.wire.transports.table import TRANSPORTS
 from highway.wire.url import Direction, Link
 
 WRITES = {direction: component for component, direction in COMPONENTS.items()}
@@ -66,7 +67,7 @@ def check_names(plan: Plan) -> None:
             raise location.error("a tcp link needs a port")
         _check_ports(spec.port, location / "port", "5555-5558")
         _check_ports(spec.tap, location / "tap", "7900-7903")
-        if spec.kind == "publish" and not spec.over.publishes:
+        if spec.fans_out and not spec.over.publishes:
             raise (location / "transport").error(f"{spec.transport} links are of the kind push; for publish use ipc")
 
 
@@ -229,7 +230,7 @@ def _cannot_scale(plan: Plan, role: Role) -> Iterator[ConfigError]:
                     f"replicas of {role.name} come and go, which the codec {spec.codec} of the link {name} cannot tell its other end; "
                     "give the link another codec"
                 )
-            elif side == "to" and spec.kind == "publish":
+            elif side == "to" and spec.fans_out:
                 yield location.error(
                     f"each replica of {role.name} gets all that the link {name} publishes, so that more of them would not do it sooner; "
                     "make the link one of the kind push"
@@ -294,7 +295,7 @@ def _unmatched(link_ends: list[LinkEnd]) -> Iterator[ConfigError]:
         roles, kinds = _and(sorted({end.process.role for end in ends})), sorted({end.link.kind for end in ends})
         if {end.direction for end in ends} == {"send", "receive"} and not any(end.link.bind for end in ends):
             yield ends[0].location.error(f"{roles} connect to {address}, but none of them binds it; give one of them bind: true")
-        if len({kind in ("push", "pull") for kind in kinds}) > 1:
+        if len({end.link.fans_out for end in ends}) > 1:
             yield ends[0].location.error(f"{roles} use {address} as {_and(kinds)}, which do not fit together")
 
 
@@ -319,7 +320,7 @@ def lonely_urls(topology: Topology) -> Iterator[str]:
 
 def _without_host(address: str) -> str:
     scheme, _, location = address.partition("://")
-    return f"{scheme}:{location.rpartition(':')[2]}" if scheme == "tcp" else address
+    return f"{scheme}:{location.rpartition(':')[2]}" if scheme in TRANSPORTS and TRANSPORTS[scheme].has_port else address
 
 
 def _and(words: list[Any]) -> str:

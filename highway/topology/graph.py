@@ -112,7 +112,7 @@ def _named(topology: Topology) -> Iterator[Edge]:
         about = " ".join(filter(None, [spec.kind, spec.transport, str(spec.port) if spec.over.has_port else ""]))
         for source in names(spec, "from"):
             for target in names(spec, "to"):
-                yield Edge(source, target, name, about, spec.kind == "publish", spec.bind == "to")
+                yield Edge(source, target, name, about, spec.fans_out, spec.bind == "to")
 
 
 def _matched(found: list[LinkEnd]) -> Iterator[Edge]:
@@ -120,7 +120,7 @@ def _matched(found: list[LinkEnd]) -> Iterator[Edge]:
     for end in found:
         for address in end.link.addresses:
             others = [other for other in found if other.direction != end.direction and address in other.link.addresses]
-            about, publish = f"{end.link.kind} {address}", end.link.kind in ("pub", "sub")
+            about, publish = f"{end.link.kind} {address}", end.link.fans_out
             if end.direction == "send":
                 for target in [other.process.role for other in others] or [address]:
                     yield Edge(end.process.role, target, "", about, publish, not end.link.bind)

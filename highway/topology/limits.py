@@ -21,7 +21,7 @@ def loss(plan: Plan, link: str) -> list[str]:
     spec = plan.links[link]
     senders, receivers = " or ".join(names(spec, "from")), " or ".join(names(spec, "to"))
     waiting = f"up to {spec.budget_mb:g} MB" + ("" if spec.over.is_senders_budget else " at each end of a connection")
-    if spec.kind == "publish":
+    if spec.fans_out:
         return [
             f"if {receivers} is away, or slow by more than {waiting}: it misses what is sent meanwhile",
             f"if {senders} is killed: what waits to be sent is lost",

@@ -163,7 +163,7 @@ class Plan:
     def peers(self, link: str) -> PeerKind:
         """Return which programs may be at the ends of a link: others may subscribe, and take the place of an external role."""
         spec = self.links[link]
-        is_open = spec.kind == "publish" or any(self.roles[name].external for side in SIDES.values() for name in names(spec, side))
+        is_open = spec.fans_out or any(self.roles[name].external for side in SIDES.values() for name in names(spec, side))
         return spec.peers or ("any" if is_open else "highway")
 
     def socket_paths(self, processes: Collection[Process]) -> list[str]:

@@ -89,6 +89,11 @@ class LinkSpec(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     ] = "at-most-once"
 
     @property
+    def fans_out(self) -> bool:
+        """Whether each receiver gets every item; else each item goes to one receiver."""
+        return self.kind == "publish"
+
+    @property
     def over(self) -> Transport:
         """What its messages travel over."""
         return TRANSPORTS[self.transport]

@@ -16,7 +16,7 @@ from highway.wire.rates import Statistics
 from highway.wire.receiver import LinkReceiver
 from highway.wire.sender import LinkSender
 from highway.wire.transports.memory import writable as writable_copy
-from highway.wire.url import DIRECTIONS, kind_of, parse
+from highway.wire.url import KINDS, kind_of, parse
 
 
 class Connection:
@@ -138,18 +138,18 @@ class Connection:
             ConfigError: a URL cannot be used as written, or cannot share the socket: scheme, options and topic must be the same.
             LinkError: the address cannot be bound.
         """
-        kind = kind_of(url)
+        kind = KINDS[kind_of(url)]
         urls = [url] if isinstance(url, str) else list(url)
-        if topic and kind == "sub":
+        if topic and kind.fans_out and kind.direction == "receive":
             urls = [each if "#" in each else f"{each}#{topic}" for each in urls]
         defaults = LinkOptions(codec="tensorcom" if self.multipart else "tenbin", end=False)
-        link = parse(urls, DIRECTIONS[kind], braces=not self.noexpand, defaults=defaults)
+        link = parse(urls, kind.direction, braces=not self.noexpand, defaults=defaults)
         if self._end:
             self._end.attach(link)
             self._name = f"{self._name}, {link}"
         else:
             self._owner, self._name, self._ended = abandoned.opened(self), str(link), False
-            self._end = LinkSender(link, self.allow64) if DIRECTIONS[kind] == "send" else LinkReceiver(link, self.counters)
+            self._end = LinkSender(link, self.allow64) if link.sends else LinkReceiver(link, self.counters)
         if isinstance(self._end, LinkSender):
             self._end.wait_for_receivers()
 

@@ -287,7 +287,7 @@ class Leave:
 
 def has_back_channel(link: Link) -> bool:
     """Say whether receivers can tell the senders of a link that they leave: where they push and pull over a transport that has marks."""
-    return link.kind in ("push", "pull") and link.transport.departure == "marks"
+    return not link.fans_out and link.transport.departure == "marks"
 
 
 def path_of(name: bytes) -> str:

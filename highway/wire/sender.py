@@ -228,7 +228,7 @@ class LinkSender:
         return [self._link.topic.encode(), *frames] if self._link.topic else frames
 
     def _is_shared(self) -> bool:
-        if self._link.kind == "pub":
+        if self._link.fans_out:
             return False
         if not self._link.bind:
             return len(self._link.locations) > 1
@@ -258,8 +258,8 @@ class LinkSender:
         deadline = time.monotonic() + linger
         waits = bool(self._number) or not cancel.is_draining()  # for a first receiver: there is something that it should have got
         # A publisher drops an end too that finds a subscriber behind, so it stays to tell it again until the subscriber goes.
-        may_come = self._link.bind or len(self._link.locations) > 1 or self._link.kind == "pub"
-        while peers.live or (waits and not (peers.seen or self._link.kind == "pub")) or self._is_cut_off(peers, told):
+        may_come = self._link.bind or len(self._link.locations) > 1 or self._link.fans_out
+        while peers.live or (waits and not (peers.seen or self._link.fans_out)) or self._is_cut_off(peers, told):
             now = time.monotonic()
             if peers.live and (peers.seen > told or now > again):  # newcomers; and once more, should one have been passed over
                 heard, calm = self._tell(frames, peers.live), 0

@@ -170,7 +170,7 @@ class Senders:
 
     def _count(self, known: SequenceNumbers, envelope: Envelope, late: int, gaps: int, again: bool) -> None:
         # Who pulls gets a share of what is dealt out. A subscriber gets all, also at the tap of a link that deals out.
-        if envelope.shared and (self.link.kind == "pull" or envelope.end):
+        if envelope.shared and (not self.link.fans_out or envelope.end):
             late = gaps = 0
         for name, count in (("late", late), ("gaps", gaps), ("duplicates", int(again))):
             if count:

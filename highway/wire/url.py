@@ -30,7 +30,7 @@ import itertools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from highway.errors import ConfigError
 from highway.parameters.location import did_you_mean
@@ -56,7 +56,26 @@ SCHEMES: dict[str, tuple[Kind, bool]] = {
 """Scheme -> (socket, whether it binds)."""
 
 _DEFAULT, *_ = TRANSPORTS.values()
-DIRECTIONS: dict[Kind, Direction] = {"push": "send", "pub": "send", "pull": "receive", "sub": "receive"}
+
+
+class SocketKind(NamedTuple):
+    """A type of socket.
+
+    Args:
+        direction: Whether its end sends or receives.
+        fans_out: Whether each receiver gets every message; else each message goes to one receiver.
+    """
+
+    direction: Direction
+    fans_out: bool
+
+
+KINDS: dict[Kind, SocketKind] = {
+    "push": SocketKind("send", False),
+    "pub": SocketKind("send", True),
+    "pull": SocketKind("receive", False),
+    "sub": SocketKind("receive", True),
+}
 
 _URL = re.compile(r"(?P<scheme>[^:/?#+]+)(?:\+(?P<transport>[^:/?#]*))?://(?P<location>[^?#]*)(?:\?(?P<query>[^#]*))?(?:#(?P<topic>.*))?")
 _TCP = re.compile(r"(?P<host>\[[^\]]*\]|[^:\[\]]*):(?P<port>\d+|\*)")
@@ -90,6 +109,16 @@ class Link:
     def transport(self) -> Transport:
         """The transport of its first URL. Those that share a socket differ in what their locations are, and in nothing else."""
         return self.transports[0]
+
+    @property
+    def fans_out(self) -> bool:
+        """Whether each receiver gets every message; else each message goes to one receiver."""
+        return KINDS[self.kind].fans_out
+
+    @property
+    def sends(self) -> bool:
+        """Whether this end sends."""
+        return KINDS[self.kind].direction == "send"
 
     @property
     def budget_mb(self) -> float:
@@ -186,11 +215,11 @@ def _parse_one(url: str, direction: Direction, bind: bool | None, defaults: Link
     if name not in TRANSPORTS:
         raise ConfigError(f"'{url}': unknown transport '{name}'{did_you_mean(name, TRANSPORTS)}")
     transport = TRANSPORTS[name]
-    if kind not in ("push", "pull") and not transport.publishes:
+    if KINDS[kind].fans_out and not transport.publishes:
         raise ConfigError(f"'{url}': {name} links push and pull; use zpush+{name} and zpull+{name}, or {scheme}+ipc")
     location = _location(url, transport, match["location"], binds)
     topic = match["topic"] or ""
-    if topic and kind not in ("pub", "sub"):
+    if topic and not KINDS[kind].fans_out:
         raise ConfigError(f"'{url}': a {kind} socket has no topics; leave '#{topic}' out, or use zpub and zsub")
     options = parse_options(url, match["query"] or "", defaults)
     if options.tap:
@@ -204,9 +233,9 @@ def _scheme(url: str, scheme: str, direction: Direction, bind: bool | None) -> t
     if scheme not in SCHEMES:
         raise ConfigError(f"'{url}': unknown scheme '{scheme}'{did_you_mean(scheme, [*SCHEMES, *TRANSPORTS])}")
     kind, binds = SCHEMES[scheme]
-    if DIRECTIONS[kind] != direction:
-        fitting = [name for name, (other, _) in SCHEMES.items() if DIRECTIONS[other] == direction]
-        raise ConfigError(f"'{url}': {scheme} can only {DIRECTIONS[kind]}; to {direction}, expected one of {', '.join(fitting)}")
+    if KINDS[kind].direction != direction:
+        fitting = [name for name, (other, _) in SCHEMES.items() if KINDS[other].direction == direction]
+        raise ConfigError(f"'{url}': {scheme} can only {KINDS[kind].direction}; to {direction}, expected one of {', '.join(fitting)}")
     if bind is not None and bind != binds:
         other = next(name for name, (k, b) in SCHEMES.items() if k == kind and b == bind)
         raise ConfigError(

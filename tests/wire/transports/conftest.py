@@ -5,7 +5,7 @@ import pytest
 
 from highway.wire.transports.shm import message
 from highway.wire.transports.zmq.socket import ZMQReceiver, ZMQSender
-from highway.wire.url import DIRECTIONS, kind_of, parse
+from highway.wire.url import KINDS, kind_of, parse
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def opened():
     with contextlib.ExitStack() as stack:
 
         def open_end(url):
-            direction = DIRECTIONS[kind_of(url)]
+            direction = KINDS[kind_of(url)].direction
             end = {"send": ZMQSender, "receive": ZMQReceiver}[direction](parse(url, direction))
             stack.callback(end.close, 0)
             return end

@@ -96,9 +96,9 @@ class BaseSocket:
                 self.socket.plain_server = 1
             else:
                 self.socket.plain_username, self.socket.plain_password = context.ANNOUNCEMENT
-        if self.link.kind == "sub":
+        if self.link.fans_out and not self.link.sends:
             self.socket.setsockopt(zmq.SUBSCRIBE, self.link.topic.encode())
-        if self.link.kind == "pub":
+        if self.link.fans_out and self.link.sends:
             self.socket.setsockopt(zmq.XPUB_VERBOSER, 1)
 
     def attach(self, link: Link) -> None:
@@ -290,7 +290,7 @@ class BaseSocket:
         """
         allowed = _mark(self.link.budget_mb * 1e6 / max(nbytes, COPY_BELOW))
         # It is raised for messages of less than the usual size, but not where one slow receiver of several could keep it all.
-        may_raise = self._option == zmq.SNDHWM and (self.link.kind == "pub" or self._is_alone) and not self.link.transport.within_process
+        may_raise = self._option == zmq.SNDHWM and (self.link.fans_out or self._is_alone) and not self.link.transport.within_process
         if allowed < self._first_mark or (allowed > self._first_mark and may_raise):
             if not self._is_calm():
                 return

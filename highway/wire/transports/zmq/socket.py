@@ -76,11 +76,11 @@ class ZMQSender(BaseSocket):
         if nbytes >= COPY_BELOW:
             copy_below = min(copy_below, largest)  # so that it is known when it has left
         self._largest = max(self._largest, nbytes)
-        is_bounded = self._is_raised or self.link.kind == "push"  # else by ZeroMQ's mark
+        is_bounded = self._is_raised or not self.link.fans_out  # else by ZeroMQ's mark
         if is_bounded and self._backlog.nbytes > self._budget + UNDER_WAY * self._largest and not self._make_room(timeout):
             self._sent += 1  # and dropped
             return
-        if self.link.kind == "pub":
+        if self.link.fans_out:
             self.socket.getsockopt(zmq.EVENTS)  # takes notice of what subscribers have read: without it, some that keep up are passed over
         while not self._send_once(views, timeout, copy_below):
             pass
@@ -105,7 +105,7 @@ class ZMQSender(BaseSocket):
 
         It is needed where messages are larger than the first one, for which ZeroMQ's mark was set.
         """
-        since, is_pub = time.monotonic(), self.link.kind == "pub"
+        since, is_pub = time.monotonic(), self.link.fans_out
         patience = (0 if self._is_dropping else LATEST) if is_pub else float("inf")
         if timeout is not None:
             patience = min(patience, timeout)
@@ -167,7 +167,7 @@ class ZMQSender(BaseSocket):
             return connected
         if not self._sent:
             self._connect()
-        if self.link.kind != "pub":
+        if not self.link.fans_out:
             return connected
         while readable(self.socket):
             frame = self.socket.recv(copy=False)
@@ -185,7 +185,7 @@ class ZMQSender(BaseSocket):
         peers = self.peers()
         if peers is None:
             return 0
-        return self._waiting_messages()[0] if peers.seen or self.link.kind == "pub" else self._sent
+        return self._waiting_messages()[0] if peers.seen or self.link.fans_out else self._sent
 
     def _waiting_messages(self) -> tuple[int, int]:
         """Return how many messages have not left, and their bytes.
