@@ -8,13 +8,6 @@
 __version__ = "0.1.0"
 __distribution__ = "highway-data"  # before the imports: by it highway.distribution knows this package from another one of its name
 
-from highway.process import interrupt, script_interrupt
-
-if interrupt.is_command():
-    interrupt.leave_quietly()  # before the imports, which take a while
-else:
-    script_interrupt.begin_imports()
-
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -72,6 +65,3 @@ def __getattr__(name: str) -> Any:
 
         return Connection
     raise_missing(__name__, name)
-
-
-script_interrupt.end_imports()

@@ -131,6 +131,8 @@ def program(alone: str) -> Callable[[Sequence[str] | None], int]:
         return command.run(parser.parse_args(argv), alone)
 
     def main(argv: Sequence[str] | None = None) -> int:
+        if argv is None:  # it is the program, and not called by other code
+            interrupt.leave_quietly()
         return interrupt.run_command(lambda: run(argv))
 
     return main

@@ -1,7 +1,7 @@
 """Ctrl-C while a command of highway begins or ends: exit code 130 at once, and no traceback; and the end of a process with its parent.
 
 Python's ``KeyboardInterrupt`` would come out of the middle of an import, or of the interpreter's own end. While a command does its work it
-gets that exception, which it expects there. Before the very first lines of highway run, what Ctrl-C does is Python's affair.
+gets that exception, which it expects there. Until the package itself is imported, Python decides what Ctrl-C does.
 """
 
 from __future__ import annotations
@@ -12,23 +12,13 @@ import signal
 import sys
 import time
 from _thread import get_ident, start_new_thread  # that of ``threading`` takes locks, which what is interrupted may hold
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:  # each import is time in which Ctrl-C shows a traceback
-    from collections.abc import Callable
-    from types import FrameType
-    from typing import Any
-
-COMMANDS = ("highway", "tensormon", "tensorshow", "tensorstat", "serve-imagenet-dir", "serve-imagenet-shards")
 CODE = 130
 
 _runs_command = False
-
-
-def is_command() -> bool:
-    """Say whether highway is imported as one of its commands, not as a library."""
-    called = sys.argv[0] if getattr(sys, "argv", None) else ""
-    return os.path.basename(called) in COMMANDS or (called == "-m" and "highway" in sys.orig_argv)  # "-m" while Python looks for the module
 
 
 def leave_quietly() -> None:
