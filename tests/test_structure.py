@@ -200,6 +200,11 @@ def test_zmq_threads_and_yaml_stay_in_their_rooms():
     assert strays == []
 
 
+def test_what_is_computed_here_is_not_left_to_a_library_that_happens_to_be_installed():
+    others = {"scipy", "sklearn", "pycocotools", "graphviz", "pydot"}
+    assert [f"{name(path)}:{line}" for path in FILES for imported, line in imports(path) if imported.split(".")[0] in others] == []
+
+
 def test_no_other_module_lets_a_library_load_pickles():
     unsafe = ("allow_pickle=True", "recv_pyobj", "weights_only=False", "cloudpickle.load")
     found = {name(path) for path in FILES if any(text in path.read_text() for text in unsafe)}

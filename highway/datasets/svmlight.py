@@ -1,6 +1,7 @@
 """Lines of labels and sparse features, in the format of SVMlight and LIBSVM, by number.
 
 A line is ``LABEL [qid:QUERY] INDEX:VALUE INDEX:VALUE ... [# COMMENT]``, with indices that increase.
+scikit-learn's reader would read a whole file into memory; this one reads lines by number.
 """
 
 from __future__ import annotations

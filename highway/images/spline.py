@@ -2,7 +2,8 @@
 
 The values at the pixels' centres are first turned into the splines' coefficients, by the inverse of the B-spline sampled at whole numbers
 (Unser, Aldroubi & Eden, "B-spline signal processing", 1993); each sample then is a weighted sum of (order + 1)^2 coefficients. Outside its
-border the image is mirrored about the centres of the outermost pixels. Elementwise numpy alone: the same bits on every machine.
+border the image is mirrored about the centres of the outermost pixels. Elementwise numpy alone: the same bits on every machine,
+whether scipy is installed or not. An extra would be a large package in place of 60 lines.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A layout as a picture: SVG and PNG."""
+"""A layout as a picture: SVG and PNG. Graphviz is not used, because pip cannot install the program."""
 
 from __future__ import annotations
 
