@@ -87,7 +87,7 @@ def check(topology: Topology) -> list[ConfigError]:
             continue
         differ = [index for index, stage in enumerate(role.stages) if topology.variables.mentions("replica", stage)]
         for process in role.processes if differ else role.processes[:1]:  # the others have the same stages as the first, but for these
-            stages = _Stages(topology, process, most=1, only=differ if process.replica else None)
+            stages = _Stages(topology, process, 1, differ) if process.replica else _first(topology, role)
             errors |= {str(error): error for error in stages.errors}
             uses.setdefault(role.name, stages.uses)
             for end in stages.link_ends:
@@ -99,8 +99,7 @@ def check(topology: Topology) -> list[ConfigError]:
 
 def labels(topology: Topology, role: str) -> tuple[str, ...]:
     """Return what the stages of a role of a topology without errors are called, readers with their datasets."""
-    stages = _Stages(topology, topology.roles[role].processes[0], most=1).stages
-    return tuple(f"{stage.label}{_dataset_of(stage.op)}" for stage in stages)
+    return _first(topology, topology.roles[role]).labels
 
 
 def _dataset_of(op: Any) -> str:
@@ -112,13 +111,17 @@ def _dataset_of(op: Any) -> str:
 
 def not_imported(topology: Topology) -> list[str]:
     """Return in words what :func:`check` has passed over, since it is in modules that were not imported."""
-    found = []
-    for role in topology.roles.values():
-        for stage in _Stages(topology, role.processes[0], most=1).stages:
-            for name, location in stage.op.found if isinstance(stage.op, NotImported) else ():
-                module = name.partition(":")[0]
-                found.append(f"{location}: {name} was not checked: that would run the code of {module}, which --plugin {module} allows")
-    return found
+    return [
+        f"{location}: {name} was not checked: that would run the code of {module}, which --plugin {module} allows"
+        for role in topology.roles.values()
+        for name, location in _first(topology, role).not_imported
+        for module in [name.partition(":")[0]]
+    ]
+
+
+def explicit_ends(topology: Topology) -> list[LinkEnd]:
+    """Return the ends of links that stand as URLs in the stages of a topology without errors: of the first process of each role."""
+    return [end for role in topology.roles.values() if role.stages for end in _first(topology, role).link_ends if not end.name]
 
 
 def link_ends(topology: Topology, processes: Sequence[Process]) -> list[LinkEnd]:
@@ -129,7 +132,7 @@ def link_ends(topology: Topology, processes: Sequence[Process]) -> list[LinkEnd]
 class _Stages:
     """The stages of a process, or ``only`` some of them: what is wrong with them, which links they use, by which ends.
 
-    Each link stands for ``most`` URLs, or for all.
+    The stages themselves are not kept, since they may be large. Each link stands for ``most`` URLs, or for all.
     """
 
     def __init__(self, topology: Topology, process: Process, most: int | None = None, only: Sequence[int] | None = None) -> None:
@@ -137,18 +140,20 @@ class _Stages:
         self.uses: list[tuple[str, Direction]] = []
         self.errors: list[ConfigError] = []
         self.link_ends: list[LinkEnd] = []
-        self.stages: list[Stage] = []
+        stages: list[Stage] = []
         role, used = topology.roles[process.role], 0
         for index, built in topology.build(role, process.replica, self._parameters, only):
             name, used = self.uses[-1][0] if len(self.uses) > used else "", len(self.uses)
             if isinstance(built, ConfigError):
                 self.errors.append(built)
             else:
-                self.stages.append(built)
+                stages.append(built)
                 self._note_end(built.op, role.location / index, name)
-        if only is None and not self.errors and not any(isinstance(stage.op, NotImported) for stage in self.stages):
+        self.labels = tuple(f"{stage.label}{_dataset_of(stage.op)}" for stage in stages)
+        self.not_imported = [one for stage in stages if isinstance(stage.op, NotImported) for one in stage.op.found]
+        if only is None and not self.errors and not self.not_imported:
             try:
-                expand(self.stages)
+                expand(stages)
             except HighwayError as error:
                 self.errors.append(role.location.error(str(error)))
 
@@ -162,6 +167,14 @@ class _Stages:
             is_end: bool = isinstance(op, built_in_class("highway.modules", component) or ())
             if is_end:
                 self.link_ends.append(LinkEnd(self._process, direction, op.link, location, name))
+
+
+def _first(topology: Topology, role: Role) -> _Stages:
+    """Return what is known of the stages of a role's first process, which are built once."""
+    if role.name not in topology.looked_at:
+        topology.looked_at[role.name] = _Stages(topology, role.processes[0], most=1)
+    found: _Stages = topology.looked_at[role.name]
+    return found
 
 
 def _find_errors(plan: Plan, uses: Mapping[str, Collection[tuple[str, Direction]]], link_ends: list[LinkEnd]) -> Iterator[ConfigError]:
@@ -304,8 +317,7 @@ def lonely_urls(topology: Topology) -> Iterator[str]:
 
     Addresses are compared without their hosts: the same port has one name at the end that binds, and another at the end that connects.
     """
-    processes = [role.processes[0] for role in topology.roles.values() if role.stages]
-    found = [end for end in link_ends(topology, processes) if not end.name]
+    found = explicit_ends(topology)
     sides = {(end.direction, _without_host(address)) for end in found for address in end.link.addresses}
     for end in found:
         other: Direction = "receive" if end.direction == "send" else "send"

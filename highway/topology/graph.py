@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from highway.safe_text import for_markup, for_terminal
-from highway.topology.checking import LinkEnd, labels, link_ends
+from highway.topology.checking import LinkEnd, explicit_ends, labels
 from highway.topology.model import Topology
 from highway.topology.plan import names
 
@@ -99,8 +99,7 @@ def graph(topology: Topology) -> Graph:
         where = " ".join(filter(None, (hosts, "(external)" if role.external else "")))
         nodes.append(Node(role.name, labels(topology, role.name), role.replicas, where, role.external))
     edges = list(_named(topology))
-    explicit = [end for role in roles if role.stages for end in link_ends(topology, role.processes[:1]) if not end.name]
-    for edge in _matched(explicit):
+    for edge in _matched(explicit_ends(topology)):
         edges.append(edge)
         known = {node.name for node in nodes}
         nodes += [Node(name, outside=True) for name in (edge.source, edge.target) if name not in known]

@@ -208,10 +208,11 @@ def _texts(edge: Edge, curve: Sequence[Point], taken: Sequence[Sequence[Point]])
     """What stands at an edge: its name above the line, the rest below; neither touches the line, however steep it is, nor what is taken."""
     below = [(text, color) for text, color in ((edge.about, FAINT), *((text, INK) for text in edge.figures)) if text]
     below += [(text, ALARM) for text in edge.alarms]
-    middle, _ = bezier(curve, 0.5)
-    highest, _ = _reach(curve, middle, text_width(edge.name, SMALL) / 2 + 2)
+    points = [bezier(curve, step / 60) for step in range(61)]
+    middle, _ = points[30]
+    highest, _ = _reach(points, middle, text_width(edge.name, SMALL) / 2 + 2)
     name = [Shape([(middle, highest - 8)], INK, "text", edge.name, anchor="middle")] if edge.name else []
-    _, lowest = _reach(curve, middle, max((text_width(text, SMALL) for text, _ in below), default=0) / 2 + 2)
+    _, lowest = _reach(points, middle, max((text_width(text, SMALL) for text, _ in below), default=0) / 2 + 2)
     rest = [Shape([(middle, lowest + 17 + ROW * row)], color, "text", text, anchor="middle") for row, (text, color) in enumerate(below)]
     half = max((text_width(text.text, SMALL) for text in (*name, *rest)), default=0) / 2
     taken = [one for one in taken if one[0][0] < middle + half and middle - half < one[1][0]]  # texts move up and down only
@@ -240,9 +241,8 @@ def _overlap(first: Sequence[Point], second: Sequence[Point]) -> bool:
     return left < other_right and other_left < right and top < other_bottom and other_top < bottom
 
 
-def _reach(curve: Sequence[Point], middle: float, half: float) -> tuple[float, float]:
-    """The least and greatest y of a curve between ``middle - half`` and ``middle + half``."""
-    points = [bezier(curve, step / 60) for step in range(61)]
+def _reach(points: Sequence[Point], middle: float, half: float) -> tuple[float, float]:
+    """The least and greatest y of a curve's points between ``middle - half`` and ``middle + half``."""
     heights = [y for x, y in points if abs(x - middle) <= half]
     return min(heights), max(heights)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from highway.engine import Pipeline
@@ -34,6 +35,11 @@ class Topology:
     seed: int
     variables: Variables
     registry: Registry
+
+    @cached_property
+    def looked_at(self) -> dict[str, Any]:
+        """What :mod:`highway.topology.checking` knows of the stages of each role."""
+        return {}
 
     @property
     def roles(self) -> Mapping[str, Role]:

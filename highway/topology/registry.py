@@ -6,6 +6,7 @@ component by name, written in the same way as a stage; ``Callable`` means one th
 
 from __future__ import annotations
 
+import functools
 import inspect
 import typing
 from collections.abc import Iterator, Mapping, Sequence
@@ -169,7 +170,7 @@ class Registry:
 
     def _convert_struct(self, value: Any, hint: type[msgspec.Struct], location: Location) -> Any:
         mapping = plain(value, dict[str, Any], location, self)
-        known = {one.encode_name: one for one in msgspec.structs.fields(hint)}
+        known = _fields(hint)
         for key in mapping:
             if key not in known:
                 raise (location / key).error(f"unknown key {key!r}{did_you_mean(key, known)}")
@@ -206,3 +207,8 @@ def _parameters(cls: type, location: Location) -> Parameters:
         return parameters_of(cls)
     except NameError as error:
         raise location.error(f"the type hints of {cls.__name__} cannot be read: {error}; import what they name at run time too") from None
+
+
+@functools.cache
+def _fields(hint: type[msgspec.Struct]) -> Mapping[str, msgspec.structs.FieldInfo]:
+    return {one.encode_name: one for one in msgspec.structs.fields(hint)}

@@ -1,9 +1,11 @@
 """A URL in a stage whose other end nobody in the file has, and hosts of a file that are one machine."""
 
 import ipaddress
+import sys
 
 import pytest
 
+from highway.cli import main
 from highway.topology import load
 
 
@@ -51,3 +53,13 @@ def test_each_host_of_a_file_that_is_run_on_one_machine_has_an_address_of_its_ow
     assert len(set(found)) == 700
     assert all(one.is_loopback and 0 < one.packed[-1] < 255 for one in found)
     assert [str(found[number]) for number in (0, 1, 299)] == ["127.0.0.1", "127.0.0.2", "127.0.1.46"]
+
+
+def test_the_stages_of_a_role_are_built_once_for_all_that_a_check_tells(write, tmp_path, monkeypatch):
+    (tmp_path / "highway_test_counted.py").write_text(
+        "built = []\nclass Counted:\n    def __init__(self): built.append(self)\n    def __call__(self, item): return item\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    path = write("roles:\n  a: [Noise: [2], 'highway_test_counted:Counted', Benchmark]\n")
+    assert main(["check", str(path), "--plugin", "highway_test_counted"]) == 0
+    assert len(sys.modules.pop("highway_test_counted").built) == 1
