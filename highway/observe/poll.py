@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import itertools
 import socket
 import time
 import urllib.parse
@@ -23,6 +24,7 @@ from highway.topology.spec import MetricsSpec
 
 ANSWER_TIMEOUT = 2.0  # seconds that an endpoint may take to answer
 LARGEST = 8_000_000  # bytes of an answer; a run of a thousand processes takes half of that
+MOST = 2000  # replicas that are looked at; an answer of that many is as large as one may be
 AT_ONCE = 64  # endpoints
 
 
@@ -99,10 +101,14 @@ class Poller:
         with ThreadPoolExecutor(min(AT_ONCE, len(self._targets)), "highway-poll") as pool:
             answers = dict(zip(self._targets, pool.map(fetch, (target.url for target in self._targets)), strict=True))
         ours = {(one.machine, one.pid): one for one in answers.values() if self._is_ours(one)}  # once each
-        samples = [one for snapshot in ours.values() for one in self._samples(snapshot) if self._host in (None, one.state.host)]
+        found = (one for snapshot in ours.values() for one in self._samples(snapshot) if self._host in (None, one.state.host))
+        samples = list(itertools.islice(found, MOST))
         order = {role: number for number, role in enumerate(dict.fromkeys([*self._order, *(one.state.role for one in samples)]))}
         samples.sort(key=lambda one: (order[one.state.role], one.state.replica, one.machine))
-        return View(samples, list(self._silent(answers, {one.state.host for one in samples})))
+        silent = list(self._silent(answers, {one.state.host for one in samples}))
+        if next(found, None):
+            silent.append(f"the endpoints answer with more than {MOST:,} replicas: the rest are not shown")
+        return View(samples, silent)
 
     def _samples(self, snapshot: Snapshot) -> Iterator[Sample]:
         for state in snapshot.states:

@@ -12,6 +12,7 @@ from wsgiref.types import WSGIApplication
 
 from waitress import wasyncore
 from waitress.adjustments import Adjustments
+from waitress.channel import HTTPChannel
 from waitress.server import TcpWSGIServer
 from waitress.task import ThreadedTaskDispatcher
 
@@ -30,6 +31,16 @@ _NONE_LEFT = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 logging.getLogger("waitress").setLevel(logging.ERROR)  # its warnings would stand between the lines of the roles
 
 
+class _Channel(HTTPChannel):  # type: ignore[misc]
+    """A connection that is closed if requests come before the one before is answered: they would hold a thread as long as they like."""
+
+    def received(self, data: bytes) -> bool:
+        done = bool(super().received(data))
+        if len(self.requests) > 1:
+            self.handle_close()
+        return done
+
+
 class Server(TcpWSGIServer):  # type: ignore[misc]  # waitress has no types
     """Answers requests at a port until it is stopped; ``listening`` is a bound socket.
 
@@ -37,6 +48,8 @@ class Server(TcpWSGIServer):  # type: ignore[misc]  # waitress has no types
         port: Where it listens.
         paused_until: When connections are accepted again, by ``time.monotonic()``, since there was no descriptor left for one; else 0.
     """
+
+    channel_class = _Channel
 
     def __init__(self, listening: socket.socket, application: WSGIApplication) -> None:
         self.port: int = listening.getsockname()[1]
@@ -68,9 +81,9 @@ class Server(TcpWSGIServer):  # type: ignore[misc]  # waitress has no types
     def maintenance(self, now: float) -> None:
         """Close what is silent, as waitress does, and what has lasted too long: it counts each byte as a sign of life."""
         super().maintenance(now)
-        for channel in self.active_channels.values():
+        for channel in list(self.active_channels.values()):
             if channel.creation_time < now - LIFETIME:
-                channel.will_close = True
+                channel.handle_close()  # its flag will_close would have no effect while the client does not read
 
     def readable(self) -> bool:
         """Say whether to look for new connections."""

@@ -1,6 +1,7 @@
 """A whole topology looked at from outside: who answers, what the links carry, what limits the rate."""
 
 import contextlib
+import io
 import json
 import socket
 import subprocess
@@ -10,7 +11,9 @@ from dataclasses import replace
 from threading import Event
 
 import pytest
+from rich.console import Console
 
+from highway.cli.top import WIDE, render
 from highway.engine.stats import PipelineStats, StageStats
 from highway.observe.bottleneck import bottleneck
 from highway.observe.endpoint import Endpoint
@@ -324,6 +327,26 @@ def test_an_answer_that_drips_is_left_when_its_time_is_over(answering, monkeypat
     for first in (b"", b"HTTP/1.1 200 OK\r\n\r\n"):
         view = Poller([PollTarget(answering(first, b" ", 0.01), "there")]).poll()
         assert view.silent[0].endswith("timed out")
+
+
+def test_of_very_many_replicas_some_thousand_are_shown(answering):
+    view = Poller([PollTarget(answering(answer_of([{"role": str(number)} for number in range(2500)])), "there")]).poll()
+    assert [one.state.role for one in view.samples] == [str(number) for number in range(2000)]
+    assert view.silent == ["the endpoints answer with more than 2,000 replicas: the rest are not shown"]
+
+
+MARKS = "[red]\x1b[2J\x9b2J\u202e\r\n[/red]"
+
+
+def test_names_of_strangers_are_neither_markup_nor_escape_sequences(answering):
+    stages = [{"name": MARKS, "num_workers": 1}]
+    state = {"role": MARKS, "host": MARKS, "error": MARKS, "stats": {"stages": stages, "seconds": 1.0}}
+    view = Poller([PollTarget(answering(answer_of([state])), "")]).poll()
+    console = Console(file=io.StringIO(), width=WIDE, color_system=None)
+    console.print(render("t", view))
+    text = console.file.getvalue()
+    assert r"[red]\x1b[2J\x9b2J\u202e\r\n[/red] failed [red]\x1b[2J" in text
+    assert not set(text) & set("\x1b\x9b\u202e\r")
 
 
 def test_the_reason_that_an_endpoint_gives_is_shown_without_escape_sequences(answering):

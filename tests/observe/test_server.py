@@ -1,5 +1,6 @@
 """The endpoint's HTTP server with clients that are slow, many or hostile."""
 
+import contextlib
 import errno
 import os
 import resource
@@ -17,20 +18,30 @@ from highway.observe.server import CONNECTIONS, LARGEST, Server, open_port
 from highway.topology.spec import MetricsSpec
 
 
-def hello(environ, start):
-    start("200 OK", [("Content-Length", "5")])
-    return [b"hello"]
+@pytest.fixture
+def serve():
+    """A function that starts a server, which answers ``hello``, and at /much what it is given."""
+    with contextlib.ExitStack() as stack:
+
+        def start(much=b""):
+            def answer(environ, start):
+                body = much if environ["PATH_INFO"] == "/much" else b"hello"
+                start("200 OK", [("Content-Length", str(len(body)))])
+                return [body]
+
+            server = Server(open_port(MetricsSpec(0)), answer)
+            pool = stack.enter_context(ThreadPoolExecutor(1))
+            served = pool.submit(server.serve)
+            stack.callback(served.result, timeout=30)
+            stack.callback(server.stop)
+            return server
+
+        yield start
 
 
 @pytest.fixture
-def server():
-    server = Server(open_port(MetricsSpec(0)), hello)
-    pool = ThreadPoolExecutor(1)
-    served = pool.submit(server.serve)
-    yield server
-    server.stop()
-    served.result(timeout=30)
-    pool.shutdown()
+def server(serve):
+    return serve()
 
 
 def ask(server, timeout=30.0):
@@ -119,3 +130,25 @@ def test_without_descriptors_it_waits_and_then_goes_on(server, monkeypatch):
         client.sendall(b"GET / HTTP/1.0\r\n\r\n")
         assert client.recv(1000).startswith(b"HTTP/1.0 200 OK")
     assert ask(server) == b"hello"
+
+
+def test_who_asks_many_times_at_once_for_much_and_reads_nothing_is_sent_away(serve):
+    server = serve(bytes(20 << 20))  # more than is kept for a client
+    greedy = [connect(server) for _ in range(4)]
+    try:
+        for client in greedy:
+            client.sendall(b"GET /much HTTP/1.1\r\n\r\n" * 3)
+        assert ask(server) == b"hello"
+        wait_until(lambda: not server.active_channels)
+    finally:
+        for client in greedy:
+            client.close()
+
+
+def test_who_reads_nothing_of_an_answer_is_sent_away_after_a_while(serve, monkeypatch):
+    server = serve(bytes(20 << 20))
+    with connect(server) as client:
+        client.sendall(b"GET /much HTTP/1.1\r\n\r\n")
+        assert client.recv(1)
+        monkeypatch.setattr(module, "LIFETIME", 1.0)
+        wait_until(lambda: not server.active_channels)
