@@ -26,7 +26,10 @@ from highway.adapters.torch import DataLoader  # noqa: E402
 
 WORKERS = pytest.mark.parametrize("num_workers", [0, 1, 2])
 
-pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")  # on a machine with fewer cores
+pytestmark = [
+    pytest.mark.slow,  # starts many worker processes
+    pytest.mark.filterwarnings("ignore:This DataLoader will create"),  # on a machine with fewer cores
+]
 
 
 class Refused(Exception):

@@ -18,7 +18,10 @@ from highway.adapters.torch import DataLoader  # noqa: E402
 
 LENGTH = 20
 
-pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")  # on a machine with fewer cores
+pytestmark = [
+    pytest.mark.slow,  # starts many worker processes
+    pytest.mark.filterwarnings("ignore:This DataLoader will create"),  # on a machine with fewer cores
+]
 
 
 class Numbers(data.Dataset):
