@@ -88,6 +88,8 @@ class BaseSocket:
         self.socket.maxmsgsize = self._limit = int(options.max_mb * 1e6)
         for option, value in _KEEPALIVE.items():
             self.socket.setsockopt(option, value)
+        # A handshake may take ZeroMQ's 30 s: the doorkeeper may wait for the GIL, and a peer may be stopped; each attempt that is given up
+        # counts as a stranger. A stalled stranger may count as a peer for as long, but is given no messages.
         # With a domain, libzmq refuses peers that do not speak ZMTP 3, such as any other stream of bytes, which it would take for ZMTP 1.
         self.socket.zap_domain = b"highway"
         if options.peers == "highway":
