@@ -8,10 +8,19 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import highway
-from highway.cli.command import COMMANDS, Command
+from highway.cli.command import COMMANDS, Command, CommandModule
 from highway.parameters.location import did_you_mean
+
+if TYPE_CHECKING:
+    from highway.cli import bench, check, doctor, drain, graph, launch, list, plan, run, schema, top, unit
+    from highway.cli.convert import command as convert
+    from highway.cli.streams import mon, serve_dir, serve_shards, show, stat
+
+    _MODULES: tuple[CommandModule, ...] = (bench, check, doctor, drain, graph, launch, list, plan, run, schema, top, unit)
+    _MODULES += (convert, mon, serve_dir, serve_shards, show, stat)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

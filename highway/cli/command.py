@@ -12,7 +12,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Protocol, cast
 
 from highway.cli.output import kept_for_json
 from highway.errors import ConfigError, HighwayError, StuckError
@@ -22,15 +22,28 @@ from highway.safe_text import for_terminal
 DONE, FAILED, WRONG, INTERRUPTED = 0, 1, 2, interrupt.CODE
 
 
+class CommandModule(Protocol):
+    """The module of a command. ``highway.cli`` has mypy check that each is one."""
+
+    def add_arguments(self, parser: argparse.ArgumentParser, /) -> None:
+        """Add the command's options."""
+
+    def run(self, options: argparse.Namespace, /) -> int:
+        """Do the work, and return the exit code.
+
+        Raises:
+            ConfigError: an option, URL or file cannot be used as written.
+            Exception: whatever else goes wrong.
+        """
+
+
 @dataclass(frozen=True)
 class Command:
     """A command of ``highway``.
 
     Args:
         name: What it is called behind ``highway``.
-        module: Where it is, below ``highway.cli``; imported when the command is given. It has ``add_arguments(parser)``, and
-            ``run(options)``, which does the work and returns the exit code. That raises ConfigError for an option, URL or file that cannot
-            be used as written, and whatever else goes wrong.
+        module: Its :class:`CommandModule`, below ``highway.cli``; imported when the command is given.
         summary: One line that says what it does.
         alone: What it is called as a program of its own, if it is one.
         logs: Whether errors and warnings are printed behind its name; the others are ``highway``, and see to warnings themselves.
@@ -55,8 +68,7 @@ class Command:
             module = self._module()
             interrupt.raise_again()  # not before: in the middle of an import it could pass for one that has failed
             with kept_for_json() if getattr(options, "json", False) else contextlib.nullcontext():
-                code: int = module.run(options)
-            return code
+                return module.run(options)
         except KeyboardInterrupt:
             return INTERRUPTED
         except BrokenPipeError:  # as in `tensormon | head`
@@ -69,8 +81,8 @@ class Command:
                 os._exit(FAILED)
             return WRONG if isinstance(error, ConfigError) else FAILED
 
-    def _module(self) -> Any:
-        return importlib.import_module(f"highway.cli.{self.module}")
+    def _module(self) -> CommandModule:
+        return cast(CommandModule, importlib.import_module(f"highway.cli.{self.module}"))
 
 
 _tool = partial(Command, logs=True)
