@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from highway.engine import Pipeline
 from highway.engine.cancel import check_cancelled
 from highway.engine.component import Traits
+from highway.engine.context import Context
 from highway.engine.stage import DROP, Items, Origin, Passport, Stage, Stamped
 from highway.engine.stats import PipelineStats, StageStats
 from highway.errors import Cancelled, ConfigError, EndOfStream, FrameError, HighwayError, LinkError, PipelineError, RemoteError
@@ -32,6 +33,7 @@ __all__ = [
     "Cancelled",
     "ConfigError",
     "Connection",
+    "Context",
     "EndOfStream",
     "FrameError",
     "HighwayError",

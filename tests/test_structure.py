@@ -78,7 +78,7 @@ ONLY_IN = {
         "datasets/keyed/shared.py",
         "datasets/opened.py",
         "datasets/tables/pieces.py",
-        "engine/cancel.py",
+        "engine/context.py",
         "engine/channel.py",
         "engine/consumer.py",
         "engine/input.py",

@@ -20,6 +20,7 @@ except ImportError as error:
 
 from highway.engine import batch, cancel
 from highway.engine.component import Traits
+from highway.engine.context import Context, here
 from highway.engine.pipeline import Pipeline
 from highway.engine.stage import Passport, Stamped
 from highway.errors import PipelineError
@@ -107,13 +108,14 @@ class RaySource:
     def __highway__(self) -> Traits:
         return Traits(makes="batches", numbers_epochs=True, epochs=self.epochs)
 
-    def __iter__(self) -> Iterator[Stamped]:
+    def __iter__(self, context: Context | None = None) -> Iterator[Stamped]:
+        context = context or here()
         epoch = 0
         while self.epochs is None or epoch < self.epochs:
             index = -1
             rows = self.dataset.iter_batches(batch_size=self.batch_size, batch_format="numpy", drop_last=self.drop_last)
             for index, columns in enumerate(rows):
-                if cancel.is_skipped(epoch):
+                if context.is_skipped(epoch):
                     break
                 cancel.check_cancelled()
                 yield Stamped(columns, Passport(epoch, index))

@@ -13,8 +13,8 @@ except ImportError as error:
 
     raise ConfigError("highway.adapters.tensorpack needs tensorpack: pip install tensorpack") from error
 
-from highway.engine import cancel
 from highway.engine.component import Traits
+from highway.engine.context import Context, here
 from highway.engine.pipeline import Pipeline
 from highway.engine.stage import Passport, Stamped
 from highway.errors import PipelineError
@@ -108,13 +108,14 @@ class DataFlowSource:
         except NotImplementedError as error:
             raise TypeError(f"{type(self.dataflow).__name__} does not say how many datapoints it has") from error
 
-    def __iter__(self) -> Iterator[Stamped]:
+    def __iter__(self, context: Context | None = None) -> Iterator[Stamped]:
+        context = context or here()
         self.dataflow.reset_state()
         epoch = 0
         while self.epochs is None or epoch < self.epochs:
             index = -1
             for index, datapoint in enumerate(self.dataflow):
-                if cancel.is_skipped(epoch):
+                if context.is_skipped(epoch):
                     break
                 yield Stamped(datapoint, Passport(epoch, index))
             if index < 0:

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from highway.children.pickling import Failure, importing, pack, unpack
-from highway.engine import Pipeline, cancel
+from highway.engine import Pipeline
+from highway.engine.context import Context, enter
 from highway.engine.stage import Stage, Stamped
 from highway.errors import LinkError
 from highway.process.interrupt import die_with_parent
@@ -73,7 +74,7 @@ def _serve(items: ShmReceiver, results: ShmSender) -> None:
             raise error
 
     importing.script, sys.argv, seed = unpack(items.recv())
-    cancel.enter(cancel.Scope(report_error, seed=seed))
+    enter(Context(report_error, seed=seed))
     try:
         task: RunPipeline = unpack(items.recv())
         results.send(pack(("result", None)))

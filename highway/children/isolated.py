@@ -17,9 +17,10 @@ from highway.children.control import Control, ControlClosed
 from highway.children.isolated_child import NAME, Begin, Begun, Ended
 from highway.children.pickling import Failure, Script, unpack
 from highway.children.process import death, end, expect_no_import, expect_picklable, start
-from highway.engine import cancel, script
+from highway.engine import script
 from highway.engine.component import Shape, name_of
-from highway.engine.fed import Fed
+from highway.engine.context import in_stage
+from highway.engine.source import Fed
 from highway.engine.stage import Origin, Passport, Stage, Stamped
 from highway.engine.stats import PipelineStats, StageStats
 from highway.engine.threads import INTERRUPT_POLL, STOP_TIMEOUT, Run
@@ -69,9 +70,9 @@ class IsolatedRun(Run):
     def _open(self) -> None:
         with script_interrupt.held(), self._lock:  # Ctrl-C in the middle would have the process told twice, or never
             if self._process is not None and not self._opened:
-                draining = self.workers[0].scope.draining
+                draining = self.workers[0].context.draining
                 self._process.tell(
-                    Begin(self.seed, self._origin, self.resumed_from, draining, self.background, cancel.in_stage(), self.is_counted)
+                    Begin(self.seed, self._origin, self.resumed_from, draining, self.background, in_stage(), self.is_counted)
                 )
             self._opened = True
         if isinstance(source := self.workers[0].stage.op, Fed):
@@ -102,9 +103,9 @@ class IsolatedRun(Run):
 
     def _note_states(self, begun: Begun) -> None:
         self._is_there = True
-        self.workers[0].scope.says_its_state = begun.says_its_state
+        self.workers[0].context.says_its_state = begun.says_its_state
         for number in begun.holding:
-            self.workers[number].scope.holds = True
+            self.workers[number].context.holds = True
 
     def _note_end(self, ended: Ended) -> None:
         self._last = ended.stages

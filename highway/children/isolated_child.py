@@ -141,8 +141,8 @@ def _hand_over(run: Run, begin: Begin, items: ShmSender) -> None:
         item, passport = run.take(None)
         if first:
             source, *rest = run.workers
-            holding = [worker.number for worker in rest if worker.scope.holds]
-            items.send(pack(("begun", Begun(source.scope.says_its_state, holding))))
+            holding = [worker.number for worker in rest if worker.context.holds]
+            items.send(pack(("begun", Begun(source.context.says_its_state, holding))))
             first = False
         try:
             frames = pack_arrays(("item", (item, _plain(passport, begin))))

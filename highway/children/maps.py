@@ -7,17 +7,18 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 from highway.children.child import begin
 from highway.children.objects import ObjectLink, Record, size
 from highway.children.pickling import Failure, importing, pack
-from highway.engine import cancel
+from highway.engine.context import Context, enter, here
 from highway.engine.randomness import generator, stage_key
 from highway.engine.stage import DROP, Stamped
 from highway.errors import LinkError
 from highway.mistakes import FIRST_ITEMS, state_of, warn_of_state
-from highway.parameters.hints import takes_rng
+from highway.parameters.hints import takes_context, takes_rng
 
 Kind = Literal["result", "error", "skippable", "unfit"]
 """Of an answer: what has become of an item, an error in its place, one that a map may go on from, or why the child cannot begin."""
@@ -40,7 +41,9 @@ class ApplyMaps(NamedTuple):
 
     def prepared(self) -> Callable[[Any, int, int], Any]:
         """Return what makes a result of an item, its epoch and its index, as the maps would in the pipeline's own process."""
-        steps = [(name, fn, stage_key(self.seed, name) if takes_rng(fn) else None) for name, fn in zip(self.names, self.maps, strict=True)]
+        maps = [partial(fn, context=here()) if takes_context(fn) else fn for fn in self.maps]
+        keys = [stage_key(self.seed, name) if takes_rng(fn) else None for name, fn in zip(self.names, self.maps, strict=True)]
+        steps = list(zip(self.names, maps, keys, strict=True))
 
         def apply(item: Any, epoch: int, index: int) -> Any:
             passport = None
@@ -97,7 +100,7 @@ class _Mapping:
         self._take(messages)
         try:
             maps = self._link.value(task)
-            cancel.enter(cancel.Scope(self._report_error, seed=maps.seed))
+            enter(Context(self._report_error, seed=maps.seed))
             apply = maps.prepared()
         except BaseException as error:
             self._answer("unfit", Failure.of(error))

@@ -16,8 +16,8 @@ from highway.children.maps import ApplyMaps, Kind
 from highway.children.objects import INLINE, KINDS, Full, ObjectLink, Record, size
 from highway.children.pickling import Script, pack
 from highway.children.process import death, end, expect_no_import, start
-from highway.engine import cancel
 from highway.engine.ahead import Outcome
+from highway.engine.context import here
 from highway.engine.stage import Stamped
 from highway.errors import LinkError, PipelineError
 from highway.process.cores import ONE_THREAD
@@ -240,7 +240,7 @@ def stage_goes_on_from(error: BaseException | None) -> bool:
     """Ask the stage whether it goes on from an error of which a map has told it."""
     try:
         if isinstance(error, Exception):
-            cancel.report_error(error)
+            here().report_error(error)
             return True
     except Exception as raised:
         if raised is not error:

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from highway.datasets.dataset import chosen
 from highway.datasets.field_codecs import decode_field, field_name
 from highway.datasets.tar_stream import read_members
-from highway.engine import cancel
+from highway.engine.context import at_end
 from highway.errors import ShardError
 from highway.wire.braces import expand_braces
 
@@ -110,7 +110,7 @@ class SamplesAgain:
     def sample(self, number: int, place: int) -> tuple[str, Files]:
         """Return the key and the files of a sample, by the numbers of its shard and of the sample in that."""
         if self._members is None:
-            cancel.at_end(self.close)
+            at_end(self.close)
         if self._at[0] != number or self._at[1] > place:
             self.close()
             self._members = read_members(self._shards[number])

@@ -117,7 +117,7 @@ class _ItemsAhead:
                 self._hand_on()
                 self._epoch = epoch
             workers.in_work.enter(epoch)
-        if passport.epoch > workers.scope.skipped:
+        if passport.epoch > workers.context.skipped:
             self._flying.append((slot, passport, workers.last_marker))
             items.append(stamped)
         else:

@@ -5,15 +5,15 @@ A component needs no base class. Its shape is what it defines (:func:`shape_of`)
 =========  ==================================================================  =====================
 shape      defines                                                             workers
 =========  ==================================================================  =====================
-source     ``__iter__(self)``; first in the list                               1
-map        ``__call__(self, item)`` or ``__call__(self, item, rng)``           n, the order is kept
+source     ``__iter__(self)`` or ``__iter__(self, context=None)``; first       1
+map        ``__call__(self, item)``, which may also take ``rng``, ``context``  n, the order is kept
 stream     ``stream(self, items)``, an iterator of outputs                     1
 sink       ``consume(self, items)``; last in the list                          1
 composite  ``stages(self)``, a list of stages that take its place              theirs
 =========  ==================================================================  =====================
 
 All other declarations are optional. A component makes them in one member, ``__highway__(self)``, which returns :class:`Traits`. Counts that
-a component keeps while it runs belong to the run: see :func:`highway.engine.cancel.counters`.
+a component keeps while it runs belong to the run: see :func:`highway.engine.context.Context.counters`.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from highway.parameters.hints import takes_arguments, takes_rng
 
 if TYPE_CHECKING:
     from highway.engine.ahead import WorkerAhead
+    from highway.engine.context import Context
 
 Shape = Literal["source", "map", "stream", "sink", "composite"]
 Makes = Literal["batches", "samples"]
@@ -65,8 +66,8 @@ class Traits:
             ``None``.
         fingerprint: Returns a text that changes when the component's output changes, by parameters, files or code. States and caches
             compare the text instead of a hash of the component.
-        finishes: Whether a source ends by itself when the pipeline is drained (:func:`highway.engine.cancel.finish`). If not, the source is
-            ended between two items.
+        finishes: Whether a source ends by itself when the pipeline is drained (:meth:`highway.engine.context.Context.finish`). If not, the
+            source is ended between two items.
         length: Of a source: returns the number of items of an epoch. Of a stream: receives the number of items that come in, and returns
             the number that go out.
         numbers_epochs: Whether the passports give the epoch of each item, in order, so that a loop over the pipeline is one epoch.
@@ -89,8 +90,9 @@ class Traits:
         after: Receives the stages before the component, and returns the list that replaces them and the component.
         adds_a_stage: Whether the last stage that ``after`` returns runs with the settings of the stage that holds the component.
         stands_for: The component that the user wrote, if this component is a part of it or wraps it.
-        ahead: Of a map that works on several items at once: makes a :class:`highway.engine.ahead.WorkerAhead` for each worker, on its
-            thread; ``None``: the map works on one item at a time. The map itself is called for single items that are made again.
+        ahead: Of a map that works on several items at once: receives the stage's context, and makes a
+            :class:`highway.engine.ahead.WorkerAhead` for each worker, on its thread; ``None``: the map works on one item at a time. The map
+            itself is called for single items that are made again.
         start_threads: Starts threads of its own, before the threads of the pipeline are started.
         stamped: Of a source: iterates with passports, as ``__iter__`` does without.
         deal_anew: Of a source that ranks share: receives its state on another number of ranks, epoch and index of their last item, and
@@ -123,7 +125,7 @@ class Traits:
     after: Callable[[list[Any]], list[Any]] | None = None
     adds_a_stage: bool = True
     stands_for: Any = None
-    ahead: Callable[[], WorkerAhead | None] | None = None
+    ahead: Callable[[Context], WorkerAhead | None] | None = None
     start_threads: Callable[[], None] | None = None
     stamped: Callable[[], Iterator[Any]] | None = None
     deal_anew: Callable[[Any, list[int], list[int]], Any] | None = None
@@ -224,18 +226,18 @@ def _expect_items(op: Any) -> None:
         )
 
 
-def expect_one_argument(op: Callable[..., Any], label: str = "") -> None:
+def expect_one_argument(op: Callable[..., Any], label: str = "", besides: Sequence[str] = ("rng", "context")) -> None:
     """Raise PipelineError for a map that needs several arguments."""
     try:
-        parameters = [one for one in inspect.signature(op).parameters.values() if one.name != "rng"]
+        parameters = [one for one in inspect.signature(op).parameters.values() if one.name not in besides]
     except (TypeError, ValueError):  # a builtin without a signature: calling it will tell
         return
     by_position = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     needed = [one.name for one in parameters if one.kind in by_position and one.default is one.empty]
     if len(needed) > 1:
         raise PipelineError(
-            f"{label or name_of(op)} takes {len(needed)} arguments, {', '.join(needed)}, and a map gets one, the item (besides rng): "
-            f"take the item apart inside the map, {', '.join(needed)} = item"
+            f"{label or name_of(op)} takes {len(needed)} arguments, {', '.join(needed)}, and a map gets one, the item "
+            f"(besides {' and '.join(besides)}): take the item apart inside the map, {', '.join(needed)} = item"
         )
 
 

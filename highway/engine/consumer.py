@@ -14,8 +14,8 @@ from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from highway.engine import cancel
 from highway.engine.component import Ranks
+from highway.engine.context import in_stage
 from highway.engine.identity import expect_same, is_named
 from highway.engine.resume import Marker, Remaker, resume
 from highway.engine.source import ranks_of
@@ -74,7 +74,7 @@ class Consumer:
         deadline = None if timeout is None else time.monotonic() + timeout
         if not self._turn.acquire(True, -1 if timeout is None else timeout):
             raise TimeoutError(_nothing_within(timeout))
-        self.is_in_stage = cancel.in_stage()
+        self.is_in_stage = in_stage()
         try:
             while True:
                 left = timeout if deadline is None else max(0.0, deadline - time.monotonic())
@@ -207,7 +207,7 @@ class Consumer:
 
     @property
     def _is_cut_short(self) -> bool:
-        return self._run.stopped or self._run.workers[0].scope.draining
+        return self._run.stopped or self._run.workers[0].context.draining
 
     def state(self) -> dict[str, Any]:
         """Return what ``state_dict()`` does, for :meth:`go_on`.
@@ -217,7 +217,7 @@ class Consumer:
         """
         if isinstance(self._received, PipelineError):
             raise self._received
-        if self._received is None and self.is_in_stage and not cancel.in_stage():
+        if self._received is None and self.is_in_stage and not in_stage():
             raise PipelineError(
                 f"state_dict: another pipeline takes the items of {self._run} ahead of your loop; call state_dict() of that pipeline"
             )
@@ -227,9 +227,9 @@ class Consumer:
                 "state_dict() before drain()"
             )
         first, position = self._run.workers[0], self._received or self
-        if first.scope.refusal:
-            raise PipelineError(f"state_dict: {first.scope.refusal}")
-        if refused := position._marker.refused or (first.stage.name if position._taken and not first.scope.says_its_state else ""):
+        if first.context.refusal:
+            raise PipelineError(f"state_dict: {first.context.refusal}")
+        if refused := position._marker.refused or (first.stage.name if position._taken and not first.context.says_its_state else ""):
             raise PipelineError(f"state_dict: {refused} does not say where it is; see highway.engine.resume")
         self._expect_items_to_be_known_again()
         with self._place:
@@ -239,9 +239,9 @@ class Consumer:
     def flushed(self) -> set[str]:
         """Return which stages may have handed on, since the pipeline was drained, what else would have waited for more."""
         first = self._run.workers[0]
-        if not first.scope.draining:
-            return first.scope.flushed
-        return first.scope.flushed | {worker.stage.name for worker in self._run.workers[1:] if worker.scope.holds}
+        if not first.context.draining:
+            return first.context.flushed
+        return first.context.flushed | {worker.stage.name for worker in self._run.workers[1:] if worker.context.holds}
 
     def _state(self, source: StageWorkers) -> dict[str, Any]:
         return {

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from highway.engine.batch import nbytes
-from highway.engine.cancel import Scope
 from highway.engine.channel import Together
+from highway.engine.context import Context
 from highway.engine.resume import Marker, between_epochs, mark
 from highway.engine.stage import Items, Passport, Stamped
 from highway.engine.stats import Meter
@@ -24,7 +24,7 @@ class StageInput:
     epoch = 0
 
     def __init__(self, workers: StageWorkers, meter: Meter, count: bool = False) -> None:
-        self.passport = Passport()
+        self.passport, self.context = Passport(), workers.context
         self._workers, self._meter, self._count = workers, meter, count
         self.rest: Iterator[Stamped] = iter(())  # of those that came together
 
@@ -48,14 +48,14 @@ class StageInput:
                 came = next(self.rest, None)
                 if came is None:
                     came = workers.inbox.get(meter=self._meter, together=True)
-                elif workers.scope.cancelled:
+                elif workers.context.cancelled:
                     raise Cancelled
                 if type(came) is Together:
                     self.rest = iter(came)
                 elif type(came.item) is Marker:
                     mark(workers, came, self.epoch)
                     workers.here.marker = came.item
-                elif came.passport.epoch > workers.scope.skipped or workers.traits.whole_epochs:
+                elif came.passport.epoch > workers.context.skipped or workers.traits.whole_epochs:
                     return came
         except EndOfStream:
             raise StopIteration from None
@@ -77,10 +77,10 @@ class InputByEpoch(StageInput):
 
     def begin_next(self) -> bool:
         """Go to the next epoch, whatever is left of this one, and say whether there is one."""
-        self._workers.scope.save = between_epochs
+        self._workers.context.save = between_epochs
         for _ in self:
             pass
-        self._workers.scope.save = None
+        self._workers.context.save = None
         if self._ahead is None:
             return False
         self.epoch = self._ahead.passport.epoch
@@ -88,7 +88,7 @@ class InputByEpoch(StageInput):
 
     def __next__(self) -> Any:
         stamped, self._ahead = self._ahead, None
-        if stamped is None or stamped.passport.epoch <= self._workers.scope.skipped:
+        if stamped is None or stamped.passport.epoch <= self._workers.context.skipped:
             stamped = self._get()
         if stamped.passport.epoch > self.epoch:
             self._ahead = stamped
@@ -105,8 +105,8 @@ def together(items: Items) -> Iterator[list[Stamped]]:
 class EpochInWork:
     """Keeps the epochs apart where workers do not keep the order: none begins with an epoch before all are done with the last."""
 
-    def __init__(self, scope: Scope) -> None:
-        self._scope = scope
+    def __init__(self, context: Context) -> None:
+        self._context = context
         self._epoch = self._workers = 0
         self._done = threading.Condition()
 
@@ -122,7 +122,7 @@ class EpochInWork:
         """Wait until all are done."""
         with self._done:
             while self._workers:
-                self._scope.check()
+                self._context.check()
                 self._done.wait(0.1)
 
     def leave(self) -> None:

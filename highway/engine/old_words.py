@@ -85,7 +85,8 @@ def old_words(op: Any) -> dict[str, Any]:
             FutureWarning,
             stacklevel=2,
         )
-    return {name: getattr(op, name) for name in found}
+    declared = {name: getattr(op, name) for name in found}
+    return declared | ({"ahead": lambda context: declared["ahead"]()} if "ahead" in declared else {})
 
 
 def _shape(cls: type) -> str:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from highway.engine import cancel, script
 from highway.engine.component import Ranks, Traits, expect_list
 from highway.engine.consumer import ENDED, Consumer
+from highway.engine.context import here
 from highway.engine.source import ranks_of
 from highway.engine.stage import Origin, Stamped, expand
 from highway.engine.stats import PipelineStats
@@ -222,13 +223,13 @@ class Pipeline:
                         raise Cancelled from None
                     return
                 except Cancelled:  # the pipeline that this one is the source of
-                    if not cancel.finish():
+                    if not here().finish():
                         raise
                     self.drain()
                     drained = True
                     continue
                 if self._consumer.is_in_stage and (flushed := self._consumer.flushed()):
-                    cancel.here().flushed |= flushed
+                    here().flushed |= flushed
                 yield item
         finally:
             if cancel.is_cancelled() and not self._consumer.is_taken_ahead:

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from highway.engine import cancel
+from highway.engine.context import entered, here, on_behalf_of
 from highway.engine.source import remake_of
 from highway.engine.stage import DROP, Passport, Stamped
 from highway.errors import PipelineError
@@ -54,21 +54,21 @@ def keep(save: Save, as_source: bool = False) -> None:
         save: Returns the state.
         as_source: Of a stream: whether it asks for no more inputs, and is asked as a source is; markers begin here then.
     """
-    scope = cancel.here()
-    scope.save, scope.says_its_state, scope.is_source = save, True, as_source
-    scope.holds |= save is not Saved
+    context = here()
+    context.save, context.says_its_state, context.is_source = save, True, as_source
+    context.holds |= save is not Saved
 
 
 def saved() -> Saved | None:
     """Return what the source or stream that begins on this thread is to go on from; ``None`` if it begins at the start."""
-    scope = cancel.here()
-    resume, scope.resume = scope.resume, None
+    context = here()
+    resume, context.resume = context.resume, None
     return resume() if resume is not None else None
 
 
 def is_resumed() -> bool:
     """Say whether :func:`saved` has something to say."""
-    return cancel.here().resume is not None
+    return here().resume is not None
 
 
 def between_epochs() -> None:
@@ -87,15 +87,15 @@ class Keeper:
         self._resume: Any = None if state is None else lambda: Saved(state)
 
     def __enter__(self) -> None:
-        scope = cancel.here()
-        self._outer, scope.save, scope.resume = (scope.save, scope.resume), self.save, self._resume
-        scope.inner += 1
+        context = here()
+        self._outer, context.save, context.resume = (context.save, context.resume), self.save, self._resume
+        context.inner += 1
 
     def __exit__(self, *_: object) -> None:
-        scope = cancel.here()
-        self.save, self._resume = scope.save, scope.resume
-        scope.save, scope.resume = self._outer
-        scope.inner -= 1
+        context = here()
+        self.save, self._resume = context.save, context.resume
+        context.save, context.resume = self._outer
+        context.inner -= 1
 
 
 class Marker:
@@ -193,7 +193,7 @@ def mark(worker: StageWorkers, marker: Stamped, epoch: int = 0) -> bool:
     Returns:
         Whether it could be left here; if not, a source sends no marker now.
     """
-    save, states, began = worker.scope.save, marker.item.states, time.monotonic()
+    save, states, began = worker.context.save, marker.item.states, time.monotonic()
     if save is between_epochs:
         states[worker.number] = {"epoch": epoch, "runs": False}
     elif save is None:
@@ -232,7 +232,7 @@ def resume(worker: StageWorkers, state: Any, remaker: Remaker) -> None:
     """Have a stage go on from what another run has written down; called before it begins."""
     worker.resumed = state
     if state and "state" in state:
-        worker.scope.resume = lambda: Saved(state["state"], remaker.items(state["held"]))
+        worker.context.resume = lambda: Saved(state["state"], remaker.items(state["held"]))
 
 
 class Remaker:
@@ -289,7 +289,7 @@ class Remaker:
             where = self._workers[number].stage.name if number < len(self._workers) else "another pipeline"
             raise PipelineError(f"{worker.stage.name} cannot make items again, which wait in {where}; it can by Traits(remake=...)")
         items = [self._input(key, of_input, stage) for key, of_input in self._inputs_of(lineage)]
-        with cancel.entered(cancel.on_behalf_of(worker.scope)):
+        with entered(on_behalf_of(worker.context)):
             made = make(items, part) if stage else make(epoch, index, part)
         if type(made) is not Stamped:
             made = Stamped(made, Passport(epoch, index, worker.origin))
@@ -297,9 +297,9 @@ class Remaker:
         stamped = Stamped(made.item, made.passport._replace(epoch=epoch, index=index, made_of=by))
         for between in self._workers[stage + 1 : number]:
             if between.shape == "map":
-                scope = cancel.on_behalf_of(between.scope)
-                with cancel.entered(scope), between.copying:  # if the map is not thread-safe, its workers have copies
-                    result = between.apply(*stamped, between.stage.op)
+                context = on_behalf_of(between.context)
+                with entered(context), between.copying:  # if the map is not thread-safe, its workers have copies
+                    result = between.apply(*stamped, between.with_context(between.stage.op, context))
                 if result is DROP:
                     raise PipelineError(f"{between.stage.name} leaves out epoch {epoch}, item {index} now, which it has handed on before")
                 stamped = result

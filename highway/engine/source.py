@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import queue
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from highway.engine.cancel import check_cancelled
 from highway.engine.component import Ranks, Traits, name_of
+from highway.engine.context import Context
 from highway.errors import EndOfStream, PipelineError
+from highway.parameters.hints import takes_context
 from highway.process.ranks import rank_and_world_size
 
 
@@ -19,13 +24,14 @@ class OpenSource:
 
     Args:
         op: The source, and ``traits`` its declarations.
+        context: What the source receives if it takes it.
         state: Where to begin, as :meth:`state` has said it.
 
     Attributes:
         first: The number of the item that it begins with.
     """
 
-    def __init__(self, op: Any, traits: Traits, state: Any = None) -> None:
+    def __init__(self, op: Any, traits: Traits, context: Context, state: Any = None) -> None:
         self.op, self.first = op, 0
         self._stamped = traits.stamped
         if self._stamped is not None:  # it is a pipeline
@@ -41,7 +47,7 @@ class OpenSource:
             self.first = state or 0
             self._items = itertools.islice(op, self.first, None)
         else:
-            self._items = _iterator(op)
+            self._items = iterator_of(op, context)
         self._taken = self.first
 
     def __iter__(self) -> Iterator[Any]:
@@ -90,9 +96,11 @@ def ranks_of(op: Any, traits: Traits) -> Ranks:
     return [] if isinstance(op, Sequence) else [list(rank_and_world_size())]
 
 
-def _iterator(op: Any) -> Iterator[Any]:
+def iterator_of(op: Any, context: Context) -> Iterator[Any]:
+    """Iterate over a source that is no pipeline, which receives the context if it takes it."""
     if hasattr(op, "__iter__"):
-        return iter(op)
+        return iter(op.__iter__(context=context)) if takes_context(op.__iter__) else iter(op)
+    op = partial(op, context=context) if takes_context(op) else op
     try:
         first = op()
     except (EndOfStream, StopIteration):
@@ -104,3 +112,55 @@ def _call_until_end(function: Callable[[], Any]) -> Iterator[Any]:
     with contextlib.suppress(EndOfStream, StopIteration):
         while True:
             yield function()
+
+
+_END = object()
+_LOOK = 0.1  # seconds between two looks whether the source was stopped
+
+
+class Fed:
+    """Yield what :meth:`put` takes, until :meth:`close`. In an isolated pipeline it crosses to the process of that.
+
+    A pipeline that is fed does not say its state: whoever feeds it knows what is to come.
+    """
+
+    def __init__(self) -> None:
+        self._values: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._forward: Callable[[Any], None] = self._values.put
+
+    def put(self, value: Any) -> None:
+        """Hand over a value; returns at once, and may be called before the pipeline begins."""
+        self._forward(value)
+
+    def forward(self, send: Callable[[Any], None]) -> None:
+        """Have values sent elsewhere, those too that wait."""
+        self._forward = send
+        while not self._values.empty():
+            if (value := self._values.get()) is not _END:
+                send(value)
+
+    def close(self) -> None:
+        """End behind the values that were handed over."""
+        self._values.put(_END)
+
+    def values(self) -> Iterator[Any]:
+        """Yield the values."""
+        while True:
+            check_cancelled()
+            try:
+                value = self._values.get(timeout=_LOOK)
+            except queue.Empty:
+                continue
+            if value is _END:
+                return
+            yield value
+
+    def __iter__(self) -> Iterator[Any]:
+        return self.values()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name not in ("_values", "_forward")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        Fed.__init__(self)
+        self.__dict__.update(state)

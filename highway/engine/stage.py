@@ -15,6 +15,7 @@ from types import BuiltinFunctionType, FunctionType
 from typing import Annotated, Any, Final, Literal, NamedTuple, Protocol
 
 from highway.engine.component import Shape, Traits, layers, name_of, shape_of
+from highway.engine.context import Context
 from highway.errors import PipelineError
 from highway.parameters.checks import checked
 from highway.parameters.ranges import HOW, Count, Range
@@ -83,11 +84,13 @@ class Several(NamedTuple):
 class Items(Protocol):
     """What a stream or sink iterates over: the bare items.
 
-    ``passport`` is that of the item returned last. ``left_out`` is how many errors ``on_error="skip"`` has left out in the stages before,
+    ``passport`` is that of the item returned last. ``context`` is that of the stage.
+    ``left_out`` is how many errors ``on_error="skip"`` has left out in the stages before,
     up to now: of items that are on their way, too. ``epoch`` is which one this is, for a stream that begins anew with each, else 0.
     """
 
     passport: Passport
+    context: Context
     epoch: int
 
     @property
@@ -115,7 +118,7 @@ class Stage:
             what is done with it, or more.
         on_error: ``"raise"`` ends the run with the first error; ``"skip"`` leaves out the item, counts it and warns. What a source, stream
             or sink raises ends the run in any case, since it cannot be resumed; errors that it can go on from it reports by
-            :func:`highway.engine.cancel.report_error`.
+            :meth:`highway.engine.context.Context.report_error`.
         max_errors: With ``"skip"``: the errors that may be left out, in a run that goes on from a state those before it too; one more ends
             the run. ``None`` is no limit.
         per_worker: Of a map that is not thread-safe, such as a tokenizer: whether each worker has a copy of its own, made by

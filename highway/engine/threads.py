@@ -24,9 +24,10 @@ from highway.engine import cancel, script
 from highway.engine.batch import MOST_MORE
 from highway.engine.channel import Channel
 from highway.engine.component import Shape
-from highway.engine.fed import Fed
+from highway.engine.context import here, in_stage
 from highway.engine.identity import Identities
 from highway.engine.resume import Remaker, lineage
+from highway.engine.source import Fed
 from highway.engine.stage import Origin, Passport, Stage, Stamped
 from highway.engine.stats import PipelineStats
 from highway.engine.workers import StageWorkers, worker_count
@@ -57,7 +58,7 @@ class Run:
             workers.numbers_epochs = self.numbers_epochs
             self.numbers_epochs |= workers.traits.numbers_epochs
             if self.workers:
-                self.workers[-1].scope.workers_behind = count
+                self.workers[-1].context.workers_behind = count
             self.workers.append(workers)
         first, last = self.workers[0], self.workers[-1]
         for workers in self.workers:
@@ -106,7 +107,7 @@ class Run:
     @property
     def seed(self) -> int:
         """What is drawn derives from it: its own, or that of the pipeline that this one is a part of, if it is."""
-        return cancel.seed() if self._seed is None else self._seed
+        return here().seed if self._seed is None else self._seed
 
     def use_seed(self) -> None:
         for workers in self.workers:
@@ -155,7 +156,7 @@ class Run:
         if self._opened:
             return
         script.forget(self)
-        if not cancel.in_stage():  # which compares the whole pipeline
+        if not in_stage():  # which compares the whole pipeline
             self.note_stages()
         self.spawn()
         self.use_seed()
@@ -183,14 +184,14 @@ class Run:
             Cancelled: it has failed or was stopped.
         """
         if not self._has_given:
-            if others := "" if cancel.in_stage() else script.not_begun():
+            if others := "" if in_stage() else script.not_begun():
                 return self._first(timeout, others)
             self._has_given = True
-        if timeout is not None or not cancel.in_stage():
+        if timeout is not None or not in_stage():
             return self._get(timeout)
         while True:  # this pipeline is a part of another one, whose end must be able to interrupt it
             cancel.check_cancelled()
-            with contextlib.suppress(TimeoutError), cancel.starved():
+            with contextlib.suppress(TimeoutError), here().starved():
                 return self._get(0.1)
 
     def _first(self, timeout: float | None, others: str) -> Stamped:
@@ -234,7 +235,7 @@ class Run:
 
     def _cancel(self, upto: int | None = None) -> None:
         for workers in self.workers[:upto]:
-            workers.scope.cancel()
+            workers.context.cancel()
         for workers in self.workers[:upto]:  # not before: who is woken by it shall know why
             workers.outbox.cancel()
 
@@ -265,7 +266,7 @@ class Run:
         if not self.workers[source].traits.skips_epochs:
             return False
         for workers in self.workers[max((workers.number for workers in self.workers if workers.traits.whole_epochs), default=0) :]:
-            workers.scope.skipped = max(workers.scope.skipped, epoch)
+            workers.context.skipped = max(workers.context.skipped, epoch)
         return True
 
     def length(self) -> int:
@@ -309,7 +310,7 @@ class Run:
 
     def drain(self) -> None:
         for workers in self.workers:
-            workers.scope.drain(interrupt=workers is self.workers[0])
+            workers.context.drain(interrupt=workers is self.workers[0])
 
     def stop(self) -> None:
         script.forget(self)

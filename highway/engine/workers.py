@@ -6,13 +6,13 @@ import itertools
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-from highway.engine import cancel
 from highway.engine.ahead import work_ahead
 from highway.engine.channel import Channel, Slot, Together
 from highway.engine.component import Shape, Traits, layers
+from highway.engine.context import Context, State, enter, leave
 from highway.engine.input import EpochInWork, InputByEpoch, StageInput
 from highway.engine.left_out import LeftOut
 from highway.engine.outputs import returned, weight, yielded
@@ -23,7 +23,7 @@ from highway.engine.stage import DROP, Origin, Passport, Stage, Stamped
 from highway.engine.stats import BLOCKED, BUSY, IDLE, STARVED, Meter, StageStats
 from highway.errors import Cancelled, ConfigError, EndOfStream, PipelineError
 from highway.mistakes import FIRST_ITEMS, WrittenInput
-from highway.parameters.hints import takes_rng
+from highway.parameters.hints import takes_context, takes_rng
 from highway.process.cores import available_cores
 
 if TYPE_CHECKING:  # which imports this
@@ -45,7 +45,7 @@ class StageWorkers:
         self.stage, self.shape, self.origin, self.traits = stage, shape, origin, stage.traits
         self.inbox, self.outbox = inbox, outbox
         self.meters = [Meter() for _ in range(count)]
-        self.scope = cancel.Scope(self.report_error, self._report_state)
+        self.context = Context(self.report_error, self._report_state)
         self.layers = stage.layers
         self.body = {"source": self._source, "map": self._map, "stream": self._stream, "sink": self._sink}[shape]
         self.idle: set[int] = set()  # workers that wait for an input, of those that could have several
@@ -60,22 +60,23 @@ class StageWorkers:
         self.demand: threading.Event | None = None  # set when the sink has asked for an item, if the source waits for that
         self._ends_between = shape == "source" and not self.traits.finishes
         self._takes_rng = shape == "map" and takes_rng(stage.op)
+        self._takes_context = shape == "map" and takes_context(stage.op)
         self.drops = stage.drops or self.traits.drops
         self.has_dropped = False  # whether a map that does not declare it has returned DROP
         self.is_counted = False  # whether len(pipeline) was returned, which counts on every item of a map that does not declare to drop
         self.numbers_epochs = False  # whether the passports of what comes in say in which epoch it is
-        self.in_work = EpochInWork(self.scope)
+        self.in_work = EpochInWork(self.context)
         self.number = 0
         self.is_asked = True  # whether the pipeline may be asked where it is
         self.resumed: Any = None  # what another run has written down of this stage, to go on from
 
     def use_seed(self, seed: int) -> None:
         """Have all that the stage draws derive from a pipeline's seed; called before it begins."""
-        self.scope.seed, self.scope.key = seed, stage_key(seed, self.stage.name)
+        self.context.seed, self.context.key = seed, stage_key(seed, self.stage.name)
 
     def stats(self) -> StageStats:
         queued, capacity = (0, 0) if self.shape == "sink" else (len(self.outbox), self.outbox.capacity)
-        counters, parameter = self.scope.counted(self.layers), self.traits.workers_parameter
+        counters, parameter = self.context.counted(self.layers), self.traits.workers_parameter
         return StageStats.of(
             self.stage.name, self.meters, queued=queued, capacity=capacity, shape=self.shape, counters=counters, parameter=parameter
         )
@@ -83,17 +84,17 @@ class StageWorkers:
     def work(self, number: int, run: Run) -> None:
         """Run the stage's body on this thread until its input ends, it returns early, it fails, or it is cancelled."""
         self.here.number, self.here.passport = number, None
-        cancel.enter(self.scope)
+        enter(self.context)
         meter = self.meters[number]
         meter.enter(BUSY)
         try:
             try:
-                self.scope.check()
+                self.context.check()
                 self.body(meter)
             finally:
-                cancel.leave()
+                leave()
         except Cancelled as error:
-            if not (self.scope.cancelled or self.scope.draining):
+            if not (self.context.cancelled or self.context.draining):
                 run.fail(self._located(RuntimeError(f"{self.stage.name} raised Cancelled, though nothing cancelled it"), error))
         except BaseException as error:
             run.fail(self._located(error))
@@ -111,9 +112,9 @@ class StageWorkers:
     def _source(self, meter: Meter) -> None:
         meter.enter(STARVED)
         while self.demand is not None and not self.demand.wait(0.1):
-            self.scope.check()
+            self.context.check()
         meter.enter(BUSY)
-        source = OpenSource(self.stage.op, self.traits, self.resumed and self.resumed["state"])
+        source = OpenSource(self.stage.op, self.traits, self.context, self.resumed and self.resumed["state"])
         if source.says_its_state:
             keep(lambda: Saved(source.state()))
         self._emit(source, meter, StageInput(self, meter), source.first)  # no items stand before it, and their passport says epoch 0
@@ -137,11 +138,11 @@ class StageWorkers:
     def _map(self, meter: Meter) -> None:
         op = self._own_copy() if self.stage.per_worker else self.stage.op
         traits = Traits.of(op) if self.stage.per_worker else self.traits
-        if traits.ahead is not None and (ahead := traits.ahead()) is not None:
+        if traits.ahead is not None and (ahead := traits.ahead(self.context)) is not None:
             work_ahead(self, ahead, meter)
             return
         several, ordered = len(self.meters) > 1, self.stage.ordered
-        marker = None
+        op, marker = self.with_context(op, self.context), None
         while True:
             self.outbox.acquire(meter)
             if several:  # and another one may wait for an input
@@ -164,7 +165,7 @@ class StageWorkers:
             if several:
                 meter.enter(BUSY)
             self.here.passport = passport
-            result = self.apply(item, passport, op) if passport.epoch > self.scope.skipped else DROP
+            result = self.apply(item, passport, op) if passport.epoch > self.context.skipped else DROP
             self.hand_on(slot, result, meter)
 
     def hand_on(self, slot: Slot | None, result: Any, meter: Meter) -> None:
@@ -186,13 +187,17 @@ class StageWorkers:
         with self.copying:  # copying it may not be thread-safe either, which is why no worker calls the map itself
             copied = self.stage.copied()
         for part, original in zip(layers(copied), self.layers, strict=False):
-            self.scope.counters(part, copy_of=original)
+            self.context.copied(part, original)
         return copied
+
+    def with_context(self, op: Any, context: Context) -> Any:
+        """Return the map as a function that needs no context."""
+        return partial(op, context=context) if self._takes_context else op
 
     def apply(self, item: Any, passport: Passport, op: Any) -> Any:
         """Return what the map makes of an item, with its passport, or ``DROP``."""
         try:
-            result = op(item, generator(self.scope.key, passport.epoch, passport.index)) if self._takes_rng else op(item)
+            result = op(item, generator(self.context.key, passport.epoch, passport.index)) if self._takes_rng else op(item)
             return returned(self, result, passport)
         except Exception as error:
             self.report_error(error)
@@ -225,7 +230,7 @@ class StageWorkers:
             items: The input.
             first: The number of the first output that says none.
         """
-        numbers, clock, scope, is_source = itertools.count(first), MarkerClock(), self.scope, self.shape == "source"
+        numbers, clock, context, is_source = itertools.count(first), MarkerClock(), self.context, self.shape == "source"
         begins = is_source and self.traits.numbers_epochs and self.resumed is None
         try:
             for output in outputs:
@@ -242,18 +247,18 @@ class StageWorkers:
                 if begins:
                     self._expect_first_epoch(passport.epoch)
                     begins = False
-                if passport.epoch > scope.skipped:
+                if passport.epoch > context.skipped:
                     count, size, more = weight(output)
                     self.outbox.put(output, more, meter)
                     meter.items += count
                     meter.bytes += size
                     self.here.passport = passport
-                due = (is_source or scope.is_source) and self.is_asked and scope.save is not None and clock.is_due(meter.items)
+                due = (is_source or context.is_source) and self.is_asked and context.save is not None and clock.is_due(meter.items)
                 if due and mark(self, marker := Stamped(Marker(clock), passport)):  # not in the middle of a batch
                     clock.begin(meter.items)
                     self.here.marker = marker.item
                 if self._ends_between:
-                    scope.check()
+                    context.check()
         finally:
             if isinstance(outputs, (Generator, OpenSource)):
                 outputs.close()
@@ -261,7 +266,7 @@ class StageWorkers:
     def _expect_first_epoch(self, epoch: int) -> None:
         """Raise PipelineError if the first item of a user's source is of a later epoch: the loops before it would be empty."""
         is_own = self.traits.skips_epochs and type(self.stage.op).__module__.partition(".")[0] != "highway"
-        if is_own and epoch > self.scope.skipped + 1:
+        if is_own and epoch > self.context.skipped + 1:
             raise PipelineError(
                 f"{self.stage.name}: its first item is of epoch {epoch}; number epochs from 0: each loop over the pipeline is one epoch, "
                 f"and the first {epoch} would be empty. To begin in a later epoch, load a state"
@@ -305,7 +310,7 @@ class StageWorkers:
     def _world_size(self) -> int:
         return max((world_size for _, world_size in ranks_of(self.before[0].stage.op, self.before[0].traits)), default=1)
 
-    def _report_state(self, state: cancel.State) -> None:
+    def _report_state(self, state: State) -> None:
         self.meters[self.here.number].enter({"busy": BUSY, "starved": STARVED, "blocked": BLOCKED}[state])
 
     def report_error(self, error: Exception) -> None:

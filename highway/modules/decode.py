@@ -9,9 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.random import Generator
 
-from highway.engine import batch, cancel
+from highway.engine import batch
 from highway.engine.ahead import Outcome
 from highway.engine.component import Traits
+from highway.engine.context import Context
 from highway.engine.randomness import Substreams, counter_of
 from highway.engine.stage import Stamped
 from highway.errors import ImageError
@@ -80,10 +81,10 @@ class DecodeImage(DecodeOptions, _OfField):
             raise ImageError(f"field {self.field!r} holds a {type(data).__name__}; expected the bytes of an image file{advice}")
         return data
 
-    def _ahead(self) -> _Together | None:
+    def _ahead(self, context: Context) -> _Together | None:
         """Return what decodes the images that wait together, for a worker; ``None`` where it is not faster."""
         several = extension_or_none() is not None and speaks_for("_ahead", "__call__", self)
-        return None if self.output_shape is None or not several else _Together(self, self.output_shape)
+        return None if self.output_shape is None or not several else _Together(self, self.output_shape, context)
 
 
 class _Together:
@@ -94,9 +95,9 @@ class _Together:
         shape: Height and width of what comes out.
     """
 
-    def __init__(self, map: DecodeImage, shape: tuple[int, int]) -> None:
+    def __init__(self, map: DecodeImage, shape: tuple[int, int], context: Context) -> None:
         self._map, self._shape = map, (*shape, 3)
-        self._substreams, self._key = Substreams(), cancel.here().key
+        self._substreams, self._key = Substreams(), context.key
         self._items: list[Stamped] = []
         self._seconds = _WORK  # for an image, of the last ones
 

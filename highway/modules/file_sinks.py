@@ -9,9 +9,9 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from highway.datasets.formats import formats
 from highway.datasets.writing import is_taken
-from highway.engine import cancel
 from highway.engine.batch import Item
 from highway.engine.component import Traits
+from highway.engine.context import Context
 from highway.engine.stage import Items, Passport, Stage
 from highway.errors import ConfigError, PipelineError
 from highway.modules.caching.input import maker_of
@@ -71,16 +71,16 @@ class _FileSink(SampleSink):
     path: str
 
     def consume(self, items: Items) -> None:
-        self._write(self.path, (self.keyed(item, items.passport) for item in items))
+        self._write(self.path, (self.keyed(item, items.passport) for item in items), items.context)
 
-    def _write(self, path: str, samples: Iterable[tuple[str, Mapping[str, Any]]]) -> None:
+    def _write(self, path: str, samples: Iterable[tuple[str, Mapping[str, Any]]], context: Context) -> None:
         if is_taken(path):
             raise FileExistsError(f"{type(self).__name__}: {shown(path)!r} is there already; move it away, or choose another path")
         given = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in ("path", "max_samples")}
         with formats()[self.format].write(path, given) as writer:
             for key, sample in samples:
                 writer.add(key, sample)
-                cancel.count(self, "samples")
+                context.count(self, "samples")
 
 
 @dataclass
@@ -106,7 +106,7 @@ class _Numbered(_FileSink):
             return
         samples = (self.keyed(item, items.passport) for item in items)
         for number, first in enumerate(samples):
-            self._write(self.path % number, chain([first], islice(samples, (self.max_samples or _MOST) - 1)))
+            self._write(self.path % number, chain([first], islice(samples, (self.max_samples or _MOST) - 1)), items.context)
 
 
 @checked

@@ -9,9 +9,8 @@ from typing import Any
 
 from highway.datasets.opened import opened
 from highway.datasets.tables.huggingface import load
-from highway.engine import cancel
-from highway.engine.cancel import report_error
 from highway.engine.component import Traits
+from highway.engine.context import Context, here
 from highway.engine.resume import Saved, keep, saved
 from highway.engine.stage import Passport, Stamped
 from highway.errors import DatasetError
@@ -61,24 +60,25 @@ class HuggingFaceSource:
     def __highway__(self) -> Traits:
         return Traits(makes="samples", draws=False, numbers_epochs=True, epochs=self.epochs, remake=self._remake)
 
-    def __iter__(self) -> Iterator[Stamped]:
-        reading = _Reading(self)
+    def __iter__(self, context: Context | None = None) -> Iterator[Stamped]:
+        context = context or here()
+        reading = _Reading(self, context)
         first, index, *reading.position = (saved() or Saved([0, 0, None, 0])).state
         epoch = first
         keep(lambda: Saved([epoch, index, *reading.position]))
         for epoch in count(first) if self.epochs is None else range(first, self.epochs):
             for sample in reading.samples(epoch, index, *reading.position):
-                if cancel.is_skipped(epoch):
+                if context.is_skipped(epoch):
                     break
                 index += 1
                 yield sample
-            if index == 0 and not cancel.is_skipped(epoch):
+            if index == 0 and not context.is_skipped(epoch):
                 raise DatasetError(f"{reading.name}: no samples in the whole epoch {epoch}")
             index, reading.position = 0, [None, 0]
 
     @opened
     def _again(self) -> _Again:
-        return _Again(_Reading(self))
+        return _Again(_Reading(self, here()))
 
     def _remake(self, epoch: int, index: int, part: list[Any]) -> Stamped:
         """Return a sample again; if they are asked for in their order, the stream is read once."""
@@ -92,7 +92,8 @@ class _Reading:
         position: The state to go on from behind the last sample, and how many examples come between the two.
     """
 
-    def __init__(self, source: HuggingFaceSource) -> None:
+    def __init__(self, source: HuggingFaceSource, context: Context) -> None:
+        self._context = context
         stream = load(source.dataset, source.split, source.config, streaming=True)
         from highway.datasets.tables import hub_stream  # here, since it needs pyarrow, which comes with the package
 
@@ -114,7 +115,7 @@ class _Reading:
             try:
                 key, sample = self._convert(example, f"{self.name}: sample {index} of epoch {epoch}")
             except DatasetError as error:
-                report_error(error)
+                self._context.report_error(error)
                 continue
             yield Stamped(sample, Passport(epoch, index, keys=() if key is None else (key,), made_of=again))
             index += 1

@@ -9,8 +9,9 @@ from typing import Any
 
 from highway.engine import Pipeline, resume
 from highway.engine.component import Ranks, Traits, name_of, shape_of
+from highway.engine.context import Context
 from highway.engine.resume import Saved, keep, saved
-from highway.engine.source import OpenSource, ranks_of, remake_of
+from highway.engine.source import OpenSource, iterator_of, ranks_of, remake_of
 from highway.engine.stage import Passport, Stage, Stamped, expand
 from highway.errors import ConfigError, PipelineError
 
@@ -20,13 +21,14 @@ class InnerSource:
 
     Args:
         source: What is iterated over.
+        context: That of the stage.
         state: Where to begin, as :meth:`state` has said it.
     """
 
-    def __init__(self, source: Any, state: Any = None) -> None:
+    def __init__(self, source: Any, context: Context, state: Any = None) -> None:
         op, is_own = _as_source(source)
         self._own = op if is_own else None
-        self._source = OpenSource(op, Traits.of(op), state)
+        self._source = OpenSource(op, Traits.of(op), context, state)
         self._numbers = itertools.count(self._source.first)
         self._keeper = resume.Keeper(state)
 
@@ -71,21 +73,21 @@ def _as_source(source: Any) -> tuple[Any, bool]:
     return Pipeline([stage]) if is_own else stage.op, is_own
 
 
-def opened(source: Any) -> Generator[Stamped]:
+def opened(source: Any, context: Context) -> Generator[Stamped]:
     """Iterate over a source with passports, those of its own if it makes any."""
-    with contextlib.closing(InnerSource(source)) as inner:
+    with contextlib.closing(InnerSource(source, context)) as inner:
         yield from inner
 
 
-def resumable(source: Any) -> Iterator[Any]:
+def resumable(source: Any, context: Context) -> Iterator[Any]:
     """Iterate over a source that stands in the place of the one that runs on this thread; it says its state as it would itself."""
     if not (isinstance(source, Sequence) or Traits.of(source).stamped is not None):
-        return iter(source)
-    return _resumable(source)
+        return iterator_of(source, context)
+    return _resumable(source, context)
 
 
-def _resumable(source: Any) -> Iterator[Stamped]:
-    with contextlib.closing(InnerSource(source, (saved() or Saved()).state)) as inner:
+def _resumable(source: Any, context: Context) -> Iterator[Stamped]:
+    with contextlib.closing(InnerSource(source, context, (saved() or Saved()).state)) as inner:
         keep(lambda: Saved(inner.state()))
         yield from inner
 
@@ -106,11 +108,11 @@ def length_of_epoch(source: Any) -> int:
 
 
 @contextlib.contextmanager
-def all_opened(sources: Sequence[Any], states: Sequence[Any] = ()) -> Iterator[list[InnerSource]]:
+def all_opened(sources: Sequence[Any], context: Context, states: Sequence[Any] = ()) -> Iterator[list[InnerSource]]:
     """Iterate over several sources at once, none of which goes on when the block is left."""
     with contextlib.ExitStack() as stack:
         yield [
-            stack.enter_context(contextlib.closing(InnerSource(source, state)))
+            stack.enter_context(contextlib.closing(InnerSource(source, context, state)))
             for source, state in itertools.zip_longest(sources, states[: len(sources)])
         ]
 

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
-from highway.engine import cancel
-from highway.engine.cancel import check_cancelled, finish, report_error
+from highway.engine.cancel import check_cancelled
 from highway.engine.component import Traits
+from highway.engine.context import Context, here
 from highway.engine.stage import Items, Stamped
 from highway.errors import Cancelled, EndOfStream, FrameError, ItemError
 from highway.images.software import Comparison, made_here
@@ -93,22 +93,23 @@ class ZMQSource:
             on_demand=True,  # takes nothing from others before the sink, which may wait for its receivers, can hand it on
         )
 
-    def __iter__(self) -> Iterator[Any]:
-        link, counters = self.link, cancel.counters(self)
+    def __iter__(self, context: Context | None = None) -> Iterator[Any]:
+        context = context or here()
+        link, counters = self.link, context.counters(self)
         if not link.transport.is_senders_budget:
             counters["budget_mb"] = link.budget_mb
         with LinkReceiver(link, counters) as receiver:
             counters["bound"] = receiver.bound
             try:
-                yield from self._items(receiver, self.timeout)
+                yield from self._items(receiver, self.timeout, context)
                 return
             except Cancelled:
-                if not finish():
+                if not context.finish():
                     raise
-            rest = self._arrived(receiver)
+            rest = self._arrived(receiver, context)
         yield from rest  # with the socket closed, so that the senders turn to others
 
-    def _items(self, receiver: LinkReceiver, timeout: float | None) -> Iterator[Any]:
+    def _items(self, receiver: LinkReceiver, timeout: float | None, context: Context) -> Iterator[Any]:
         counts, comparison, made = tally.here(), Comparison(self.link), None
         while True:
             check_cancelled()
@@ -118,7 +119,7 @@ class ZMQSource:
                 return
             except FrameError as error:
                 counts[tally.RECEIVED] += 1
-                report_error(error)
+                context.report_error(error)
                 continue
             counts[tally.RECEIVED] += 1
             if envelope and envelope.made != made and envelope.made:
@@ -129,7 +130,7 @@ class ZMQSource:
                 item = writable(item)
             yield Stamped(item, envelope.passport) if envelope and envelope.passport else item
 
-    def _arrived(self, receiver: LinkReceiver) -> list[Any]:
+    def _arrived(self, receiver: LinkReceiver, context: Context) -> list[Any]:
         """Return what was sent to this receiver before its senders knew that it leaves.
 
         From senders that cannot be told, it is what has arrived: no more than the link's budget, since quick ones would go on for ever.
@@ -142,7 +143,7 @@ class ZMQSource:
             awaited, wanted, now = receiver.awaits_marks(), len(items) + AT_ONCE, time.monotonic()
             awaited_at = now if awaited else awaited_at
             try:
-                for item in itertools.islice(self._items(receiver, QUIET), AT_ONCE):
+                for item in itertools.islice(self._items(receiver, QUIET, context), AT_ONCE):
                     items.append(item)
                     receiver.counters["arrived"] = len(items)
             except TimeoutError:
@@ -214,7 +215,7 @@ class ZMQSink:
         return Traits(start_threads=opener_of(self.link.transport).start_threads)
 
     def consume(self, items: Items) -> None:
-        link, counters = self.link, cancel.counters(self)
+        link, counters = self.link, items.context.counters(self)
         counters["budget_mb"] = link.budget_mb
         with LinkSender(link, self.allow64, made_here(), hears_leave=True) as sender:
             counters["bound"] = sender.bound
@@ -241,7 +242,7 @@ class ZMQSink:
                 counts[tally.SENT] -= 1
                 if not isinstance(error, ItemError):
                     raise
-                report_error(error)
+                items.context.report_error(error)
         return True
 
 

@@ -41,7 +41,7 @@ class Map:
 
     def __post_init__(self) -> None:
         self._takes_rng = takes_rng(self.fn)
-        expect_one_argument(self.fn)
+        expect_one_argument(self.fn, besides=["rng"])
 
     def __call__(self, item: Item, rng: Generator | None = None) -> Any:
         value = item if self.field is None else get(item, self.field)

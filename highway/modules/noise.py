@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import numpy as np
 from numpy.random import Generator, Philox
 
-from highway.engine.cancel import seed_or
+from highway.engine.context import Context, here
 from highway.errors import ConfigError
 from highway.parameters.checks import checked
 from highway.parameters.ranges import Count, Predicate, Range, Seed
@@ -73,9 +73,9 @@ class Noise:
         lengths = tuple(part for part in self.shape if isinstance(part, int))
         return several or [lengths] * (1 if self.n_tensors is None else self.n_tensors)
 
-    def __iter__(self) -> Iterator[tuple[np.ndarray, ...]]:
+    def __iter__(self, context: Context | None = None) -> Iterator[tuple[np.ndarray, ...]]:
         item: tuple[np.ndarray, ...] = ()
-        shapes, seed = self.shapes, seed_or(self.seed)
+        shapes, seed = self.shapes, (context or here()).seed_or(self.seed)
         for index in numbers() if self.count is None else range(self.count):
             if not item or not self.constant:
                 rng = Generator(Philox(key=seed, counter=index << 128))

@@ -20,8 +20,9 @@ from highway.children.maps import ApplyMaps
 from highway.children.pickling import Script, pack, unpack
 from highway.children.process import death, end, expect_no_import, expect_picklable, start
 from highway.children.remote import RemoteMaps, stage_goes_on_from
-from highway.engine import Pipeline, cancel
+from highway.engine import Pipeline
 from highway.engine.component import Component, Traits, shape_by_method
+from highway.engine.context import Context, at_end
 from highway.engine.randomness import epoch_and_index
 from highway.engine.stage import Passport, Stage, Stamped, expand
 from highway.errors import ConfigError, LinkError, PipelineError
@@ -136,19 +137,19 @@ class _Remote:
     def __highway__(self) -> Traits:
         return Traits(workers_parameter="num_processes", ahead=self._ahead)
 
-    def _ahead(self) -> RemoteMaps:
+    def _ahead(self, context: Context) -> RemoteMaps:
         """Start a process for the worker on this thread, which ends with it."""
         watched, self._watched = self._watched and log.isEnabledFor(logging.WARNING), False
-        remote = RemoteMaps(ApplyMaps(self._names, self._maps, cancel.seed(), watched), self._budget_mb)
-        cancel.at_end(remote.close)
+        remote = RemoteMaps(ApplyMaps(self._names, self._maps, context.seed, watched), self._budget_mb)
+        at_end(remote.close)
         return remote
 
-    def __call__(self, item: Any, rng: Generator) -> Any:
+    def __call__(self, item: Any, rng: Generator, context: Context) -> Any:
         """Make an item again that waited in a stage when a state was saved; the process stays for the next one."""
         thread = get_ident()
         if thread not in self._making_again:
-            self._making_again[thread] = self._ahead()
-            cancel.at_end(lambda: self._making_again.__delitem__(thread))
+            self._making_again[thread] = self._ahead(context)
+            at_end(lambda: self._making_again.__delitem__(thread))
         return self._making_again[thread].apply(Stamped(item, Passport(*epoch_and_index(rng))))
 
 
@@ -165,11 +166,11 @@ class _Sources:
             numbers_epochs=in_order and Pipeline(self._pipelines[0]).numbers_epochs,
         )
 
-    def __iter__(self) -> Iterator[Stamped]:
+    def __iter__(self, context: Context) -> Iterator[Stamped]:
         live: dict[int, _Child] = {}
         with contextlib.ExitStack() as stack:
             for number, stages in enumerate(self._pipelines):
-                live[number] = _Child(RunPipeline(stages, cancel.seed()), self._budget_mb)
+                live[number] = _Child(RunPipeline(stages, context.seed), self._budget_mb)
                 stack.callback(live[number].close)
             while live:
                 for number, child in list(live.items()):

@@ -10,8 +10,8 @@ from itertools import count
 from typing import Any
 
 from highway.engine import Pipeline
-from highway.engine.cancel import here, is_skipped, seed_or
 from highway.engine.component import Component, Traits, shape_of
+from highway.engine.context import Context, here
 from highway.engine.resume import Saved, keep, lineage, saved
 from highway.engine.stage import Items, Stage, Stamped
 from highway.errors import ConfigError
@@ -61,14 +61,15 @@ class Repeat:
             adds_a_stage=False,
         )
 
-    def __iter__(self) -> Iterator[Stamped]:
+    def __iter__(self, context: Context | None = None) -> Iterator[Stamped]:
+        context = context or here()
         if self.source is None:
             raise ConfigError("Repeat: as the first stage it needs a source: Repeat(source, times)")
         repeated = self._repeated()
         if isinstance(repeated, _Passes):
-            yield from repeated
+            yield from repeated.__iter__(context)
             return
-        with contextlib.closing(InnerSource(repeated, (saved() or Saved()).state)) as inner:
+        with contextlib.closing(InnerSource(repeated, context, (saved() or Saved()).state)) as inner:
             keep(lambda: Saved(inner.state()))
             for item, passport in inner:
                 yield Stamped(item, passport._replace(made_of=(None, (), lineage(passport))))
@@ -118,15 +119,16 @@ class _Passes:
             ranks=lambda: ranks_of_all([self.source]),
         )
 
-    def __iter__(self) -> Iterator[Stamped]:
+    def __iter__(self, context: Context | None = None) -> Iterator[Stamped]:
+        context = context or here()
         first, index, state = (saved() or Saved((0, -1, None))).state
         for epoch in count(first) if self.times is None else range(first, self.times):
-            with contextlib.closing(InnerSource(_drawn_anew(self.source, epoch), state)) as inner:
+            with contextlib.closing(InnerSource(_drawn_anew(self.source, epoch, context), context, state)) as inner:
                 keep(lambda: Saved((epoch, index, inner.state())))  # noqa: B023  # asked in this pass alone
                 for index, (item, passport) in enumerate(inner, start=index + 1):  # noqa: B020
                     made_of = (None, (), [epoch, lineage(passport)])
                     yield Stamped(item, passport._replace(epoch=epoch, index=index, made_of=made_of))
-                    if self.enough >= epoch or is_skipped(epoch):
+                    if self.enough >= epoch or context.is_skipped(epoch):
                         break
             gave, index, state = index, -1, None
             if gave < 0 and (epoch > 0 or self.times is None):
@@ -136,7 +138,7 @@ class _Passes:
     def remake(self, epoch: int, index: int, part: Any) -> Any:
         """Return an item of a pass again."""
         number, made = part
-        return remade(_drawn_anew(self.source, number), made)
+        return remade(_drawn_anew(self.source, number, here()), made)
 
 
 _OVER = "over"  # state of a stream that has had enough of a pass
@@ -154,42 +156,43 @@ class _EachPass:
     def stream(self, items: Items) -> Iterator[Any]:
         begun = saved()
         if begun is None or begun.state != _OVER:
-            here().resume = None if begun is None else lambda: begun
-            yield from _drawn_anew(self.stands_for, items.epoch).stream(items)
+            items.context.resume = None if begun is None else lambda: begun
+            yield from _drawn_anew(self.stands_for, items.epoch, items.context).stream(items)
         self._passes.enough = max(self._passes.enough, items.epoch)
         keep(lambda: Saved(_OVER))  # the pass may have no end
         for _ in items:
             pass
 
 
-def _drawn_anew(op: Any, number: int, inside: bool = False) -> Any:
+def _drawn_anew(op: Any, number: int, context: Context, inside: bool = False) -> Any:
     """Return a component with another seed for each pass but the first, and so those that it is made of.
 
     Args:
-        op: The component, which is to run on this thread.
+        op: The component.
         number: Of the pass, from 0.
+        context: That of the stage that runs the component.
         inside: Whether it is part of a pipeline that has another seed already, for those that have none of their own.
     """
     if isinstance(op, Stage):
-        return replace(op, op=_drawn_anew(op.op, number, inside))
+        return replace(op, op=_drawn_anew(op.op, number, context, inside))
     if number and isinstance(op, Pipeline):  # which has ended with the pass before
-        return Pipeline([_drawn_anew(stage, number, True) for stage in op.stages], _other_seed(op.seed, number, inside))
+        return Pipeline([_drawn_anew(stage, number, context, True) for stage in op.stages], _other_seed(op.seed, number, context, inside))
     if number == 0 or not dataclasses.is_dataclass(op) or isinstance(op, type):
         return op
     changes: dict[str, Any] = {}
     for field in dataclasses.fields(op):
         value = getattr(op, field.name)
         if field.name == "seed" and isinstance(value, int | None) and field.init:
-            changes["seed"] = _other_seed(value, number, inside)
+            changes["seed"] = _other_seed(value, number, context, inside)
         elif field.name == "source" or value is Traits.of(op).stands_for is not None:
-            changes[field.name] = _drawn_anew(value, number, inside)
+            changes[field.name] = _drawn_anew(value, number, context, inside)
         elif field.name == "sources":
-            changes["sources"] = [_drawn_anew(source, number, inside) for source in value]
+            changes["sources"] = [_drawn_anew(source, number, context, inside) for source in value]
     return replace(op, **changes)
 
 
-def _other_seed(own: int | None, number: int, inside: bool) -> int | None:
-    return None if own is None and inside else (seed_or(own) + number * _APART) % 2**63
+def _other_seed(own: int | None, number: int, context: Context, inside: bool) -> int | None:
+    return None if own is None and inside else (context.seed_or(own) + number * _APART) % 2**63
 
 
 def _reader_of(op: Any) -> tuple[str, Any] | None:

@@ -14,8 +14,9 @@ from numpy.random import Generator, Philox
 
 from highway.engine import Pipeline
 from highway.engine.batch import Item, fields
-from highway.engine.cancel import check_cancelled, seed_or
+from highway.engine.cancel import check_cancelled
 from highway.engine.component import Component, Traits
+from highway.engine.context import Context, here
 from highway.engine.randomness import go_on, state_of
 from highway.engine.resume import Saved, keep, lineage, saved
 from highway.engine.stage import Stamped
@@ -58,10 +59,10 @@ class _OfSources:
 class Concat(_OfSources):
     """Iterate over one source after the other: iterables, functions, readers, pipelines. The items are numbered through; keys stay."""
 
-    def __iter__(self) -> Iterator[Stamped]:
+    def __iter__(self, context: Context | None = None) -> Iterator[Stamped]:
         place, index, state = (saved() or Saved((0, 0, None))).state
         for place in range(place, len(self.sources)):  # noqa: B020
-            with contextlib.closing(InnerSource(self.sources[place], state)) as inner:
+            with contextlib.closing(InnerSource(self.sources[place], context or here(), state)) as inner:
                 keep(lambda: Saved((place, index, inner.state())))  # noqa: B023  # asked while this is so
                 for item, passport in inner:
                     index += 1
@@ -90,9 +91,9 @@ class Zip(_OfSources):
 
     strict: bool = True
 
-    def __iter__(self) -> Iterator[Stamped]:
+    def __iter__(self, context: Context | None = None) -> Iterator[Stamped]:
         first, states = (saved() or Saved((0, ()))).state
-        with all_opened(self.sources, states) as iterators:
+        with all_opened(self.sources, context or here(), states) as iterators:
             index = first - 1
             keep(lambda: Saved((index + 1, [iterator.state() for iterator in iterators])))
             for index in count(first):
@@ -153,8 +154,9 @@ class Mix(_OfSources):
                     f"Mix: by_size needs the length of each source, but sources[{position}], {component(source)!r}, has none; give weights"
                 )
 
-    def __iter__(self) -> Iterator[Stamped]:
-        rng = Generator(Philox(key=seed_or(self.seed)))
+    def __iter__(self, context: Context | None = None) -> Iterator[Stamped]:
+        context = context or here()
+        rng = Generator(Philox(key=context.seed_or(self.seed)))
         shares = np.array(self.weights or [1.0] * len(self.sources))
         if self.by_size:
             shares = np.array([float(len(component(source))) for source in self.sources])
@@ -163,7 +165,7 @@ class Mix(_OfSources):
             index, states, left, drawn = begun.state
             shares = np.array(left)
             go_on(rng, drawn)
-        with all_opened(self.sources, states) as iterators:
+        with all_opened(self.sources, context, states) as iterators:
             keep(lambda: Saved((index, [iterator.state() for iterator in iterators], shares.tolist(), state_of(rng))))
             while shares.any():
                 ends = np.cumsum(shares)

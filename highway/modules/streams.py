@@ -8,7 +8,6 @@ from typing import Annotated, Any
 
 from numpy.random import Generator, Philox
 
-from highway.engine.cancel import seed_or
 from highway.engine.component import OneToOne, Traits
 from highway.engine.randomness import Below, go_on
 from highway.engine.resume import Saved, keep, saved
@@ -39,7 +38,7 @@ class Shuffle:
         return Traits(draws=False, per_epoch=True, one_to_one=order, length=lambda items: items * self.reuse, remake=self._remake)
 
     def stream(self, items: Items) -> Iterator[Stamped]:
-        rng = Generator(Philox(key=items.epoch << 64 | seed_or(self.seed)))
+        rng = Generator(Philox(key=items.epoch << 64 | items.context.seed_or(self.seed)))
         waiting: list[tuple[Stamped, int]] = []  # with how often it was handed on
         if begun := saved():
             waiting = list(zip(begun.held, begun.state["uses"], strict=True))

@@ -8,8 +8,6 @@ from typing import ClassVar
 
 from highway.datasets.dataset import Dataset
 from highway.datasets.ten import TenFiles, save
-from highway.engine import cancel
-from highway.engine.cancel import report_error
 from highway.engine.stage import Items, Stamped
 from highway.errors import ConfigError, ItemError
 from highway.parameters.checks import checked
@@ -104,7 +102,7 @@ class TenSink:
     def consume(self, items: Items) -> None:
         if not is_url(self.data_dir):
             os.makedirs(self.data_dir, exist_ok=True)
-        counters = cancel.counters(self)
+        counters = items.context.counters(self)
         counters["bytes"] = 0
         for item in items:
             passport = items.passport
@@ -114,4 +112,4 @@ class TenSink:
             try:
                 counters["bytes"] += save(path, item, passport)
             except ItemError as error:
-                report_error(error)
+                items.context.report_error(error)

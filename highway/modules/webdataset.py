@@ -20,9 +20,8 @@ from highway.datasets.shards import EncodedSample, encoded, shard_writer
 from highway.datasets.tar_samples import Files, SamplesAgain, decoded_sample, grouped_by_key, shards_of
 from highway.datasets.tar_stream import has_ranges, path_of, read_members
 from highway.datasets.writing import is_taken
-from highway.engine import cancel
-from highway.engine.cancel import report_error, seed_or
 from highway.engine.component import Traits
+from highway.engine.context import Context, OfThread, here
 from highway.engine.resume import Saved, keep, saved
 from highway.engine.stage import Items, Passport, Stamped
 from highway.errors import ShardError
@@ -95,8 +94,9 @@ class WebDatasetSource:
             ranks=list,  # every rank reads all shards
         )
 
-    def __iter__(self) -> Iterator[Stamped]:
-        shards, seed, counters = self.shards, seed_or(self.seed), cancel.counters(self)
+    def __iter__(self, context: Context | None = None) -> Iterator[Stamped]:
+        context = context or here()
+        shards, seed, counters = self.shards, context.seed_or(self.seed), context.counters(self)
         counters.update(shards=0, ignored_files=0)
         first, done, passed, index = (saved() or Saved((0, 0, 0, 0))).state
         epoch = first
@@ -104,47 +104,47 @@ class WebDatasetSource:
         for epoch in count(first) if self.epochs is None else range(first, self.epochs):
             order = Sampler(len(shards), seed, self.shuffle).order(epoch)(np.arange(len(shards))).tolist()
             for number in order[done:]:
-                if cancel.is_skipped(epoch):
+                if context.is_skipped(epoch):
                     break
-                for passed, key, sample in self._samples(shards[number], passed):  # noqa: B020
+                for passed, key, sample in self._samples(shards[number], passed, context):  # noqa: B020
                     index += 1
                     yield Stamped(sample, Passport(epoch, index - 1, keys=(key,), made_of=(None, (), [number, passed - 1])))
                 done, passed = done + 1, 0
                 if self.epochs is not None:
                     counters["progress"] = (epoch + done / len(shards)) / self.epochs
-            if index == 0 and not cancel.is_skipped(epoch):
+            if index == 0 and not context.is_skipped(epoch):
                 raise ShardError(f"{shown(shards[0])}{' ...' if len(shards) > 1 else ''}: no samples in the whole epoch {epoch}")
             done = passed = index = 0
 
-    def _samples(self, url: str, passed: int) -> Iterator[tuple[int, str, dict[str, Any]]]:
+    def _samples(self, url: str, passed: int, context: Context) -> Iterator[tuple[int, str, dict[str, Any]]]:
         """Yield the samples of a shard behind the first ``passed``, each with the number of those up to it, and its key."""
         with contextlib.closing(read_members(url)) as members:
-            samples = enumerate(grouped_by_key(members, partial(cancel.count, self, "ignored_files")), start=1)
+            samples = enumerate(grouped_by_key(members, partial(context.count, self, "ignored_files")), start=1)
             while True:
                 try:
                     number, (key, files) = next(samples)
                 except StopIteration:
                     break
                 except (ShardError, OSError) as error:
-                    report_error(error)
+                    context.report_error(error)
                     return
                 if number <= passed:
                     continue
                 try:
                     sample = self._decoded(files)
                 except ShardError as error:
-                    report_error(ShardError(f"{shown(url)}: sample {key!r}: {error}"))
+                    context.report_error(ShardError(f"{shown(url)}: sample {key!r}: {error}"))
                     continue
                 yield number, key, sample
-        cancel.count(self, "shards")
+        context.count(self, "shards")
 
     def _decoded(self, files: Files) -> dict[str, Any]:
         extensions, contents = zip(*files, strict=True)
         return decoded_sample(extensions, contents.__getitem__, self.fields)
 
     @opened
-    def _again(self) -> cancel.OfThread[SamplesAgain]:
-        return cancel.OfThread(lambda: SamplesAgain(self.shards))
+    def _again(self) -> OfThread[SamplesAgain]:
+        return OfThread(lambda: SamplesAgain(self.shards))
 
     def _remake(self, epoch: int, index: int, part: list[int]) -> Stamped:
         """Return a sample of a shard; if they are asked for in their order, it is read once."""
@@ -178,14 +178,14 @@ class ShardSink(SampleSink):
     max_mb: Annotated[float, Range(gt=0)] = 1000.0
 
     def consume(self, items: Items) -> None:
-        cancel.counters(self)["shards"] = 0
+        items.context.counters(self)["shards"] = 0
         samples = (encoded(*self.keyed(item, items.passport)) for item in items)
         first = next(samples, None)
         for number in count():
             if first is None:
                 return
             first = self._write(self.path % number, first, samples)
-            cancel.count(self, "shards")
+            items.context.count(self, "shards")
 
     def _write(self, path: str, sample: EncodedSample | None, samples: Iterator[EncodedSample]) -> EncodedSample | None:
         """Write a shard of at least one sample, and return the sample that did not fit into it."""

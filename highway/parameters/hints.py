@@ -55,6 +55,15 @@ def takes_rng(function: Callable[..., Any]) -> bool:
         return False
 
 
+def takes_context(function: Callable[..., Any]) -> bool:
+    """Return whether a function has a parameter named ``context`` without a default, or with the default ``None``."""
+    try:
+        parameter = inspect.signature(function).parameters.get("context")
+    except (TypeError, ValueError):  # a builtin without a signature
+        return False
+    return parameter is not None and parameter.default in (parameter.empty, None)
+
+
 def takes_arguments(function: Callable[..., Any], count: int) -> bool:
     """Return whether a function can be called with so many positional arguments; ``False`` for a builtin without a signature."""
     try:

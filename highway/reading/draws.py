@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.random import Generator
 
-from highway.engine.cancel import OfThread
+from highway.engine.context import OfThread
 from highway.engine.randomness import Substreams
 
 NUMBERS = 24  # uniform numbers of each position: the first is a coin, the others draw a box

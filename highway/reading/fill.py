@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from highway.datasets.dataset import Dataset, described, locate, read_several
-from highway.engine import cancel
-from highway.engine.cancel import check_cancelled, report_error
 from highway.engine.component import Traits
+from highway.engine.context import Context, here
 from highway.engine.stage import DROP, Drop, Passport, Several, Stamped
 from highway.errors import DatasetError, EndOfStream, ImageError, PipelineError
 from highway.images.decode import backend
@@ -37,8 +36,8 @@ class Fill:
             stands_for=self.stands_for,
         )
 
-    def __call__(self, run: RowRange) -> Stamped | Drop | Any:
-        batch, counters = run.batch, cancel.counters(self)
+    def __call__(self, run: RowRange, context: Context) -> Stamped | Drop | Any:
+        batch, counters = run.batch, context.counters(self)
         reading, batch_format = batch.reading, batch.reading.format
         if "skipped" not in counters:
             counters.setdefault("skipped", 0)
@@ -46,12 +45,12 @@ class Fill:
                 counters["decoder"] = backend()
         began = time.perf_counter()
         try:
-            if not self._fill(batch, run):  # the planner raises the error
+            if not self._fill(batch, run, context):  # the planner raises the error
                 return DROP if self.stands_for.batch_size is not None else _NOTHING
             reading.took(time.perf_counter() - began, () if self.stands_for.batch_size is not None else batch.memory)
             if next(batch.done) < batch.runs:
                 return DROP
-            item = self._item(batch)
+            item = self._item(batch, context)
         except Exception:  # it is of no one sample: the batch is left out, or the run ends
             reading.unfinished.discard(batch)
             raise
@@ -65,38 +64,38 @@ class Fill:
     def _remake(self, runs: list[Stamped], row: int) -> Stamped:
         """Return one of the samples that were read together."""
         batch = runs[0].item.batch
-        if not self._fill(batch, RowRange(batch, row, row + 1)) or not (read := self._samples(batch, [row])).items:
+        if not self._fill(batch, RowRange(batch, row, row + 1), here()) or not (read := self._samples(batch, [row])).items:
             raise PipelineError(f"{locate(batch.reading.dataset, batch.numbers[row])} cannot be read now, though it was handed on before")
         return Stamped(read.items[0], Passport(keys=read.keys[0]))
 
-    def _fill(self, batch: BatchInWork, run: RowRange) -> bool:
+    def _fill(self, batch: BatchInWork, run: RowRange, context: Context) -> bool:
         """Fill the rows of a run, those whose sample cannot be used with another; say whether that could be done."""
-        batch.begin()
+        batch.begin(context)
         first = run.first
         while first < run.stop:
-            check_cancelled()
+            context.check()
             if batch.reading.failure is not None:
                 return False
-            samples = self._read(batch, batch.numbers[first : run.stop])
-            bad = self._put(batch, first, samples) if samples else []
+            samples = self._read(batch, batch.numbers[first : run.stop], context)
+            bad = self._put(batch, first, samples, context) if samples else []
             first += len(samples)
             if first < run.stop:  # the next one cannot be read
                 bad.append(first)
                 first += 1
-            if not all(self._leave_out(batch, row) for row in bad):
+            if not all(self._leave_out(batch, row, context) for row in bad):
                 return False
         return True
 
-    def _leave_out(self, batch: BatchInWork, row: int) -> bool:
+    def _leave_out(self, batch: BatchInWork, row: int, context: Context) -> bool:
         """Do without the sample of a row, with another one in batches; say whether that could be done."""
         if self.stands_for.batch_size is not None:
-            return self._replace(batch, row)
+            return self._replace(batch, row, context)
         batch.memory[row] = DROP
         if len(batch.epoch.bad) >= batch.reading.sampler.share:
             self._give_up(batch)
         return True
 
-    def _item(self, batch: BatchInWork) -> Any:
+    def _item(self, batch: BatchInWork, context: Context) -> Any:
         """Return the item of a batch whose rows are filled; ``DROP`` if one differs from the others and none can take its place."""
         if self.stands_for.batch_size is None:
             return self._samples(batch, range(len(batch.memory)))
@@ -104,12 +103,12 @@ class Fill:
             try:
                 return batch.reading.format.item(batch.memory)
             except BadRow as bad:
-                self._spoilt(batch, batch.numbers[bad.place], bad.cause)
-                if not self._replace(batch, bad.place):
+                self._spoilt(batch, batch.numbers[bad.place], bad.cause, context)
+                if not self._replace(batch, bad.place, context):
                     return DROP
                 others = batch.reading.sampler.total - 1
                 if len(batch.numbers) > 1 == len(set(batch.numbers)) and len(batch.epoch.bad) >= others:  # no other sample is like it
-                    self._spoilt(batch, batch.numbers[0], bad.cause)
+                    self._spoilt(batch, batch.numbers[0], bad.cause, context)
                     self._give_up(batch)
                     return DROP
 
@@ -123,22 +122,22 @@ class Fill:
             samples = [one.item if type(one) is Stamped else one for one in samples]
         return Several(samples, batch.positions[rows].tolist(), keys, rows)
 
-    def _read(self, batch: BatchInWork, numbers: list[int]) -> Sequence[Any]:
+    def _read(self, batch: BatchInWork, numbers: list[int], context: Context) -> Sequence[Any]:
         """Return the samples of these numbers, up to the first that cannot be read."""
         dataset, several = batch.reading.dataset, batch.reading.several
         if len(numbers) == 1 or not several or not batch.epoch.bad.keys().isdisjoint(numbers):
-            return self._read_singly(batch, numbers)
+            return self._read_singly(batch, numbers, context)
         try:
             samples = read_several(dataset, several, numbers)
         except Exception as error:
-            samples = self._read_singly(batch, numbers)
+            samples = self._read_singly(batch, numbers, context)
             if len(samples) == len(numbers):  # none of them is the cause
                 error.add_note(f"highway: {several} of {described(dataset)} raised it, though __getitem__ reads each of the samples")
-                report_error(error)
+                context.report_error(error)
         return samples
 
-    def _read_singly(self, batch: BatchInWork, numbers: list[int]) -> list[Any]:
-        dataset, bad, check, samples = batch.reading.dataset, batch.epoch.bad, cancel.here().check, list[Any]()
+    def _read_singly(self, batch: BatchInWork, numbers: list[int], context: Context) -> list[Any]:
+        dataset, bad, check, samples = batch.reading.dataset, batch.epoch.bad, context.check, list[Any]()
         number = -1
         try:
             for number in numbers:
@@ -147,18 +146,18 @@ class Fill:
                 check()
                 samples.append(dataset[number])
         except Exception as error:
-            self._spoilt(batch, number, error)
+            self._spoilt(batch, number, error, context)
         return samples
 
-    def _put(self, batch: BatchInWork, first: int, samples: Sequence[Any]) -> list[int]:
+    def _put(self, batch: BatchInWork, first: int, samples: Sequence[Any], context: Context) -> list[int]:
         """Put samples into rows, and return the rows of those that cannot be used."""
         draws = batch.draws[first : first + len(samples)] if batch.draws else None
         errors = batch.reading.format.fill(batch.memory, first, samples, draws)
         for place, error in errors.items():
-            self._spoilt(batch, batch.numbers[first + place], error)
+            self._spoilt(batch, batch.numbers[first + place], error, context)
         return [first + place for place in errors]
 
-    def _replace(self, batch: BatchInWork, row: int) -> bool:
+    def _replace(self, batch: BatchInWork, row: int, context: Context) -> bool:
         """Fill a row with the next sample in the epoch's order that can be used, and say whether there is one."""
         reading = batch.reading
         total = reading.sampler.total
@@ -167,7 +166,7 @@ class Fill:
             if number in batch.epoch.bad:
                 continue
             batch.numbers[row] = number
-            if (samples := self._read(batch, [number])) and not self._put(batch, row, samples):
+            if (samples := self._read(batch, [number], context)) and not self._put(batch, row, samples, context):
                 if batch.keys and reading.keys:
                     batch.keys[row] = reading.keys[number]
                 return True
@@ -183,13 +182,13 @@ class Fill:
             f"{described(reading.dataset)}: none of its {len(bad)} samples{ranks} can be used; the last error: {last}"
         )
 
-    def _spoilt(self, batch: BatchInWork, number: int, error: Exception) -> None:
+    def _spoilt(self, batch: BatchInWork, number: int, error: Exception, context: Context) -> None:
         """Report that a sample cannot be used: once in each epoch, of all workers that find it at the same time."""
         located = _located(error, batch.reading.dataset, number, batch.reading.samples)
         reason = f"{type(located).__name__}: {located}"
         if batch.epoch.bad.setdefault(number, reason) is reason:  # atomic
-            report_error(located)
-            cancel.count(self, "skipped")
+            context.report_error(located)
+            context.count(self, "skipped")
 
 
 _NOTHING = Several((), (), (), ())

@@ -11,10 +11,9 @@ import numpy as np
 
 from highway.datasets.dataset import Dataset, described, keys_of, length_of, several_of
 from highway.datasets.opened import opened
-from highway.engine import cancel
 from highway.engine.batch import nbytes
-from highway.engine.cancel import finish, is_skipped, seed_or, wait
 from highway.engine.component import Traits, fingerprint_of
+from highway.engine.context import Context, here
 from highway.engine.resume import Saved, keep, saved
 from highway.engine.stage import Passport, Stamped
 from highway.errors import ConfigError, DatasetError, PipelineError
@@ -55,7 +54,7 @@ class ReaderLike(Protocol):
     def batch_format(self, dataset: Dataset) -> BatchFormat: ...
 
 
-def shares(reader: ReaderLike, dataset: Dataset) -> tuple[Sampler, int]:
+def shares(reader: ReaderLike, dataset: Dataset, seed: int = 0) -> tuple[Sampler, int]:
     """Return who deals out a dataset, and how many batches, or samples, this rank has in an epoch.
 
     Raises:
@@ -70,7 +69,7 @@ def shares(reader: ReaderLike, dataset: Dataset) -> tuple[Sampler, int]:
     total, size = length_of(dataset), reader.batch_size or 1
     if total == 0:
         raise DatasetError(f"{described(dataset)} is empty: there is no sample to read")
-    whole = sampler_of(dataset, seed_or(reader.seed), reader.shuffle, reader.window)
+    whole = sampler_of(dataset, seed, reader.shuffle, reader.window)
     sampler = replace(whole, rank=rank, world_size=world_size, on_uneven=reader.on_uneven)
     length = batches_of(reader, sampler)
     if length == 0:
@@ -137,9 +136,9 @@ class BatchInWork:
         self.run = reading.run
         self.runs = -(-len(positions) // self.run)
 
-    def begin(self) -> None:
+    def begin(self, context: Context) -> None:
         """Take the memory that it is filled in, if this is the first of its runs."""
-        with cancel.here().lock:  # which the workers share
+        with context.lock:  # which the workers share
             if self.memory is None:
                 self.memory = self.reading.format.memory(len(self.numbers))
 
@@ -155,14 +154,14 @@ class RowRange(NamedTuple):
 class _Reading:
     """One reading of a dataset: what its planner and its workers share."""
 
-    def __init__(self, reader: ReaderLike, dataset: Dataset, share: FixedShare | None) -> None:
-        self.reader, self.dataset, self.share = reader, dataset, share
-        self.sampler = shares(reader, self.dataset)[0] if share is None else share.sampler
+    def __init__(self, reader: ReaderLike, dataset: Dataset, share: FixedShare | None, context: Context) -> None:
+        self.reader, self.dataset, self.share, self._context = reader, dataset, share, context
+        self.sampler = shares(reader, self.dataset, context.seed_or(reader.seed))[0] if share is None else share.sampler
         self.samples = length_of(dataset)
         self.keys, self.format = keys_of(self.dataset), reader.batch_format(self.dataset)
         self.several = several_of(self.dataset, "__getfiles__" if self.format.takes_files else "__getitems__")
         self.size, self._most = reader.batch_size or 1, reader.batch_size or MOST_SAMPLES  # rows of a batch, and of a run
-        each = self.size // (2 * cancel.workers_behind())  # so that all of them work on each batch, if they are not too many for that
+        each = self.size // (2 * context.workers_behind)  # so that all of them work on each batch, if they are not too many for that
         self.run = min(each, MOST_ROWS) if each >= LEAST_ROWS else MOST_ROWS  # rows of a run in the batches that are planned next
         if reader.batch_size is None:
             self.run = reader.at_once
@@ -206,8 +205,8 @@ class _Reading:
 
     def wait(self) -> None:
         """Wait for the batches that are planned, to be there if the last of them fails."""
-        while any(not is_skipped(batch.epoch.number) for batch in self.unfinished.copy()):
-            wait(0.005)
+        while any(not self._context.is_skipped(batch.epoch.number) for batch in self.unfinished.copy()):
+            self._context.wait(0.005)
             self.check()
         self.check()
 
@@ -252,13 +251,13 @@ class RowRanges:
             deal_anew=self._deal_anew,
         )
 
-    def share(self) -> FixedShare | None:
+    def share(self, context: Context) -> FixedShare | None:
         """Return the samples of this rank, if they are the same in every epoch."""
         if self.cache is None:
             return None
-        sampler, length = shares(self.stands_for, self.dataset)
+        sampler, length = shares(self.stands_for, self.dataset, context.seed_or(self.stands_for.seed))
         count = min(sampler.share, length * (self.stands_for.batch_size or 1))
-        return FixedShare(sampler, count, seed_or(self.cache.seed), self.cache.shuffle)
+        return FixedShare(sampler, count, context.seed_or(self.cache.seed), self.cache.shuffle)
 
     def forget_bad(self, epoch: int) -> None:
         """Forget the bad samples of the epochs before one."""
@@ -306,9 +305,10 @@ class RowRanges:
             )
         return [epoch, 0, dealt + done * size * world_size]
 
-    def __iter__(self) -> Iterator[Stamped]:
-        reader, counters = self.stands_for, cancel.counters(self)
-        reading, at = _Reading(reader, self.dataset, self.share()), saved()
+    def __iter__(self, context: Context | None = None) -> Iterator[Stamped]:
+        context = context or here()
+        reader, counters = self.stands_for, context.counters(self)
+        reading, at = _Reading(reader, self.dataset, self.share(context), context), saved()
         begin, done, dealt = at.state if at else _BEGIN
         clean: Saved | None = Saved([begin, done, dealt])  # what is done, between two batches
         keep(lambda: clean)
@@ -319,10 +319,10 @@ class RowRanges:
             if reading.share is not None:
                 self.bad[number] = epoch.bad
             for batch in reading.batches(epoch, done):
-                if finish():
+                if context.finish():
                     reading.wait()
                     return
-                if is_skipped(number):
+                if context.is_skipped(number):
                     break
                 reading.unfinished.add(batch)
                 length = len(batch.numbers)
@@ -342,7 +342,7 @@ class RowRanges:
 
     @opened
     def _again(self) -> _Reading:
-        reading = _Reading(self.stands_for, self.dataset, self.share())
+        reading = _Reading(self.stands_for, self.dataset, self.share(here()), here())
         reading.run = max(reading.run, MOST_SAMPLES)
         return reading
 

@@ -17,7 +17,8 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextvars import ContextVar
 from typing import Any, Generic, TypeVar
 
-from highway.engine.cancel import check_cancelled, count_in_stage
+from highway.engine.cancel import check_cancelled
+from highway.engine.context import here
 
 T = TypeVar("T")
 
@@ -169,7 +170,7 @@ def counted(counts: Counter[str]) -> None:
     """Add to the counters of the stage that runs on this thread, and to those of the process."""
     with _here.lock:
         _totals.update(counts)
-    count_in_stage({f"store_{name}": number for name, number in counts.copy().items()})
+    here().count_calls({f"store_{name}": number for name, number in counts.copy().items()})
 
 
 def totals() -> dict[str, int]:

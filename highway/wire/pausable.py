@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from highway.engine import cancel
+from highway.engine.context import here
 from highway.wire.transports.protocol import Frame, Peers, TransportSender, deadline_of
 from highway.wire.url import Link
 
@@ -96,8 +96,8 @@ class PausableSender:
                 continue
             if not left:
                 raise TimeoutError("a receiver is leaving, so that nothing is sent now")
-            with cancel.blocked():
-                cancel.wait(0.002)
+            with here().blocked():
+                here().wait(0.002)
 
 
 class Caretaker(threading.Thread):

@@ -13,7 +13,8 @@ from typing import Any, Self
 
 import numpy as np
 
-from highway.engine import batch, cancel
+from highway.engine import batch
+from highway.engine.context import here, in_stage
 from highway.engine.stage import Passport
 from highway.errors import LinkError
 from highway.wire import codec, tally
@@ -88,7 +89,7 @@ class LinkSender:
             if time.monotonic() > told:
                 log.warning("%s: waiting for receivers, %d of %d are there", self._link, peers.live, wanted)
                 told = float("inf")
-            if cancel.is_draining():
+            if here().draining:
                 log.info("%s: drained before its receivers came, so nothing was sent", self._link)
                 return False
             _wait()
@@ -148,7 +149,7 @@ class LinkSender:
         Raises:
             LinkError: no receiver came, and something is lost.
         """
-        if timeout is not None or not cancel.in_stage():
+        if timeout is not None or not in_stage():
             self.transport_end.send(frames, timeout)
             return True
         since = None
@@ -158,7 +159,7 @@ class LinkSender:
                 return True
             except TimeoutError:
                 peers, now = self.transport_end.peers(), time.monotonic()
-            if peers is None or peers.live or not cancel.is_draining():
+            if peers is None or peers.live or not here().draining:
                 since = None
                 continue
             if not (peers.seen or self._number or tally.here()[tally.RECEIVED]):
@@ -186,7 +187,7 @@ class LinkSender:
             frames = self._codec.encode(self._empty, envelope, allow64=True)
             self._tell_end(frames)
             if self.tap is not None:
-                with cancel.blocked():
+                with here().blocked():
                     self.tap.finish(frames)
 
     def close(self, linger: float | None = None) -> None:
@@ -256,7 +257,7 @@ class LinkSender:
         linger = self._link.options.linger_ms / 1000
         told, live, again, calm = 0, peers.live, 0.0, 0
         deadline = time.monotonic() + linger
-        waits = bool(self._number) or not cancel.is_draining()  # for a first receiver: there is something that it should have got
+        waits = bool(self._number) or not here().draining  # for a first receiver: there is something that it should have got
         # A publisher drops an end too that finds a subscriber behind, so it stays to tell it again until the subscriber goes.
         may_come = self._link.bind or len(self._link.locations) > 1 or self._link.fans_out
         while peers.live or (waits and not (peers.seen or self._link.fans_out)) or self._is_cut_off(peers, told):
@@ -282,7 +283,7 @@ class LinkSender:
 
     def _is_cut_off(self, peers: Peers, told: int) -> bool:
         """Say whether nobody has heard the end, and a receiver is gone that did not say that it leaves, with what was on its way there."""
-        if told or peers.live or self._leave is None or cancel.is_draining():
+        if told or peers.live or self._leave is None or here().draining:
             return False
         return peers.seen > self._leave.left
 
@@ -295,8 +296,8 @@ class LinkSender:
 
 
 def _wait() -> None:
-    with cancel.blocked():
-        cancel.wait(CHECK_EVERY)
+    with here().blocked():
+        here().wait(CHECK_EVERY)
 
 
 def _emptied(item: Any) -> Any:

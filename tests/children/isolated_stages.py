@@ -7,7 +7,6 @@ import time
 import numpy as np
 
 from highway import check_cancelled
-from highway.engine import cancel
 
 
 class Noise:
@@ -32,10 +31,10 @@ class Late:
     def __init__(self, path):
         self.path = path
 
-    def __iter__(self):
-        with cancel.starved():
+    def __iter__(self, context):
+        with context.starved():
             while not self.path.exists():
-                cancel.wait(0.01)
+                context.wait(0.01)
         yield 1
 
 
@@ -104,11 +103,11 @@ def never_end(item):
     time.sleep(3600)
 
 
-def counted(item):
-    cancel.count(counted, "seen")
+def counted(item, context):
+    context.count(counted, "seen")
     return item
 
 
-def counted_strangely(item):
-    cancel.counters(counted_strangely)["seen"] = Strange()
+def counted_strangely(item, context):
+    context.counters(counted_strangely)["seen"] = Strange()
     return item

@@ -11,8 +11,8 @@ import pytest
 
 import highway
 from highway import Pipeline, Stage, Traits
-from highway.engine import cancel
 from highway.engine.component import layers, written
+from highway.engine.context import here
 from highway.errors import PipelineError
 from highway.modules import Batch, Cache, Concat, Identity, ImageFileReader, Map, Repeat, WebDatasetSource, ZMQSource
 from highway.modules.caching.fingerprint import fingerprint
@@ -91,17 +91,17 @@ def test_a_cache_behind_a_cache_ends_after_as_many_epochs_as_come_in(tmp_path):
 class Counting:
     """A component of each shape that counts."""
 
-    def __iter__(self):
+    def __iter__(self, context=None):
         for n in range(5):
-            cancel.counters(self)["last"] = n
+            (context or here()).counters(self)["last"] = n
             yield n
 
-    def __call__(self, item):
-        cancel.count(self, "seen")
+    def __call__(self, item, context):
+        context.count(self, "seen")
         return item
 
     def consume(self, items):
-        cancel.counters(self)["sum"] = sum(items)
+        items.context.counters(self)["sum"] = sum(items)
 
 
 def test_two_pipelines_of_one_component_count_apart():
@@ -130,9 +130,9 @@ class Counted:
 
     seed: int = 0
 
-    def __iter__(self):
+    def __iter__(self, context):
         alive.add(self)
-        cancel.counters(self)["passes"] = 1
+        context.counters(self)["passes"] = 1
         yield len(alive)
 
 
@@ -147,8 +147,8 @@ class Pair(NamedTuple):
     one: int = 1
     other: int = 2
 
-    def __call__(self, item):
-        cancel.count(self, "seen")
+    def __call__(self, item, context):
+        context.count(self, "seen")
         return item
 
 
@@ -161,8 +161,8 @@ def test_any_component_can_count():
 def test_outside_of_a_pipeline_nobody_sees_what_is_counted():
     source = Counting()
     assert list(source) == list(range(5))
-    cancel.count(source, "seen")
-    assert cancel.counters(source) == {}
+    here().count(source, "seen")
+    assert here().counters(source) == {}
 
 
 def test_two_pipelines_of_one_cache_count_apart():

@@ -14,8 +14,8 @@ import pytest
 from waiting import wait_until
 
 from highway import DROP, EndOfStream, Passport, Pipeline, PipelineError, Stage, Stamped, check_cancelled
-from highway.engine import cancel
 from highway.engine.channel import Channel
+from highway.engine.context import at_end
 from highway.engine.left_out import WARN_EVERY
 from highway.engine.stats import IDLE, StageStats
 from highway.errors import ConfigError
@@ -650,8 +650,8 @@ def test_the_bottleneck_is_the_stage_that_works_while_the_others_wait(clock, mon
         clock.now = n + 1.0
         return n
 
-    def waits(n):
-        with cancel.starved():
+    def waits(n, context):
+        with context.starved():
             clock.now = n + 1.0
         return n
 
@@ -664,14 +664,14 @@ def test_the_bottleneck_is_the_stage_that_works_while_the_others_wait(clock, mon
 
 def test_a_source_that_waits_is_starved_and_a_sink_that_waits_is_blocked_not_busy(clock):
     class Waiting:
-        def __iter__(self):
-            with cancel.starved():
+        def __iter__(self, context):
+            with context.starved():
                 clock.now = 5.0
             yield 1
 
         def consume(self, items):
             for _ in items:
-                with cancel.blocked():
+                with items.context.blocked():
                     clock.now = 7.0
 
     class Source(Waiting):
@@ -716,10 +716,10 @@ class Counting:
     def __init__(self):
         self.ended = []
 
-    def __call__(self, item):
+    def __call__(self, item, context):
         if item < 4:
-            cancel.at_end(lambda: self.ended.append(threading.get_ident()))
-        return item, cancel.seed()
+            at_end(lambda: self.ended.append(threading.get_ident()))
+        return item, context.seed
 
 
 @pytest.mark.parametrize("how", ["end", "stop", "error"])

@@ -23,8 +23,7 @@ from highway import DROP, EndOfStream, Pipeline, Stage
 from highway.datasets import ImageFolder, MixedDataset
 from highway.datasets.shards import shard_writer
 from highway.datasets.tar_stream import read_members
-from highway.engine import cancel, resume
-from highway.engine.cancel import is_draining
+from highway.engine import resume
 from highway.engine.resume import MARK_EVERY, MarkerClock
 from highway.engine.stats import STARVED
 from highway.errors import PipelineError
@@ -1092,10 +1091,10 @@ def test_a_drained_pipeline_has_no_state_where_a_stream_handed_on_what_waited(st
             assert pipeline.state_dict()["stages"]
 
 
-def waits(item):
+def waits(item, context):
     """Wait with an item until the pipeline is drained."""
-    while item == 30 and not is_draining():
-        cancel.wait(0.01)
+    while item == 30 and not context.draining:
+        context.wait(0.01)
     return item
 
 

@@ -16,7 +16,6 @@ import numpy as np
 
 from highway import DROP, Passport, Stamped
 from highway.children import maps
-from highway.engine import cancel
 
 
 def square(n):
@@ -119,9 +118,9 @@ def never_end(n):
     time.sleep(3600)
 
 
-def report_odd_ones(n):
+def report_odd_ones(n, context):
     if n % 2:
-        cancel.report_error(ValueError(f"{n} is odd"))
+        context.report_error(ValueError(f"{n} is odd"))
     return n
 
 
@@ -140,8 +139,8 @@ class TakeAMillisecond:
 
 
 class ReportAndTakeAMillisecond(TakeAMillisecond):
-    def __call__(self, n):
-        cancel.report_error(ValueError(f"{n} is odd"))
+    def __call__(self, n, context):
+        context.report_error(ValueError(f"{n} is odd"))
         return super().__call__(n)
 
 

@@ -11,7 +11,7 @@ from waiting import wait_until
 
 from highway import DROP, EndOfStream, Pipeline, Stage, Traits
 from highway.data import photos
-from highway.engine.cancel import check_cancelled, finish, wait
+from highway.engine.cancel import check_cancelled, wait
 from highway.modules import Cache, ImageFileReader, ZMQSink, ZMQSource
 from highway.wire.receiver import LinkReceiver
 from highway.wire.sender import LinkSender
@@ -104,10 +104,10 @@ class Finishing:
     def __highway__(self):
         return Traits(finishes=True)
 
-    def __iter__(self):
+    def __iter__(self, context):
         for n in itertools.count():
             yield n
-            if finish():
+            if context.finish():
                 yield "last"
                 return
 
@@ -132,9 +132,9 @@ class Lingering:
     def __highway__(self):
         return Traits(finishes=True)
 
-    def __iter__(self):
+    def __iter__(self, context):
         yield 0
-        while not finish():
+        while not context.finish():
             time.sleep(0.001)
         self.lingers.set()
         while True:

@@ -20,7 +20,7 @@ from highway.adapters.torch.fetch import advice_on_shared_memory, names
 from highway.adapters.torch.generators import GLOBAL, as_text, from_text, set_states, states_of
 from highway.adapters.torch.order import IndexOrder
 from highway.adapters.torch.worker import Fetching, WorkerEnded, WorkerResult, WorkerState, run_worker
-from highway.engine import cancel
+from highway.engine.context import in_stage
 
 FORMAT = 2  # of states
 
@@ -175,7 +175,7 @@ class Stateful:
         data = self._take()
         progress = self.progress
         progress.yielded += 1
-        progress.failed, progress.is_untouched, progress.is_in_stage = None, False, cancel.in_stage()
+        progress.failed, progress.is_untouched, progress.is_in_stage = None, False, in_stage()
         return data
 
     def close(self) -> None:

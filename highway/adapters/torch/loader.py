@@ -22,7 +22,8 @@ from highway.adapters.torch.order import IndexOrder
 from highway.adapters.torch.over_pipeline import PipelineItems, PipelineIterator, unchanged
 from highway.adapters.torch.probe import check_threads, is_declared_safe
 from highway.adapters.torch.threads import ThreadIterator, Threads
-from highway.engine import Pipeline, cancel
+from highway.engine import Pipeline
+from highway.engine.context import in_stage
 from highway.errors import ConfigError, PipelineError
 
 log = logging.getLogger("highway")
@@ -317,7 +318,7 @@ class DataLoader(torch.utils.data.DataLoader[T]):
             return self._batches.state_dict()
         if isinstance(self._received, PipelineError):
             raise self._received
-        if self._received is None and getattr(self._progress, "is_in_stage", False) and not cancel.in_stage():
+        if self._received is None and getattr(self._progress, "is_in_stage", False) and not in_stage():
             raise PipelineError(
                 "state_dict: a stage of a pipeline takes the batches ahead of your loop; call state_dict() of what your loop is over"
             )

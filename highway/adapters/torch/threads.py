@@ -22,9 +22,9 @@ from highway.adapters.torch.nested import as_arrays, as_tensors, mapped
 from highway.adapters.torch.order import IndexOrder
 from highway.children.pickling import Failure
 from highway.engine import Pipeline
-from highway.engine.cancel import OfThread
 from highway.engine.component import Traits
-from highway.engine.fed import Fed
+from highway.engine.context import OfThread
+from highway.engine.source import Fed
 from highway.engine.stage import DROP, Drop, Stage
 from highway.errors import EndOfStream, PipelineError
 from highway.reading.plan import QUICK

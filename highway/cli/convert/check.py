@@ -14,8 +14,8 @@ from highway.cli.convert.reading import Input, KeyedSample
 from highway.cli.convert.writing import Prepared
 from highway.datasets.format import Format
 from highway.datasets.opened import opened
-from highway.engine import cancel
 from highway.engine.component import Traits
+from highway.engine.context import Context
 from highway.engine.stage import Items, Stamped
 from highway.images.header import opened as opened_image
 
@@ -44,7 +44,7 @@ class Compared:
     def __highway__(self) -> Traits:
         return Traits(parallel=True)
 
-    def __call__(self, wanted: range | Stamped) -> tuple[int, list[str]]:
+    def __call__(self, wanted: range | Stamped, context: Context) -> tuple[int, list[str]]:
         expected = [sample._replace(key=self.format.named(sample.key, sample.fields)) for sample in self.prepared(wanted)]
         places = [self._place(sample) for sample in expected]
         found: list[str] = []
@@ -53,7 +53,7 @@ class Compared:
             if self.format.keeps_order and place is not None and place != sample.number:
                 differences.insert(0, f"it is number {place} there")
             found += [f"sample {sample.number} ({sample.key!r}): {difference}" for difference in differences]
-            cancel.count(self, "samples")
+            context.count(self, "samples")
         return len(expected), found
 
     def _place(self, sample: KeyedSample) -> int | None:

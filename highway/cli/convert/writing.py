@@ -12,8 +12,9 @@ from typing import Any
 from highway.cli.convert.reading import Input, KeyedSample
 from highway.cli.convert.target import Target
 from highway.datasets.writing import SampleWriter
-from highway.engine import Pipeline, cancel
+from highway.engine import Pipeline
 from highway.engine.component import Traits
+from highway.engine.context import Context
 from highway.engine.stage import Items, Stage, Stamped
 from highway.stores.url import is_url
 
@@ -49,10 +50,10 @@ class Remaining:
     source: Input
     target: Target | None
 
-    def __iter__(self) -> Iterator[Stamped]:
+    def __iter__(self, context: Context) -> Iterator[Stamped]:
         for stamped in self.source.stream():
             if self.target is not None and self.target.has(stamped.passport.index):
-                cancel.count(self, "skipped")
+                context.count(self, "skipped")
             else:
                 yield stamped._replace(item=stamped)
 
@@ -82,11 +83,11 @@ class InParts:
     def __highway__(self) -> Traits:
         return Traits(parallel=True)
 
-    def __call__(self, numbers: range) -> int:
+    def __call__(self, numbers: range, context: Context) -> int:
         with self.target.part(numbers.start) as writer:
             for sample in self.source.read(numbers):
                 _add(writer, sample)
-                cancel.count(self, "samples")
+                context.count(self, "samples")
         return len(numbers)
 
 
@@ -103,7 +104,7 @@ class InOrder:
             with self.target.part(first.number) as writer:
                 for sample in chain([first], group):
                     _add(writer, sample)
-                    cancel.count(self, "samples")
+                    items.context.count(self, "samples")
 
 
 def _add(writer: SampleWriter, sample: KeyedSample) -> None:

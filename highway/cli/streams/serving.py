@@ -15,8 +15,9 @@ from numpy.random import SeedSequence
 
 from highway.cli import arguments, command
 from highway.cli.streams.subscription import SERVER, Count, rate_line, rates, samples
-from highway.engine import Pipeline, batch, cancel
+from highway.engine import Pipeline, batch
 from highway.engine.cancel import check_cancelled
+from highway.engine.context import Context
 from highway.engine.stage import DROP, Passport, Stage, Stamped
 from highway.errors import ConfigError
 from highway.modules import ZMQSink
@@ -116,15 +117,15 @@ class Publisher:
         self.counters: dict[str, Any] = {}  # of the sink
         self.count = Count(0.0)
 
-    def run(self) -> Any:
+    def run(self, context: Context) -> Any:
         """Send the stream, on a thread of the pipeline that runs all publishers."""
-        self.counters = cancel.counters(self.sink)
+        self.counters = context.counters(self.sink)
         with self.pipeline:
             stamped: Iterable[Stamped] = self.pipeline.stamped()
             if self._repeats:
                 stamped = itertools.repeat(next(iter(stamped)))
                 self.pipeline.stop()
-            self.sink.consume(_Sent(stamped, self._add))
+            self.sink.consume(_Sent(stamped, context, self._add))
         return DROP
 
     @property
@@ -150,8 +151,8 @@ class _Sent:
     passport = Passport()
     epoch = left_out = 0
 
-    def __init__(self, stamped: Iterable[Stamped], count: Callable[[Any], None]) -> None:
-        self._stamped, self._count = iter(stamped), count
+    def __init__(self, stamped: Iterable[Stamped], context: Context, count: Callable[[Any], None]) -> None:
+        self._stamped, self.context, self._count = iter(stamped), context, count
         self._last: Any = None
 
     def __iter__(self) -> Iterator[Any]:

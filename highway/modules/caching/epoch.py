@@ -37,7 +37,7 @@ class Epochs:
         self._items, self._limit = items, limit
         self._stamped = (Stamped(item, items.passport) for item in items)
         self._next: Stamped | None = None
-        self.epoch = 0
+        self.epoch, self.context = 0, items.context
 
     @property
     def left_out(self) -> int:

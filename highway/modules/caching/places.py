@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from highway.datasets.cache_files.file import CacheFile
+from highway.engine.context import Context
 from highway.engine.stage import Passport
 from highway.reading.plan import RowRanges
 
@@ -19,13 +20,14 @@ class Places:
 
     Args:
         source: The plan of the reader that they come from, through maps only.
+        context: That of the cache.
 
     Attributes:
         known: Whether each sample that came has a place. If not, a map has changed the number of samples.
     """
 
-    def __init__(self, source: RowRanges) -> None:
-        share = source.share()
+    def __init__(self, source: RowRanges, context: Context) -> None:
+        share = source.share(context)
         assert share is not None
         self._source, self._share, self.known = source, share, True
         self._batch_size = source.stands_for.batch_size

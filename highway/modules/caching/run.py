@@ -18,8 +18,8 @@ from highway.datasets.cache_files.file import CacheFile, DiskFile
 from highway.datasets.cache_files.file import samples_of as as_they_came
 from highway.datasets.cache_files.folder import CacheFolder, FolderWriter
 from highway.engine import cancel
-from highway.engine.cancel import is_draining
 from highway.engine.component import Makes, Traits
+from highway.engine.context import Context, here
 from highway.engine.resume import Saved, keep, saved
 from highway.engine.stage import Items, Stage, Stamped
 from highway.errors import CacheFullError, Cancelled, ConfigError, DamagedError, PipelineError
@@ -98,10 +98,10 @@ class CacheRun:
         """Return how many items come of so many: as many, or batches of samples."""
         return items if self.cache.batch_size is None else -(-items // self.cache.batch_size)
 
-    def open(self) -> bool:
-        """Open the cache if it is finished, and say whether it is."""
+    def open(self, seed: int) -> bool:
+        """Open the cache if it is finished, in a pipeline of this seed, and return whether it is."""
         if self._folder is None:
-            self._folder = self._own_folder(self.cache.path) if self.cache.path else CacheFolder("", "")
+            self._folder = self._own_folder(self.cache.path, seed) if self.cache.path else CacheFolder("", "")
         found = self._folder.open()
         if found is not None and not found.settled:
             log.warning("%s: it lacks what on_error='skip' has left out when it was made; an epoch is decoded to try once more", self)
@@ -110,28 +110,28 @@ class CacheRun:
             self.file = found
         return self.file is not None
 
-    def _own_folder(self, path: str) -> CacheFolder:
+    def _own_folder(self, path: str, seed: int) -> CacheFolder:
         """Return where this rank's cache is: ranks that share a folder have one each in it."""
-        fingerprint, share = self._fingerprint(), share_of(self.before)
+        fingerprint, share = self._fingerprint(seed), share_of(self.before)
         if not share.name:
             return CacheFolder(path, fingerprint)
         expect_caches_only(path)
         return CacheFolder(os.path.join(path, share.name), fingerprint)
 
-    def _fingerprint(self) -> str:
+    def _fingerprint(self, seed: int) -> str:
         cache = self.cache
         if not cache.key and not self.before:
             raise ConfigError(f"Cache: path={cache.path!r} needs key=, a text that you change when what stands before it changes")
         if cache.key:
-            made = " ".join(filter(None, [cache.key, share_of(self.before).name, chance(self.before, cancel.seed())]))
+            made = " ".join(filter(None, [cache.key, share_of(self.before).name, chance(self.before, seed)]))
         else:
-            made = fingerprint(self.before, cancel.seed())
+            made = fingerprint(self.before, seed)
         kinds = {True: "batches", False: "whole samples", None: "as they come"}
         share = " of a fixed share" if fixed_plan_of(self.before) and share_of(self.before).name else ""
         return f"{made} {'samples' if cache.batch_size is not None else kinds[cache.batched]}{share}"
 
     def stream(self, items: Items) -> Iterator[Stamped]:
-        self._counters = cancel.counters(self)
+        self._counters = items.context.counters(self)
         self._counters.update(samples=0, bytes=0, state="new")
         source, begun = Epochs(items, self.epochs), saved() or Saved((0, 0, ""))
         epoch, index, state, *made_in = begun.state
@@ -142,7 +142,7 @@ class CacheRun:
         if self.gated and state in ("", "serving"):
             source.peek()  # by then the gate has opened the cache, or there is none
         elif not self._full:
-            self.open()
+            self.open(items.context.seed)
         served = state == "serving"
         while self.file is None and not (served and (self._full or source.epoch >= epoch)) and (first := source.peek()) is not None:
             for stamped in self._pass(source, first):
@@ -159,8 +159,8 @@ class CacheRun:
                     f"load_state_dict: {self} had {before} when the state was saved, and now has {now}, since on_error='skip' has left out "
                     "other samples; begin anew without the state"
                 )
-            yield from self._serving(self.file).epochs(epoch, index, self.epochs)
-        elif served and not is_draining():
+            yield from self._serving(self.file, items.context).epochs(epoch, index, self.epochs, items.context)
+        elif served and not items.context.draining:
             why = "the samples do not fit" if self._full else "the epochs before it have not filled it"
             raise PipelineError(f"load_state_dict: the state is of a cache that has served, but {self} cannot serve epoch {epoch}: {why}")
         self._ended = True
@@ -173,13 +173,13 @@ class CacheRun:
             if self._ended:
                 raise Cancelled
             cancel.wait(0.01)
-        return next(self._serving(self.file).epoch(*part))
+        return next(self._serving(self.file, here()).epoch(*part))
 
-    def _serving(self, file: CacheFile) -> Serving:
+    def _serving(self, file: CacheFile, context: Context) -> Serving:
         def count(samples: int) -> None:
             self._counters["skipped"] = self._counters.get("skipped", 0) + samples
 
-        return Serving(file, self.cache, *self._ranks, count)
+        return Serving(file, self.cache, *self._ranks, context.seed_or(self.cache.seed), count)
 
     @property
     def _ranks(self) -> tuple[int, int]:
@@ -220,7 +220,7 @@ class CacheRun:
         passing = self._passing(self._is_batched(first))
         arrays = self._arrays(passing.batched)
         with contextlib.nullcontext() if self._full or self._folder is None else self._folder.writer(self._budget()) as writer:
-            if writer is None and not self._full and self.open():
+            if writer is None and not self._full and self.open(source.context.seed):
                 return
 
             def save() -> Saved | None:
@@ -229,7 +229,7 @@ class CacheRun:
                 return None
 
             keep(save)
-            places = Places(self.plan) if writer is not None and self.plan is not None else None
+            places = Places(self.plan, source.context) if writer is not None and self.plan is not None else None
             came = (array("q"), array("q"))  # the index of each item, and the number of its samples
             self._counters["state"] = "full" if self._full else "another process writes" if writer is None else "writing"
             epoch = source.epoch
@@ -247,7 +247,7 @@ class CacheRun:
                     keep(save)
                 yield from outputs
             self._counters.pop("first_epoch", None)
-            if writer is not None and len(writer) and not is_draining():
+            if writer is not None and len(writer) and not source.context.draining:
                 self._seal(writer, passing.batch_size, epoch, source.left_out, places, arrays, np.array(came, np.int64))
             elif self._old is not None:
                 self.file = self._old

@@ -12,8 +12,8 @@ import numpy as np
 from highway.datasets.cache_files.file import CacheFile, samples_of
 from highway.datasets.cache_files.layout import FROM_BYTES
 from highway.engine.batch import Item
-from highway.engine.cancel import is_draining, is_skipped, seed_or
 from highway.engine.component import Traits
+from highway.engine.context import Context
 from highway.engine.resume import Saved, keep
 from highway.engine.stage import Passport, Stamped
 from highway.errors import DamagedError
@@ -79,6 +79,7 @@ class Serving:
         cache: The parameters.
         rank: Which of the ranks this is: passports number the items of all ranks, as a reader does.
         world_size: How many ranks there are.
+        seed: Of the order.
         count: Counts the samples that an epoch lacks.
     """
 
@@ -86,17 +87,18 @@ class Serving:
     cache: CacheOptions
     rank: int
     world_size: int
+    seed: int
     count: Callable[[int], None] = lambda _: None
 
-    def epochs(self, first: int, index: int, epochs: int | None) -> Iterator[Stamped]:
+    def epochs(self, first: int, index: int, epochs: int | None, context: Context) -> Iterator[Stamped]:
         """Yield the :class:`Rows` of the epochs from item ``index`` of epoch ``first`` on."""
         epoch, next_index = first, index
         keep(lambda: Saved([epoch, next_index, "serving", self.file.made_in]), as_source=True)
         for epoch in count(first) if epochs is None else range(first, epochs):
             for stamped in self.epoch(epoch, next_index):
-                if is_draining():
+                if context.draining:
                     return
-                if is_skipped(epoch):
+                if context.is_skipped(epoch):
                     break
                 next_index += 1
                 yield stamped
@@ -117,7 +119,7 @@ class Serving:
         has_holes = file.plan is not None and not file.batch_size  # where no sample stands, and no other takes its place
         begin, number = 0 if has_holes else index * step, index
         left_out, waiting = (index * step if has_holes else 0), np.empty((2, 0), np.int64)
-        order = share_order(total, seed_or(self.cache.seed), self.cache.shuffle, epoch)
+        order = share_order(total, self.seed, self.cache.shuffle, epoch)
         for start in range(begin, total, at_once):
             positions = np.arange(start, min(start + at_once, total))
             found = np.stack([positions, self._rows(order, positions)])

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.random import Generator
 
 from highway.datasets.opened import opened
-from highway.engine.cancel import OfThread
 from highway.engine.component import Traits
+from highway.engine.context import OfThread
 from highway.errors import ConfigError
 from highway.modules.other_transforms.adapter import Adapter, Changed, imported, with_inner
 from highway.modules.targets import Target

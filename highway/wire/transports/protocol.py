@@ -71,7 +71,7 @@ class TransportSender(TransportEnd, Protocol):
     def send(self, frames: Sequence[Frame], timeout: float | None = None) -> None:
         """Send a message of one or more frames, which nobody may change afterwards; wait while the receivers are behind.
 
-        What it waits counts as waiting for room (:func:`highway.engine.cancel.blocked`).
+        What it waits counts as waiting for room (:func:`highway.engine.context.Context.blocked`).
 
         Raises:
             TimeoutError: there was no room within ``timeout`` seconds.
@@ -100,7 +100,7 @@ class TransportReceiver(TransportEnd, Protocol):
     def recv(self, timeout: float | None = None) -> list[Frame]:
         """Wait for a message and return its frames, whose ``len()`` is their bytes; they stay valid as long as somebody refers to them.
 
-        What it waits counts as waiting for input (:func:`highway.engine.cancel.starved`).
+        What it waits counts as waiting for input (:func:`highway.engine.context.Context.starved`).
 
         Raises:
             TimeoutError: nothing came within ``timeout`` seconds.

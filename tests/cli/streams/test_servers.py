@@ -20,7 +20,6 @@ from highway.cli.streams import serve_dir, serve_shards, serving
 from highway.data import photos
 from highway.datasets.image_files import labelled_files
 from highway.datasets.shards import shard_writer
-from highway.engine import cancel
 from highway.modules import ImageFileReader, ShardSink, ZMQSink, ZMQSource
 from highway.modules.webdataset import WebDatasetSource
 from highway.transforms import Normalize
@@ -257,11 +256,11 @@ def test_sources_say_how_much_of_all_their_epochs_is_done(shards):
     source = WebDatasetSource(shards[0], epochs=2)
     seen = []
 
-    def looked_at():
+    def looked_at(context=None):
         for item in source:
-            seen.append(cancel.counters(source).get("progress", 0.0))
+            seen.append(context.counters(source).get("progress", 0.0))
             yield item
-        seen.append(cancel.counters(source)["progress"])
+        seen.append(context.counters(source)["progress"])
 
     list(Pipeline([looked_at]))
     assert seen == sorted(seen) and len(set(seen)) == 2 * len(source.shards) + 1 and seen[-1] == 1.0

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from same_host import HELLO, MB, RECEIVES, SENDS, call, calling, hang_up, hello, listening, look_until, meet
 
-from highway.engine import cancel
+from highway.engine.context import Context, enter
 from highway.errors import Cancelled, ConfigError, LinkError
 from highway.wire.transports.shm import ShmReceiver, ShmSender
 
@@ -311,10 +311,10 @@ def test_without_a_peer_it_waits_until_the_time_is_over(name):
 
 
 def test_who_waits_can_be_cancelled(name):
-    scope, ended = cancel.Scope(), []
+    context, ended = Context(), []
 
     def wait():
-        cancel.enter(scope)
+        enter(context)
         with listening(ShmReceiver("r"), name) as receiver:
             try:
                 receiver.recv()
@@ -323,7 +323,7 @@ def test_who_waits_can_be_cancelled(name):
 
     thread = threading.Thread(target=wait)
     thread.start()
-    scope.cancel()
+    context.cancel()
     thread.join(timeout=60)
     assert ended == [True]
 

@@ -12,7 +12,8 @@ from collections.abc import Hashable, Sequence
 from contextlib import suppress
 from functools import partial
 
-from highway.engine.cancel import check_cancelled, in_stage, starved
+from highway.engine.cancel import check_cancelled
+from highway.engine.context import here, in_stage
 from highway.errors import FrameError, LinkError
 from highway.wire.transports.protocol import Frame, Peers, SourceAddress, deadline_of
 from highway.wire.transports.shm import message, packets, same_thread
@@ -143,7 +144,7 @@ class ShmReceiver:
         self.expect()
         late = f"{self.link}: nothing came in time; {len(self.connections.peers)} senders are connected"
         try:
-            with starved():
+            with here().starved():
                 self.look(packets.until(deadline, late, TICK if in_stage() else SELDOM))
         finally:
             for peer in self.connections.peers:

@@ -8,7 +8,8 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from highway.engine.cancel import blocked, check_cancelled
+from highway.engine.cancel import check_cancelled
+from highway.engine.context import here
 from highway.errors import FrameError, LinkError
 from highway.wire.transports.protocol import Peers, deadline_of
 from highway.wire.transports.shm import message, packets, same_thread
@@ -192,7 +193,7 @@ class ShmSender:
         check_cancelled()
         if self.connections.is_over:
             raise LinkError(f"{self.link}: the receiver is gone")
-        with blocked():
+        with here().blocked():
             self.look(packets.until(deadline, f"{self.link}: not sent in time: {why}"))
 
     def _lose(self, peer: _Receiving) -> None:

@@ -6,6 +6,7 @@ import errno
 import logging
 import os
 import time
+from abc import abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, TypeVar
@@ -48,7 +49,6 @@ class BaseSocket:
     """A socket, its monitor, and what the two directions share."""
 
     _option: int  # sets the high-water mark of this direction
-    _waiting: AbstractContextManager[None]  # counts what this direction waits
 
     def __init__(self, link: Link) -> None:
         self.link = link
@@ -76,6 +76,10 @@ class BaseSocket:
         except BaseException:
             self.close(0)
             raise
+
+    @abstractmethod
+    def _waiting(self) -> AbstractContextManager[None]:
+        """Count the time in a block as this direction's waiting."""
 
     def _configure(self) -> None:
         options = self.link.options
@@ -320,7 +324,7 @@ class BaseSocket:
             if self._directory is not None:
                 self._follow()
             try:
-                with self._waiting:
+                with self._waiting():
                     if left == POLL_MS or self.socket.poll(left, event):
                         return attempt(*arguments)
             except zmq.Again:

@@ -13,11 +13,13 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import zmq
 
-from highway.engine.cancel import blocked, check_cancelled, starved, wait
+from highway.engine.cancel import check_cancelled, wait
+from highway.engine.context import here
 from highway.errors import ItemError
 from highway.wire.transports.memory import keep_freed_memory
 from highway.wire.transports.protocol import Frame, Peers, SourceAddress
@@ -45,7 +47,9 @@ class ZMQSender(BaseSocket):
     """
 
     _option = zmq.SNDHWM
-    _waiting = blocked()
+
+    def _waiting(self) -> AbstractContextManager[None]:
+        return here().blocked()
 
     def __init__(self, link: Link) -> None:
         self._backlog, self._largest = Backlog(), 0
@@ -123,7 +127,7 @@ class ZMQSender(BaseSocket):
                     raise self._timed_out("no receiver took a message", timeout)
                 self._drop(waiting, peers)
                 return False
-            with self._waiting:
+            with self._waiting():
                 wait(ROOM_AFTER)
 
     def _drop(self, waiting: int, peers: Peers | None) -> None:
@@ -213,7 +217,9 @@ class ZMQReceiver(BaseSocket):
     """A PULL or SUB socket; see :class:`highway.wire.transports.protocol.TransportReceiver`."""
 
     _option = zmq.RCVHWM
-    _waiting = starved()
+
+    def _waiting(self) -> AbstractContextManager[None]:
+        return here().starved()
 
     def __init__(self, link: Link) -> None:
         super().__init__(link)

@@ -1,0 +1,233 @@
+"""The context of a stage: what the engine gives the code of a stage in one run, and the code gives the engine.
+
+Streams and sinks have it as ``items.context``. Sources and maps receive it if they have a parameter ``context``:
+``__iter__(self, context=None)`` or ``__call__(self, item, context)``. Only code that cannot receive it, such as a socket deep inside a
+library, asks for the context of its thread: :func:`here`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from typing import Any, Generic, Literal, TypeVar
+
+from highway.errors import Cancelled
+
+T = TypeVar("T")
+State = Literal["busy", "starved", "blocked"]
+
+
+def _raise(error: Exception) -> None:
+    raise error
+
+
+class _Waiting:
+    """A block whose time counts as waiting. It is a class because a generator takes three times as long."""
+
+    def __init__(self, context: Context, state: State) -> None:
+        self._context, self._state = context, state
+
+    def __enter__(self) -> None:
+        self._context.report_state(self._state)
+
+    def __exit__(self, *_: object) -> None:
+        self._context.report_state("busy")
+
+
+class Context:
+    """One run of a stage, as the code of the stage sees it. The workers of a stage share it.
+
+    Attributes:
+        seed: The seed of the pipeline; 0 outside of any.
+        workers_behind: How many workers take what the stage hands on; 1 if no stage does.
+        draining: Whether the pipeline was asked to end (:meth:`highway.Pipeline.drain`). The end of the input is not that of the data then.
+            A stream that makes items of its own ends when it sees this.
+        lock: Held by the code of the stage while it changes what its workers share.
+    """
+
+    def __init__(
+        self,
+        report_error: Callable[[Exception], None] = _raise,
+        report_state: Callable[[State], None] = lambda _: None,
+        seed: int = 0,
+        is_stage: bool = True,
+    ) -> None:
+        self.interrupted = threading.Event()  # set: check() raises
+        self.cancelled = False
+        self.save: Callable[[], Any] | None = None  # see highway.engine.resume
+        self.resume: Callable[[], Any] | None = None
+        self.says_its_state = False
+        self.refusal = ""  # why there is no state, if not because the source does not say it
+        self.is_source = False  # of a stream: whether it needs no more input
+        self.holds = False  # whether items may wait in the stage, or it counts them
+        self.inner = 0  # sources inside of the one that runs, which number epochs of their own
+        self.skipped = -1  # the last epoch whose items nobody wants any more
+        self.draining = False
+        self.flushed: set[str] = set()  # stages of a pipeline inside that have handed on what waited in them, since it was drained
+        self.lock = threading.Lock()
+        self._counters: dict[int, tuple[object, dict[str, Any]]] = {}  # by the component's id, for as long as it lives
+        self.counts: dict[str, int] = {}  # what is of no component, but of what it calls
+        self.report_error = report_error  # returns if the stage skips errors and its budget lasts, else raises the error
+        self.report_state = report_state
+        self.seed = seed
+        self.key = 0  # on which the random numbers of a map hang
+        self.workers_behind = 1
+        self._starved, self._blocked = _Waiting(self, "starved"), _Waiting(self, "blocked")
+        self.is_stage = is_stage
+
+    # --- for the code of a stage ---
+
+    def check(self) -> None:
+        """Return at once, or unwind the stage if it was cancelled."""
+        if self.interrupted.is_set():
+            raise Cancelled
+
+    def wait(self, seconds: float) -> None:
+        """Sleep for ``seconds``, unless the stage is cancelled meanwhile."""
+        if self.interrupted.wait(seconds):
+            raise Cancelled
+
+    def seed_or(self, own: int | None) -> int:
+        """Return the ``own`` seed of a component, or else the pipeline's seed, as a number from 0 to 2**63 - 1."""
+        return self.seed % 2**63 if own is None else own
+
+    def counters(self, component: object) -> dict[str, Any]:
+        """Return the counters of a component in this run, to be written into; statistics show them beside the engine's own.
+
+        They are empty at first. If two pipelines contain the same component, each has counters of its own. Outside of a stage it is a dict
+        that nobody else has.
+        """
+        return self._counters_of(component) if self.is_stage else {}
+
+    def count(self, component: object, name: str) -> None:
+        """Add 1 to one of :meth:`counters`, whatever other threads of the stage count meanwhile."""
+        with self.lock:
+            counts = self.counters(component)
+            counts[name] = counts.get(name, 0) + 1
+
+    def count_calls(self, counts: Mapping[str, int]) -> None:
+        """Add to the counters of the stage those of code that its component calls."""
+        with self.lock:
+            for name, number in counts.items() if self.is_stage else ():
+                self.counts[name] = self.counts.get(name, 0) + number
+
+    def is_skipped(self, epoch: int) -> bool:
+        """Return whether nobody wants the items of an epoch, because a loop over it was left. A source then begins the next epoch."""
+        return epoch <= self.skipped and not self.inner
+
+    def finish(self) -> bool:
+        """Return whether a drain, and nothing else, interrupted the source; from here on, only a cancellation does.
+
+        For sources that have received more than they have yielded: they catch ``Cancelled``, and raise it again unless this is true. A
+        source that declares ``Traits(finishes=True)`` is not ended between two items.
+        """
+        with self.lock:
+            self.interrupted.clear()
+            if self.cancelled:  # asked after the event was cleared, so that a cancellation in between is not lost
+                self.interrupted.set()
+            return self.draining and not self.cancelled
+
+    def starved(self) -> AbstractContextManager[None]:
+        """Count the time in the block as waiting for input, not as work: for sources that wait for a peer or a device."""
+        return self._starved
+
+    def blocked(self) -> AbstractContextManager[None]:
+        """Count the time in the block as waiting for room downstream, not as work: for sinks that wait for a peer."""
+        return self._blocked
+
+    # --- for the engine ---
+
+    def cancel(self) -> None:
+        self.cancelled = True
+        self.interrupted.set()
+
+    def drain(self, interrupt: bool) -> None:
+        with self.lock:  # so that finish() sees both or neither
+            self.draining = True
+            if interrupt:
+                self.interrupted.set()
+
+    def _counters_of(self, component: object, copy_of: object = None) -> dict[str, Any]:
+        key = id(component)
+        if key not in self._counters:
+            try:
+                held: object = weakref.ref(component, lambda _: self._counters.pop(key, None))
+            except TypeError:  # a tuple, say: it lives as long as this
+                held = component
+            self._counters.setdefault(key, (held, {} if copy_of is None else self._counters_of(copy_of)))
+        return self._counters[key][1]
+
+    def copied(self, component: object, original: object) -> None:
+        """Have the copy of a component count with the original."""
+        self._counters_of(component, copy_of=original)
+
+    def counted(self, components: Iterable[object]) -> dict[str, Any]:
+        own = {name: count for part in components for name, count in self._counters.get(id(part), (part, {}))[1].copy().items()}
+        return own | self.counts
+
+
+_OUTSIDE = Context(is_stage=False)  # never cancelled, skips no errors
+
+
+class _Thread(threading.local):
+    def __init__(self) -> None:
+        self.context = _OUTSIDE
+        self.at_end: list[Callable[[], None]] = []
+
+
+_thread = _Thread()
+
+
+def here() -> Context:
+    """Return the context of the stage that runs on this thread; outside of any, one that is never cancelled."""
+    return _thread.context
+
+
+def in_stage() -> bool:
+    """Return whether this thread runs a stage."""
+    return _thread.context.is_stage
+
+
+def enter(context: Context) -> None:
+    """Make ``context`` that of the calling thread; the engine calls this at the start of each worker."""
+    _thread.context = context
+
+
+@contextlib.contextmanager
+def entered(context: Context) -> Iterator[None]:
+    """Have this thread work for another stage than its own."""
+    before, _thread.context = _thread.context, context
+    try:
+        yield
+    finally:
+        _thread.context = before
+
+
+def on_behalf_of(other: Context) -> Context:
+    """Return the context of another stage, which may have ended, for this thread to do its work: cancelled as this thread's stage is."""
+    own, context = here(), copy.copy(other)
+    context.interrupted, context.cancelled, context.report_state = own.interrupted, own.cancelled, own.report_state
+    context._starved, context._blocked = _Waiting(context, "starved"), _Waiting(context, "blocked")
+    return context
+
+
+def leave() -> None:
+    """Call the functions that were registered with :func:`at_end` on this thread; the engine does this at the end of each worker."""
+    while _thread.at_end:
+        _thread.at_end.pop()()
+
+
+def at_end(callback: Callable[[], None]) -> None:
+    """Have ``callback`` called on this thread when the worker ends, so that a map can free what it keeps for each worker."""
+    _thread.at_end.append(callback)
+
+
+class OfThread(threading.local, Generic[T]):
+    """A value for each thread, made when that asks first."""
+
+    def __init__(self, make: Callable[[], T]) -> None:
+        self.value = make()
