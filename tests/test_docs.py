@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from highway import Pipeline
-from highway.engine.component import Traits
+from highway import Context, Pipeline, Traits
 
 ROOT = Path(__file__).parents[1]
 BLOCK = re.compile(r"^(?P<mark><!-- .*? -->\n)?```python\n(?P<code>.*?)^```", re.M | re.S)
@@ -88,4 +87,11 @@ def test_the_index_lists_every_page():
 
 def test_the_reference_explains_all_that_a_component_may_say_of_itself():
     explained = re.findall(r"^\| `(\w+)", (ROOT / "docs" / "reference" / "components.md").read_text(), re.M)
-    assert set(explained) == {field.name for field in fields(Traits)}
+    assert set(explained) - {"context"} == {field.name for field in fields(Traits)}
+
+
+def test_the_reference_explains_what_a_context_has():
+    rows = re.findall(r"^\| (`context\..*?) \|", (ROOT / "docs" / "reference" / "components.md").read_text(), re.M)
+    explained = {name for row in rows for name in re.findall(r"`(?:context\.)?(\w+)", row)}
+    own = {name for name in dir(Context()) if not name.startswith("_")}
+    assert explained <= own and {"seed", "check", "wait", "report_error", "counters", "finish"} <= explained
