@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from highway import Pipeline, PipelineError, Stage
+from highway.engine.context import here
 from highway.modules import Augmentations, Batch, ImageFileReader, Map, Processes, Repeat
 from highway.parameters.location import Location
 from highway.topology.registry import Registry
@@ -23,7 +24,7 @@ class NotThreadSafe:
     def __init__(self):
         self.inside, self.calls, self.thread, self.first = False, 0, None, Meeting(WORKERS)
 
-    def __call__(self, item, context):
+    def __call__(self, item):
         if self.inside:
             self.first.abort()
             raise RuntimeError("two threads are in one map")
@@ -33,7 +34,7 @@ class NotThreadSafe:
         assert self.thread in (None, threading.get_ident())
         self.thread = threading.get_ident()
         self.calls += 1
-        context.count(self, "tokenized")
+        here().count(self, "tokenized")
         self.inside = False
         return item + 1
 
