@@ -14,6 +14,7 @@ from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+import highway
 from highway.engine.component import Ranks
 from highway.engine.context import in_stage
 from highway.engine.identity import expect_same, is_named
@@ -32,7 +33,7 @@ ENDED = (
     "the pipeline has ended; for several passes give its source epochs=, or build a new pipeline for each with other seeds (Pipeline(..., "
     "seed=) and those of its stages), else each pass has the same order and the same random numbers"
 )
-FORMAT = 2  # of states
+FORMAT = 3  # of states; 2 has no version
 
 
 class Consumer:
@@ -246,6 +247,7 @@ class Consumer:
     def _state(self, source: StageWorkers) -> dict[str, Any]:
         return {
             "format": FORMAT,
+            "version": highway.__version__,
             "seed": self._run.seed,
             "ranks": self._ranks_before or ranks_of(source.stage.op, source.traits),
             "last": self._last,
@@ -287,11 +289,14 @@ class Consumer:
         Raises:
             PipelineError: the state is not valid, or belongs to another pipeline.
         """
-        if not isinstance(state, Mapping) or state.get("format") != FORMAT:
-            what = f"a {type(state).__name__}"
-            if isinstance(state, Mapping) and state:
-                what = f"format {state['format']!r}" if "format" in state else f"{what} of {', '.join(map(repr, islice(state, 5)))}"
-            raise PipelineError(f"load_state_dict: expected what state_dict() returned, of format {FORMAT}; got {what}")
+        if not isinstance(state, Mapping) or "format" not in state:
+            names = f" of {', '.join(map(repr, islice(state, 5)))}" if isinstance(state, Mapping) and state else ""
+            raise PipelineError(f"load_state_dict: expected what state_dict() returned; got a {type(state).__name__}{names}")
+        if state["format"] != FORMAT:
+            raise PipelineError(
+                f"load_state_dict: highway {state.get('version', '0.1.0 or older')} saved this state, in format {state['format']!r}, and "
+                f"highway {highway.__version__} reads format {FORMAT}; resume with that version, or begin anew without the state"
+            )
         if state.get("digest") != _digest(state, "load_state_dict"):
             raise PipelineError("load_state_dict: the state is not what state_dict() returned: part of it is missing or was changed")
         workers, there = self._run.workers, dict(state["stages"])

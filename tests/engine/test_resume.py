@@ -1032,9 +1032,10 @@ def test_a_long_list_is_known_again_without_reading_all_of_it():
         ({}, "got a dict"),
         ({"model": 1, "data": 2}, "got a dict of 'model', 'data'"),
         (None, "got a NoneType"),
-        ({"format": 7}, "got format 7"),
-        ({"format": 2, 3: 4}, "load_state_dict: part of the state is not what JSON can hold"),
-        ({"format": 2, "given": {(1, 2): 3}}, "load_state_dict: part of the state is not what JSON can hold"),
+        ({"format": 1}, r"highway 0.1.0 or older saved this state, in format 1, and highway \S+ reads format 3; resume with that version"),
+        ({"format": 7, "version": "0.9.1"}, "highway 0.9.1 saved this state, in format 7"),
+        ({"format": 3, 3: 4}, "load_state_dict: part of the state is not what JSON can hold"),
+        ({"format": 3, "given": {(1, 2): 3}}, "load_state_dict: part of the state is not what JSON can hold"),
     ],
 )
 def test_what_is_no_state_is_refused(state, words):
