@@ -11,6 +11,7 @@ from waiting import wait_until
 
 from highway import Pipeline, Stage, Traits
 from highway.data import photos
+from highway.engine.context import here
 from highway.engine.randomness import generator, stage_key
 from highway.engine.stage import Passport, Stamped
 from highway.errors import ImageError
@@ -47,7 +48,7 @@ def test_several_images_are_what_each_is_alone(options):
     decode = DecodeImage(**options)
     items = [{"image": data, "label": n} for n, data in enumerate(GOOD)]
     items[3:3] = BAD
-    ahead = Traits.of(decode).ahead()
+    ahead = Traits.of(decode).ahead(here())
     assert ahead.depth == 1
     ahead.send([Stamped(item, Passport(epoch=1, index=7 + n)) for n, item in enumerate(items)])
     got, expected = list(ahead.receive()), [outcome(decode, item, generator(0, 1, 7 + n)) for n, item in enumerate(items)]
@@ -119,15 +120,15 @@ class Darker(DecodeImage):
 
 
 def test_a_class_with_a_call_of_its_own_and_whole_images_are_decoded_one_by_one():
-    assert Traits.of(Darker(0, shape=(8, 8))).ahead() is None
-    assert Traits.of(DecodeImage(0)).ahead() is None
+    assert Traits.of(Darker(0, shape=(8, 8))).ahead(here()) is None
+    assert Traits.of(DecodeImage(0)).ahead(here()) is None
     with Pipeline([GOOD, Darker(0, shape=(8, 8))]) as pipeline:
         assert max(image.max() for image in pipeline) < 128
 
 
 def test_without_the_extension_images_are_decoded_one_by_one(monkeypatch):
     monkeypatch.setattr("highway.modules.decode.extension_or_none", lambda: None)
-    assert Traits.of(DecodeImage(0, shape=(8, 8))).ahead() is None
+    assert Traits.of(DecodeImage(0, shape=(8, 8))).ahead(here()) is None
 
 
 def test_boxes_do_not_stay_where_their_image_is_cropped_or_scaled():
