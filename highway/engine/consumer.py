@@ -281,7 +281,6 @@ class Consumer:
     def go_on(self, state: Any, allow_changed: Collection[str] | None = ()) -> None:
         """Begin at the state of another run's consumer; called before the run begins.
 
-
         Args:
             state: What :meth:`state` returned.
             allow_changed: See :meth:`Pipeline.load_state_dict`. ``None``: the caller has compared the stages already.
@@ -289,7 +288,7 @@ class Consumer:
         Raises:
             PipelineError: the state is not valid, or belongs to another pipeline.
         """
-        if not isinstance(state, Mapping) or "format" not in state:
+        if not isinstance(state, Mapping) or not isinstance(state.get("format"), int):
             names = f" of {', '.join(map(repr, islice(state, 5)))}" if isinstance(state, Mapping) and state else ""
             raise PipelineError(f"load_state_dict: expected what state_dict() returned; got a {type(state).__name__}{names}")
         if state["format"] != FORMAT:
@@ -357,7 +356,7 @@ class Consumer:
             self._ranks_before = state["ranks"]
             return state["items"], state["last"]
         try:
-            dealt = source.traits.deal_anew(_state_of(state), state["last"], before)
+            dealt = source.traits.deal_anew((state["states"].get("0") or {}).get("state"), state["last"], before)
         except PipelineError as error:
             _refuse(source.stage.name, str(error), allow_changed)
             return state["items"], state["last"]
@@ -396,7 +395,3 @@ def _digest(state: Mapping[str, Any], caller: str) -> str:
     except (TypeError, ValueError, RecursionError) as error:
         raise PipelineError(f"{caller}: part of the state is not what JSON can hold: {error}") from None
     return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
-
-
-def _state_of(state: Mapping[str, Any]) -> Any:
-    return (state["states"].get("0") or {}).get("state")
