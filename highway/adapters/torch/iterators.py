@@ -19,6 +19,7 @@ from torch.utils.data.graph_settings import apply_random_seed
 from highway.adapters.torch.fetch import advice_on_shared_memory, names
 from highway.adapters.torch.generators import GLOBAL, as_text, from_text, set_states, states_of
 from highway.adapters.torch.order import IndexOrder
+from highway.adapters.torch.slots import SlotSender, receivers
 from highway.adapters.torch.worker import Fetching, WorkerEnded, WorkerResult, WorkerState, run_worker
 from highway.engine.context import in_stage
 
@@ -259,11 +260,11 @@ class SingleProcessIterator(Stateful, _SingleProcessDataLoaderIter):
 class _Context:
     """A multiprocessing context that starts our worker around torch's."""
 
-    def __init__(self, context: Any, changed: dict[str, Any], fetchings: list[Fetching]) -> None:
-        self._context, self._changed, self._fetchings = context, changed, iter(fetchings)
+    def __init__(self, context: Any, changed: dict[str, Any], fetchings: list[Fetching], senders: list[SlotSender]) -> None:
+        self._context, self._changed, self._workers = context, changed, zip(fetchings, senders, strict=True)
 
     def Process(self, *, target: Any, args: tuple[Any, ...]) -> Any:
-        return self._context.Process(target=run_worker, args=(target, args, self._changed, next(self._fetchings)))
+        return self._context.Process(target=run_worker, args=(target, args, self._changed, *next(self._workers)))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._context, name)
@@ -281,7 +282,9 @@ class MultiProcessIterator(Stateful, _MultiProcessingDataLoaderIter):
         changed = {} if self._seeds is None else {"base_seed": self._seeds[0]}
         if self._seeds is not None and self._seeds[1] is not None:
             changed["shared_seed"] = self._seeds[1]
-        context = _Context(loader.multiprocessing_context or torch.multiprocessing, changed, fetchings)
+        self._slots = receivers(loader.num_workers)
+        senders = [slots.sender for slots in self._slots]
+        context = _Context(loader.multiprocessing_context or torch.multiprocessing, changed, fetchings, senders)
         super().__init__(LoaderView(loader, multiprocessing_context=context, _index_sampler=order))
 
     def _reset(self, loader: Any, first_iter: bool = False) -> None:
@@ -352,6 +355,8 @@ class MultiProcessIterator(Stateful, _MultiProcessingDataLoaderIter):
     def __next__(self) -> Any:
         if self.failure is not None:
             raise self.failure
+        for slots in self._slots:
+            slots.give_back()
         try:
             return super().__next__()
         except RuntimeError as error:
@@ -363,6 +368,7 @@ class MultiProcessIterator(Stateful, _MultiProcessingDataLoaderIter):
     def _end(self) -> None:
         if not self._persistent_workers:
             self._shutdown_workers()
+            self._slots = []
 
     def _of_dead_worker(self, error: RuntimeError) -> RuntimeError | None:
         """Return an error that names a worker that died, how, and the samples that it held; ``None`` if all live."""

@@ -15,6 +15,7 @@ from torch.utils.data._utils.worker import _IterableDatasetStopIteration, _Resum
 from highway.adapters.torch.fetch import IterableFetcher, MapFetcher, add_advice
 from highway.adapters.torch.generators import GLOBAL, set_states, states_of
 from highway.adapters.torch.order import restore_user, state_of_user
+from highway.adapters.torch.slots import SlotSender, note_sending
 
 
 class WorkerState(NamedTuple):
@@ -43,6 +44,10 @@ class WorkerResult(NamedTuple):
     task: int
     data: Any
     state: WorkerState
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        note_sending()
+        return WorkerResult, tuple(self)
 
     def pin_memory(self, *_: Any) -> WorkerResult:
         """Return the result with its tensors in pinned memory; torch calls this on its own thread."""
@@ -155,7 +160,7 @@ class _Results:
         return getattr(self._queue, name)
 
 
-def run_worker(loop: Callable[..., None], args: tuple[Any, ...], changed: dict[str, Any], fetching: Fetching) -> None:
+def run_worker(loop: Callable[..., None], args: tuple[Any, ...], changed: dict[str, Any], fetching: Fetching, slots: SlotSender) -> None:
     """Run torch's worker loop in a process of its own.
 
     Args:
@@ -163,7 +168,9 @@ def run_worker(loop: Callable[..., None], args: tuple[Any, ...], changed: dict[s
         args: Its arguments.
         changed: Arguments that are other ones in a resumed epoch, by name.
         fetching: Makes its fetchers.
+        slots: Shared memory for its results.
     """
+    slots.install()
     arguments = inspect.signature(loop).bind(*args).arguments | changed
     dataset = arguments["dataset"]
     arguments["data_queue"] = _Results(arguments["data_queue"], fetching, f"in DataLoader worker process {arguments['worker_id']}")
