@@ -69,7 +69,7 @@ def test_large_arrays_of_an_own_collation_travel_in_shared_memory_too():
     files = set()
     for number, (rows, numbers) in enumerate(DataLoader(Filled(), 4, num_workers=1, collate_fn=as_arrays)):
         np.testing.assert_array_equal(rows, expected(number))
-        assert rows.flags.writeable and numbers.tolist() == list(range(4 * number, 4 * number + 4))
+        assert rows.flags.writeable and rows.base is not None and numbers.tolist() == list(range(4 * number, 4 * number + 4))
         files.add(memory_of(rows))
     assert 0 not in files and len(files) <= 6
 
