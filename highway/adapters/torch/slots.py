@@ -7,7 +7,6 @@ any more. A slot that another process may have received is never filled again. W
 from __future__ import annotations
 
 import os
-import pickle
 import resource
 import sys
 import threading
@@ -258,7 +257,7 @@ class SlotSender:
             if storage is not None:
                 _array(storage, array.dtype, array.shape)[...] = array
                 return _array, (storage, array.dtype, array.shape)
-        return array.__reduce_ex__(pickle.DEFAULT_PROTOCOL)
+        return array.__reduce_ex__(4)  # as the pickler would
 
 
 def note_sending() -> None:
