@@ -305,7 +305,7 @@ def test_what_one_thread_has_made_again_another_that_has_read_it_before_does_not
     (path / name).write_bytes(zero(whole[name], 12 * 5000, 4096))
     before = [stage for stage, _ in expand([Numbers(epochs=1), Decode()])]
     cache = Traits.of(Cache(str(path), batch_size=6, epochs=3)).after(before)[-2].op
-    assert cache.open()
+    assert cache.open(0)
     with pytest.raises(DamagedError) as caught:
         cache.file.columns(range(20))
     for _ in range(2):

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from highway import Passport, Pipeline, Stamped
 from highway.engine.channel import Together
+from highway.engine.context import here
 from highway.errors import ConfigError
 from highway.modules import Batch, BatchByShape, Benchmark, Duplicate, Peek, Shuffle, Take, Tee, Unbatch
 from highway.modules.printing import rate
@@ -19,7 +20,7 @@ class Feed:
     def __init__(self, items, epoch_length=1000, epoch=0):
         self._items = iter(enumerate(items))
         self._epoch_length = epoch_length
-        self.passport = Passport()
+        self.passport, self.context = Passport(), here()
         self.epoch = epoch
         self.taken = 0
 
