@@ -118,5 +118,5 @@ def _parts(item: Any) -> Iterator[Any]:
 def _content(part: Any) -> Any:
     """Return what can be compared with the content of a part later."""
     if isinstance(part, np.ndarray):
-        return xxhash.xxh3_128_digest(np.ascontiguousarray(part).reshape(-1).view(np.uint8))
+        return xxhash.xxh3_128_digest(np.ascontiguousarray(part).reshape(-1).view(np.uint8).data)
     return [(key, id(value)) for key, value in (part.items() if isinstance(part, dict) else enumerate(part))]
