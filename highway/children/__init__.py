@@ -1,6 +1,6 @@
-"""Processes that this one starts for work of its own, and what is pickled for them. Uses wire/, and what that may use.
+"""Child processes of this process, and the pickling of their tasks and items. May use wire/, and its dependencies.
 
-A room of its own, since a child imports it before anything else: what it needs is little, and quick to import. Begin with ``process``;
-``remote`` and ``maps`` are the two sides of maps in a process, with ``objects`` between them; ``isolated`` and ``isolated_child`` are
-those of an isolated pipeline.
+A room of its own, because a child imports it before anything else: its imports are few and quick. Begin with ``process``. ``remote``
+(parent) and ``maps`` (child) run maps in a process, and ``objects`` carries their items. ``isolated`` (parent) and ``isolated_child``
+(child) run an isolated pipeline.
 """

@@ -1,4 +1,4 @@
-"""What runs in a child process: how each begins, and a whole pipeline."""
+"""Code of a child process: setup, and running a whole pipeline."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ class RunPipeline(NamedTuple):
 
     Args:
         stages: Source first.
-        seed: The pipeline's.
+        seed: The pipeline's seed.
     """
 
     stages: list[Stage]
     seed: int
 
     def items(self) -> Iterator[Stamped]:
-        """Yield what the pipeline makes."""
+        """Run the pipeline and yield its items."""
         with Pipeline(self.stages, self.seed) as pipeline:
             for item, passport in pipeline.stamped():
-                yield Stamped(item, passport._replace(made_of=()))  # the parent cannot make it again
+                yield Stamped(item, passport._replace(made_of=()))  # the parent cannot create the item again
 
 
 def begin(parent: int) -> None:
-    """Tie a child to its parent, whose number this is: it ends with the thread that started it, and leaves Ctrl-C to it."""
+    """Tie a child to the process with the id ``parent``: it ends with the thread that started it, and ignores Ctrl-C."""
     die_with_parent(signal.SIGKILL)
     if os.getppid() != parent:
         sys.exit("highway: the process that started this one is gone")
@@ -45,13 +45,13 @@ def begin(parent: int) -> None:
 
 
 def ignore_interrupts() -> None:
-    """Ignore Ctrl-C, which was withheld so far: it reaches the parent too, which ends its children if it wants to."""
+    """Ignore Ctrl-C, which was blocked so far. The parent receives it too, and ends its children if necessary."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
 
 
 def main(parent: int, items_fd: int, results_fd: int, budget_mb: float) -> None:
-    """Run the pipeline that comes from one socket, and send its items to the other, until the parent closes them or is gone."""
+    """Receive a pipeline from one socket and send its items to the other, until the parent closes the sockets or ends."""
     begin(parent)
     items, results = ShmReceiver("Processes"), ShmSender("Processes", budget_mb)
     items.connections.adopt(socket.socket(fileno=items_fd))
@@ -68,7 +68,7 @@ def main(parent: int, items_fd: int, results_fd: int, budget_mb: float) -> None:
 
 def _serve(items: ShmReceiver, results: ShmSender) -> None:
     def report_error(error: Exception) -> None:
-        """Ask the parent, whose stage knows what to do with errors."""
+        """Send an error to the parent, whose stage decides whether to skip the item."""
         results.send(pack(("skippable", Failure.of(error))))
         if not unpack(items.recv()):
             raise error

@@ -1,4 +1,4 @@
-"""What a pipeline and the process that it runs in say to each other besides items: requests, and answers to them."""
+"""Control messages between a pipeline and its process, separate from the items: requests and answers."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from typing import Any
 from highway.children.pickling import pack, unpack
 from highway.process import script_interrupt
 
-LOOK = 1.0  # seconds between two looks whether the parent lives: a process that it has forked may hold its end of the socket
+LOOK = 1.0  # seconds between checks whether the parent lives: a process that the parent forked may hold the other end of the socket
 
 
 class ControlClosed(Exception):
-    """The other end is gone."""
+    """The other end is closed."""
 
 
 class Control:
@@ -27,14 +27,14 @@ class Control:
         self._sending = _thread.allocate_lock()
 
     def send(self, message: Any) -> None:
-        """Send a message; its arrays are not copied, and as large as memory allows.
+        """Send a message. Its arrays are not copied, and may be as large as memory allows.
 
         Raises:
-            ControlClosed: nobody can receive it.
+            ControlClosed: the other end is closed.
         """
         frames = pack(message)
         try:
-            with script_interrupt.held(), self._sending:  # the other end takes a part of a message for the begin of the next
+            with script_interrupt.held(), self._sending:  # the receiver would read a partial message as the start of the next message
                 self._connection.send_bytes(len(frames).to_bytes(4, "little"))
                 for frame in frames:
                     self._connection.send_bytes(frame)
@@ -42,10 +42,10 @@ class Control:
             raise ControlClosed from None
 
     def receive(self) -> Any:
-        """Wait for a message; its arrays are writable.
+        """Wait for a message and return it. Its arrays are writable.
 
         Raises:
-            ControlClosed: no other comes.
+            ControlClosed: the other end is closed, and no message is left.
         """
         try:
             count = int.from_bytes(self._connection.recv_bytes(), "little")
@@ -55,7 +55,7 @@ class Control:
         return unpack(frames)
 
     def receive_from(self, parent: int) -> Any:
-        """Do the same in a child process. It is killed when its parent is gone, as what runs in that process itself."""
+        """Receive a message in a child process. If its parent has ended, the child kills itself, to end its running stages too."""
         while not self._connection.poll(LOOK):
             _expect(parent)
         try:

@@ -1,4 +1,4 @@
-"""The run of an isolated pipeline, as its own process sees it; docs/adr/0013 says how it works."""
+"""The parent's side of an isolated pipeline; see docs/adr/0013."""
 
 from __future__ import annotations
 
@@ -30,22 +30,22 @@ from highway.wire.transports.shm import ShmReceiver
 
 log = logging.getLogger("highway")
 
-EXIT_TIMEOUT = STOP_TIMEOUT + 2  # seconds that the process may take to stop its stages, of which it names those that do not, and to end
+EXIT_TIMEOUT = STOP_TIMEOUT + 2  # seconds for the process to stop its stages, to name those that do not stop, and to exit
 
 
 class IsolatedRun(Run):
-    """A run whose stages are in a process of their own. The workers here never work; they say what does not change while those do.
+    """A run whose stages are in a process of their own. The workers in this process only describe the stages and never work.
 
     Args:
-        given: The stages as the pipeline was given them.
-        stages: What they consist of.
-        seed: The pipeline's.
-        origin: What its passports say.
-        budget_mb: Megabytes of shared memory that items may take.
+        given: The stages that the pipeline was given.
+        stages: The expanded stages.
+        seed: The pipeline's seed.
+        origin: The origin in the pipeline's passports.
+        budget_mb: Megabytes of shared memory for items.
 
     Raises:
-        ConfigError: there is no shared memory to take.
-        PipelineError: one of the stages cannot be pickled.
+        ConfigError: ``budget_mb`` is not above 0.
+        PipelineError: a stage cannot be pickled.
     """
 
     def __init__(self, given: Sequence[Any], stages: list[tuple[Stage, Shape]], seed: int | None, origin: Origin, budget_mb: float) -> None:
@@ -56,19 +56,19 @@ class IsolatedRun(Run):
             expect_picklable(part, part.label if isinstance(part, Stage) else name_of(part), NAME)
         self._given, self._origin, self._budget_mb = list(given), origin, budget_mb
         self._process: _IsolatedProcess | None = None
-        self._receiving = threading.RLock()  # held by who waits for what comes next
-        self._is_over = False  # nothing comes any more
-        self._is_there = False  # the process, and has handed something over
+        self._receiving = threading.RLock()  # held while a thread waits for the next message
+        self._is_over = False  # no more messages come
+        self._is_there = False  # the process has handed over an item
         self._last: list[StageStats] = []
 
     def spawn(self) -> None:
-        """Start the process; it does nothing before :meth:`start`."""
+        """Start the process. It waits until :meth:`start`."""
         with self._lock:
             if self._process is None and not self.stopped:
                 self._process = _IsolatedProcess(self._given, self._budget_mb)
 
     def _open(self) -> None:
-        with script_interrupt.held(), self._lock:  # Ctrl-C in the middle would have the process told twice, or never
+        with script_interrupt.held(), self._lock:  # Ctrl-C in between would start the run twice, or never
             if self._process is not None and not self._opened:
                 draining = self.workers[0].context.draining
                 self._process.tell(
@@ -88,7 +88,7 @@ class IsolatedRun(Run):
                 except LinkError as error:
                     self._end(None if self.stopped else self._process.lost(error))
                     break
-                except Exception as error:  # of the user's class, of which an item is made again from its pickle
+                except Exception as error:  # of the user's class, while an item is unpickled
                     error.add_note(f"{NAME}: an item that was handed over cannot be made again in this process")
                     self._end(error)
                     break
@@ -146,7 +146,7 @@ class IsolatedRun(Run):
         return super().length() if found is None else int(found)
 
     def identities(self) -> dict[str, Any]:
-        return self.snapshot.identities(self._ask("data"))  # of the stages as they are here: pickling may have changed them
+        return self.snapshot.identities(self._ask("data"))  # compares the stages of this process: pickling may have changed the others
 
     def stats(self) -> PipelineStats:
         self._last = self._ask("stages") or self._last
@@ -164,13 +164,13 @@ class IsolatedRun(Run):
             self._note_time()
         if self._process is not None and os.getpid() == self._pid:
             if isinstance(self.workers[0].stage.op, Fed) and not self._is_there:
-                self._process.kill()  # it may be importing for seconds, and has made nothing but what it was fed for
+                self._process.kill()  # it may still be importing for seconds, and has created no items except from what it was fed
             self._process.tell(("stop", None, 0))
             self._process.hang_up()
         self.join()
 
     def join(self) -> None:
-        """Wait for the process, whose stages have ended or shall."""
+        """Wait for the process after its stages have ended or were told to."""
         if self._process is not None and os.getpid() == self._pid:
             self._process.end()
             with self._receiving:
@@ -182,15 +182,15 @@ class IsolatedRun(Run):
             self.stop()
 
     def _tell(self, what: str, value: Any = None) -> None:
-        """Send a message, if there is a process that has begun, and it is this one's."""
+        """Send a message, if the process has begun and belongs to this process."""
         if self._process is not None and self._opened and os.getpid() == self._pid:
             self._process.tell((what, value, 0))
 
     def _ask(self, what: str) -> Any:
-        """Return what the process answers; ``None`` if there is none that could.
+        """Return the answer of the process; ``None`` if no process can answer.
 
         Raises:
-            Exception: what it has raised instead.
+            Exception: the process raised it while answering.
         """
         if self._process is None or not self._opened or os.getpid() != self._pid:
             return None
@@ -201,7 +201,7 @@ class IsolatedRun(Run):
 
 
 class _IsolatedProcess:
-    """The process, and the links to it."""
+    """The child process of an isolated run, and the links to it."""
 
     def __init__(self, stages: list[Any], budget_mb: float) -> None:
         expect_no_import(NAME)
@@ -225,36 +225,36 @@ class _IsolatedProcess:
         self.tell(stages)
 
     def receive(self, timeout: float | None) -> tuple[str, Any]:
-        """Return of which kind what comes next is, and that itself. Raises as ``recv`` of a receiver, and what an item does."""
+        """Return the kind of the next message, and its value. Raises the errors of a receiver's ``recv``, and of unpickling."""
         kind, value = unpack(self._items.recv(timeout))
         return kind, value
 
     def lost(self, error: LinkError) -> LinkError | RemoteError:
-        """Return the error that says why nothing can be received."""
+        """Return the error that explains why nothing can be received."""
         return death(self._process, NAME) if self._items.connections.is_over else error
 
     def tell(self, message: Any) -> None:
-        """Send a message, unless the process is gone: who waits for an item is told why."""
+        """Send a message. If the process is gone, do nothing: receiving an item raises the error."""
         with contextlib.suppress(ControlClosed):
             self._control.send(message)
 
     def ask(self, what: str) -> Any:
-        """Return the answer to a question; ``None`` if the process is gone."""
+        """Send a question and return the answer; ``None`` if the process is gone."""
         with self._asking, contextlib.suppress(ControlClosed):
             self._asked += 1
             self.tell((what, None, self._asked))
             while True:
                 number, *answer = self._control.receive()
-                if number == self._asked:  # else Ctrl-C came before that answer
+                if number == self._asked:  # otherwise it answers an earlier question, whose caller was interrupted by Ctrl-C
                     return unpack(answer)
 
     def hang_up(self) -> None:
-        """Take no more items, and wake who waits for one."""
+        """Accept no more items, and wake the thread that waits for an item."""
         with contextlib.suppress(OSError):  # the process is gone
             self._sock.shutdown(socket.SHUT_RDWR)
 
     def kill(self) -> None:
-        """End the process at once."""
+        """Kill the process at once."""
         self._process.kill()
 
     def end(self) -> None:
@@ -263,6 +263,6 @@ class _IsolatedProcess:
             log.warning("%s: process %d did not end within %g s, and was killed", NAME, self._process.pid, EXIT_TIMEOUT)
 
     def close(self) -> None:
-        """Close the links; views of items stay valid."""
+        """Close the links. Views of items stay valid."""
         self._items.close()
         self._control.close()

@@ -1,4 +1,4 @@
-"""What runs in the process of an isolated pipeline: all its stages, and who hands over what comes out of them."""
+"""The child's side of an isolated pipeline: runs all stages, and hands over the items of the last stage."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from highway.errors import Cancelled, EndOfStream, LinkError, PipelineError
 from highway.wire.transports.shm import ShmSender
 
 NAME: Final = "Pipeline(isolated=True)"
-MOST: Final = 16  # items in shared memory: those that wait, and those that the consumer still looks at
+MOST: Final = 16  # items in shared memory: waiting, or in use by the consumer
 
 
 class Begin(NamedTuple):
-    """How the run of a pipeline begins.
+    """The first message to an isolated pipeline: how its run begins.
 
     Args:
-        seed: The pipeline's.
-        origin: What its passports say.
-        state: What it goes on from; ``None``: from the begin.
-        draining: Whether its source shall end at once.
-        background: Whether nobody waits for it, who would be told of an error.
-        lineage: Whether passports say what the items were made of.
-        is_counted: Whether the length was returned, which counts on every item.
+        seed: The pipeline's seed.
+        origin: The origin in the pipeline's passports.
+        state: The state to resume from; ``None`` starts from the beginning.
+        draining: Whether the source shall end at once.
+        background: Whether no caller waits for the run, to whom an error could be raised.
+        lineage: Whether passports list the items from which each item was made.
+        is_counted: Whether the caller has asked for the length, and relies on receiving every item.
     """
 
     seed: int
@@ -47,11 +47,11 @@ class Begin(NamedTuple):
 
 
 class Begun(NamedTuple):
-    """What stages have said of themselves when the first item has come out.
+    """What the stages reported about themselves when the first item came out.
 
     Args:
-        says_its_state: Whether the source has.
-        holding: The numbers of stages in which items may wait.
+        says_its_state: Whether the source reports its state.
+        holding: The numbers of stages that may hold items.
     """
 
     says_its_state: bool
@@ -59,11 +59,11 @@ class Begun(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """How the run has ended.
+    """The last message from an isolated pipeline: how its run ended.
 
     Args:
-        stages: What each stage has done; empty if it has not begun.
-        failure: What one has raised.
+        stages: The statistics of each stage; empty if the run did not begin.
+        failure: The error that a stage raised.
     """
 
     stages: list[StageStats]
@@ -71,15 +71,15 @@ class Ended(NamedTuple):
 
 
 def main(parent: int, control_fd: int, items_fd: int, budget_mb: float) -> None:
-    """Run a pipeline; hand over what comes out of it by one socket, and do what the parent asks for by the other, until it closes them."""
+    """Run a pipeline: send its items by one socket and answer the parent's requests on the other, until the parent closes them."""
     ignore_interrupts()
     for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # what is printed shall not wait for the end
+        stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # print lines at once, not at exit
     control, items = Control(socket.socket(fileno=control_fd)), ShmSender(NAME, budget_mb, MOST, warns=False, writable=True)
     items.connections.adopt(socket.socket(fileno=items_fd))
     try:
         _serve(parent, control, items)
-    except ControlClosed:  # the parent has no use for the pipeline
+    except ControlClosed:  # the parent no longer needs the pipeline
         pass
     except LinkError:
         if not items.connections.is_over:
@@ -94,7 +94,7 @@ def _serve(parent: int, control: Control, items: ShmSender) -> None:
     failure: Failure | None = None
     try:
         stages, begin = control.receive_from(parent), control.receive_from(parent)
-        if not isinstance(begin, Begin):  # it was stopped before it began
+        if not isinstance(begin, Begin):  # the parent stopped the run before it began
             return
         run = Run(expand(stages), begin.seed, begin.origin)
         threading.Thread(target=_attend, args=(parent, control, run, items), name="highway:control", daemon=True).start()
@@ -106,20 +106,20 @@ def _serve(parent: int, control: Control, items: ShmSender) -> None:
     if run is not None:
         stopped = run.stopped
         run.stop()
-        if stopped or items.connections.is_over:  # nobody wants to know
+        if stopped or items.connections.is_over:  # the parent does not wait for a result
             return
     ended = Ended(_stages(run) if run is not None else [], failure)
     try:
         frames = pack(("end", ended))
-    except Exception as error:  # of what a component counts
+    except Exception as error:  # a value that a component counts cannot be pickled
         frames = pack(("end", Ended([], failure or Failure.of(error))))
     items.send(frames)
 
 
 def _work(run: Run, begin: Begin, items: ShmSender) -> None:
-    """Run the pipeline to its end; raise what one of its stages does."""
+    """Run the pipeline to its end. Raises the errors of its stages."""
     if begin.state is not None:
-        Consumer(run).go_on(begin.state, None)  # the parent has compared the stages
+        Consumer(run).go_on(begin.state, None)  # the parent has already compared the stages
     if begin.is_counted:
         run.count()
     run.background = begin.background
@@ -146,23 +146,23 @@ def _hand_over(run: Run, begin: Begin, items: ShmSender) -> None:
             first = False
         try:
             frames = pack_arrays(("item", (item, _plain(passport, begin))))
-        except Exception as error:  # pickle raises what it likes, and __reduce__ too
+        except Exception as error:  # pickle and __reduce__ can raise any error
             raise PipelineError(
                 f"{NAME}: what comes out of {run.workers[-1].stage.name} cannot be handed to another process: {error}; "
                 "hand over arrays, numbers and text, or leave isolated=True out"
             ) from error
         items.send(frames)
-        del item, frames  # whose memory may be used for the next one
+        del item, frames  # so that the next item can reuse the memory
 
 
 def _plain(passport: Passport, begin: Begin) -> tuple[Any, ...]:
-    """Return a passport as what is unpickled at once: a tuple, with ``None`` in place of this pipeline's own origin."""
+    """Return a passport as a tuple, which unpickles fast, with ``None`` in place of this pipeline's own origin."""
     epoch, index, origin, keys, times, made_of = passport
     return epoch, index, None if origin == begin.origin else origin, keys, times, made_of if begin.lineage else ()
 
 
 def _attend(parent: int, control: Control, run: Run, items: ShmSender) -> None:
-    """Do what the parent asks for, until it has the run stopped."""
+    """Carry out the parent's requests until it stops the run."""
     with contextlib.suppress(ControlClosed):
         while True:
             what, value, number = control.receive_from(parent)
@@ -182,7 +182,7 @@ def _attend(parent: int, control: Control, run: Run, items: ShmSender) -> None:
 
 
 def _answer(what: str, run: Run, items: ShmSender) -> list[Any]:
-    """Return an answer as it is pickled, or the error that has come in its place."""
+    """Return an answer in pickled form, or the error raised in its place."""
     answers: dict[str, Callable[[], Any]] = {
         "stages": lambda: _stages(run, items.in_use()),
         "length": run.length,
@@ -190,12 +190,12 @@ def _answer(what: str, run: Run, items: ShmSender) -> list[Any]:
     }
     try:
         return pack(answers[what]())
-    except Exception as error:  # of the user's components, or what they count
+    except Exception as error:  # from the user's components, or while pickling their statistics
         return pack(Failure.of(error))
 
 
 def _stages(run: Run, waiting: int = 0) -> list[StageStats]:
-    """Return what each stage has done; what has come out of the last one may be ``waiting`` in shared memory, too."""
+    """Return the statistics of each stage; ``waiting`` items of the last stage are still in shared memory."""
     *others, last = run.stats().stages
     if last.shape == "sink":
         return [*others, last]

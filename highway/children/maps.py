@@ -1,4 +1,4 @@
-"""What runs in a child process that maps items for its parent."""
+"""Code of a child process that maps items for its parent."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from highway.mistakes import FIRST_ITEMS, state_of, warn_of_state
 from highway.parameters.hints import takes_context, takes_rng
 
 Kind = Literal["result", "error", "skippable", "unfit"]
-"""Of an answer: what has become of an item, an error in its place, one that a map may go on from, or why the child cannot begin."""
+"""The kind of an answer: a result, an error of an item, an error that the stage may skip, or the error that prevents the child's start."""
 
 
 class ApplyMaps(NamedTuple):
     """The task of a child that maps items.
 
     Args:
-        names: The names of the maps, on which their randomness hangs.
+        names: The names of the maps, from which their random numbers derive.
         maps: The maps, applied one after the other.
-        seed: The pipeline's.
-        watched: Whether to warn of maps that have a state of their own in this process.
+        seed: The pipeline's seed.
+        watched: Whether to warn of maps that keep state in this process.
     """
 
     names: list[str]
@@ -75,19 +75,19 @@ class ApplyMaps(NamedTuple):
 
 
 def main(parent: int, fds: list[int], budget_mb: float) -> None:
-    """Answer items, in their order, until the parent closes the sockets or is gone."""
+    """Answer items in order, until the parent closes the sockets or ends."""
     begin(parent)
     link = ObjectLink("Processes", [socket.socket(fileno=fd) for fd in fds], budget_mb, is_child=True)
     try:
         _Mapping(link).serve()
-    except LinkError:  # of the socket, since those of a record are answers
+    except LinkError:  # of the socket: errors of a record are answers
         return
     finally:
         link.close()
 
 
 class _Mapping:
-    """The work of a child: what waits for it, and what it has been told."""
+    """The loop of a child: waiting items, and the parent's decisions whether to skip an error."""
 
     def __init__(self, link: ObjectLink) -> None:
         self._link = link
@@ -115,9 +115,9 @@ class _Mapping:
                 kind, value = "error", Failure.of(error)
             try:
                 self._answer(kind, value, time.perf_counter() - began)
-            except Exception as error:  # it cannot be pickled, or takes more memory than it may
+            except Exception as error:  # the result cannot be pickled, or exceeds the memory budget
                 self._answer("error", Failure.of(error))
-            value = None  # the item's memory goes back before the next one is waited for
+            value = None  # free the item's memory before waiting for the next item
 
     def _take(self, messages: list[Any]) -> None:
         for message in messages:
@@ -131,7 +131,7 @@ class _Mapping:
         self._link.send((kind, self._link.record(frames), seconds, size(frames)))
 
     def _report_error(self, error: Exception) -> None:
-        """Ask the parent, whose stage knows what to do with errors."""
+        """Send an error to the parent, whose stage decides whether to skip the item."""
         self._answer("skippable", Failure.of(error))
         while not self._verdicts:
             self._take(self._link.receive())

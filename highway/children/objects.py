@@ -1,4 +1,4 @@
-"""How objects travel between a process and its child: small ones through a socket, large ones in shared memory, all in one order."""
+"""Carry objects between a process and its child, in order: small objects through a socket, large objects in shared memory."""
 
 from __future__ import annotations
 
@@ -14,64 +14,64 @@ from highway.errors import LinkError
 from highway.process.aligned import aligned_bytes
 from highway.wire.transports.shm import ShmReceiver, ShmSender
 
-INLINE: Final = 1 << 14  # bytes of a pickle with its arrays: up to here copying them twice is quicker than a slot of shared memory
+INLINE: Final = 1 << 14  # bytes of a pickle and its arrays: up to this size, copying twice is faster than a slot of shared memory
 KINDS: Final = (socket.SOCK_STREAM, socket.SOCK_SEQPACKET, socket.SOCK_SEQPACKET)  # of the sockets between a parent and its child
 
 Record = tuple[Any, list[bytes]] | None
-"""A pickled object and the memory of its arrays; ``None`` if they are the next message in shared memory."""
+"""A pickled object and the memory of its arrays; ``None`` if the object is the next message in shared memory."""
 
 _LENGTH = struct.Struct("<I")
-_TICK = struct.pack("ll", 0, 100_000)  # a timeval: 0.1 s between two looks at whether the stage was cancelled
+_TICK = struct.pack("ll", 0, 100_000)  # a timeval: 0.1 s between checks whether the stage was cancelled
 _AT_ONCE = 1 << 18  # bytes
 
 
 class Full(Exception):
-    """There is no room in shared memory now."""
+    """Shared memory has no room at present."""
 
 
 def size(frames: Sequence[Any]) -> int:
-    """Return the bytes of a pickle with its arrays."""
+    """Return the bytes of a pickle and its arrays."""
     return sum([memoryview(frame).nbytes for frame in frames]) if len(frames) > 1 else len(frames[0])
 
 
 class ObjectLink:
-    """One end of the way between a process and its child. For one thread.
+    """One end of the connection between a process and its child. For one thread.
 
-    Messages are what ``pickle`` can make of Python's own types; other objects are in their records. The other end reads at once all that
-    has come meanwhile, so that many small messages cost it one look at the socket, and none waits for others.
+    Messages contain only Python's own types; other objects are in the records of a message. A receiver reads all available messages
+    at once: many small messages cost one system call, and no message waits for others.
 
     Args:
-        who: How messages call whoever needs it.
-        sockets: This end's, of :data:`KINDS`; in the parent the second is for what goes to the child.
-        budget_mb: Megabytes of shared memory that may be in use by what this end sends.
+        who: The name of the user of the link in error messages.
+        sockets: The sockets of this end, as in :data:`KINDS`; in the parent, the second socket sends to the child.
+        budget_mb: Megabytes of shared memory for the objects that this end sends.
         is_child: Whether this is the child's end.
     """
 
     def __init__(self, who: str, sockets: Sequence[socket.socket], budget_mb: float, is_child: bool = False) -> None:
         self._who = who
         self._sock, to_child, to_parent = sockets
-        if not is_child:  # which is never cancelled
+        if not is_child:  # the child is never cancelled
             self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _TICK)
         self._sender, self._receiver = ShmSender(who, budget_mb), ShmReceiver(who)
         self._sender.connections.adopt(to_parent if is_child else to_child)
         self._receiver.connections.adopt(to_child if is_child else to_parent)
-        self._read = b""  # the begin of a message
+        self._read = b""  # the start of an incomplete message
 
     @property
     def is_over(self) -> bool:
-        """Whether the shared memory of the other end is gone, so that an error of its link is no error of what was sent."""
+        """Whether the other end of the shared memory is closed, so that a LinkError is not an error of the object."""
         return self._sender.connections.is_over
 
     def record(self, frames: list[Any], wait: bool = True) -> Record:
-        """Return what ``pack()`` has made of an object as a part of messages; a large one goes into shared memory now.
+        """Turn the frames of an object (see ``pack()``) into a record, part of a message. A large object goes into shared memory now.
 
         Args:
             frames: The pickle and the memory of arrays.
             wait: Whether to wait for room in shared memory.
 
         Raises:
-            Full: there is no room, and it does not wait.
-            LinkError: it is larger than the budget allows, or memory is short, or the other end is gone.
+            Full: there is no room, and ``wait`` is false.
+            LinkError: the object exceeds the budget, memory is short, or the other end is gone.
         """
         if len(frames) == 1 and len(frames[0]) <= INLINE:
             return frames[0], []
@@ -84,10 +84,10 @@ class ObjectLink:
         return None
 
     def value(self, record: Record) -> Any:
-        """Return the object of a record, with arrays that are read-only and aligned to 64 bytes. Records are taken in their order.
+        """Return the object of a record. Its arrays are read-only and aligned to 64 bytes. Call it for each record in order.
 
         Raises:
-            Exception: it cannot be made here.
+            Exception: the object cannot be unpickled.
         """
         if record is None:
             return unpack(self._receiver.recv())
@@ -107,10 +107,10 @@ class ObjectLink:
             raise LinkError(f"{self._who}: the other process is gone") from error
 
     def receive(self) -> list[Any]:
-        """Wait for messages, and return all that have come.
+        """Wait until messages arrive, and return all that have arrived.
 
         Raises:
-            LinkError: the other end is gone, and all that it has sent was received.
+            LinkError: the other end is gone, and all its messages were received.
         """
         while True:
             self._receiver.expect()
@@ -127,19 +127,19 @@ class ObjectLink:
                 return messages
 
     def close(self) -> None:
-        """Leave; what was received stays valid. Closing again does nothing."""
+        """Close this end. Received objects stay valid. Closing again does nothing."""
         self._sock.close()
         self._sender.close()
         self._receiver.close()
 
     def _complete(self, data: bytes) -> list[Any]:
-        """Return the messages that are whole, and keep the rest."""
+        """Return the complete messages, and keep the rest."""
         messages, begin, end = [], 0, len(data)
         while end - begin >= _LENGTH.size:
             (length,) = _LENGTH.unpack_from(data, begin)
             if end - begin < _LENGTH.size + length:
                 break
             begin += _LENGTH.size + length
-            messages.append(pickle.loads(data[begin - length : begin]))  # a memoryview would take longer
+            messages.append(pickle.loads(data[begin - length : begin]))  # a memoryview would be slower
         self._read = data[begin:]
         return messages

@@ -1,6 +1,6 @@
-"""How objects travel between a pipeline and its own child processes: pickled, with arrays beside the pickle and not in it.
+"""Pickle objects for a pipeline's own child processes, with the memory of arrays outside the pickle.
 
-Only for processes that this one has started itself, over sockets that they inherit: a pickle from anywhere else could run any code.
+Only for processes that this process started, over sockets that they inherit: a pickle from any other sender could run any code.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ import numpy as np
 
 from highway.errors import PipelineError, RemoteError
 
-MAIN: Final = "__mp_main__"  # what the parent's script is called in a child, as in multiprocessing
+MAIN: Final = "__mp_main__"  # the name of the parent's script in a child, as in multiprocessing
 
 
 def pack(value: Any) -> list[Any]:
     """Return a value as frames: the pickle, then the memory of each array in it.
 
     Raises:
-        Exception: it cannot be pickled (which can be a PicklingError, AttributeError or TypeError).
+        Exception: the value cannot be pickled (for example PicklingError, AttributeError or TypeError).
     """
     buffers: list[pickle.PickleBuffer] = []
     data = pickle.dumps(value, protocol=5, buffer_callback=buffers.append)
@@ -37,7 +37,7 @@ def pack(value: Any) -> list[Any]:
 
 
 def pack_arrays(value: Any) -> list[Any]:
-    """Do the same for a value that is mostly arrays: a little slower, but half the time to unpack, which is the receiver's."""
+    """Pack a value that consists mostly of arrays: slightly slower than :func:`pack`, but unpacking takes half the time."""
     buffers: list[pickle.PickleBuffer] = []
     data = io.BytesIO()
     _ArrayPickler(data, protocol=5, buffer_callback=buffers.append).dump(value)
@@ -45,7 +45,7 @@ def pack_arrays(value: Any) -> list[Any]:
 
 
 class _ArrayPickler(pickle.Pickler):
-    """Has arrays made again by one call of numpy, in place of two functions in Python and a dtype made of its parts."""
+    """Rebuilds an array by one NumPy call, instead of two Python functions and a dtype from its parts."""
 
     def reducer_override(self, value: Any) -> Any:
         if type(value) is np.ndarray and value.flags.c_contiguous and value.dtype.isbuiltin == 1 and not value.dtype.hasobject:
@@ -54,45 +54,45 @@ class _ArrayPickler(pickle.Pickler):
 
 
 def unpack(frames: Sequence[Any]) -> Any:
-    """Return the value that :func:`pack` made frames of; its arrays are views of them, read-only where they are.
+    """Return the value of the frames that :func:`pack` returned. Its arrays are views of the frames, read-only if the frames are.
 
     Raises:
-        PipelineError: something in it is defined in a script or session that a child process cannot import.
+        PipelineError: the value needs something from a script or session that a child process cannot import.
     """
     data, buffers = frames[0], frames[1:] if len(frames) > 1 else ()
-    if isinstance(data, bytes) and b"_main__" not in data:  # as most are; the other ways take longer
+    if isinstance(data, bytes) and b"_main__" not in data:  # the usual, faster case
         return pickle.loads(data, buffers=buffers)
-    if importing.script is None:  # a child calls the script of this process by its own name for it
+    if importing.script is None:  # children use their own name for the script of this process
         sys.modules.setdefault(MAIN, sys.modules["__main__"])
         return pickle.loads(data, buffers=buffers)
     return _Unpickler(io.BytesIO(data), buffers=buffers).load()
 
 
 class Script(NamedTuple):
-    """Where the ``__main__`` module of a process comes from: a file or a module's name, or neither."""
+    """The origin of a process's ``__main__`` module: a file, a module name, or neither."""
 
     path: str = ""
     module: str = ""
 
     @staticmethod
     def of_this_process() -> Script:
-        """Return where it comes from in this process."""
+        """Return the origin of ``__main__`` in this process."""
         main = sys.modules["__main__"]
         spec = getattr(main, "__spec__", None)
-        if spec is not None:  # python -m; that of a package runs something else, such as a test runner
+        if spec is not None:  # python -m; a package's __main__ runs something else, such as a test runner
             return Script() if spec.name.endswith("__main__") else Script(module=spec.name)
         path = getattr(main, "__file__", None)
         return Script(path=os.path.abspath(path)) if path else Script()
 
 
 class _Importing:
-    """The parent's script, in a child: imported when something that is defined in it comes, and never before."""
+    """The parent's script in a child. It is imported when an object defined in it arrives, and not before."""
 
-    script: Script | None = None  # None in a process that is nobody's child
+    script: Script | None = None  # None in a process that is not a child
     now = is_loaded = False
 
     def load(self) -> None:
-        if self.script is None or self.is_loaded:  # not MAIN in sys.modules: multiprocessing puts something else there
+        if self.script is None or self.is_loaded:  # not by MAIN in sys.modules: multiprocessing sets it to another module
             return
         if self.script == Script():
             raise PipelineError("it is defined in an interactive session, which another process cannot import; put it into a module")
@@ -121,10 +121,10 @@ class _Unpickler(pickle.Unpickler):
 
 @dataclass(frozen=True)
 class Failure:
-    """An error on its way to another process.
+    """An error to send to another process.
 
     Args:
-        kind: The name of its type, with its module unless that is builtins.
+        kind: The name of its type, with the module unless it is builtins.
         text: Its message.
         trace: Its traceback as text.
         pickled: The error itself, if it can be pickled.
@@ -137,25 +137,25 @@ class Failure:
 
     @staticmethod
     def of(error: BaseException) -> Failure:
-        """Return what can be told of an error."""
+        """Return the parts of an error that can be sent."""
         cls = type(error)
         kind = cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
         trace = "".join(traceback.format_exception(error)).rstrip()
         try:
             pickled = pickle.dumps(error)
-        except Exception:  # whatever its __reduce__ raises: then its name and text must do
+        except Exception:  # __reduce__ can raise any error; then the type name and the text must suffice
             pickled = None
         return Failure(kind, str(error), f"in process {os.getpid()}:\n{trace}", pickled)
 
     def error(self) -> BaseException:
-        """Return the error to raise here: of the same type if it can be made again, else a RemoteError; with the traceback as a note."""
+        """Return the error to raise: of the same type if it can be rebuilt, otherwise a RemoteError. Its traceback is a note."""
         error = self._again()
         error.add_note(self.trace)
         return error
 
     def _again(self) -> BaseException:
         made: object = None
-        with contextlib.suppress(Exception):  # its constructor wants something else than its args
+        with contextlib.suppress(Exception):  # its constructor needs other arguments than its args
             if self.pickled is not None:
                 made = _Unpickler(io.BytesIO(self.pickled)).load()
             elif hasattr(builtins, self.kind):

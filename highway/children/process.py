@@ -1,4 +1,4 @@
-"""A child process: started with a new interpreter, never forked, and what is said when it dies."""
+"""Start a child process with a new interpreter (never by fork), and describe how it died."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from highway.children.pickling import importing, pack
 from highway.errors import PipelineError, RemoteError
 from highway.process.interrupt import Withheld
 
-END_TIMEOUT = 5.0  # seconds that a child without work may take to end
+END_TIMEOUT = 5.0  # seconds for an idle child to end
 
-# It imports the same highway as its parent, whatever has come to stand before it in sys.path since. What it imports stays until its end,
-# for which the parent waits: to look through it again then would take 50 ms.
+# The child imports the same highway as its parent, even if sys.path has changed since. Its modules live until it exits, so gc.freeze()
+# excludes them from garbage collection: collecting them again at exit, while the parent waits, would take 50 ms.
 _CODE = """import gc, sys
 sys.path[:] = [{home!r}, *{path!r}]
 import highway
@@ -32,7 +32,7 @@ main(*{arguments!r})"""
 
 
 def expect_no_import(who: str) -> None:
-    """Raise PipelineError in a child process that imports the script of its parent: it would start children of its own, and so on."""
+    """Raise PipelineError in a child that is importing its parent's script: it would start children of its own, and so on."""
     if importing.now:
         raise PipelineError(
             f"{who} would start while a child process imports this script; "
@@ -41,10 +41,10 @@ def expect_no_import(who: str) -> None:
 
 
 def expect_picklable(part: Any, label: str, who: str) -> None:
-    """Raise PipelineError, which begins with ``who``, if a part of a pipeline cannot be pickled."""
+    """Raise PipelineError, whose message starts with ``who``, if a part of a pipeline cannot be pickled."""
     try:
         pack(part)
-    except Exception as error:  # pickle raises what it likes, and __reduce__ too
+    except Exception as error:  # pickle and __reduce__ can raise any error
         raise PipelineError(
             f"{who}: {label} cannot be sent to another process: {error}; use functions and classes from the top level of a "
             "module, which hold no open files or locks"
@@ -52,16 +52,16 @@ def expect_picklable(part: Any, label: str, who: str) -> None:
 
 
 def start(module: str, arguments: Sequence[object], fds: Sequence[int], **environment: str) -> subprocess.Popen[bytes]:
-    """Start a child process. Ctrl-C is for this process, which ends the child if it wants to; the child lets it through again, ignored.
+    """Start a child process. The child ignores Ctrl-C; this process receives it, and ends the child if necessary.
 
     Args:
-        module: The module whose ``main`` it calls.
-        arguments: What it calls it with, behind the number of this process; each is what its ``repr()`` says.
-        fds: The descriptors that it inherits.
-        **environment: Variables that it has unless this process has them.
+        module: The module whose ``main`` the child calls.
+        arguments: The arguments of ``main`` after the id of this process; passed by ``repr()``.
+        fds: The descriptors that the child inherits.
+        **environment: Environment variables of the child, unless they are set in this process.
 
     Raises:
-        OSError: it cannot be started.
+        OSError: the child cannot be started.
     """
     home = str(Path(highway.__file__).parents[1])
     code = _CODE.format(home=home, path=sys.path, module=module, arguments=(os.getpid(), *arguments))
@@ -70,12 +70,12 @@ def start(module: str, arguments: Sequence[object], fds: Sequence[int], **enviro
 
 
 def death(process: subprocess.Popen[bytes], who: str, when: str = "") -> RemoteError:
-    """Return the error that says how a child has ended.
+    """Return the error that describes how a child ended.
 
     Args:
         process: The child, whose links are closed.
-        who: Who has started it, to begin with.
-        when: What it was doing, as `` while it had an item``.
+        who: The name of the component that started the child; it starts the message.
+        when: What the child was doing, such as `` while it had an item``.
     """
     try:
         code = process.wait(END_TIMEOUT)
@@ -89,10 +89,10 @@ def death(process: subprocess.Popen[bytes], who: str, when: str = "") -> RemoteE
 
 
 def end(process: subprocess.Popen[bytes], timeout: float = END_TIMEOUT) -> bool:
-    """Wait for a child that has no work any more; kill it if it does not end, and say whether that was necessary."""
+    """Wait for an idle child to end. Kill it after ``timeout`` seconds, and return whether that was necessary."""
     deadline = time.monotonic() + timeout
     if process.poll() is None:
-        with contextlib.suppress(AttributeError, OSError), open(os.pidfd_open(process.pid)) as ended:  # else wait() looks every 50 ms
+        with contextlib.suppress(AttributeError, OSError), open(os.pidfd_open(process.pid)) as ended:  # else wait() polls every 50 ms
             poller = select.poll()
             poller.register(ended, select.POLLIN)
             poller.poll(1000 * timeout)

@@ -1,4 +1,4 @@
-"""Maps in a child process, as the worker that has it uses them."""
+"""Maps in a child process: the parent's side, for one worker."""
 
 from __future__ import annotations
 
@@ -22,66 +22,66 @@ from highway.engine.stage import Stamped
 from highway.errors import LinkError, PipelineError
 from highway.process.cores import ONE_THREAD
 
-MOST: Final = 64  # items that a child has in flight
-WORK_AHEAD: Final = 0.02  # seconds of work that it has in flight: many times what it takes to hand it more
-GATHER_LEAST, GATHER_MOST = 0.0005, 0.01  # seconds for which its answers gather, if they do
-SLOW: Final = 0.1  # seconds of work on an item from which on it is better that whoever is free first takes the next one
-BYTES_AHEAD: Final = 1 << 20  # of the items, or of their results, in flight
-BYTES_IN_SOCKET: Final = 1 << 15  # so much fits, whatever the child does, so that neither ever waits for the other to read
-SHARE: Final = 1 / 8  # of the last item in the averages
-RISE: Final = 1 / 64  # the same, in the time that the quickest items take
+MOST: Final = 64  # items in flight to a child
+WORK_AHEAD: Final = 0.02  # seconds of work in flight to a child: many times the cost of handing over an item
+GATHER_LEAST, GATHER_MOST = 0.0005, 0.01  # seconds to let answers gather, if any
+SLOW: Final = 0.1  # seconds of work per item; above it, items stay with the parent until a child is free
+BYTES_AHEAD: Final = 1 << 20  # bytes of items, or of their results, in flight
+BYTES_IN_SOCKET: Final = 1 << 15  # bytes that always fit into the socket, so that neither side ever waits for the other to read
+SHARE: Final = 1 / 8  # weight of the last item in the moving averages
+RISE: Final = 1 / 64  # the same, for the time of the quickest items
 
 
 class _Handed:
-    """An item for the child, and what is known of it."""
+    """An item for the child, and its progress."""
 
     __slots__ = ("error", "frames", "in_socket", "stamped")
 
     def __init__(self, stamped: Stamped) -> None:
         self.stamped = stamped
-        self.frames: list[Any] | None = None  # before it is sent
-        self.error: Exception | None = None  # why it cannot be
+        self.frames: list[Any] | None = None  # until it is sent
+        self.error: Exception | None = None  # why it cannot be sent
         self.in_socket = 0  # bytes
 
 
 class RemoteMaps:
-    """Maps in a child process, with several items at once on their way. For one thread.
+    """Maps in a child process, with several items in flight. For one thread.
 
-    The child works on its items one after the other and answers each at once. So if it dies, the first item without an answer is the one
-    that it had, which is an error; nothing has come of those behind it and nothing can, and another child gets them.
+    The child processes items in order and answers each item at once. If the child dies, the first item without an answer becomes an
+    error, because the child was working on it. The later items were not started, and another child gets them.
 
     Args:
-        maps: What the child does.
+        maps: The maps that the child applies.
         budget_mb: Megabytes of shared memory for items, and again for results.
 
     Raises:
-        PipelineError: no process can be started.
-        LinkError: the maps take more memory than half of that.
+        PipelineError: the process cannot be started.
+        LinkError: the pickled maps are larger than half of the budget.
     """
 
     def __init__(self, maps: ApplyMaps, budget_mb: float) -> None:
         self._maps, self._budget_mb = maps, budget_mb
-        self._handed: deque[_Handed] = deque()  # sent and without an answer; with these, in their places, those that cannot be sent
-        self._unsent: deque[_Handed] = deque()  # behind these
+        self._handed: deque[_Handed] = deque()  # sent and not answered; also, in order, items that cannot be sent
+        self._unsent: deque[_Handed] = deque()  # after these
         self._at_work = self._in_socket = 0  # items that the child has, and their bytes
-        self._seconds: float | None = None  # of work on an item, on average
-        self._least_seconds = 0.0  # the same of the quickest of late
-        self._nbytes = 0.0  # of an item, or of its result
+        self._seconds: float | None = None  # average work per item
+        self._least_seconds = 0.0  # the same for the quickest recent items
+        self._nbytes = 0.0  # average size of an item or its result
         self._is_gone = self._has_answered = False
         self._begin()
 
     @property
     def depth(self) -> int:
-        """How many items should be in flight: so many that the child never waits for the next one."""
+        """How many items should be in flight, so that the child never waits for the next item."""
         if self._seconds is None or self._seconds >= SLOW:
             return 1
         return int(max(2, min(MOST, WORK_AHEAD / max(self._seconds, 1e-9), BYTES_AHEAD / max(self._nbytes, 1.0))))
 
     def send(self, items: Sequence[Stamped]) -> None:
-        """Hand over items, as many as there is room for; the others as soon as there is some.
+        """Hand over items: as many as there is room for now, and the rest as soon as there is room.
 
         Raises:
-            PipelineError: no process can be started in place of one that has died.
+            PipelineError: the child has died, and a new process cannot be started.
         """
         self._unsent.extend(map(_Handed, items))
         if self._is_gone:
@@ -89,12 +89,12 @@ class RemoteMaps:
         self._send()
 
     def receive(self) -> Iterator[Outcome]:
-        """Wait, and yield what has become of the items that came first, in their order.
+        """Wait for answers, and yield the outcomes of the first items in order.
 
-        It is an error that the maps have raised, one of sending the item or its result, or a RemoteError if the child has died.
+        An outcome is a result, or an error: raised by the maps, by sending the item or result, or a RemoteError if the child has died.
 
         Raises:
-            Exception: the stage does not go on from an error of which a map has told it.
+            Exception: the stage does not skip an error that a map reported.
         """
         yield from self._failures()
         if not self._handed:
@@ -109,7 +109,7 @@ class RemoteMaps:
             self._has_answered = True
             outcome = self._outcome(kind, record)
             if kind == "skippable":
-                self._least_seconds = 0.0  # it waits to be told, and may ask again
+                self._least_seconds = 0.0  # the item waits for the answer, and may report again
                 self._tell(stage_goes_on_from(outcome[0]))
             elif kind == "unfit":
                 yield self._lost(outcome[0])
@@ -125,7 +125,7 @@ class RemoteMaps:
                     yield from self._failures()
 
     def apply(self, stamped: Stamped) -> Any:
-        """Return what the maps make of one item, while none is in flight; raise what they raise."""
+        """Return the result of the maps for one item, while no item is in flight. Raises the errors of the maps."""
         self.send([stamped])
         while True:
             for error, value in self.receive():
@@ -135,26 +135,26 @@ class RemoteMaps:
             self.send([])
 
     def close(self) -> None:
-        """End the process: at once if it is at work, whose result nobody wants; else it ends by itself. Closing again does nothing."""
+        """End the process: kill it if it is working, since its result is not needed; otherwise wait for it. Closing again does nothing."""
         if self._handed or not self._has_answered:
             self._process.kill()
         self._link.close()
         end(self._process)
 
     def _begin(self) -> None:
-        """Start a child, and give it its task."""
+        """Start a child, and send its task."""
         expect_no_import("Processes")
         self._is_gone = self._has_answered = False
         self._process, self._link = _started(self._budget_mb)
         try:
             self._link.send((Script.of_this_process(), sys.argv, self._link.record(pack(self._maps))))
         except BaseException as error:
-            if not (isinstance(error, LinkError) and self._link.is_over):  # else it has died, which is an error of the first item
+            if not (isinstance(error, LinkError) and self._link.is_over):  # if it has died, that is an error of the first item
                 self.close()
                 raise
 
     def _send(self) -> None:
-        """Send what there is room for: small items in one message, large ones in one each."""
+        """Send items while there is room: small items in one message, large items in one message each."""
         run: list[Record] = []
         while self._unsent and self._in_socket < BYTES_IN_SOCKET:
             handed = self._unsent[0]
@@ -165,10 +165,10 @@ class RemoteMaps:
                 if nbytes > INLINE:
                     run = self._flushed(run)
                 record = self._link.record(frames, wait=not self._at_work)
-            except Full:  # not when the child has answered what it has
+            except Full:  # never happens once the child has answered all its items
                 break
-            except Exception as error:  # pickle raises what it likes, and __reduce__ too
-                if not self._link.is_over:  # else the child has died, which is an error of the first item that it should have had
+            except Exception as error:  # pickle and __reduce__ can raise any error
+                if not self._link.is_over:  # if the child has died, that is an error of its first item
                     handed.error = error
             else:
                 run.append(record)
@@ -181,35 +181,35 @@ class RemoteMaps:
         self._flushed(run)
 
     def _let_gather(self) -> None:
-        """Let answers gather for half the time, at most, that the child's work takes: to wake for each costs a tenth of a millisecond."""
+        """Let answers gather for up to half of the child's work time, because waking up for each answer costs 0.1 ms."""
         rest = min(GATHER_MOST, self._at_work * self._least_seconds / 2)
         if rest >= GATHER_LEAST and self._at_work >= 4:
             sleep(rest)
 
     def _flushed(self, run: list[Record]) -> list[Record]:
-        """Send a run of records, and return an empty one."""
+        """Send the collected records, and return an empty list."""
         if run:
             self._tell(run)
         return []
 
     def _tell(self, message: Any) -> None:
-        with contextlib.suppress(LinkError):  # the child is gone, which is seen when its answers are read
+        with contextlib.suppress(LinkError):  # the child is gone, which reading its answers will report
             self._link.send(message)
 
     def _outcome(self, kind: Kind, record: Record) -> Outcome:
         try:
             value = self._link.value(record)
-        except Exception as error:  # it cannot be made here
+        except Exception as error:  # the value cannot be unpickled here
             return error, None
         return (None, value) if kind == "result" else (value.error(), None)
 
     def _failures(self) -> Iterator[Outcome]:
-        """Yield the errors of the items that could not be sent, up to the next one that was."""
+        """Yield the errors of the next items that could not be sent, up to the first item that was sent."""
         while self._handed and self._handed[0].error is not None:
             yield self._handed.popleft().error, None
 
     def _lost(self, error: BaseException | None) -> Outcome:
-        """Part from a child that has died, or cannot begin: this is an error of the item that it had; another one gets those behind it."""
+        """Drop a child that has died or cannot start. Its first item becomes the error; the items after it go to another child."""
         self.close()
         self._is_gone = True
         self._handed.popleft()
@@ -220,7 +220,7 @@ class RemoteMaps:
 
 
 def _started(budget_mb: float) -> tuple[subprocess.Popen[bytes], ObjectLink]:
-    """Start a process, with one end of each of some pairs of sockets, and return it and the link of the other ends."""
+    """Start a child connected by pairs of sockets, and return the child and the link to it."""
     pairs = [socket.socketpair(socket.AF_UNIX, kind) for kind in KINDS]
     fds = [their.fileno() for _, their in pairs]
     link = ObjectLink("Processes", [our for our, _ in pairs], budget_mb)
@@ -237,7 +237,7 @@ def _started(budget_mb: float) -> tuple[subprocess.Popen[bytes], ObjectLink]:
 
 
 def stage_goes_on_from(error: BaseException | None) -> bool:
-    """Ask the stage whether it goes on from an error of which a map has told it."""
+    """Return whether the stage skips an error that a map reported."""
     try:
         if isinstance(error, Exception):
             here().report_error(error)

@@ -1,9 +1,9 @@
 """Plain functions on one image: ``(H, W, C)`` or ``(H, W)``, uint8 or floats, in RGB.
 
-Dtype and channels are kept unless the text says otherwise. Results of uint8 are rounded and saturate; floats are computed in float32 and
-never clipped, since their range is not known. What only moves pixels (flips, pad, crop, shift, and sampling of order 0) takes any dtype.
-No function writes into its argument; a result may be the argument itself or a view of it. ``out`` may be filled and returned where its
-shape and dtype fit.
+The dtype and the number of channels are kept unless documented otherwise. uint8 results are rounded and saturate. Float results are
+computed in float32 and never clipped, because their range is unknown. Functions that only move pixels (flips, pad, crop, shift, and
+sampling of order 0) accept any dtype. No function modifies its argument; a result may be the argument or a view of it. If ``out`` has the
+shape and dtype of the result, a function may fill and return it.
 """
 
 from highway.lazy import attach

@@ -1,4 +1,4 @@
-"""Functions that make one image of two.
+"""Blend two images.
 
 Arrays of any shape, images and batches of them, uint8 or floats: see :mod:`highway.functional`.
 """
@@ -17,11 +17,11 @@ def blend(image: np.ndarray, other: np.ndarray, share: float, out: np.ndarray | 
         image: uint8 or floats.
         other: Of the same shape and dtype.
         share: From 0 to 1; with 1 the result is a copy of ``image``.
-        out: Where the result goes: C-contiguous, of that shape and dtype.
+        out: Array for the result: C-contiguous, of the same shape and dtype.
 
     Raises:
-        TypeError: the images are neither.
-        ValueError: they differ in shape or dtype.
+        TypeError: the images are neither uint8 nor floats.
+        ValueError: the images differ in shape or dtype.
     """
     if image.shape != other.shape or image.dtype != other.dtype:
         raise ValueError(f"blend: the images are {image.shape} {image.dtype} and {other.shape} {other.dtype}; expected the same of both")
@@ -34,7 +34,7 @@ def blend(image: np.ndarray, other: np.ndarray, share: float, out: np.ndarray | 
         one, another = (np.ascontiguousarray(given).reshape(len(given), -1) for given in (image, other))
         cv2.addWeighted(one, share, another, 1 - share, 0, out.reshape(len(out), -1))
     else:
-        for row, one, another in zip(out, image, other, strict=True):  # what stands between stays in the caches
+        for row, one, another in zip(out, image, other, strict=True):  # intermediate results stay in the CPU caches
             mixed = one.astype(np.float32) * np.float32(share) + another.astype(np.float32) * np.float32(1 - share)
             row[...] = saturated(mixed, image.dtype)
     return out

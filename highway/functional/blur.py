@@ -1,4 +1,4 @@
-"""Functions that blur and sharpen: each pixel by its neighbours. Beyond the image are its own pixels, mirrored.
+"""Blur and sharpen images. Pixels beyond the border mirror the image.
 
 ``(H, W, C)`` or ``(H, W)``, uint8 or floats: see :mod:`highway.functional`.
 """
@@ -21,10 +21,10 @@ def gaussian_blur(image: np.ndarray, sigma: float, size: int | None = None) -> n
 
     Args:
         image: Any number of channels.
-        sigma: Its deviation in pixels, above 0.
-        size: Width of the kernel in pixels, odd; by default three deviations to each side.
+        sigma: Standard deviation in pixels, above 0.
+        size: Width of the kernel in pixels, odd; by default three standard deviations to each side.
 
-    Bytes are weighed in 256ths, as OpenCV's ``GaussianBlur`` does; the two differ by a level at most, in one value of ten thousand.
+    Weights of uint8 images are multiples of 1/256, as in OpenCV's ``GaussianBlur``: at most 0.01% of the values differ, by at most 1.
     """
     width = size or 2 * math.ceil(3 * sigma) + 1
     if sigma <= 0 or width % 2 == 0:
@@ -38,9 +38,9 @@ def gaussian_blur(image: np.ndarray, sigma: float, size: int | None = None) -> n
 
 
 def _gaussian(sigma: float, width: int, steps: int | None) -> np.ndarray:
-    """Return the weights of a Gaussian, float32, of sum 1; whole numbers of ``steps``, without the zeros at both ends.
+    """Return the float32 weights of a Gaussian with sum 1, as multiples of 1/``steps`` if given, without the zeros at both ends.
 
-    OpenCV sums bytes by such weights in whole numbers. What is lost by rounding one of them is added to the next, so that the sum stays 1.
+    OpenCV uses such integer weights for uint8. The rounding error of each weight is added to the next weight, so that the sum stays 1.
     """
     half = [math.exp(-distance * distance / 2) for distance in (pixels / sigma for pixels in range(width // 2, 0, -1))]
     whole = 2 * sum(half) + 1
@@ -59,11 +59,11 @@ def _gaussian(sigma: float, width: int, steps: int | None) -> np.ndarray:
 
 @computed_in_float32
 def median_blur(image: np.ndarray, size: int = 3) -> np.ndarray:
-    """Replace each value by the median of those around it, in its channel.
+    """Replace each value by the median of its neighbourhood, per channel.
 
     Args:
         image: Any number of channels. Floats with ``size`` above 5 are many times slower.
-        size: Width of the square of neighbours in pixels, odd; at the border the outermost pixels are repeated.
+        size: Width of the square neighbourhood in pixels, odd. At the border, the outermost pixels are repeated.
     """
     if (cv2 := cv2_or_none()) and (image.dtype == np.uint8 or size <= 5):
         most = 4 if image.ndim == 3 and image.shape[2] in (3, 4) else 1
@@ -83,13 +83,13 @@ def motion_blur(image: np.ndarray, size: int, angle: float) -> np.ndarray:
     Args:
         image: Any number of channels.
         size: Length of the line in pixels, odd.
-        angle: Its direction in degrees, counterclockwise from the right.
+        angle: Direction of the line in degrees, counterclockwise from the right.
     """
     if size <= 1:
         return image
     right, down, middle = math.cos(math.radians(angle)), -math.sin(math.radians(angle)), size // 2
     places = {(round(middle + place * down), round(middle + place * right)) for place in range(-middle, middle + 1)}
-    if (cv2 := cv2_or_none()) and all(row == middle for row, _ in places):  # the same bits in half of the time
+    if (cv2 := cv2_or_none()) and all(row == middle for row, _ in places):  # the same result in half the time
         return ops.by_channels(image, lambda part: cv2.blur(part, (size, 1)))
     kernel = np.zeros((size, size), np.float32)
     for place in places:
@@ -99,10 +99,10 @@ def motion_blur(image: np.ndarray, size: int, angle: float) -> np.ndarray:
 
 @computed_in_float32
 def sharpness(image: np.ndarray, factor: float) -> np.ndarray:
-    """Multiply the distance of each pixel from a smoothed image by ``factor``: 0 is smooth, 1 the image, above that it is sharper.
+    """Interpolate between a smoothed image (``factor`` 0) and the image (1); above 1 the image is sharpened.
 
-    The smoothed image is that of Pillow's ``ImageEnhance.Sharpness``: a pixel has 5 of 13 parts, its eight neighbours one each. The
-    outermost pixels stay as they are.
+    The smoothed image is the same as in Pillow's ``ImageEnhance.Sharpness``: the pixel has weight 5/13, each of its eight neighbours 1/13.
+    The outermost pixels do not change.
     """
     if factor == 1 or min(image.shape[:2]) < 3:
         return image
@@ -119,7 +119,7 @@ def sharpness(image: np.ndarray, factor: float) -> np.ndarray:
         kernel = np.full((3, 3), around / 9, np.float32)
         kernel[1, 1] += own
         sharp = _convolved(image, kernel)
-    sharp[:: len(image) - 1] = image[:: len(image) - 1]  # the first and the last
+    sharp[:: len(image) - 1] = image[:: len(image) - 1]  # the first and the last row
     sharp[:, 0], sharp[:, -1] = image[:, 0], image[:, -1]
     return sharp
 

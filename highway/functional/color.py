@@ -1,4 +1,4 @@
-"""Functions that mix the channels of an image.
+"""Change the colours of an image by mixing its channels.
 
 ``(H, W, C)`` or ``(H, W)``, uint8 or floats, in RGB: see :mod:`highway.functional`.
 """
@@ -27,7 +27,7 @@ ColorMode = Literal[
 
 @computed_in_float32
 def saturation(image: np.ndarray, factor: float) -> np.ndarray:
-    """Multiply the distance of each pixel from its own grey by ``factor``: 0 is grey, 1 the image. One channel stays as it is."""
+    """Interpolate between the grey image (``factor`` 0) and the image (1); above 1 it is more saturated. One channel does not change."""
     if factor == 1 or is_grey(image, "saturation"):
         return image
     matrix = factor * np.eye(3, dtype=np.float32) + (1 - factor) * LUMA
@@ -36,7 +36,7 @@ def saturation(image: np.ndarray, factor: float) -> np.ndarray:
 
 @computed_in_float32
 def grayscale(image: np.ndarray, keep_channels: bool = True) -> np.ndarray:
-    """Return the luma (ITU-R BT.601), in as many equal channels as the image has, or as ``(H, W, 1)`` without ``keep_channels``."""
+    """Convert to grey by luma (ITU-R BT.601). Keeps the number of channels, or returns ``(H, W, 1)`` if ``keep_channels`` is false."""
     if is_grey(image, "grayscale"):
         return image
     if cv2 := cv2_or_none():
@@ -48,9 +48,9 @@ def grayscale(image: np.ndarray, keep_channels: bool = True) -> np.ndarray:
 
 @computed_in_float32
 def hue(image: np.ndarray, turn: float) -> np.ndarray:
-    """Turn the hue of each pixel by a share of the circle (HSV), from -0.5 to 0.5: 1/3 makes red green. One channel stays as it is.
+    """Rotate the hue (HSV) by ``turn``, a fraction of the circle from -0.5 to 0.5: 1/3 turns red to green. One channel does not change.
 
-    uint8 is turned by whole 256ths of the circle.
+    uint8 images use multiples of 1/256 of the circle.
     """
     if turn == 0 or is_grey(image, "hue"):
         return image
@@ -68,7 +68,7 @@ def hue(image: np.ndarray, turn: float) -> np.ndarray:
 
 
 def _turned(image: np.ndarray, turn: float) -> np.ndarray:
-    """Return what :func:`hue` does by its formula, in float32."""
+    """Compute :func:`hue` by its formula in float32."""
     value, least = image.max(axis=2), image.min(axis=2)
     chroma = value - least
     red, green, blue = np.moveaxis(image, 2, 0)
@@ -85,13 +85,13 @@ def _turned(image: np.ndarray, turn: float) -> np.ndarray:
 def lighting(
     image: np.ndarray, strengths: tuple[float, float, float], values: Three = EIGENVALUES, vectors: Rows = EIGENVECTORS
 ) -> np.ndarray:
-    """Add a colour to all pixels along the main axes of the colours of a data set: AlexNet's noise of light. One channel stays as it is.
+    """Add PCA colour noise (AlexNet): one colour along the principal axes of a dataset's colours. One channel does not change.
 
     Args:
         image: RGB; floats span 0 to 1.
-        strengths: How much along each axis.
-        values: The axes' eigenvalues, of colours of 0 to 1; ImageNet's by default.
-        vectors: The axes, a row for red, green and blue, a column for each axis.
+        strengths: Factor of each axis.
+        values: Eigenvalues of the axes, for colours from 0 to 1; ImageNet's by default.
+        vectors: Eigenvectors: one column per axis, with rows for red, green and blue.
     """
     if is_grey(image, "lighting"):
         return image
@@ -108,7 +108,7 @@ def color_space(image: np.ndarray, mode: ColorMode) -> np.ndarray:
 
     Raises:
         ConfigError: OpenCV is not installed.
-        ValueError: the image has not as many channels as the colour space that it is in.
+        ValueError: the number of channels does not match the input colour space.
     """
     cv2 = cv2_or_none()
     if cv2 is None:
@@ -121,7 +121,7 @@ def color_space(image: np.ndarray, mode: ColorMode) -> np.ndarray:
 
 
 def is_grey(image: np.ndarray, what: str) -> bool:
-    """Say whether an image has one channel; raise a ValueError if it has other than 1 or 3."""
+    """Return whether an image has one channel. Raises ValueError if the image has neither 1 nor 3 channels."""
     channels = image.shape[2] if image.ndim == 3 else 1
     if channels not in (1, 3):
         raise ValueError(f"{what}: the image has {channels} channels; expected 1 or 3 (RGB)")

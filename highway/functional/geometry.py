@@ -1,4 +1,4 @@
-"""Functions that move pixels.
+"""Move the pixels of an image: flip, pad, crop, resize, rotate.
 
 ``(H, W, C)`` or ``(H, W)``, uint8 or floats, in RGB: see :mod:`highway.functional`.
 """
@@ -20,20 +20,20 @@ Padding = Literal["constant", "edge", "linear_ramp", "maximum", "mean", "median"
 Border = Literal["constant", "nearest", "reflect", "mirror", "wrap"]
 Point = tuple[float, float]
 
-# numpy's words for scipy.ndimage's; "reflect" is not the same in the two
+# scipy.ndimage's modes to numpy's; "reflect" has different meanings
 _PADDINGS: dict[Border, Padding] = {"constant": "constant", "nearest": "edge", "reflect": "symmetric", "mirror": "reflect", "wrap": "wrap"}
 
-# OpenCV's, several times as fast
+# OpenCV's modes, several times as fast
 _BORDERS = {"edge": "BORDER_REPLICATE", "reflect": "BORDER_REFLECT_101", "symmetric": "BORDER_REFLECT", "wrap": "BORDER_WRAP"}
 
 
 def flip_x(image: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
-    """Mirror left and right."""
+    """Flip the image horizontally."""
     return ops.flip(image, 1, out)
 
 
 def flip_y(image: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
-    """Mirror top and bottom."""
+    """Flip the image vertically."""
     return ops.flip(image, 0, out)
 
 
@@ -43,7 +43,7 @@ def pad(image: np.ndarray, size: int | tuple[int, int] | tuple[tuple[int, int], 
     Args:
         image: Any dtype.
         size: Pixels on every side, or (above and below, left and right), or ((above, below), (left, right)).
-        mode: What the new pixels hold, in the words of ``numpy.pad``: ``"constant"`` (0), ``"edge"``, ``"reflect"``, ``"symmetric"``,
+        mode: Values of the new pixels, as in ``numpy.pad``: ``"constant"`` (0), ``"edge"``, ``"reflect"``, ``"symmetric"``,
             ``"wrap"``, ``"linear_ramp"``, ``"maximum"``, ``"mean"``, ``"median"`` or ``"minimum"``.
     """
     y, x = size if isinstance(size, (tuple, list)) else (size, size)
@@ -58,7 +58,7 @@ def pad(image: np.ndarray, size: int | tuple[int, int] | tuple[tuple[int, int], 
 
 @with_old_names
 def crop(image: np.ndarray, corner: tuple[int, int], size: tuple[int, int]) -> np.ndarray:
-    """Cut out a box, as a view.
+    """Crop a box, as a view.
 
     Args:
         image: Any dtype.
@@ -82,8 +82,8 @@ def shift(image: np.ndarray, translation: tuple[int, int], mode: Border = "const
 
     Args:
         image: Any dtype.
-        translation: Pixels down and right; negative ones move up and left.
-        mode: What the pixels that come in hold, in the words of ``scipy.ndimage``, here for a row a b c d: ``"constant"`` (0),
+        translation: Pixels down and right; negative values move the image up and left.
+        mode: Values of the new pixels, as in ``scipy.ndimage``. For a row a b c d: ``"constant"`` (0),
             ``"nearest"`` (a a | a b c d | d d), ``"reflect"`` (b a | a b c d | d c), ``"mirror"`` (c b | a b c d | c b) or
             ``"wrap"`` (c d | a b c d | a b).
     """
@@ -96,24 +96,24 @@ def shift(image: np.ndarray, translation: tuple[int, int], mode: Border = "const
 
 @with_old_names
 def resize(image: np.ndarray, shape: Size, interpolation: Interpolation = "bicubic", out: np.ndarray | None = None) -> np.ndarray:
-    """Scale the image to ``shape`` (height, width).
+    """Resize the image to ``shape`` (height, width).
 
-    ``interpolation`` is ``"nearest"``, ``"bilinear"``, ``"bicubic"`` (or ``"cubic"``), ``"lanczos"`` or ``"area"``. With OpenCV only
-    ``"area"`` antialiases when the image shrinks; with Pillow all but ``"nearest"`` do.
+    ``interpolation`` is ``"nearest"``, ``"bilinear"``, ``"bicubic"`` (or ``"cubic"``), ``"lanczos"`` or ``"area"``. When the image shrinks,
+    OpenCV antialiases only with ``"area"``; Pillow antialiases with all but ``"nearest"``.
     """
     return image if image.shape[:2] == tuple(shape) else ops.scale(image, shape, interpolation, out)
 
 
 @with_old_names
 def rotate(image: np.ndarray, angle: float, interpolation: Sampling = "nearest", reshape: bool = False, fill: Fill = 0) -> np.ndarray:
-    """Turn the image about its centre.
+    """Rotate the image around its centre.
 
     Args:
-        image: See above.
-        angle: Degrees, counterclockwise as seen.
-        interpolation: ``"nearest"``, ``"bilinear"``, or the order of a spline, 0 (nearest) to 5; from 2 on smoother and many times slower.
-        reshape: Whether the result grows so that it holds the whole turned image; else it has the size of the image.
-        fill: What new pixels hold: a number, or one for each channel; 0 with a spline of order 2 or more.
+        image: uint8 or floats; any dtype with ``"nearest"`` or order 0.
+        angle: Degrees, counterclockwise.
+        interpolation: ``"nearest"``, ``"bilinear"``, or the order of a spline, 0 (nearest) to 5. From 2 on, smoother and many times slower.
+        reshape: Whether to enlarge the result to hold the whole rotated image; otherwise it keeps the size of the image.
+        fill: Value of new pixels: a number, or one per channel; 0 with a spline of order 2 or more.
     """
     if angle % 360 == 0:
         return image
@@ -123,13 +123,13 @@ def rotate(image: np.ndarray, angle: float, interpolation: Sampling = "nearest",
 
 @with_old_names
 def clipped_zoom(image: np.ndarray, zoom_factor: float, interpolation: Sampling = "nearest", place: Point = (0.5, 0.5)) -> np.ndarray:
-    """Scale the image and keep its size.
+    """Zoom the image and keep its size.
 
     Args:
-        image: See above.
-        zoom_factor: Below 1 there is a border of 0 about the smaller image; above 1 a window is cut out of the larger one.
+        image: uint8 or floats; any dtype with ``"nearest"`` or order 0.
+        zoom_factor: Below 1, the image shrinks and gets a border of 0; above 1, a window of the image is enlarged.
         interpolation: As for :func:`rotate`.
-        place: Where the smaller image, or the window, lies from top to bottom and from left to right, each 0 to 1; the centre by default.
+        place: Position of the smaller image or of the window, from top to bottom and from left to right, 0 to 1 each; the centre by default.
     """
     if zoom_factor == 1:
         return image
@@ -137,13 +137,13 @@ def clipped_zoom(image: np.ndarray, zoom_factor: float, interpolation: Sampling 
 
 
 def rotation(size: tuple[int, int], angle: float, reshape: bool = False) -> np.ndarray:
-    """Return where :func:`rotate` sends the points of an image of ``size``: float64 ``(2, 3)``, for x, y and 1."""
+    """Return the affine map of :func:`rotate` for an image of ``size``: float64 ``(2, 3)``, applied to (x, y, 1)."""
     sine, cosine = (round(f(math.radians(angle)), 12) for f in (math.sin, math.cos))
     return about_centre(size, ((cosine, sine), (-sine, cosine)), onto=rotated_size(size, angle, reshape))
 
 
 def rotated_size(size: tuple[int, int], angle: float, reshape: bool) -> tuple[int, int]:
-    """Return height and width of the result of :func:`rotate`."""
+    """Return the height and width of the result of :func:`rotate`."""
     if not reshape:
         return size
     sine, cosine = (abs(round(f(math.radians(angle)), 12)) for f in (math.sin, math.cos))
@@ -152,7 +152,7 @@ def rotated_size(size: tuple[int, int], angle: float, reshape: bool) -> tuple[in
 
 
 def zooming(size: Size, factor: float, place: Point = (0.5, 0.5)) -> np.ndarray:
-    """Return where :func:`clipped_zoom` sends the points of an image of ``size``: float64 ``(2, 3)``, for x, y and 1."""
+    """Return the affine map of :func:`clipped_zoom` for an image of ``size``: float64 ``(2, 3)``, applied to (x, y, 1)."""
     (height, width), (down, right) = size, place
     return np.array([[factor, 0, (1 - factor) * width * right], [0, factor, (1 - factor) * height * down]])
 
@@ -163,11 +163,11 @@ def transpose(image: np.ndarray) -> np.ndarray:
 
 
 def rotate90(image: np.ndarray, turns: int) -> np.ndarray:
-    """Turn the image by quarters of a circle, counterclockwise as seen.
+    """Rotate the image by multiples of 90 degrees counterclockwise.
 
     Args:
         image: Any dtype.
-        turns: How many; negative ones are clockwise.
+        turns: Number of quarter turns; negative values rotate clockwise.
     """
     cv2 = ops.cv2_or_none()
     turns %= 4
@@ -181,23 +181,23 @@ def rotate90(image: np.ndarray, turns: int) -> np.ndarray:
 
 
 def paste(image: np.ndarray, shape: Size, corner: tuple[int, int], fill: Fill = 0) -> np.ndarray:
-    """Lay the image on a larger one of one colour.
+    """Paste the image onto a canvas of one colour.
 
     Args:
         image: Any dtype.
-        shape: Height and width of the larger one. What does not fit is cut off.
-        corner: Where its upper left corner comes, (row, column).
-        fill: The colour: a number, or one for each channel.
+        shape: Height and width of the canvas. Pixels outside the canvas are cut off.
+        corner: Position of the image's upper left corner on the canvas, (row, column).
+        fill: Colour of the canvas: a number, or one per channel.
     """
     (top, left), (height, width), (rows, columns) = corner, shape, image.shape[:2]
-    if top < 0 or left < 0 or top + rows > height or left + columns > width:  # without max(), which takes several times as long
+    if top < 0 or left < 0 or top + rows > height or left + columns > width:  # max() would take several times as long
         up, down = -top if top < 0 else 0, height - top if height > top else 0
         image = image[up:down, -left if left < 0 else 0 : width - left if width > left else 0]
         top, left = top if top > 0 else 0, left if left > 0 else 0
         rows, columns = image.shape[:2]
     bottom, right = top + rows, left + columns
     if fill == 0 and image.size and (cv2 := ops.cv2_or_none()) and ops.movable(image):
-        bordered: np.ndarray = cv2.copyMakeBorder(image, top, height - bottom, left, width - right, cv2.BORDER_CONSTANT)  # of 0
+        bordered: np.ndarray = cv2.copyMakeBorder(image, top, height - bottom, left, width - right, cv2.BORDER_CONSTANT)  # of value 0
         return bordered if bordered.ndim == image.ndim else bordered[..., None]
     fill = fitting(fill, image, "paste")
     result = np.empty((*shape, *image.shape[2:]), image.dtype)

@@ -1,6 +1,6 @@
-"""Functions that change the levels of each channel, by a table where they are bytes.
+"""Change the values of each channel, by a lookup table if they are uint8.
 
-``(H, W, C)`` or ``(H, W)``, uint8 or floats: see :mod:`highway.functional`. Where levels mean something, floats span 0 to 1.
+``(H, W, C)`` or ``(H, W)``, uint8 or floats: see :mod:`highway.functional`. Functions that depend on the range expect floats from 0 to 1.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from highway.images.ops import computed_in_float32, cv2_or_none
 _LEVELS = np.arange(256)
 _SHARES = _LEVELS / 255
 _WIDE = _LEVELS.astype(np.float64)
-_UPPER = tuple(np.array(256 - (1 << 8 - bits) & 255, np.uint8) for bits in range(9))  # the mask of so many upper bits
+_UPPER = tuple(np.array(256 - (1 << 8 - bits) & 255, np.uint8) for bits in range(9))  # the mask of the upper ``bits`` bits
 
 
 @computed_in_float32
 def image_histogram_equalization(image: np.ndarray, number_bins: int = 256) -> np.ndarray:
-    """Spread the values over 0 to 255 so that each is about equally frequent; one mapping for all channels, so that grey stays grey.
+    """Equalize the histogram over 0 to 255 by one mapping for all channels, so that grey stays grey.
 
-    The mapping is the cumulated histogram of all channels together: of uint8 exactly, for one channel as OpenCV's ``equalizeHist``; of
-    floats over ``number_bins`` between least and greatest, interpolated linearly. An image of one value is returned as it is.
+    The mapping is the cumulative histogram of all channels together. It is exact for uint8, and equals OpenCV's ``equalizeHist`` for one
+    channel. Floats use ``number_bins`` between minimum and maximum, interpolated linearly. An image of one value is returned unchanged.
     """
     if image.size == 0 or (low := image.min()) == (high := image.max()):
         return image
@@ -48,7 +48,7 @@ def brightness(image: np.ndarray, factor: float) -> np.ndarray:
 
 @computed_in_float32
 def contrast(image: np.ndarray, factor: float, per_channel: bool = False) -> np.ndarray:
-    """Multiply the distance of all values from the image's mean grey by ``factor``, or from the mean of their channel."""
+    """Multiply the distance of all values from the image's mean grey by ``factor``, or, if ``per_channel``, from the channel's mean."""
     means = ops.sums(image) / max(1, image.shape[0] * image.shape[1])
     if per_channel and len(means) > 1:
         offsets = (1 - factor) * means
@@ -62,10 +62,10 @@ def contrast(image: np.ndarray, factor: float, per_channel: bool = False) -> np.
 
 @computed_in_float32
 def gamma(image: np.ndarray, exponent: float) -> np.ndarray:
-    """Raise all values, as shares of the full range, to a power: below 1 is brighter. Floats below 0 become 0.
+    """Raise all values, as fractions of the full range, to a power: below 1 is brighter. Floats below 0 become 0.
 
     Raises:
-        ValueError: the image is of floats, and has a value above 1.5.
+        ValueError: a float image has a value above 1.5.
     """
     if image.dtype != np.uint8:
         ops.expect_shares(image, "gamma", "divide floats of 0 to 255 by 255 first, as ToFloat() does")
@@ -73,7 +73,7 @@ def gamma(image: np.ndarray, exponent: float) -> np.ndarray:
 
 
 def invert(image: np.ndarray) -> np.ndarray:
-    """Return the full range less the image: 255 less it, or 1 less it if it is of floats."""
+    """Return 255 minus the image, or 1 minus the image for floats."""
     return np.invert(image) if image.dtype == np.uint8 else _invert(image)
 
 
@@ -84,14 +84,14 @@ def _invert(image: np.ndarray) -> np.ndarray:
 
 @computed_in_float32
 def solarize(image: np.ndarray, threshold: float) -> np.ndarray:
-    """Invert all values from a threshold on, which is a share of the full range, as Pillow's ``ImageOps.solarize`` does."""
+    """Invert all values from ``threshold`` on, a fraction of the full range, as Pillow's ``ImageOps.solarize`` does."""
     if image.dtype == np.uint8:
         return ops.lookup(image, _solarizing(threshold))
     return _solarized(image, threshold).astype(np.float32, copy=False)
 
 
 def posterize(image: np.ndarray, bits: int) -> np.ndarray:
-    """Keep that many upper bits, 0 to 8, of each value of a byte; floats are taken as bytes of 0 to 1 and keep their type."""
+    """Keep the upper ``bits`` bits (0 to 8) of each value. Floats from 0 to 1 are quantized like bytes and keep their dtype."""
     if image.dtype != np.uint8:
         return _posterize(image, bits)
     upper: np.ndarray = image if bits >= 8 else np.bitwise_and(image, _UPPER[bits])
@@ -107,7 +107,7 @@ def _posterize(image: np.ndarray, bits: int) -> np.ndarray:
 
 
 def clip(image: np.ndarray, low: float = 0.0, high: float = 255.0) -> np.ndarray:
-    """Move values outside ``low`` to ``high`` to the nearer of these; any dtype, which stays."""
+    """Clip values to the range from ``low`` to ``high``. Accepts any dtype and keeps it."""
     if image.dtype == np.uint8:
         return image if low <= 0 and high >= 255 else ops.lookup(image, _LEVELS.clip(low, high).astype(np.uint8))
     within: np.ndarray = image.clip(low, high)
@@ -116,9 +116,9 @@ def clip(image: np.ndarray, low: float = 0.0, high: float = 255.0) -> np.ndarray
 
 @computed_in_float32
 def autocontrast(image: np.ndarray) -> np.ndarray:
-    """Stretch each channel so that its least value becomes 0 and its greatest the full range, as Pillow's ``ImageOps.autocontrast`` does.
+    """Stretch each channel so that its minimum becomes 0 and its maximum the full range, as Pillow's ``ImageOps.autocontrast`` does.
 
-    A channel of one value stays as it is.
+    A channel of one value does not change.
     """
     planes = image[..., None] if image.ndim == 2 else image
     if image.size == 0:
@@ -136,7 +136,7 @@ def autocontrast(image: np.ndarray) -> np.ndarray:
 
 
 def equalize(image: np.ndarray) -> np.ndarray:
-    """Spread the values of each channel over 0 to 255 so that each is about equally frequent, as Pillow's ``ImageOps.equalize`` does.
+    """Equalize the histogram of each channel over 0 to 255, as Pillow's ``ImageOps.equalize`` does.
 
     Raises:
         TypeError: the image is not uint8.
@@ -151,15 +151,15 @@ def equalize(image: np.ndarray) -> np.ndarray:
 
 
 def clahe(image: np.ndarray, clip_limit: float = 4.0, tiles: tuple[int, int] = (8, 8)) -> np.ndarray:
-    """Spread the values in each tile of an image, with limited contrast (CLAHE); of RGB the lightness (LAB).
+    """Apply CLAHE: equalize the histogram of each tile with limited contrast. RGB images are equalized in lightness (LAB).
 
     Args:
         image: uint8, of 1 or 3 channels.
-        clip_limit: How often a value may occur, in multiples of the average; what is more is dealt out to all.
-        tiles: In how many rows and columns of tiles the image is divided.
+        clip_limit: Maximum count of a value, as a multiple of the average count; the excess is spread over all values.
+        tiles: Number of rows and columns of tiles.
 
     Raises:
-        ConfigError: OpenCV is not installed. TypeError: the image is not uint8. ValueError: it has other than 1 or 3 channels.
+        ConfigError: OpenCV is not installed. TypeError: the image is not uint8. ValueError: the image has neither 1 nor 3 channels.
     """
     expect_bytes(image, "clahe")
     cv2 = cv2_or_none()
@@ -183,13 +183,13 @@ def expect_bytes(image: np.ndarray, what: str) -> None:
 
 
 def _extremes(planes: np.ndarray, least: bool) -> np.ndarray:
-    """Return the least, or greatest, value of each channel of ``(H, W, C)``, float64 ``(C,)``."""
-    rows = planes.min(axis=0) if least else planes.max(axis=0)  # a row first: ten times as fast as both axes at once
+    """Return the minimum or maximum of each channel of ``(H, W, C)``, float64 ``(C,)``."""
+    rows = planes.min(axis=0) if least else planes.max(axis=0)  # reducing rows first is ten times as fast as both axes at once
     return np.asarray(rows.min(axis=0) if least else rows.max(axis=0), np.float64)
 
 
 def _by_level(image: np.ndarray, function: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
-    """Apply a function of shares of the full range."""
+    """Apply a function that takes fractions of the full range."""
     if image.dtype == np.uint8:
         return ops.lookup(image, ops.saturated(255 * function(_SHARES), image.dtype))
     return function(image).astype(np.float32, copy=False)
@@ -205,7 +205,7 @@ def _solarized(shares: np.ndarray, threshold: float) -> np.ndarray:
 
 
 def _by_tables(image: np.ndarray, tables: np.ndarray) -> np.ndarray:
-    """Apply a table to each channel, uint8 ``(C, 256)``."""
+    """Apply a lookup table to each channel; ``tables`` is uint8 ``(C, 256)``."""
     if image.ndim == 2 or (tables == tables[0]).all():
         return ops.lookup(image, tables[0])
     return ops.lookup(image, tables)

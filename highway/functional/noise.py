@@ -1,6 +1,6 @@
-"""Functions that add noise.
+"""Add noise to an image.
 
-``(H, W, C)`` or ``(H, W)``, uint8 or floats, in RGB: see :mod:`highway.functional`. Without ``rng`` the noise is another each time.
+``(H, W, C)`` or ``(H, W)``, uint8 or floats, in RGB: see :mod:`highway.functional`. Without ``rng``, the noise differs on each call.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from highway.renamed import with_old_names
 
 
 def generator(seed: int | None = None) -> Generator:
-    """Return a generator that makes numbers faster than numpy's own default."""
+    """Return a generator that is faster than NumPy's default."""
     return Generator(SFC64(seed))
 
 
 @with_old_names
 @computed_in_float32
 def add_noise(image: np.ndarray, strength: float = 0.2, mu: float = 0.0, sigma: float = 50.0, rng: Generator | None = None) -> np.ndarray:
-    """Add ``strength`` times normal noise of mean ``mu`` and deviation ``sigma`` to each value.
+    """Add ``strength`` times normal noise of mean ``mu`` and standard deviation ``sigma`` to each value.
 
-    The defaults are in grey levels, 0 to 255; for a float image that spans 0 to 1 give ``sigma`` in its units. The noise is one of 65,536
-    equally frequent values: none is further than 4.2 deviations from the mean.
+    The defaults are in grey levels, 0 to 255; for a float image from 0 to 1, give ``sigma`` in its units. The noise takes 65,536 equally
+    likely values, within 4.2 standard deviations of the mean.
     """
     noise = _normal(strength * mu, strength * sigma, image.dtype == np.uint8).take(_shorts(image.size, rng or generator()))
     if image.dtype == np.uint8:
@@ -46,7 +46,7 @@ def add_noise(image: np.ndarray, strength: float = 0.2, mu: float = 0.0, sigma: 
 
 @cache
 def _quantiles() -> np.ndarray:
-    """The values that a normal variable takes in the middle of each of 65,536 equally frequent ranges."""
+    """Return the quantiles of the normal distribution at the middle of 65,536 ranges of equal probability."""
     half = np.array([NormalDist().inv_cdf((number + 0.5) / 65536) for number in range(32768)])
     return np.concatenate([half, -half[::-1]])
 
@@ -59,14 +59,14 @@ def _normal(mean: float, deviation: float, whole: bool) -> np.ndarray:
 
 
 def _shorts(count: int, rng: Generator) -> np.ndarray:
-    """Return evenly drawn uint16, ``(count,)``."""
+    """Return uniformly distributed uint16 numbers, ``(count,)``."""
     words: np.ndarray = rng.integers(0, 2**64 - 1, -(-count // 4), np.uint64, endpoint=True)
     shorts: np.ndarray = words.view(np.uint16)[:count]
     return shorts
 
 
 def _plus(image: np.ndarray, noise: np.ndarray) -> np.ndarray:
-    """Add int16 to bytes, which saturate."""
+    """Add int16 noise to uint8 values, with saturation."""
     if (cv2 := cv2_or_none()) and (image.ndim == 2 or image.shape[2] <= 4):
         added: np.ndarray = cv2.add(image, noise, dtype=cv2.CV_8U)
         return added.reshape(image.shape)
@@ -75,13 +75,13 @@ def _plus(image: np.ndarray, noise: np.ndarray) -> np.ndarray:
 
 @computed_in_float32
 def salt_pepper(image: np.ndarray, salt: float = 0.05, pepper: float = 0.05, rng: Generator | None = None) -> np.ndarray:
-    """Set a share of the pixels to the full range, and another to 0: all channels of a pixel alike.
+    """Set random pixels to the full range and others to 0, in all channels.
 
     Args:
         image: Floats span 0 to 1.
-        salt: Share of the pixels that become white.
-        pepper: Share that become black.
-        rng: Draws which.
+        salt: Fraction of the pixels that become white.
+        pepper: Fraction of the pixels that become black.
+        rng: Selects the pixels.
     """
     drawn = _shorts(image.shape[0] * image.shape[1], rng or generator()).reshape(image.shape[:2])
     result = image.copy()
@@ -92,13 +92,13 @@ def salt_pepper(image: np.ndarray, salt: float = 0.05, pepper: float = 0.05, rng
 
 @computed_in_float32
 def iso_noise(image: np.ndarray, color_shift: float = 0.03, intensity: float = 0.3, rng: Generator | None = None) -> np.ndarray:
-    """Add the noise of a camera's sensor at high sensitivity: to the hue of the image, and normal noise to its brightness, in all channels.
+    """Add the noise of a camera sensor at high ISO: a change of hue, and normal noise on the brightness, equal in all channels.
 
     Args:
         image: RGB; floats span 0 to 1.
-        color_shift: Greatest turn of the hue, as a share of the circle.
-        intensity: Deviation of the noise, in multiples of the deviation of the image's own grey.
-        rng: Draws both.
+        color_shift: Maximum rotation of the hue, as a fraction of the circle.
+        intensity: Standard deviation of the noise, as a multiple of the standard deviation of the image's grey values.
+        rng: Generates the noise.
     """
     rng = rng or generator()
     turned = hue(image, float(rng.uniform(-color_shift, color_shift)))
@@ -112,10 +112,10 @@ def iso_noise(image: np.ndarray, color_shift: float = 0.03, intensity: float = 0
 
 
 def jpeg_noise(image: np.ndarray, quality: int) -> np.ndarray:
-    """Encode the image as JPEG of a ``quality`` from 1 to 100, and decode it.
+    """Encode the image as JPEG with a ``quality`` from 1 to 100, and decode it.
 
     Raises:
-        TypeError: the image is not uint8. ValueError: it has other than 1 or 3 channels.
+        TypeError: the image is not uint8. ValueError: the image has neither 1 nor 3 channels.
     """
     expect_bytes(image, "jpeg_noise")
     grey = is_grey(image, "jpeg_noise")
@@ -138,14 +138,14 @@ def erase(
     rng: Generator | None = None,
     out: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Fill boxes of an image of any dtype.
+    """Fill boxes of an image, of any dtype.
 
     Args:
         image: Any number of channels.
-        holes: Top, left, height and width in pixels of each box.
-        fill: What they hold: a number, one for each channel, or ``"random"``: noise over the full range of bytes or floats.
-        rng: Draws the noise.
-        out: Where to, if it fits.
+        holes: Top, left, height and width of each box in pixels.
+        fill: Value of the boxes: a number, one per channel, or ``"random"`` (noise over the full range of bytes or floats).
+        rng: Generates the noise.
+        out: Array for the result, if shape and dtype fit.
     """
     result = None if out is None else ops.usable(out, image.shape, image.dtype)
     if result is None:

@@ -1,4 +1,4 @@
-"""Functions that change what values stand for: their range, their type.
+"""Change the range and dtype of an image's values.
 
 ``(H, W, C)`` or ``(H, W)``, uint8 or floats, in RGB: see :mod:`highway.functional`.
 """
@@ -17,17 +17,17 @@ IMAGENET_STD = (0.229, 0.224, 0.225)
 
 
 def rescale(image: np.ndarray, scale: PerChannel = 1 / 128, offset: PerChannel = 128.0, out: np.ndarray | None = None) -> np.ndarray:
-    """Return ``(image - offset) * scale`` as float32; ``scale`` and ``offset`` are numbers, or one for each channel.
+    """Return ``(image - offset) * scale`` as float32; ``scale`` and ``offset`` are numbers, or one number per channel.
 
     Raises:
-        ValueError: there are not as many numbers as channels.
+        ValueError: the number of values does not match the channels.
     """
     channels = image.shape[2] if image.ndim == 3 else 1
     _expect_one_each(channels, "rescale", scale=scale, offset=offset)
     target = ops.usable(out, image.shape, np.dtype(np.float32))
     target = np.empty(image.shape, np.float32) if target is None else target
-    # Against a long row of numbers, which spans several of the image: broadcasting over three channels takes ten times as long.
-    short = image.dtype.itemsize < 4  # what float32 holds: converted first, which is quicker than an operation that converts as it goes
+    # Repeats the constants along a row that spans several image rows: broadcasting over three channels takes ten times as long.
+    short = image.dtype.itemsize < 4  # fits float32: converting first is faster than an operation that converts
     several = _rows_at_once(len(image), image.shape[1] * channels) if short or image.flags.c_contiguous else 1
     wide, pixels = target.reshape(len(image) // several, -1), several * image.shape[1]
     if short:
@@ -42,25 +42,25 @@ def rescale(image: np.ndarray, scale: PerChannel = 1 / 128, offset: PerChannel =
 def normalize(
     image: np.ndarray, mean: PerChannel = IMAGENET_MEAN, std: PerChannel = IMAGENET_STD, out: np.ndarray | None = None
 ) -> np.ndarray:
-    """Return ``(image - mean) / std`` as float32; uint8 is divided by 255 first: ``mean`` and ``std`` are in units of the full range."""
+    """Return ``(image - mean) / std`` as float32. uint8 is divided by 255 first: ``mean`` and ``std`` are fractions of the full range."""
     _expect_one_each(image.shape[2] if image.ndim == 3 else 1, "normalize", mean=mean, std=std)
     return rescale(image, *_scale_and_offset(mean, std, 255.0 if image.dtype == np.uint8 else 1.0), out)
 
 
 def to_float(image: np.ndarray, scale: float = 1 / 255, out: np.ndarray | None = None) -> np.ndarray:
-    """Return the image times ``scale`` as float32: bytes become 0 to 1; floats are multiplied too."""
+    """Return the image times ``scale`` as float32. By default, uint8 becomes 0 to 1; floats are multiplied too."""
     target = ops.usable(out, image.shape, np.dtype(np.float32))
     target = np.empty(image.shape, np.float32) if target is None else target
-    target[...] = image  # and then in place: quicker than a product that converts as it goes
+    target[...] = image  # then multiply in place: faster than a product that converts
     target *= np.float32(scale)
     return target
 
 
 def to_uint8(image: np.ndarray, scale: float = 255.0) -> np.ndarray:
-    """Return floats times ``scale`` as bytes, rounded and saturated; bytes as they are.
+    """Return floats times ``scale`` as uint8, rounded and saturated. uint8 images are returned unchanged.
 
     Raises:
-        ValueError: ``scale`` is for floats of 0 to 1, and the image is not of these: it has a value above 1.5.
+        ValueError: ``scale`` is meant for floats from 0 to 1, but the image has a value above 1.5.
     """
     if image.dtype == np.uint8:
         return image
@@ -70,18 +70,18 @@ def to_uint8(image: np.ndarray, scale: float = 255.0) -> np.ndarray:
 
 
 def min_max_normalize(image: np.ndarray, low: float = 0.0, high: float = 255.0, all_channel: bool = True) -> np.ndarray:
-    """Stretch the image so that its least value becomes ``low`` and its greatest ``high``, as float32; one of one value becomes ``low``.
+    """Stretch the image to ``low`` ... ``high``, as float32. An image of one value becomes ``low``.
 
     Args:
         image: Any number of channels.
-        low: The least value of the result.
-        high: The greatest.
-        all_channel: Whether least and greatest are those of all channels, or each channel has its own.
+        low: Minimum of the result.
+        high: Maximum of the result.
+        all_channel: Whether to use the minimum and maximum of all channels together, or of each channel.
     """
     if image.dtype == np.uint8 and all_channel and image.size and low <= high and (cv2 := ops.cv2_or_none()):
         by_cv2: np.ndarray = cv2.normalize(image, None, low, high, cv2.NORM_MINMAX, cv2.CV_32F)
         return by_cv2 if by_cv2.shape == image.shape else by_cv2.reshape(image.shape)
-    rows = (image, image) if all_channel else (image.min(axis=0), image.max(axis=0))  # a row first: ten times as fast as both axes
+    rows = (image, image) if all_channel else (image.min(axis=0), image.max(axis=0))  # rows first: ten times as fast as both axes
     least, most = (np.float32(bound(axis=None if all_channel else 0)) for bound in (rows[0].min, rows[1].max))
     scale = np.float32(high - low) / np.where(most > least, most - least, 1).astype(np.float32)
     stretched: np.ndarray = (image - least) * scale + np.float32(low)
@@ -89,12 +89,12 @@ def min_max_normalize(image: np.ndarray, low: float = 0.0, high: float = 255.0, 
 
 
 def mean_variance_normalize(image: np.ndarray, all_channel: bool = True) -> np.ndarray:
-    """Return ``(image - mean) / deviation`` as float32, by the image's own mean and deviation.
+    """Return ``(image - mean) / deviation`` as float32, with the image's own mean and standard deviation.
 
     Args:
         image: Any number of channels.
-        all_channel: Whether these are of all channels together, or of each. A deviation below ``1 / sqrt(number of values)`` counts as
-            that much.
+        all_channel: Whether to use the mean and deviation of all channels together, or of each channel. The deviation is at least
+            ``1 / sqrt(number of values)``.
     """
     axes = None if all_channel else (0, 1)
     wide = image.astype(np.float64)
@@ -120,7 +120,7 @@ def _scale_and_offset(mean: PerChannel, std: PerChannel, full: float) -> tuple[t
 
 @lru_cache(maxsize=64)
 def _rows_at_once(height: int, width: int) -> int:
-    """Return how many rows of an image to take as one of 4,096 to 32,768 values, on which numpy spends half of the time; 1 if none fit."""
+    """Return how many image rows to process as one row of 4,096 to 32,768 values, which halves NumPy's time; 1 if no number fits."""
     return next((several for several in range(1, height + 1) if height % several == 0 and 4096 < several * width <= 32768), 1)
 
 

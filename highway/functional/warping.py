@@ -1,4 +1,4 @@
-"""Functions that send every pixel to another place, between pixels too.
+"""Warp images: affine and projective maps, and displacement fields.
 
 ``(H, W, C)`` or ``(H, W)``, uint8 or floats, and any dtype with ``"nearest"``: see :mod:`highway.functional`.
 """
@@ -25,22 +25,22 @@ LINEAR = ("bilinear", 1)
 def warp(
     image: np.ndarray, matrix: np.ndarray, shape: Size, interpolation: Sampling = "bilinear", fill: Fill = 0, mode: WarpBorder = "constant"
 ) -> np.ndarray:
-    """Move the image by a matrix.
+    """Warp the image by a matrix.
 
     Args:
-        image: See above.
-        matrix: Where points go: float64 ``(2, 3)``, an affine map for x, y and 1, or ``(3, 3)``, a projective one.
+        image: uint8 or floats; any dtype with ``"nearest"`` or order 0.
+        matrix: Map from input to output points: float64 ``(2, 3)``, affine, applied to (x, y, 1), or ``(3, 3)``, projective.
         shape: Height and width of the result.
-        interpolation: ``"nearest"``, ``"bilinear"``, or the order of a spline, 0 to 5, of an affine map.
-        fill: What new pixels hold with mode ``"constant"``: a number, or one for each channel.
-        mode: What new pixels hold, in the words of :func:`highway.functional.shift`; not with a spline of order 2 or more.
+        interpolation: ``"nearest"``, ``"bilinear"``, or the order of a spline, 0 to 5 (affine maps only).
+        fill: Value of new pixels with mode ``"constant"``: a number, or one per channel.
+        mode: Values of new pixels, as for :func:`highway.functional.shift`; not with a spline of order 2 or more.
     """
     inverse = inverted(matrix)
     if mode != "constant":
         if interpolation not in (*NEAREST, *LINEAR):
             raise ValueError(f"warp: mode={mode!r} with a spline of order {interpolation}; expected 'nearest' or 'bilinear'")
         places = sampling.places(inverse, shape)
-        if mode == "wrap":  # between the last pixel and the first one, too
+        if mode == "wrap":  # also interpolates between the last and the first pixel
             image = np.pad(image, [(0, 1), (0, 1), *[(0, 0)] * (image.ndim - 2)], "wrap")
         x, y = (_within(place, length, mode).astype(np.float32) for place, length in zip(places, image.shape[1::-1], strict=True))
         return sampling.remap(image, x, y, "nearest" if interpolation in NEAREST else "bilinear")
@@ -52,7 +52,7 @@ def warp(
 
 
 def _within(place: np.ndarray, length: int, mode: WarpBorder) -> np.ndarray:
-    """Return places along an axis, counted from the centre of its first pixel, as the places within the image that they repeat."""
+    """Map coordinates along an axis (0 is the centre of the first pixel) into the image, by the border mode."""
     if mode == "reflect":
         part = np.mod(place + 0.5, 2 * length)
         place = np.minimum(part, 2 * length - part) - 0.5
@@ -60,12 +60,12 @@ def _within(place: np.ndarray, length: int, mode: WarpBorder) -> np.ndarray:
         part = np.mod(place, 2 * length - 2)
         place = np.minimum(part, 2 * length - 2 - part)
     elif mode == "wrap":
-        place = np.mod(place, length - 1)  # the last pixel is a copy of the first one
+        place = np.mod(place, length - 1)  # the last pixel repeats the first
     return place.clip(0, length - 1)
 
 
 def inverted(matrix: np.ndarray) -> np.ndarray:
-    """Return the map back, of the same shape; raises ValueError if there is none, since all points go onto a line."""
+    """Return the inverse map, of the same shape. Raises ValueError if the map is not invertible."""
     if len(matrix) == 3:
         back: np.ndarray = np.linalg.inv(matrix)
         return back
@@ -87,15 +87,15 @@ def move_points(points: np.ndarray, matrix: np.ndarray) -> np.ndarray:
 def affine(
     size: Size, angle: float = 0.0, scale: float = 1.0, shear_x: float = 0.0, shear_y: float = 0.0, shift: tuple[float, float] = (0.0, 0.0)
 ) -> np.ndarray:
-    """Return where an affine map about the centre of an image sends its points: float64 ``(2, 3)``, for x, y and 1.
+    """Return an affine map around the centre of an image: float64 ``(2, 3)``, applied to (x, y, 1).
 
     Args:
         size: Height and width of the image.
-        angle: Degrees of a turn, counterclockwise as seen.
-        scale: Factor.
-        shear_x: Degrees of a slant along x, before all else.
-        shear_y: Degrees of one along y, after that along x, and before the turn.
-        shift: Pixels to the right and down, after all else.
+        angle: Rotation in degrees, counterclockwise.
+        scale: Scale factor.
+        shear_x: Shear along x in degrees, applied first.
+        shear_y: Shear along y in degrees, applied after ``shear_x`` and before the rotation.
+        shift: Pixels to the right and down, applied last.
     """
     turn, x, y = math.radians(-angle), -math.tan(math.radians(shear_x)), -math.tan(math.radians(shear_y))
     cosine, sine, both = scale * math.cos(turn), scale * math.sin(turn), 1 + x * y
@@ -105,7 +105,7 @@ def affine(
 def about_centre(
     size: Size, linear: tuple[tuple[float, float], tuple[float, float]], shift: tuple[float, float] = (0.0, 0.0), onto: Size | None = None
 ) -> np.ndarray:
-    """Return a linear map, its rows for x and y, about the centre of an image, which goes to the centre of another if there is ``onto``."""
+    """Return a linear map (rows for x and y) around the image's centre; ``onto`` is the size of the result, whose centre it maps to."""
     (a, b), (c, d) = linear
     x, y = size[1] / 2, size[0] / 2
     right, down = (x, y) if onto is None else (onto[1] / 2, onto[0] / 2)
@@ -113,14 +113,14 @@ def about_centre(
 
 
 def projection(corners: np.ndarray, moved: np.ndarray) -> np.ndarray:
-    """Return the projective map, float64 ``(3, 3)``, that sends four points, ``(4, 2)``, to four others, in order around them."""
+    """Return the projective map, float64 ``(3, 3)``, from four points ``(4, 2)`` to four others, in order around the quadrilateral."""
     whole = _from_square(moved) @ np.linalg.inv(_from_square(corners))
     whole /= whole[2, 2]
     return whole
 
 
 def _from_square(corners: np.ndarray) -> np.ndarray:
-    """Return the map that sends the corners of the unit square to four points (Heckbert 1989, "Fundamentals of texture mapping", 2.2.3)."""
+    """Return the map from the unit square's corners to four points (Heckbert 1989, "Fundamentals of texture mapping", 2.2.3)."""
     (x, y), (x1, y1), (x2, y2), (x3, y3) = corners.tolist()
     right, down, along, up = x1 - x2, y1 - y2, x3 - x2, y3 - y2
     wide, high = x - x1 + x2 - x3, y - y1 + y2 - y3
@@ -132,11 +132,11 @@ def _from_square(corners: np.ndarray) -> np.ndarray:
 
 
 def displace(image: np.ndarray, field: np.ndarray, interpolation: Sampling = "bilinear", fill: Fill = 0) -> np.ndarray:
-    """Take each pixel from elsewhere.
+    """Displace each pixel by a field.
 
     Args:
-        image: See above.
-        field: float32 ``(H, W, 2)``: how far to the right, and down, of each pixel its value comes from, in pixels.
+        image: uint8 or floats; any dtype with ``"nearest"``.
+        field: float32 ``(H, W, 2)``: offset (right, down) in pixels from each output pixel to its source.
         interpolation: ``"nearest"`` or ``"bilinear"``.
         fill: As for :func:`warp`.
     """
@@ -148,11 +148,11 @@ def displace(image: np.ndarray, field: np.ndarray, interpolation: Sampling = "bi
 
 
 def displace_points(points: np.ndarray, field: np.ndarray) -> np.ndarray:
-    """Return where :func:`displace` sends points, float32 ``(N, 2)``: to a hundredth of a pixel where the field is smooth."""
+    """Return the positions of points, float32 ``(N, 2)``, after :func:`displace`; exact to 0.01 pixels if the field is smooth."""
     planes = [np.ascontiguousarray(field[..., axis]) for axis in (0, 1)]
     place, count = points, len(points)
-    columns = max(1, min(count, 1024))  # OpenCV takes no more than 32,766
-    for _ in range(_ROUNDS if count else 0):  # what is at a place comes from there plus the field: solved by putting in
+    columns = max(1, min(count, 1024))  # OpenCV accepts at most 32,766
+    for _ in range(_ROUNDS if count else 0):  # fixed-point iteration: target = source - field(target)
         inside = np.clip(place - 0.5, 0, np.array(field.shape[1::-1]) - 1).astype(np.float32)
         x, y = (np.resize(part, (-(-count // columns), columns)) for part in inside.T)
         place = points - np.stack([sampling.remap(plane, x, y).reshape(-1)[:count] for plane in planes], axis=1)

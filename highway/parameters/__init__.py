@@ -1,7 +1,7 @@
-"""What a component's signature says of its parameters: checked in Python as in YAML, and named where they are wrong.
+"""Reads a component's signature: checks arguments in Python and in YAML alike, and locates errors.
 
-``ranges`` is what stands beside a type, ``hints`` reads and words types, ``convert`` holds values against them, ``checks`` the arguments of
-a constructor, ``location`` says where in a file a value stands, ``docstrings`` what it is for.
+``ranges`` defines the conditions next to a type, ``hints`` reads and describes type hints, ``convert`` converts and checks values,
+``checks`` checks the arguments of constructors, ``location`` locates a value in a file, ``docstrings`` reads descriptions of parameters.
 
 May use: the errors and old names. Begin with ``ranges``, then ``checks``.
 """

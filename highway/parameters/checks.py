@@ -1,7 +1,7 @@
-"""What is given for the parameters of a component, held against the type hints of its constructor: in Python and in YAML the same.
+"""Check the arguments of a component against the type hints of its constructor, in Python and in YAML alike.
 
-:func:`checked` decorates a class whose constructor is to be held to its hints. In YAML components are given by their names; here they are
-made already.
+:func:`checked` decorates a class whose constructor checks its arguments. In YAML, a component is given by its name; in Python, as an
+object.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ _P = ParamSpec("_P")
 
 
 def checked(cls: type[_T]) -> type[_T]:
-    """Have a class check what its constructor is given: names, types and ranges, by its signature, before anything else runs.
+    """Make a class check the arguments of its constructor (names, types, ranges) against the signature before any other code runs.
 
-    Its ``repr()`` shows no passwords and no queries of URLs.
+    Its ``repr()`` hides passwords and the queries of URLs.
 
-    What stands for the same becomes what the hint says: numpy's numbers Python's, a path text, a list a tuple, a whole number a float.
+    Values are converted to the type of the hint: NumPy scalars to Python numbers, paths to text, lists to tuples, integers to floats.
 
-    Raises (the constructor, from then on):
-        ParameterError: names the class, the parameter, the value and what was expected.
+    Raises (by the constructor):
+        ParameterError: an argument is wrong. The message names the class, the parameter, the value and the expected value.
     """
     construct = cls.__init__
 
     @functools.wraps(construct)
     def __init__(self: _T, *args: Any, **kwargs: Any) -> None:
-        parameters = parameters_of(cls)  # type: ignore[arg-type]  # mypy takes a class for not hashable
+        parameters = parameters_of(cls)  # type: ignore[arg-type]  # mypy considers a class not hashable
         construct(self, **_arguments(type(self).__name__, parameters, args, kwargs))
 
     setattr(cls, "__init__", __init__)  # noqa: B010  # mypy forbids the assignment
@@ -49,7 +49,7 @@ def checked(cls: type[_T]) -> type[_T]:
 
 
 def known_only(construct: Callable[_P, None]) -> Callable[_P, None]:
-    """Have a constructor that checks nothing else refuse parameters that it does not have, and suggest the right one."""
+    """Make a constructor that checks nothing else reject unknown parameters and suggest the right name."""
     parameters = inspect.signature(construct).parameters
     owner = construct.__qualname__.partition(".")[0]
 
@@ -80,12 +80,12 @@ def _arguments(name: str, parameters: Parameters, args: Sequence[Any], kwargs: M
 
 
 def unknown(component: str, key: str, known: Iterable[str]) -> str:
-    """Return what to say of a parameter that a component does not have: what it is called now, or which ones there are."""
+    """Return the error message for an unknown parameter of a component: its new name, or the known names."""
     return f"unknown parameter {key!r} of {component}{new_name(component, key) or did_you_mean(key, known)}"
 
 
 def needed(given: Container[str], parameters: Parameters) -> str:
-    """Return which parameters without a default are not given, as one writes them; empty if none is missing."""
+    """Return the required parameters that are missing, as text such as ``batch_size: int``; empty if none is missing."""
     missing = [one for name, one in parameters.items() if name not in given and one.default is one.empty and one.kind in NAMED]
     return " and ".join(map(describe_parameter, missing))
 
@@ -119,7 +119,7 @@ _WORDS = {"array": "list", "object": "dict", "null": "None"}
 
 
 def require(ok: bool, owner: object, parameter: str, expected: str) -> None:
-    """Raise a ParameterError that names a parameter and its value unless ``ok``: for what no hint can say, since it hangs on others."""
+    """Raise a ParameterError that names a parameter and its value unless ``ok``. For conditions that depend on several parameters."""
     if not ok:
         raise ParameterError(f"{type(owner).__name__}: {parameter}={_short(getattr(owner, parameter))}; expected {expected}")
 

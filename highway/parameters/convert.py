@@ -1,4 +1,4 @@
-"""Values as type hints say: lists become tuples, whole numbers floats; what does not fit is an error that names its location."""
+"""Convert values to the types of hints, such as lists to tuples and integers to floats. Errors name the location of the value."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from highway.parameters.ranges import UNIONS, unmet
 
 
 class Notation(Protocol):
-    """How values are written, in Python or in YAML: what one stands for that is to be a component, and how errors are worded."""
+    """A notation of values, Python or YAML: how a component is written, and how errors are worded."""
 
     names_unions: bool
-    """Whether an error names all alternatives of a union; else it is that of the last one that has the value's form."""
+    """Whether an error names all alternatives of a union; otherwise only the last alternative that has the value's form."""
 
     def component(self, value: Any, hint: Any, location: Location) -> Any:
-        """Return the object that ``value`` stands for where the hint is a class (or ``Callable``)."""
+        """Return the object for ``value`` if the hint is a class (or ``Callable``)."""
 
     def misfit(self, value: Any, expected: str, location: Location, hint: Any = None, choices: Sequence[Any] = ()) -> ConfigError:
-        """Return the error for a value that is not what msgspec ``expected``: what the ``hint`` says, or one of the ``choices``."""
+        """Return the error for a value that msgspec rejects; it names what msgspec ``expected``, the ``hint`` or the ``choices``."""
 
 
 def argument(value: Any, parameter: inspect.Parameter, location: Location, notation: Notation) -> Any:
-    """Return a ``value`` as the type hint of a parameter says, and within the range beside it.
+    """Convert a ``value`` to the type hint of a parameter, and check its range.
 
     Raises:
-        ConfigError: the value does not fit; the message names the location.
+        ConfigError: the value does not fit. The message names the location.
     """
     hint = Any if parameter.annotation is parameter.empty else parameter.annotation
     converted = convert(value, hint, location, notation)
@@ -46,10 +46,10 @@ def argument(value: Any, parameter: inspect.Parameter, location: Location, notat
 
 
 def convert(value: Any, hint: Any, location: Location, notation: Notation) -> Any:
-    """Return a ``value`` as its type ``hint`` says.
+    """Convert a ``value`` to a type ``hint``.
 
     Raises:
-        ConfigError: the value does not fit; the message names the location.
+        ConfigError: the value does not fit. The message names the location.
     """
     if not is_nested(hint):
         return plain(value, hint, location, notation)
@@ -72,15 +72,15 @@ def convert(value: Any, hint: Any, location: Location, notation: Notation) -> An
 
 
 def plain(value: Any, hint: Any, location: Location, notation: Notation) -> Any:
-    """Return a value that holds no components as its hint says; for the errors see :func:`convert`."""
-    import msgspec  # takes 10 ms, which who constructs nothing need not spend
+    """Convert a value without components to a type hint; raises as :func:`convert`."""
+    import msgspec  # the import takes 10 ms, so it runs only if needed
 
     try:
-        return msgspec.convert(value, hint, strict=True, str_keys=True)  # keys of YAML are texts
+        return msgspec.convert(value, hint, strict=True, str_keys=True)  # keys in YAML are text
     except TypeError:
         if typing.get_origin(hint) not in UNIONS:
             raise
-        return _union(value, typing.get_args(hint), location, notation)  # of two lists, say, which msgspec does not tell apart
+        return _union(value, typing.get_args(hint), location, notation)  # msgspec cannot distinguish, for example, two list types
     except msgspec.ValidationError:
         try:
             return msgspec.convert(_simple(value), hint, strict=True, str_keys=True)
@@ -96,7 +96,7 @@ def plain(value: Any, hint: Any, location: Location, notation: Notation) -> Any:
 
 
 def _union(value: Any, alternatives: tuple[Any, ...], location: Location, notation: Notation) -> Any:
-    """Return what the first alternative that fits makes of a value."""
+    """Convert a value to the first alternative that fits."""
     if value is None and type(None) in alternatives:
         return None
     kind = list if isinstance(value, tuple) else type(value)
@@ -115,7 +115,7 @@ def _union(value: Any, alternatives: tuple[Any, ...], location: Location, notati
 
 
 def _simple(value: Any) -> Any:
-    """Return a value with Python's own numbers, texts and lists in place of what stands for the same."""
+    """Convert NumPy values, dtypes, paths and sequences to plain Python values, recursively."""
     if isinstance(value, (np.generic, np.ndarray)):
         return value.tolist()
     if isinstance(value, np.dtype) or (inspect.isclass(value) and issubclass(value, np.generic)):
@@ -130,6 +130,6 @@ def _simple(value: Any) -> Any:
 
 
 def _keys(path: str) -> list[Key]:
-    """The keys in msgspec's ``.name[0][...]``, as far as it tells them."""
+    """Return the keys in msgspec's path ``.name[0][...]``, up to the first unknown key."""
     known, _, _ = path.rstrip("`").partition("[...]")
     return [int(index) if index else name for name, index in re.findall(r"\.(\w+)|\[(\d+)\]", known)]

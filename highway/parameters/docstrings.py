@@ -1,4 +1,4 @@
-"""Docstrings as text for a terminal: every parameter explained, the inherited ones too, and none of Sphinx's markup."""
+"""Format docstrings as text for a terminal: with all parameters, inherited ones included, and without Sphinx markup."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any
 _ROLE = re.compile(r":\w+:`~?([^`]*)`|``([^`]*)``")
 _ARGS = re.compile(r"^Args:\n((?:[ ]+.*\n?|\n)*)", re.M)
 _PARAMETER = re.compile(r"^    \**(\w+): ", re.M)
-_LATER = re.compile(r"^(Yields|Returns|Raises):$|^>>> ", re.M)  # what stands behind the parameters
+_LATER = re.compile(r"^(Yields|Returns|Raises):$|^>>> ", re.M)  # sections after the parameters
 
 
 def describe(found: Callable[..., Any]) -> str:
-    """Return the docstring of a class or function, in which the section ``Args:`` holds all its parameters in their order.
+    """Return the docstring of a class or function. Its ``Args:`` section lists all parameters in the order of the signature.
 
-    A parameter that the class does not explain itself is explained as in the class that it comes from.
+    If the class does not describe a parameter, the description of its base class is used.
     """
     text = inspect.getdoc(found) or ""
     explained = parameters(found)
@@ -31,7 +31,7 @@ def describe(found: Callable[..., Any]) -> str:
 
 
 def parameters(found: Callable[..., Any]) -> dict[str, str]:
-    """Return what docstrings say of the parameters of a class, its bases included, or of a function: whole indented entries, by name."""
+    """Return the entries of ``Args:`` by parameter name, for a function or for a class and its bases, with indentation."""
     entries: dict[str, str] = {}
     for owner in inspect.getmro(found) if inspect.isclass(found) else (found,):
         section = _ARGS.search(inspect.cleandoc(owner.__doc__ or ""))

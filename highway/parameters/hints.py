@@ -1,4 +1,4 @@
-"""Type hints: what they allow, in words, and how one writes them."""
+"""Read type hints and describe them in words."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def parameters_of(found: Callable[..., Any]) -> Parameters:
     """Return the parameters of a class or function by name, with their type hints evaluated.
 
     Raises:
-        NameError: a hint names what there is not at run time.
+        NameError: a hint uses a name that is not defined at run time.
     """
     try:
         hints = typing.get_type_hints(inspect.getattr_static(found, "__init__") if inspect.isclass(found) else found, include_extras=True)
     except NameError:
         if not dataclasses.is_dataclass(found):
             raise
-        hints = typing.get_type_hints(found, include_extras=True)  # the names of a base's module are not in that of the class
+        hints = typing.get_type_hints(found, include_extras=True)  # the class's module may lack the names of a base's module
     parameters = inspect.signature(found).parameters
     if inspect.isclass(found) and (texts := {name: one.annotation for name, one in parameters.items() if name not in hints}):
         hints |= _evaluated(found, texts)
@@ -41,14 +41,14 @@ def parameters_of(found: Callable[..., Any]) -> Parameters:
 
 
 def _evaluated(found: type, annotations: dict[str, Any]) -> dict[str, Any]:
-    """Return the type hints of a constructor that stands around another one, whose signature it shows, as those of Albumentations do."""
+    """Return the type hints of a constructor that wraps another one and shows its signature, as in Albumentations."""
     module = next(kind.__module__ for kind in found.__mro__ if "__init__" in vars(kind))
     texts = {name: annotation for name, annotation in annotations.items() if isinstance(annotation, str)}
     return typing.get_type_hints(types.SimpleNamespace(__annotations__=texts), vars(sys.modules[module]), include_extras=True)
 
 
 def takes_rng(function: Callable[..., Any]) -> bool:
-    """Say whether a function has a parameter named ``rng``."""
+    """Return whether a function has a parameter named ``rng``."""
     try:
         return "rng" in inspect.signature(function).parameters
     except (TypeError, ValueError):  # a builtin without a signature
@@ -65,7 +65,7 @@ def takes_context(function: Callable[..., Any]) -> bool:
 
 
 def takes_arguments(function: Callable[..., Any], count: int) -> bool:
-    """Return whether a function can be called with so many positional arguments; ``False`` for a builtin without a signature."""
+    """Return whether a function accepts ``count`` positional arguments; ``False`` for a builtin without a signature."""
     try:
         inspect.signature(function).bind(*range(count))
     except (TypeError, ValueError):
@@ -74,7 +74,7 @@ def takes_arguments(function: Callable[..., Any], count: int) -> bool:
 
 
 def describe_parameter(parameter: inspect.Parameter) -> str:
-    """Return a parameter as one writes it: its name, type, range and default."""
+    """Return a parameter as source text: its name, type, range and default."""
     stars = "*" * (parameter.kind is parameter.VAR_POSITIONAL) + "**" * (parameter.kind is parameter.VAR_KEYWORD)
     shown = "" if parameter.annotation is parameter.empty else f": {written(parameter.annotation)}"
     equals = " = " if shown else "="
@@ -82,7 +82,7 @@ def describe_parameter(parameter: inspect.Parameter) -> str:
 
 
 def written(hint: Any) -> str:
-    """Return a type hint as one writes it, with its range.
+    """Return a type hint as source text, with its range.
 
     >>> written(Annotated[int | None, Range(ge=1)])
     'int (at least 1) | None'
@@ -102,12 +102,12 @@ def written(hint: Any) -> str:
 
 
 def in_words(expected: str, words: Mapping[str, str]) -> str:
-    """Return what msgspec expected in other words, such as YAML's; its own stand in backticks."""
+    """Translate msgspec's words for a type, which are in backticks, for example to YAML's words."""
     return re.sub(r"`([^`]*)`", lambda quoted: " or ".join(words.get(word, word) for word in quoted[1].split(" | ")), expected)
 
 
 def describe(hint: Any) -> str:
-    """Return what a type hint allows, as one says it.
+    """Return the allowed values of a type hint in words.
 
     >>> describe(tuple[int, int] | None)
     '(int, int) or None'
@@ -141,7 +141,7 @@ def describe(hint: Any) -> str:
 
 
 def of_tuple(hint: Any) -> str:
-    """Return what the conditions beside a tuple in a type hint say that it is; empty for any other hint.
+    """Return the description that the conditions of a tuple hint give; empty for any other hint.
 
     >>> of_tuple(Annotated[tuple[int, int], Range(ge=1, words="(height, width), at least 1")])
     '(height, width), at least 1'
@@ -153,9 +153,9 @@ def of_tuple(hint: Any) -> str:
 
 
 def why_not(value: object, hint: Any) -> str:
-    """Return why an object is not what a hint names, if it says so itself in ``why_no_NAME``, or how else it is applied.
+    """Return why an object does not fit a hint: its own ``why_no_NAME``, or advice on how to apply it.
 
-    It is a clause behind a semicolon, or empty.
+    The result is empty or a clause that starts with a semicolon.
     """
     names = [getattr(one, "__name__", "") for one in alternatives(hint)]
     said = next((f"; {why}" for name in names if (why := getattr(value, f"why_no_{name}", ""))), "")
@@ -163,7 +163,7 @@ def why_not(value: object, hint: Any) -> str:
 
 
 def one_of(choices: Sequence[Any]) -> str:
-    """Return what to choose from, as one says it."""
+    """Return a list of choices in words."""
     return " or ".join(map(repr, choices)) if len(choices) < 3 else f"one of {', '.join(map(str, choices))}"
 
 
@@ -180,7 +180,7 @@ def alternatives(hint: Any) -> tuple[Any, ...]:
 
 @functools.cache
 def is_nested(hint: Any) -> bool:
-    """Say whether a type hint has a component, a struct or a mapping in it, so that its parts are converted one by one."""
+    """Return whether a type hint contains a component, a struct or a mapping, so that its parts are converted one by one."""
     origin = typing.get_origin(hint)
     if origin is Literal or hint in (Any, Ellipsis, inspect.Parameter.empty):
         return False
@@ -190,7 +190,7 @@ def is_nested(hint: Any) -> bool:
 
 
 def form(hint: Any) -> type | None:
-    """What a value has to be so that it can be meant: a list, a mapping, or ``None`` for what may be one or the other."""
+    """Return the form that a value needs to match a hint: ``list``, ``dict``, or ``None`` for any other form."""
     origin = typing.get_origin(hint) or hint
     if origin is Annotated:
         return form(typing.get_args(hint)[0])

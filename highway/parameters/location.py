@@ -1,4 +1,4 @@
-"""Where a value stands in a file, so that an error can say it."""
+"""The location of a value in a file, for error messages."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ Key = str | int
 
 @dataclass(frozen=True)
 class Location:
-    """A path into a tree of plain values, and the lines on which its parts were written.
+    """A path into a tree of plain values, and the lines of the file that define its parts.
 
     Args:
         path: Keys and indexes from the root.
-        marks: For each path of the file ``FILE:LINE``; the nearest one above counts. Empty for values that come from no file.
+        marks: ``FILE:LINE`` by path; a value without a mark uses the nearest mark above it. Empty if the values come from no file.
 
     >>> str(Location(marks={("roles",): "quickstart.yaml:12"}) / "roles" / "worker" / "stages" / 1)
     'quickstart.yaml:12: roles.worker.stages[1]'
@@ -36,19 +36,19 @@ class Location:
 
     @property
     def mark(self) -> str:
-        """``FILE:LINE`` of the value, or of what holds it."""
+        """``FILE:LINE`` of the value, or of the nearest parent that has a line."""
         for length in range(len(self.path), -1, -1):
             if mark := self.marks.get(self.path[:length]):
                 return mark
         return ""
 
     def error(self, message: str) -> ConfigError:
-        """Return an error to raise, whose message begins with the location."""
+        """Return an error whose message starts with the location."""
         return ConfigError(": ".join(filter(None, [str(self), message])))
 
 
 def did_you_mean(word: object, known: Iterable[str]) -> str:
-    """Return ``; did you mean X?`` if one of the ``known`` words is close to ``word``, else what there is to choose from."""
+    """Return ``; did you mean X?`` if one of the ``known`` words is close to ``word``, otherwise the list of known words."""
     words = sorted(known)
     lower = {one.lower(): one for one in words}
     if close := difflib.get_close_matches(str(word).lower(), lower, n=1):
@@ -59,7 +59,7 @@ def did_you_mean(word: object, known: Iterable[str]) -> str:
 
 
 def show(value: object) -> str:
-    """Return what to call a plain value in a message: its type and, if it is short, itself."""
+    """Describe a plain value in a message: its type and, if it is short, the value."""
     if value is None:
         return "null"
     if isinstance(value, (list, dict)):

@@ -1,15 +1,15 @@
-"""Which of two methods of an object speaks for the other."""
+"""Decide which of two related methods of an object takes precedence."""
 
 from __future__ import annotations
 
 
 def speaks_for(method: str, other: str, thing: object) -> bool:
-    """Say whether a method of an object, if it has it, does what another one would: not if a derived class has that one alone anew."""
+    """Return whether ``method`` takes precedence over ``other``: the most derived class that defines either of them defines ``method``."""
     own = (vars(kind) for kind in type(thing).__mro__)
     return method in next((names for names in own if names.keys() & {method, other}), ())
 
 
 def is_overridden(method: str, other: str, thing: object) -> bool:
-    """Say whether a derived class has ``other`` anew, and so would be passed over by a method that its base has."""
+    """Return whether a derived class overrides only ``other``, so that using a base class's ``method`` would ignore the override."""
     names = [vars(kind).keys() for kind in type(thing).__mro__]
     return any(method in own for own in names) and not speaks_for(method, other, thing)

@@ -1,4 +1,4 @@
-"""What a parameter may be besides its type: ranges and predicates, written beside the type in its hint."""
+"""Conditions on a parameter besides its type: ranges and predicates, written next to the type in its hint."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Annotated, Any
 UNIONS = (typing.Union, types.UnionType)
 _BOUNDS = {"ge": (operator.ge, "at least", "minimum"), "gt": (operator.gt, "above", "exclusiveMinimum")}
 _BOUNDS |= {"le": (operator.le, "at most", "maximum"), "lt": (operator.lt, "below", "exclusiveMaximum")}
-_MANY = 2**53  # what no number reaches but by mistake is not worth a word
+_MANY = 2**53  # a bound this large only catches mistakes, so descriptions omit it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +27,7 @@ class Range:
         gt: Above this.
         le: At most this.
         lt: Below this.
-        words: What errors say is expected; by default made of the bounds.
+        words: Description in error messages; by default generated from the bounds.
     """
 
     ge: float | None = None
@@ -38,12 +38,12 @@ class Range:
 
     @cached_property
     def bounds(self) -> dict[str, float]:
-        """The bounds that there are, by name."""
+        """The bounds that are set, by name."""
         return {name: bound for name in _BOUNDS if (bound := getattr(self, name)) is not None}
 
     @property
     def expected(self) -> str:
-        """What errors say is expected."""
+        """Description of the expected value in error messages."""
         return self.words or str(self)
 
     def __str__(self) -> str:
@@ -51,11 +51,11 @@ class Range:
 
     @property
     def keywords(self) -> dict[str, float]:
-        """The bounds in the words of JSON schemas."""
+        """The bounds as keywords of JSON schema."""
         return {_BOUNDS[name][2]: bound for name, bound in self.bounds.items()}
 
     def holds(self, value: Any) -> bool:
-        """Say whether a number, or each in a tuple, is within the bounds; NaN is not."""
+        """Return whether a number, or each number in a tuple, is within the bounds. NaN is not."""
         if isinstance(value, (list, tuple)):
             return all(map(self.holds, value))
         return all(_BOUNDS[name][0](value, bound) for name, bound in self.bounds.items())
@@ -63,11 +63,11 @@ class Range:
 
 @dataclass(frozen=True)
 class Predicate:
-    """What must hold of a value that no bounds can say.
+    """A condition on a value that bounds cannot express.
 
     Args:
-        holds: Says whether it does.
-        expected: What errors say is expected.
+        holds: Returns whether a value meets the condition.
+        expected: Description of the expected value in error messages.
     """
 
     holds: Callable[[Any], bool]
@@ -82,7 +82,7 @@ class Unhashed:
 
     Args:
         why: Why the items stay the same.
-        of_stage: Whether this holds only if the component is a whole stage of the pipeline, and no part of another component.
+        of_stage: Whether this holds only if the component is a whole stage of the pipeline, not a part of another component.
     """
 
     why: str
@@ -101,7 +101,7 @@ Shape = Annotated[tuple[int, int], Range(ge=1, words="(height, width) in pixels,
 
 
 def unmet(value: Any, hint: Any) -> str:
-    """Return what is expected of a value of the hint's type by the conditions in it; empty if it meets them all, as ``None`` does.
+    """Return the first condition of a hint that a value does not meet, in words; empty if it meets all. ``None`` meets all conditions.
 
     >>> unmet(0, Count | None)
     'at least 1, or None'

@@ -1,4 +1,4 @@
-"""What this process may use, and how it is interrupted: cores, memory, Ctrl-C.
+"""The resources of this process (cores, memory, disk), and how it handles Ctrl-C.
 
 May use: nothing of highway. Begin with ``cores``.
 """

@@ -1,7 +1,7 @@
-"""What the control groups of this process (of systemd, Slurm, Kubernetes, Docker) leave to it: the tightest limit on the way to the root.
+"""The resource limits of this process's control groups (systemd, Slurm, Kubernetes, Docker): the tightest limit up to the root group.
 
-``/proc/self/cgroup`` says in which groups the process is, ``/proc/self/mountinfo`` where their files are: cgroups(7), and the kernel's
-``admin-guide/cgroup-v2.rst`` and ``cgroup-v1/memory.rst``.
+``/proc/self/cgroup`` lists the groups of the process, and ``/proc/self/mountinfo`` the folders of their files. See cgroups(7), and the
+kernel's ``admin-guide/cgroup-v2.rst`` and ``cgroup-v1/memory.rst``.
 """
 
 from __future__ import annotations
@@ -10,37 +10,37 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
 ROOT = Path("/")
-_CPU = {1: ["cpu.cfs_quota_us", "cpu.cfs_period_us"], 2: ["cpu.max"]}  # files by the version: a quota and the period that it is for
-_MEMORY = {  # limits, what is used, and how much of that is the page cache
+_CPU = {1: ["cpu.cfs_quota_us", "cpu.cfs_period_us"], 2: ["cpu.max"]}  # files by version: a quota and its period
+_MEMORY = {  # limits, usage, and the part of the usage that is page cache
     1: (("memory.limit_in_bytes",), "memory.usage_in_bytes", "total_inactive_file"),
     2: (("memory.max", "memory.high"), "memory.current", "inactive_file"),
 }
 
 
 def cpu_quota(root: Path = ROOT) -> float | None:
-    """Return how many cores' time the process may use; ``None`` if no group limits that.
+    """Return the CPU time that the process may use, in cores; ``None`` if no group limits it.
 
     Args:
-        root: Where ``proc`` and ``sys`` are.
+        root: Folder that holds ``proc`` and ``sys``.
     """
     quotas = [quota for folder, version in _folders("cpu", root) if (quota := _quota(folder, version)) is not None]
     return min(quotas, default=None)
 
 
 def free_memory(root: Path = ROOT) -> int | None:
-    """Return the bytes that the process may still use; ``None`` if no group limits that.
+    """Return the bytes of memory that the process may still use; ``None`` if no group limits them.
 
-    Files in the page cache that nobody has used for long count as free: the kernel drops them when memory is short.
+    Inactive files in the page cache count as free, because the kernel drops them when memory is short.
 
     Args:
-        root: Where ``proc`` and ``sys`` are.
+        root: Folder that holds ``proc`` and ``sys``.
     """
     left = [free for folder, version in _folders("memory", root) if (free := _free(folder, version)) is not None]
     return min(left, default=None)
 
 
 def _quota(folder: Path, version: int) -> float | None:
-    found = " ".join(text(folder / name) for name in _CPU[version]).split()  # nothing at the root of the tree
+    found = " ".join(text(folder / name) for name in _CPU[version]).split()  # the root group has no such files
     return int(found[0]) / int(found[1]) if len(found) == 2 and found[0] not in ("max", "-1") else None
 
 
@@ -54,7 +54,7 @@ def _free(folder: Path, version: int) -> int | None:
 
 
 def _folders(controller: str, root: Path) -> Iterator[tuple[Path, int]]:
-    """Yield the folders of the process's group and of those above it, each with the version of its files."""
+    """Yield the folders of the process's group and of all its parents, each with the cgroup version."""
     groups = [line.split(":", 2) for line in text(root / "proc/self/cgroup").splitlines()]  # number, controllers, path
     for mounted, mount, version, controllers in _mounts(root):
         if version == 1 and controller not in controllers:
@@ -65,11 +65,11 @@ def _folders(controller: str, root: Path) -> Iterator[tuple[Path, int]]:
 
 
 def _upwards(mount: Path, mounted: str, path: str) -> Iterator[Path]:
-    """Yield a group's folder and all above it, as far as they can be seen here.
+    """Yield a group's folder and all visible folders above it.
 
     Args:
-        mount: Where the tree is mounted.
-        mounted: Which group is its root there: in a container, often not that of the machine.
+        mount: Folder where the tree is mounted.
+        mounted: The group at the root of the mount. In a container, it is often not the root group of the machine.
         path: The group.
     """
     group = PurePosixPath(path)
@@ -79,7 +79,7 @@ def _upwards(mount: Path, mounted: str, path: str) -> Iterator[Path]:
 
 
 def _mounts(root: Path) -> Iterator[tuple[str, Path, int, list[str]]]:
-    """Yield each mounted tree of groups: its root, where it is, its version, and the controllers of one of version 1."""
+    """Yield each mounted tree of groups: its root group, its folder, its version, and its controllers (version 1 only)."""
     for line in text(root / "proc/self/mountinfo").splitlines():
         first, _, second = line.partition(" - ")
         fields, kind = first.split(), second.split()
@@ -89,7 +89,7 @@ def _mounts(root: Path) -> Iterator[tuple[str, Path, int, list[str]]]:
 
 
 def text(path: Path) -> str:
-    """Return what a file of the kernel holds; empty if there is none, or what it tells of has ended."""
+    """Return the content of a kernel file; empty if the file or its process does not exist."""
     try:
         return path.read_text().strip()
     except OSError:

@@ -10,14 +10,14 @@ from pathlib import Path
 from highway.process import cgroup
 
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
-"""Variables that tell numerical libraries, when they are imported, how many threads to use: 1 in processes whose stages have their own."""
+"""Environment variables that set the number of threads of numerical libraries: 1 in processes whose stages have threads of their own."""
 
 
 def available_cores(root: Path = cgroup.ROOT) -> int:
-    """Return the cores that affinity and the CPU quotas of this process's control groups leave to it, at least 1.
+    """Return the number of cores that CPU affinity and the CPU quotas of control groups allow this process, at least 1.
 
     Args:
-        root: Where ``proc`` and ``sys`` are.
+        root: Folder that holds ``proc`` and ``sys``.
     """
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     quota = cgroup.cpu_quota(root)
@@ -25,7 +25,7 @@ def available_cores(root: Path = cgroup.ROOT) -> int:
 
 
 def machine_load(cores: int) -> float:
-    """Return how many of its ``cores`` all processes of the machine have used, on average over the last minute; 0 if not known."""
+    """Return how many of its ``cores`` all processes of the machine used on average over the last minute; 0 if unknown."""
     try:
         return os.getloadavg()[0] * cores / (os.cpu_count() or 1)
     except OSError:
@@ -33,8 +33,8 @@ def machine_load(cores: int) -> float:
 
 
 def cpu_seconds() -> float:
-    """Return the seconds of cores that this process and its children have used so far; without those of running children outside Linux."""
-    return time.process_time() + sum(os.times()[2:4]) + sum(_cpu_of(child) for child in _children())  # the first is finer than a tick
+    """Return the CPU seconds of this process and its children so far. Outside Linux, running children do not count."""
+    return time.process_time() + sum(os.times()[2:4]) + sum(_cpu_of(child) for child in _children())  # process_time() is finer than a tick
 
 
 def _children() -> list[str]:

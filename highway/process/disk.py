@@ -1,4 +1,4 @@
-"""What this process has read from files."""
+"""The bytes that this process has read from files."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from pathlib import Path
 
 
 def bytes_read() -> int:
-    """Return the bytes that this process has read by system calls so far, from files above all, in the page cache or not.
+    """Return the bytes that this process has read by system calls so far, mostly from files, whether or not from the page cache.
 
-    What is read through memory that is mapped is not counted. Outside Linux it is 0.
+    Reads of mapped memory do not count. Outside Linux, the result is 0.
     """
     try:
         found = re.search(r"^rchar: (\d+)", Path("/proc/self/io").read_text(), re.M)

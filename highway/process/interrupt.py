@@ -1,7 +1,7 @@
-"""Ctrl-C while a command of highway begins or ends: exit code 130 at once, and no traceback; and the end of a process with its parent.
+"""Ctrl-C while a highway command starts or ends: exit code 130 at once and no traceback. Also ends a process with its parent.
 
-Python's ``KeyboardInterrupt`` would come out of the middle of an import, or of the interpreter's own end. While a command does its work it
-gets that exception, which it expects there. Until the package itself is imported, Python decides what Ctrl-C does.
+Otherwise Python would raise ``KeyboardInterrupt`` in the middle of an import or of the interpreter's exit. While a command works, it
+handles that exception. Until the package is imported, Python decides the effect of Ctrl-C.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 import time
-from _thread import get_ident, start_new_thread  # that of ``threading`` takes locks, which what is interrupted may hold
+from _thread import get_ident, start_new_thread  # ``threading`` takes locks, which the interrupted code may hold
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
@@ -22,34 +22,34 @@ _runs_command = False
 
 
 def leave_quietly() -> None:
-    """From now on Ctrl-C ends the process at once, with exit code 130; nothing may be under way that has to be cleaned up."""
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else Ctrl-C is ignored, as in the background of a script
+    """Make Ctrl-C end the process at once with exit code 130. Call it only if nothing needs cleanup."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # otherwise Ctrl-C is ignored, as in the background of a script
         signal.signal(signal.SIGINT, _leave)
         ignore_at_exit()
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
 
 
 def leave_quietly_again() -> None:
-    """Do as :func:`leave_quietly` in a command that :func:`run_command` runs; other code that calls one keeps its Ctrl-C."""
+    """Call :func:`leave_quietly` if :func:`run_command` runs the command. If other code calls it, Ctrl-C keeps its handler."""
     if _runs_command:
         leave_quietly()
 
 
 def ignore_at_exit() -> None:
-    """Have Ctrl-C do nothing when the interpreter is as good as gone: there it would be a signal without a handler, not an exit code."""
+    """Ignore Ctrl-C at the very end of the interpreter. There it would kill the process by the signal, without an exit code."""
     atexit.unregister(_ignore)
     atexit.register(_ignore)
 
 
 def raise_again() -> None:
-    """From now on Ctrl-C raises ``KeyboardInterrupt``, as usual; in a destructor or a callback, which would drop it, a moment later."""
+    """Make Ctrl-C raise ``KeyboardInterrupt`` as usual. A destructor or callback would drop the error, so it is raised a moment later."""
     if signal.getsignal(signal.SIGINT) is _leave:
         _except_for(_interrupt_again)
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def run_command(main: Callable[[], int]) -> int:
-    """Run a command and return its exit code; before it calls :func:`raise_again`, and after it, Ctrl-C ends the process."""
+    """Run a command and return its exit code. Before the command calls :func:`raise_again`, and after it ends, Ctrl-C ends the process."""
     global _runs_command
     if signal.getsignal(signal.SIGINT) is not _leave:  # called by other code, or Ctrl-C is ignored
         return main()
@@ -62,11 +62,11 @@ def run_command(main: Callable[[], int]) -> int:
     except KeyboardInterrupt:
         return CODE
     finally:
-        exec("")  # an interrupt that came out of an exec (dataclasses have them) is remembered: ``python -m`` would die by the signal
+        exec("")  # Python remembers an interrupt in an exec (dataclasses use exec): ``python -m`` would die by the signal
 
 
 def die_with_parent(number: int) -> None:
-    """Have the kernel send this process a signal when the thread that started it ends, even by being killed; only on Linux."""
+    """Make the kernel send this process a signal when the thread that started it ends, even if it was killed. Linux only."""
     if sys.platform == "linux":
         import ctypes
 
@@ -74,7 +74,7 @@ def die_with_parent(number: int) -> None:
 
 
 class Withheld:
-    """Withhold Ctrl-C from the processes that are started in the block until they let it through: as :func:`leave_quietly` does."""
+    """Block Ctrl-C in the processes that are started inside the ``with`` block, until they unblock it as in :func:`leave_quietly`."""
 
     def __enter__(self) -> None:
         self._before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
@@ -84,7 +84,7 @@ class Withheld:
 
 
 def _except_for(handled: Callable[[Any], bool]) -> None:
-    """Have ``handled`` see, and say whether it has dealt with, what ``sys.unraisablehook`` would otherwise print."""
+    """Pass errors to ``handled`` before ``sys.unraisablehook``, which prints them only if ``handled`` returns ``False``."""
     before = sys.unraisablehook
 
     def unraisable_hook(unraisable: Any) -> None:
@@ -95,7 +95,7 @@ def _except_for(handled: Callable[[Any], bool]) -> None:
 
 
 def _interrupt_again(unraisable: Any) -> bool:
-    """Say whether what was dropped is an interrupt, which then comes once more."""
+    """If the dropped error is an interrupt, send the interrupt again soon and return ``True``."""
     if unraisable.exc_type is not KeyboardInterrupt:
         return False
     start_new_thread(_interrupt_soon, (get_ident(),))
@@ -103,8 +103,8 @@ def _interrupt_again(unraisable: Any) -> bool:
 
 
 def _interrupt_soon(thread: int) -> None:
-    time.sleep(0.01)  # behind the destructor or callback; if that takes longer, once more
-    while _is_in_hook(sys._current_frames().get(thread)):  # where it would be dropped for good
+    time.sleep(0.01)  # after the destructor or callback ends; if it takes longer, the interrupt is sent again
+    while _is_in_hook(sys._current_frames().get(thread)):  # an interrupt in the hook itself would be lost
         time.sleep(0.001)
     os.kill(os.getpid(), signal.SIGINT)
 
@@ -116,15 +116,15 @@ def _is_in_hook(frame: FrameType | None) -> bool:
 
 
 def _ignore() -> None:
-    # What Python says of a signal that comes just before its handler is taken away: "Signal 2 ignored due to race condition".
+    # Python prints "Signal 2 ignored due to race condition" if a signal comes just before its handler is removed.
     _except_for(lambda unraisable: unraisable.exc_type is OSError and "race condition" in str(unraisable.exc_value))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _leave(number: int, frame: FrameType | None) -> None:
     for stream in (sys.stdout, sys.stderr):
-        try:  # noqa: SIM105  # contextlib may be what is just being imported
+        try:  # noqa: SIM105  # contextlib may be in the middle of its import
             stream.flush()
-        except Exception:  # it is in the middle of a write, or closed
+        except Exception:  # the stream is closed, or in the middle of a write
             pass
     os._exit(CODE)

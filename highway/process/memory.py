@@ -1,4 +1,4 @@
-"""How much room there is, memory that this process may still use, and disk; and memory to hand to another process."""
+"""Free memory and disk space of this process, and memory to pass to another process."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from highway.process import cgroup
 
 
 def available_memory(root: Path = cgroup.ROOT) -> int:
-    """Return the bytes of memory that the machine and the control groups of this process leave to it.
+    """Return the bytes of memory that the machine and the control groups still allow this process.
 
-    Where neither says, that is half of what the machine has.
+    If neither limit is known, return half of the machine's memory.
 
     Args:
-        root: Where ``proc`` and ``sys`` are.
+        root: Folder that holds ``proc`` and ``sys``.
     """
     on_machine = re.search(r"^MemAvailable: *(\d+) kB", cgroup.text(root / "proc/meminfo"), re.M)
     found = [int(on_machine[1]) * 1024] if on_machine else []
@@ -28,7 +28,7 @@ def available_memory(root: Path = cgroup.ROOT) -> int:
 
 
 def free_disk(path: str) -> int:
-    """Return the bytes that are free where ``path`` is, or is to be."""
+    """Return the free bytes on the disk of ``path``, which need not exist yet."""
     folder = os.path.abspath(path)
     while not os.path.exists(folder):
         folder = os.path.dirname(folder)
@@ -36,7 +36,7 @@ def free_disk(path: str) -> int:
 
 
 def anonymous_file(name: str) -> int:
-    """Return the descriptor of a new file that goes with its last descriptor: in memory on Linux, where ``name`` is seen in ``/proc``."""
+    """Return the descriptor of a new file that exists until it is closed. On Linux the file is in memory, with ``name`` in ``/proc``."""
     if sys.platform == "linux":
         descriptor = os.memfd_create(name)
     else:

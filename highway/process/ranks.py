@@ -1,4 +1,4 @@
-"""Which of how many ranks a process is: as was said, or as its launcher has put into the environment."""
+"""The rank of this process and the number of ranks, from arguments or from the launcher's environment variables."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from highway.errors import ConfigError
 
 _LAUNCHERS = (
     ("RANK", "WORLD_SIZE", "RANK"),  # torchrun, Lightning, accelerate
-    ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_STEP_ID"),  # srun; a batch script has the first two as well, but is no task
+    ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_STEP_ID"),  # srun; a batch script has the first two as well, but is not a task
 )
-"""The variables that say which rank and how many, and the one without which those mean nothing."""
+"""Variables of the rank and the number of ranks, and the variable that must be set for them to count."""
 
 
 def rank_and_world_size(rank: int | None = None, world_size: int | None = None) -> tuple[int, int]:
-    """Return which rank this process is, and how many there are; ``(0, 1)`` if nobody says so.
+    """Return the rank of this process and the number of ranks; ``(0, 1)`` if neither arguments nor the environment define them.
 
     Args:
-        rank: From 0; ``None``: ``RANK``, else ``SLURM_PROCID``.
-        world_size: ``WORLD_SIZE``, else ``SLURM_NTASKS``; given if ``rank`` is, and only then.
+        rank: From 0. ``None``: ``RANK``, or ``SLURM_PROCID``.
+        world_size: Number of ranks. ``None``: ``WORLD_SIZE``, or ``SLURM_NTASKS``. Give both arguments or neither.
 
     Raises:
-        ConfigError: one of them is given without the other, or the rank is not below the number of ranks.
+        ConfigError: only one argument is given, or the rank is not below the number of ranks.
     """
     if (rank is None) != (world_size is None):
         raise ConfigError(f"rank={rank}, world_size={world_size}; give both of them or none")
@@ -41,7 +41,7 @@ def rank_and_world_size(rank: int | None = None, world_size: int | None = None) 
 
 
 def ranks_here(world_size: int) -> int:
-    """Return how many of the ranks share this machine: ``LOCAL_WORLD_SIZE`` (torchrun), or all if nobody says so."""
+    """Return the number of ranks on this machine: ``LOCAL_WORLD_SIZE`` (torchrun), or all ranks if it is not set."""
     return max(1, min(world_size, _number("LOCAL_WORLD_SIZE"))) if "LOCAL_WORLD_SIZE" in os.environ else world_size
 
 
@@ -49,4 +49,5 @@ def _number(name: str) -> int:
     try:
         return int(os.environ[name])
     except ValueError:
-        raise ConfigError(f"{name}={os.environ[name]!r} in the environment is no number; correct it, or give rank and world_size") from None
+        shown = f"{name}={os.environ[name]!r}"
+        raise ConfigError(f"{shown} in the environment is not a number; correct it, or give rank and world_size") from None

@@ -1,6 +1,6 @@
 """Wait for sockets, pipes and process descriptors.
 
-``select.select`` must not be used: it fails for every descriptor from 1024 on, which a process with many files or connections has.
+Do not use ``select.select``: it fails for descriptors from 1024 on, which a process with many files or connections has.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ T = TypeVar("T", bound=HasDescriptor | int)
 
 
 def readable(sources: Sequence[T], timeout: float | None = None) -> list[T]:
-    """Wait until some of the sources can be read or have ended, and return these.
+    """Wait until at least one source is readable or has ended, and return these sources.
 
     Args:
-        sources: Descriptors, or objects that have one.
-        timeout: Seconds to wait at most; ``None`` to wait for ever.
+        sources: Descriptors, or objects with ``fileno()``.
+        timeout: Seconds to wait at most; ``None`` waits indefinitely.
     """
     poll = select.poll()
     known = {source if isinstance(source, int) else source.fileno(): source for source in sources}

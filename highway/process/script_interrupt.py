@@ -1,7 +1,7 @@
-"""Ctrl-C in a script: exit code 130 and no traceback while pipelines wait for it to end.
+"""Ctrl-C in a script: exit code 130 and no traceback while pipelines wait for the script to end.
 
-These pipelines are those of :mod:`highway.engine.script`. In all else that a script does, in programs with a handler of their own, in
-notebooks and in libraries, Python decides what Ctrl-C does.
+:mod:`highway.engine.script` registers these pipelines. In the rest of a script, in programs with their own signal handler, in notebooks
+and in libraries, Python decides the effect of Ctrl-C.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from typing import Any
 from highway.process.interrupt import CODE
 
 lost = False
-"""Whether an interrupt came where it could not be raised, so that whoever comes next has to end the program."""
+"""Whether an interrupt came when it could not be raised, so that the next caller has to end the program."""
 
-_raising: list[Any] = [signal.default_int_handler]  # handlers that raise; who ignores Ctrl-C, or has another handler, keeps it
-_quiet: list[Callable[[], bool]] = []  # say whether an interrupt of the script now needs no traceback
+_raising: list[Any] = [signal.default_int_handler]  # handlers that raise; any other handler of the program stays
+_quiet: list[Callable[[], bool]] = []  # each returns whether an interrupt of the script needs no traceback now
 
 
 def is_script() -> bool:
-    """Say whether the interpreter runs a script, rather than an interactive session."""
+    """Return whether the interpreter runs a script, not an interactive session."""
     return hasattr(sys.modules.get("__main__"), "__file__") and not (hasattr(sys, "ps1") or sys.flags.interactive)
 
 
 def quiet_while(wanted: Callable[[], bool], runs: Callable[[FrameType | None], bool]) -> None:
-    """Have Ctrl-C end the script without a traceback while ``wanted()``.
+    """Make Ctrl-C end the script without a traceback while ``wanted()`` is true.
 
     Args:
-        wanted: Says whether that is so now.
-        runs: Says of the frame that was interrupted whether the script still runs. When it has ended, an exception would be lost in the
-            interpreter's own code: then :data:`lost` is set instead.
+        wanted: Returns whether to omit the traceback now.
+        runs: Takes the interrupted frame and returns whether the script still runs. After the script has ended, an exception would be lost
+            in the interpreter's own code, so :data:`lost` is set instead.
     """
     _quiet.append(wanted)
 
@@ -54,10 +54,10 @@ def quiet_while(wanted: Callable[[], bool], runs: Callable[[FrameType | None], b
 
 @contextmanager
 def held() -> Iterator[Callable[[], bool]]:
-    """Note Ctrl-C in the block instead of raising it, since an exception could leave a lock held; it is raised behind the block.
+    """Delay Ctrl-C until the end of the ``with`` block, because an exception inside could leave a lock held.
 
     Yields:
-        What says whether it came.
+        A function that returns whether Ctrl-C came.
     """
     came: list[int] = []
     if signal.getsignal(signal.SIGINT) not in _raising:
@@ -65,7 +65,7 @@ def held() -> Iterator[Callable[[], bool]]:
         return
     try:
         before = signal.signal(signal.SIGINT, lambda number, _: came.append(number))
-    except ValueError:  # off the main thread, which is the one that is interrupted
+    except ValueError:  # not the main thread, and only the main thread is interrupted
         yield lambda: False
         return
     try:
@@ -77,14 +77,14 @@ def held() -> Iterator[Callable[[], bool]]:
 
 
 def _uncaught(before: Callable[..., Any], kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:
-    """``sys.excepthook``: an interrupt that is to be quiet ends the script with the code."""
+    """``sys.excepthook``: exit with code 130 after an interrupt that needs no traceback."""
     if kind is KeyboardInterrupt and any(wanted() for wanted in _quiet):
         raise SystemExit(CODE)
     before(kind, value, value.__traceback__)
 
 
 def _unraisable(before: Callable[..., Any], unraisable: Any) -> None:
-    """``sys.unraisablehook``: an interrupt in a destructor or a callback is not lost."""
+    """``sys.unraisablehook``: remember an interrupt in a destructor or a callback."""
     global lost
     if unraisable.exc_type is KeyboardInterrupt and any(wanted() for wanted in _quiet):
         lost = True

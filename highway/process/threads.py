@@ -7,10 +7,10 @@ import threading
 
 
 def check_threads(count: int) -> None:
-    """Check that this process can start so many more threads: a C library that cannot ends the whole process.
+    """Check that this process can start ``count`` more threads. Some C libraries end the whole process if they cannot.
 
     Raises:
-        OSError: it cannot.
+        OSError: the process cannot start them.
     """
     gate, started = threading.Event(), list[threading.Thread]()
     try:
