@@ -129,7 +129,7 @@ def clipped_zoom(image: np.ndarray, zoom_factor: float, interpolation: Sampling 
         image: uint8 or floats; any dtype with ``"nearest"`` or order 0.
         zoom_factor: Below 1, the image shrinks and gets a border of 0; above 1, a window of the image is enlarged.
         interpolation: As for :func:`rotate`.
-        place: Position of the smaller image or of the window, from top to bottom and from left to right, 0 to 1 each; the centre by default.
+        place: Position of the smaller image or of the window, from top to bottom and from left to right, 0 to 1; default: the centre.
     """
     if zoom_factor == 1:
         return image

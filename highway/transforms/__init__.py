@@ -1,4 +1,4 @@
-"""Transforms of one image and what belongs to it: what one is in :mod:`highway.transforms.base`, and highway's own."""
+"""Transforms of one image with its boxes, points and mask. :mod:`highway.transforms.base` defines the interface."""
 
 from highway.lazy import attach
 

@@ -1,4 +1,4 @@
-"""Transforms that blur: they leave every pixel, and so boxes, points and masks, in place."""
+"""Transforms that blur. They move no pixels, so boxes, points and masks do not change."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ Widths = Annotated[
 @checked
 @dataclass(frozen=True)
 class GaussianBlur(Transform):
-    """Blur by a Gaussian whose deviation is drawn; not without chance.
+    """Blur by a Gaussian of random standard deviation. Without ``rng``, the image does not change.
 
     Args:
-        sigma: Least and greatest deviation in pixels, above 0.
-        size: Width of the kernel in pixels, odd; by default three deviations to each side.
+        sigma: Minimum and maximum standard deviation in pixels, above 0.
+        size: Width of the kernel in pixels, odd; by default three standard deviations to each side.
     """
 
     sigma: Factors = (0.1, 2.0)
@@ -50,16 +50,16 @@ class GaussianBlur(Transform):
 
 @dataclass(frozen=True)
 class _ByWidth(Transform):
-    """A blur whose width is drawn.
+    """A blur of random width.
 
     Args:
-        size: Least and greatest width in pixels, both odd.
+        size: Minimum and maximum width in pixels, both odd.
     """
 
     size: Widths = (3, 7)
 
     def draw_size(self, rng: Generator) -> int:
-        """Return an odd width."""
+        """Return a random odd width."""
         least, greatest = self.size
         return least + 2 * int(rng.random() * ((greatest - least) // 2 + 1))
 
@@ -67,7 +67,7 @@ class _ByWidth(Transform):
 @checked
 @dataclass(frozen=True)
 class MedianBlur(_ByWidth):
-    """Replace each value by the median of a square about it whose width is drawn; not without chance."""
+    """Replace each value by the median of a square neighbourhood of random width. Without ``rng``, the image does not change."""
 
     def draw(self, size: Size, rng: Generator | None) -> int:
         return 1 if rng is None else self.draw_size(rng)
@@ -79,7 +79,7 @@ class MedianBlur(_ByWidth):
 @checked
 @dataclass(frozen=True)
 class MotionBlur(_ByWidth):
-    """Blur along a line whose length and direction are drawn; not without chance."""
+    """Blur along a line of random length and direction. Without ``rng``, the image does not change."""
 
     def draw(self, size: Size, rng: Generator | None) -> tuple[int, float]:
         return (1, 0.0) if rng is None else (self.draw_size(rng), 180 * rng.random())

@@ -1,4 +1,4 @@
-"""Transforms whose draw hangs on the boxes of the image."""
+"""Transforms whose parameters depend on the boxes of the image."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ Overlaps = Annotated[
 @checked
 @dataclass(frozen=True)
 class SanitizeBoxes(Transform):
-    """Remove boxes that are too small, or of which too little is left, with all that goes with them (``with_boxes`` of Augmentations).
+    """Remove boxes that are too small or not visible enough, with the fields that belong to them (``with_boxes`` of Augmentations).
 
-    Until the end of the chain they are (0, 0, 0, 0); all empty boxes go then, the padding of a batch among them.
+    Removed boxes are (0, 0, 0, 0) until the last transform has run. Then all empty boxes are removed, including the padding of a batch.
 
     Args:
-        min_size: Least width and least height in pixels.
-        min_area: Least area in pixels.
-        min_visibility: Least share of the box, from 0 to 1, that crops and turns before this have left within the image.
+        min_size: Minimum width and height in pixels.
+        min_area: Minimum area in pixels.
+        min_visibility: Minimum fraction of the box, from 0 to 1, that is still within the image after the preceding transforms.
     """
 
     min_size: Amount = 1.0
@@ -46,7 +46,7 @@ class SanitizeBoxes(Transform):
         return True
 
     def draw_for(self, size: Size, rng: Generator | None, seen: Seen | None) -> np.ndarray | None:
-        """Return which boxes stay, bool ``(N,)``."""
+        """Return which boxes to keep, bool ``(N,)``."""
         if seen is None:
             return None
         sides = (seen.boxes[:, 2:] - seen.boxes[:, :2]).min(axis=1, initial=np.inf)
@@ -65,26 +65,26 @@ class _Drawn(NamedTuple):
     left: int
     height: int
     width: int
-    within: np.ndarray | None = None  # which of the boxes stay, bool (N,); None where all do
+    within: np.ndarray | None = None  # boxes to keep, bool (N,); None keeps all
 
 
 @checked
 @dataclass(frozen=True)
 class RandomIoUCrop(SeeingCrop):
-    """Cut out a box of random size and place that overlaps with a box of the image by at least a share that is drawn.
+    """Crop a random box that overlaps with a box of the image by at least a random fraction.
 
-    That of SSD ("SSD: Single Shot MultiBox Detector", Liu et al. 2016, section 2.2), as torchvision's ``RandomIoUCrop`` does it: a least
-    overlap (intersection over union) is drawn; of up to ``trials`` boxes the first is taken that reaches it with one of those whose
-    centres it holds. If none does, another least overlap is drawn; from 1 on the image stays whole. Boxes whose centres are outside become
-    (0, 0, 0, 0): :class:`SanitizeBoxes` removes them. An image without boxes stays whole, and so does every one without chance.
+    The crop of SSD ("SSD: Single Shot MultiBox Detector", Liu et al. 2016, section 2.2), as in torchvision's ``RandomIoUCrop``. Draws a
+    minimum overlap (intersection over union), then up to ``trials`` boxes. The first box is taken that reaches the overlap with a box whose
+    centre it contains. If none does, draws another minimum overlap; a minimum of 1 or more keeps the whole image. Boxes whose centres are
+    outside become (0, 0, 0, 0): :class:`SanitizeBoxes` removes them. Images without boxes stay whole, as do all images without ``rng``.
 
     Args:
-        min_scale: Least height, and width, as a share of the image's.
-        max_scale: Greatest.
-        min_aspect_ratio: Least width / height.
-        max_aspect_ratio: Greatest.
-        sampler_options: The least overlaps, one of which is drawn.
-        trials: Boxes that are tried for each.
+        min_scale: Minimum height and width, as a fraction of the image's.
+        max_scale: Maximum height and width, as a fraction of the image's.
+        min_aspect_ratio: Minimum width / height.
+        max_aspect_ratio: Maximum width / height.
+        sampler_options: The minimum overlaps to choose from.
+        trials: Number of boxes to try per minimum overlap.
     """
 
     min_scale: Share = 0.3
@@ -111,7 +111,7 @@ class RandomIoUCrop(SeeingCrop):
         return whole
 
     def _tried(self, size: Size, numbers: np.ndarray, boxes: np.ndarray, there: np.ndarray, least: float) -> _Drawn | None:
-        """Return the first of the boxes that are drawn by float64 ``(trials, 4)`` which will do, if one does."""
+        """Return the first suitable box, drawn by float64 ``(trials, 4)``; ``None`` if no box is suitable."""
         shapes = ((self.min_scale + (self.max_scale - self.min_scale) * numbers[:, :2]) * size).astype(np.int64)  # height, width
         corners = ((size - shapes) * numbers[:, 2:]).astype(np.int64)  # top, left
         fits = (shapes > 0).all(axis=1) & (shapes[:, 1] >= self.min_aspect_ratio * shapes[:, 0])
@@ -132,19 +132,19 @@ class RandomIoUCrop(SeeingCrop):
         return moved if params.within is None else np.where(params.within[:, None], moved, np.float32(0))
 
 
-_ROUNDS = 100  # of RandomIoUCrop: with the usual options each ends in one of seven
+_ROUNDS = 100  # of RandomIoUCrop: with the usual options, each round ends the search with a probability of at least 1/7
 
 
 @checked
 @dataclass(frozen=True)
 class BoxSafeCrop(SeeingCrop):
-    """Cut out a random box that holds all boxes of the image whole, as far as they are within it.
+    """Crop a random box that contains all boxes of the image, clipped to the image.
 
-    Each side lies evenly between that of the image and the outermost box; for an image without boxes between that of the image and its
-    centre. The image stays whole without chance. The sizes of what comes out differ: put a :class:`Resize` behind it.
+    Each side is uniform between the image's side and the outermost box, or the image's centre if there are no boxes. Without ``rng``, the
+    image stays whole. Sizes of results differ: add a :class:`Resize` after this transform.
 
     Args:
-        erosion: Share, from 0 to 1, by which the box around all boxes may be cut: 0 for none.
+        erosion: Fraction, from 0 to 1, by which the box around all boxes may be cut; 0 cuts nothing.
     """
 
     erosion: Share = 0.0

@@ -1,4 +1,4 @@
-"""Transforms of colours and of light: they leave every pixel, and so boxes, points and masks, in place."""
+"""Transforms of colours and brightness. They move no pixels, so boxes, points and masks do not change."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ Eigenvalues = Annotated[Axes, Range(ge=-1.5, le=1.5, words="eigenvalues of colou
 
 @dataclass(frozen=True)
 class _Factor(Transform):
-    """Change an image by a factor that is drawn.
+    """Change an image by a random factor.
 
     Args:
-        amount: How far the factor may be from 1: from 0 to 10.
+        amount: Maximum distance of the factor from 1: from 0 to 10.
     """
 
     change: ClassVar[Callable[..., np.ndarray]]
@@ -43,7 +43,7 @@ class _Factor(Transform):
 @checked
 @dataclass(frozen=True)
 class Brightness(_Factor):
-    """Multiply the image by a factor from ``1 - amount`` (at least 0) to ``1 + amount``; 1 without chance."""
+    """Multiply the image by a random factor from ``1 - amount`` (at least 0) to ``1 + amount``; 1 without ``rng``."""
 
     change = staticmethod(F.brightness)
 
@@ -51,11 +51,11 @@ class Brightness(_Factor):
 @checked
 @dataclass(frozen=True)
 class Contrast(_Factor):
-    """Multiply the distance from the mean grey by a factor from ``1 - amount`` (at least 0) to ``1 + amount``; 1 without chance.
+    """Multiply the distance from the mean grey by a factor from ``1 - amount`` (at least 0) to ``1 + amount``; 1 without ``rng``.
 
     Args:
-        amount: How far the factor may be from 1: from 0 to 10.
-        per_channel: Whether the mean is that of each channel, and not of the grey of all.
+        amount: Maximum distance of the factor from 1: from 0 to 10.
+        per_channel: Whether to use the mean of each channel instead of the mean grey.
     """
 
     amount: Distance = 0.4
@@ -68,7 +68,7 @@ class Contrast(_Factor):
 @checked
 @dataclass(frozen=True)
 class Saturation(_Factor):
-    """Multiply each pixel's distance from its grey by a factor from ``1 - amount`` (at least 0) to ``1 + amount``; 1 without chance."""
+    """Multiply each pixel's distance from its grey by a factor from ``1 - amount`` (at least 0) to ``1 + amount``; 1 without ``rng``."""
 
     change = staticmethod(F.saturation)
 
@@ -76,7 +76,7 @@ class Saturation(_Factor):
 @checked
 @dataclass(frozen=True)
 class Sharpness(_Factor):
-    """Multiply the distance from a smoothed image by a factor from ``1 - amount`` (at least 0) to ``1 + amount``; 1 without chance."""
+    """Multiply the distance from a smoothed image by a factor from ``1 - amount`` (at least 0) to ``1 + amount``; 1 without ``rng``."""
 
     change = staticmethod(F.sharpness)
 
@@ -84,7 +84,7 @@ class Sharpness(_Factor):
 @checked
 @dataclass(frozen=True)
 class Hue(Transform):
-    """Turn the hue of each pixel by a share of the circle from ``-amount`` to ``amount``; none without chance.
+    """Rotate the hue by a random fraction of the circle from ``-amount`` to ``amount``; 0 without ``rng``.
 
     Args:
         amount: From 0 to 0.5.
@@ -102,13 +102,13 @@ class Hue(Transform):
 @checked
 @dataclass(frozen=True)
 class ColorJitter(Transform):
-    """Change brightness, contrast, saturation and hue by factors that are drawn, in an order that is drawn; nothing without chance.
+    """Change brightness, contrast, saturation and hue by random factors in random order. Without ``rng``, the image does not change.
 
     Args:
-        brightness: How far the factor may be from 1, or its (least, greatest) value.
-        contrast: Likewise.
-        saturation: Likewise.
-        hue: The greatest turn of the hue, as a share of the circle from 0 to 0.5.
+        brightness: Maximum distance of the factor from 1, or its (minimum, maximum).
+        contrast: As ``brightness``.
+        saturation: As ``brightness``.
+        hue: Maximum rotation of the hue, as a fraction of the circle from 0 to 0.5.
     """
 
     brightness: Distance | Distances = 0.4
@@ -119,7 +119,7 @@ class ColorJitter(Transform):
     changes: ClassVar[tuple[Callable[..., np.ndarray], ...]] = (F.brightness, F.contrast, F.saturation, F.hue)
 
     def draw(self, size: Size, rng: Generator | None) -> list[tuple[int, float]]:
-        """Return which of the changes are done in which order, and how much."""
+        """Return the changes in their order, each with its factor."""
         if rng is None:
             return []
         *shares, a, b, c, d = rng.random(8).tolist()
@@ -140,11 +140,11 @@ class ColorJitter(Transform):
 @checked
 @dataclass(frozen=True)
 class Grayscale(Transform):
-    """Turn RGB into grey with probability ``p``.
+    """Convert RGB to grey with probability ``p``.
 
     Args:
-        p: Probability; only 1 without ``keep_channels``, since the images of a batch need equal channels.
-        keep_channels: Whether the result has as many channels as the image, all equal; else it is ``(H, W, 1)``.
+        p: Probability. It must be 1 without ``keep_channels``, because the images of a batch need equal channels.
+        keep_channels: Whether the result keeps the number of channels, all equal; otherwise it is ``(H, W, 1)``.
     """
 
     rowwise: ClassVar[bool] = True
@@ -164,7 +164,7 @@ class Grayscale(Transform):
 @checked
 @dataclass(frozen=True)
 class ColorSpace(Transform):
-    """Convert RGB to another colour space, or back, as OpenCV's ``cvtColor`` does; needs OpenCV.
+    """Convert RGB to another colour space, or back, as OpenCV's ``cvtColor`` does. Requires OpenCV.
 
     Args:
         mode: Such as ``"RGB2HSV"`` or ``"LAB2RGB"``. ``"RGB2GRAY"`` gives ``(H, W, 1)``.
@@ -182,12 +182,12 @@ class ColorSpace(Transform):
 @checked
 @dataclass(frozen=True)
 class Lighting(Transform):
-    """Add a colour along the main axes of the colours of a data set, of normal strengths: AlexNet's noise of light; none without chance.
+    """Add PCA colour noise (AlexNet): a random colour along the principal axes of a dataset's colours. None without ``rng``.
 
     Args:
-        std: Deviation of the strengths.
-        eigval: Eigenvalues of the axes, of colours of 0 to 1; ImageNet's by default.
-        eigvec: The axes: a row for red, green and blue, a column for each axis.
+        std: Standard deviation of the normally distributed strength of each axis.
+        eigval: Eigenvalues of the axes, for colours from 0 to 1; ImageNet's by default.
+        eigvec: Eigenvectors: one column per axis, with rows for red, green and blue.
     """
 
     std: Amount = 0.1

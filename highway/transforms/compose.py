@@ -1,7 +1,7 @@
-"""Transforms made of transforms: all of them one after the other, or some, by chance.
+"""Transforms that consist of other transforms: all in sequence, or a random selection.
 
-Each draws for all of them first, and then applies what was drawn to the image and to all that belongs to it, as any other transform does.
-Warps that stand next to each other are one warp, by the product of their maps: quicker, and blurred once.
+Each first draws the parameters of all its parts, and then applies them to the image and its annotations, as any other transform does.
+Consecutive warps become one warp by the product of their matrices: this is faster, and interpolates only once.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Least = Annotated[tuple[int, int], Range(ge=0), Predicate(lambda several: severa
 
 
 class Step(NamedTuple):
-    """A transform that was drawn for an image: its place in the list, itself, its parameters, and the size of the image that it gets."""
+    """A transform with its drawn parameters: its index in the list, the transform, its parameters, and the size of its input."""
 
     place: int
     transform: TransformLike
@@ -36,7 +36,7 @@ class Step(NamedTuple):
 
 
 class Steps(Transform):
-    """A transform that draws which others are applied, and in which order: its parameters are a list of :class:`Step`."""
+    """A transform that draws which transforms to apply, and in which order. Its parameters are a list of :class:`Step`."""
 
     @abstractmethod
     def draw(self, size: Size, rng: Generator | None) -> list[Step]: ...
@@ -53,7 +53,7 @@ class Steps(Transform):
                         f"the image is {size[0]}x{size[1]} (height x width), but output() of {steps[number - 1].transform} says "
                         f"{expected[0]}x{expected[1]}; a transform that changes the size says so there"
                     )
-                if out is not None and number == len(steps) - 1 and hasattr(transform, "into"):  # Writing, in a tenth of the time
+                if out is not None and number == len(steps) - 1 and hasattr(transform, "into"):  # Writing, but isinstance is slower
                     image = transform.into(image, drawn, out)
                 else:
                     image = transform.image(image, drawn)
@@ -75,7 +75,7 @@ class Steps(Transform):
         return points
 
     def inside(self, points: np.ndarray, params: list[Step], size: Size) -> np.ndarray:
-        """Return which points no step has moved out of the image, bool ``(N,)``."""
+        """Return which points no step has moved outside the image, bool ``(N,)``."""
         stay = np.ones(len(points), np.bool_)
         for _, transform, drawn, before in _joined(params):
             if isinstance(transform, Steps):
@@ -104,15 +104,15 @@ class _Composite(Steps):
     """Apply transforms.
 
     Args:
-        transforms: The transforms, or one; a list among them counts as one, and is applied from its first to its last.
+        transforms: The transforms, or one transform. A nested list counts as one transform that applies its elements in order.
     """
 
     transforms: Several
     _each: tuple[TransformLike, ...] = field(init=False, repr=False, compare=False)
-    _seeing: frozenset[int] = field(init=False, repr=False, compare=False)  # which of them see the boxes
+    _seeing: frozenset[int] = field(init=False, repr=False, compare=False)  # which transforms see the boxes
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        """Refuse transforms one by one: the second would be taken for another parameter."""
+        """Reject transforms as separate arguments: the second would be taken for another parameter."""
         if len(given := [one for one in args if _several(one)]) > 1:
             raise ParameterError(f"{cls.__name__}: got transforms as {len(given)} arguments; expected one list of them, {given}")
         return super().__new__(cls)
@@ -125,11 +125,11 @@ class _Composite(Steps):
 
     @abstractmethod
     def chosen(self, rng: Generator | None) -> Sequence[int]:
-        """Return which of the transforms are applied, and in which order."""
+        """Return the indexes of the transforms to apply, in order."""
 
     @property
     def parts(self) -> tuple[TransformLike, ...]:
-        """The transforms that it is made of."""
+        """The transforms that it consists of."""
         return self._each
 
     @property
@@ -144,7 +144,7 @@ class _Composite(Steps):
         return self.draw_for(size, rng, None)
 
     def draw_for(self, size: Size, rng: Generator | None, seen: Seen | None) -> list[Step]:
-        steps, since = list[Step](), 0  # since which step the boxes have not been seen
+        steps, since = list[Step](), 0  # index of the first step whose effect on the boxes is not computed yet
         for place in self.chosen(rng):
             transform: Any = self._each[place]
             try:
@@ -161,7 +161,7 @@ class _Composite(Steps):
         return steps
 
     def _after(self, seen: Seen | None, steps: list[Step]) -> Seen | None:
-        """Return what is to be seen after some steps."""
+        """Return the boxes after some steps."""
         if seen is None or not steps:
             return seen
         boxes, size = seen.boxes, steps[0].size
@@ -169,26 +169,26 @@ class _Composite(Steps):
 
 
 def moves_pixels(transform: Any) -> bool:
-    """Return whether a transform, or one of those that it is made of, says that boxes or points move."""
+    """Return whether a transform, or one of its parts, moves boxes or points."""
     if isinstance(transform, _Composite):
         return any(map(moves_pixels, transform.parts))
     return any(getattr(type(transform), name, None) is not getattr(Transform, name) for name in ("boxes", "points"))
 
 
 def _several(given: object) -> bool:
-    """Say whether an argument is a transform, or a list that begins with one."""
+    """Return whether an argument is a transform, or a list that starts with a transform."""
     return isinstance(given[0] if isinstance(given, (list, tuple)) and given else given, TransformLike)
 
 
 def applied(image: np.ndarray, steps: list[Step]) -> np.ndarray:
-    """Return the image after steps, one by one."""
+    """Apply steps to an image, one by one."""
     for step in steps:
         image = step.transform.image(image, step.params)
     return image
 
 
 def _joined(steps: list[Step]) -> list[Step]:
-    """Return steps in which warps that stand next to each other are one."""
+    """Replace consecutive warps by one warp."""
     if len(steps) < 2:
         return steps
     result, first = list[Step](), 0
@@ -210,14 +210,14 @@ def _output(transform: Any, params: Any, size: Size) -> Size:
 
 
 def note(error: Exception, place: int, transform: object) -> None:
-    """Say in an error which of the transforms it is of."""
+    """Add the index and the transform to an error as a note."""
     error.add_note(f"in transforms[{place}], {transform}")
 
 
 @checked
 @dataclass(frozen=True)
 class Chain(_Composite):
-    """Apply all transforms, one after the other."""
+    """Apply all transforms in sequence."""
 
     def chosen(self, rng: Generator | None) -> Sequence[int]:
         return range(len(self._each))
@@ -226,7 +226,7 @@ class Chain(_Composite):
 @checked
 @dataclass(frozen=True)
 class Shuffled(_Composite):
-    """Apply all transforms in an order that is drawn; without chance in that of the list."""
+    """Apply all transforms in random order; in the order of the list without ``rng``."""
 
     def chosen(self, rng: Generator | None) -> Sequence[int]:
         return range(len(self._each)) if rng is None else rng.permutation(len(self._each)).tolist()
@@ -240,7 +240,7 @@ class _AtTimes:
 @checked
 @dataclass(frozen=True)
 class Sometimes(_Composite, _AtTimes):
-    """Apply all transforms, one after the other, with probability ``p``, else none; without chance only if ``p`` is 1.
+    """Apply all transforms in sequence with probability ``p``, otherwise none. Without ``rng``, apply them only if ``p`` is 1.
 
     Args:
         p: Probability, from 0 to 1.
@@ -253,10 +253,10 @@ class Sometimes(_Composite, _AtTimes):
 @checked
 @dataclass(frozen=True)
 class OneOf(_Composite):
-    """Apply one of the transforms; none without chance.
+    """Apply one random transform; none without ``rng``.
 
     Args:
-        weights: How often each is taken, in proportion: as many numbers as transforms, at least 0, not all 0. All alike by default.
+        weights: Relative probabilities: one number per transform, at least 0, not all 0. Equal by default.
     """
 
     weights: Annotated[tuple[float, ...], Range(ge=0)] | None = None
@@ -284,10 +284,10 @@ class _SoMany:
 @checked
 @dataclass(frozen=True)
 class SomeOf(_Composite, _SoMany):
-    """Apply ``n`` of the transforms, each at most once, in the order of the list; none without chance.
+    """Apply ``n`` random transforms, each at most once, in the order of the list; none without ``rng``.
 
     Args:
-        n: How many, or (least, greatest) of an even draw; at most as many as there are.
+        n: Number of transforms, or (minimum, maximum) of a uniform random number; at most the number of transforms.
     """
 
     def __post_init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Crops: transforms that draw their box from the image's size alone, so that readers can decode no more than it."""
+"""Crops: transforms that draw their box from the image's size alone, so that readers can decode only the box."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ TRIES = 10  # of RandomResizedCrop for a box that fits
 @checked
 @dataclass(frozen=True)
 class CenterCrop(Crop):
-    """Cut out the centre.
+    """Crop the centre.
 
     Args:
         shape: Height and width in pixels.
 
     Raises:
-        ValueError: the image is smaller (when called). So for every crop here but :class:`RandomResizedCrop`.
+        ValueError: the image is smaller (when called). The same holds for all crops in this module except :class:`RandomResizedCrop`.
     """
 
     shape: Shape
@@ -46,7 +46,7 @@ class CenterCrop(Crop):
 @checked
 @dataclass(frozen=True)
 class RandomCrop(Crop):
-    """Cut out ``shape`` (height, width) at a random place; the centre without chance.
+    """Crop ``shape`` (height, width) at a random position; the centre without ``rng``.
 
     Args:
         shape: Height and width in pixels.
@@ -64,16 +64,16 @@ class RandomCrop(Crop):
 @checked
 @dataclass(frozen=True)
 class RandomCropRandomShape(Crop):
-    """Cut out a box of random height and width, each drawn evenly, at a random place; without chance the largest, in the centre.
+    """Crop a box of random height and width at a random position; without ``rng``, the largest box, at the centre.
 
-    Its size is drawn, so readers cannot take it as ``crop=``.
+    Its size is random, so readers do not accept it as ``crop=``.
 
     Args:
-        wmin: Least width in pixels; that of the image if that is less.
-        hmin: Least height, likewise.
-        wmax: Greatest width; by default that of the image.
-        hmax: Greatest height, likewise.
-        max_aspect_ratio: How many times as long as the other side the longer one may be; it is cut if it is longer.
+        wmin: Minimum width in pixels, or the image's width if that is smaller.
+        hmin: Minimum height in pixels, or the image's height if that is smaller.
+        wmax: Maximum width in pixels; by default the image's width.
+        hmax: Maximum height in pixels; by default the image's height.
+        max_aspect_ratio: Maximum longer side / shorter side; the longer side is shortened to fit.
     """
 
     wmin: Count
@@ -97,7 +97,7 @@ class RandomCropRandomShape(Crop):
 @checked
 @dataclass(frozen=True)
 class TopCenterCrop(Crop):
-    """Cut out ``crop_shape`` (height, width) at the top, in the middle from left to right.
+    """Crop ``crop_shape`` (height, width) at the top, centred horizontally.
 
     Args:
         crop_shape: Height and width in pixels.
@@ -119,18 +119,18 @@ class TopCenterCrop(Crop):
 @checked
 @dataclass(frozen=True)
 class Slicer(Crop):
-    """Cut out a share of the image at a random place; in the middle without chance.
+    """Crop a fraction of the image at a random position; the centre without ``rng``.
 
-    Its size in pixels depends on the image's, so readers cannot take it as ``crop=``.
+    Its size in pixels depends on the image's size, so readers do not accept it as ``crop=``.
 
     Args:
-        height: Height of what is cut out as a share of the image's, above 0, at most 1.
-        width: Width, likewise.
-        yoffset: Share of the height at the top, and as much at the bottom, that is left out.
-        xoffset: Share of the width at the left, and as much at the right, that is left out.
+        height: Height of the box as a fraction of the image's height, above 0, at most 1.
+        width: Width of the box as a fraction of the image's width, above 0, at most 1.
+        yoffset: Fraction of the height at the top and at the bottom that the box excludes.
+        xoffset: Fraction of the width at the left and at the right that the box excludes.
 
     Raises:
-        ConfigError: a share is out of its range, or a size and twice its offset are more than 1 together (on construction).
+        ConfigError: a fraction is out of range, or a size plus twice its offset exceeds 1 (on construction).
     """
 
     height: Share = 0.33
@@ -157,19 +157,19 @@ class Slicer(Crop):
 @checked
 @dataclass(frozen=True)
 class RandomResizedCrop(Crop):
-    """Cut out a box of random area, proportions and place, and scale it to ``shape``.
+    """Crop a box of random area, aspect ratio and position, and resize it to ``shape``.
 
-    Without chance the box is the largest centred one with the proportions of ``shape`` (:func:`covering_box`).
+    Without ``rng``, the box is the largest centred box with the aspect ratio of ``shape`` (:func:`covering_box`).
 
     Args:
         shape: Height and width of the result in pixels.
-        scale: Least and greatest area of the box, as a share of the image's.
-        ratio: Least and greatest width / height of the box; drawn evenly on a logarithmic scale.
+        scale: Minimum and maximum area of the box, as a fraction of the image's area.
+        ratio: Minimum and maximum width / height of the box; uniform on a logarithmic scale.
 
-        interpolation: As for :class:`Resize`. A reader or DecodeImage, as whose ``crop=`` it is taken, always scales bilinearly.
+        interpolation: As for :class:`Resize`. A reader or DecodeImage that takes this crop as ``crop=`` always uses bilinear interpolation.
 
-    The sampling is that of "Going deeper with convolutions" (Szegedy et al. 2015, section 6) as torchvision's ``RandomResizedCrop`` does
-    it: ten tries for a box that fits into the image, else the largest centred box with proportions within ``ratio``.
+    The sampling follows "Going deeper with convolutions" (Szegedy et al. 2015, section 6), as in torchvision's ``RandomResizedCrop``: ten
+    tries for a box that fits into the image, then the largest centred box with an aspect ratio within ``ratio``.
     """
 
     shape: Shape
@@ -204,7 +204,7 @@ class RandomResizedCrop(Crop):
         return boxes
 
     def _tried(self, sizes: np.ndarray, numbers: np.ndarray, number: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return what each image's box of that try measures, float64 ``(N, 2)``, and the rows of those that do not fit."""
+        """Return the sizes of the images' boxes in one try, float64 ``(N, 2)``, and the rows whose boxes do not fit."""
         (small, large), (narrow, wide) = self.scale, self._logarithms
         side = np.sqrt(sizes[:, 0] * sizes[:, 1] * (numbers[:, 2 * number] * (large - small) + small))
         stretch = np.exp(numbers[:, 2 * number + 1] * ((wide - narrow) / 2) + narrow / 2)
@@ -219,7 +219,7 @@ class RandomResizedCrop(Crop):
         return math.log(self.ratio[0]), math.log(self.ratio[1])
 
     def _fallback(self, size: Size) -> Box:
-        """Return the box where no try has fitted."""
+        """Return the box to use if no try fits."""
         height, width = size
         return covering_box(size, min(max(width / max(height, 1), self.ratio[0]), self.ratio[1]))
 
@@ -248,19 +248,19 @@ def covering_box(size: Size, ratio: float) -> Box:
 
 
 def _side(length: int, least: int, most: int | None, rng: Generator | None) -> int:
-    """Return a length that is drawn, of an image that has one; the greatest without ``rng``."""
+    """Return a random length within an image's length; without ``rng``, the maximum."""
     most = min(length, most or length)
     return most if rng is None else min(least, most) + below(most - min(least, most) + 1, rng)
 
 
 def _window(length: int, share: float, offset: float, rng: Generator | None) -> tuple[int, int]:
-    """Return the first pixel and the length of a window: a ``share`` of ``length``, and at least an ``offset`` of it from both ends."""
+    """Return the first pixel and the length of a window: a ``share`` of ``length``, at least an ``offset`` of it away from both ends."""
     window, first = max(1, int(share * length)), int(offset * length)
     return first + _part(length - 2 * first - window, rng), window
 
 
 def _placed(crop: object, size: Size, shape: Size, rng: Generator | None) -> Box:
-    """Return a box of ``shape`` at a random place in an image of ``size``; in its centre without ``rng``."""
+    """Return a box of ``shape`` at a random position in an image of ``size``; without ``rng``, at the centre."""
     down, right = size[0] - shape[0], size[1] - shape[1]
     if down < 0 or right < 0:
         raise ValueError(
@@ -271,7 +271,7 @@ def _placed(crop: object, size: Size, shape: Size, rng: Generator | None) -> Box
 
 
 def _all_placed(sizes: np.ndarray, shape: Size, corners: np.ndarray) -> np.ndarray:
-    """Return the boxes of ``shape`` with these upper left corners, rounded down; zeros where the image is too small."""
+    """Return the boxes of ``shape`` at the given upper left corners, rounded down; zeros if the image is too small."""
     boxes = np.empty((len(sizes), 4), np.int64)
     boxes[:, :2] = corners
     boxes[:, 2:] = shape

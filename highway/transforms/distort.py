@@ -1,4 +1,4 @@
-"""Transforms that distort the image, each place in another way."""
+"""Transforms that distort the image by a displacement field."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from highway.parameters.ranges import Count, Range
 from highway.transforms.base import Geometric
 from highway.transforms.parameters import Amount, PerChannel, Positive
 
-_COARSE = 2.0  # deviations of the blur between two places at which Elastic draws
-_SMOOTH = 4.0  # deviation of the blur from which on every second pixel's vector is enough, and those between may lie on a straight line
-# Places on the sides of a box, as shares of them.
+_COARSE = 2.0  # distance between the points where Elastic draws, in standard deviations of the blur
+_SMOOTH = 4.0  # blur from which every second pixel's vector suffices, with linear interpolation
+# Points on the sides of a box, as fractions of the box.
 _AROUND = np.array([place for at in np.linspace(0, 1, 17) for place in ((at, 0), (at, 1), (0, at), (1, at))], np.float32)
 
 
 class _Distortion(Geometric):
-    """A transform that takes each pixel from elsewhere."""
+    """A transform that displaces each pixel by a field."""
 
     interpolation: F.Linear
     fill: PerChannel = 0.0
 
     @abstractmethod
     def fill_planes(self, planes: np.ndarray, params: Any) -> None:
-        """Write how far to the right, and down, of each pixel its value comes from: float32 ``(2, H, W)``, in pixels."""
+        """Write the offset (right, down) from each pixel to its source: float32 ``(2, H, W)``, in pixels."""
 
     def field(self, params: Any, size: Size, planes: np.ndarray | None = None) -> np.ndarray:
-        """Return the same as :func:`highway.functional.displace` takes it: float32 ``(H, W, 2)``, a view of ``planes`` if there are any."""
+        """Return the field for :func:`highway.functional.displace`: float32 ``(H, W, 2)``, a view of ``planes`` if given."""
         planes = np.empty((2, *size), np.float32) if planes is None else planes
         self.fill_planes(planes, params)
         return planes.transpose(1, 2, 0)
@@ -59,16 +59,16 @@ def _size(image: np.ndarray) -> Size:
 @checked
 @dataclass(frozen=True)
 class Elastic(_Distortion):
-    """Move every place by a smooth field of random vectors ("Best practices for CNNs", Simard et al. 2003); not without chance.
+    """Distort by a smooth random field ("Best practices for CNNs", Simard et al. 2003). Without ``rng``, the image does not change.
 
-    The field is as strong, and as smooth, as torchvision's ``ElasticTransform``: even noise, blurred by a Gaussian, times ``alpha / 2``
-    pixels. It is drawn at fewer places, and interpolated between them by splines.
+    The field is as strong and as smooth as in torchvision's ``ElasticTransform``: uniform noise, blurred by a Gaussian, times
+    ``alpha / 2`` pixels. It is drawn on a coarse grid and interpolated by splines.
 
     Args:
-        alpha: How strong it is.
-        sigma: How smooth it is: the deviation of the blur in pixels.
+        alpha: Strength of the field.
+        sigma: Smoothness of the field: the standard deviation of the blur in pixels.
         interpolation: ``"nearest"`` or ``"bilinear"``.
-        fill: What new pixels hold: a number, or one for each channel.
+        fill: Value of new pixels: a number, or one per channel.
     """
 
     alpha: Amount = 50.0
@@ -85,7 +85,7 @@ class Elastic(_Distortion):
 
     def outlines(self, boxes: np.ndarray) -> np.ndarray:
         low, high = boxes[:, None, :2], boxes[:, None, 2:]
-        around: np.ndarray = low + _AROUND * (high - low)  # its sides are bent
+        around: np.ndarray = low + _AROUND * (high - low)  # the sides become curves
         return around
 
     def fill_planes(self, planes: np.ndarray, params: np.ndarray) -> None:
@@ -98,11 +98,11 @@ class Elastic(_Distortion):
 @checked
 @dataclass(frozen=True)
 class GridDistortion(_Distortion):
-    """Divide the image by a grid, and stretch each of its rows and columns by a factor that is drawn; not without chance.
+    """Divide the image by a grid and stretch each row and column by a random factor. Without ``rng``, the image does not change.
 
     Args:
-        num_steps: In how many rows, and columns.
-        distort_limit: How far the factor may be from 1.
+        num_steps: Number of rows and of columns.
+        distort_limit: Maximum distance of the factor from 1.
         interpolation: ``"nearest"`` or ``"bilinear"``.
     """
 
@@ -111,7 +111,7 @@ class GridDistortion(_Distortion):
     interpolation: F.Linear = "bilinear"
 
     def draw(self, size: Size, rng: Generator | None) -> list[np.ndarray] | None:
-        """Return where the lines of the grid come from, float64 ``(num_steps + 1,)``, for rows and for columns."""
+        """Return the source coordinates of the grid lines, float64 ``(num_steps + 1,)``, for rows and for columns."""
         if rng is None:
             return None
         lines = []

@@ -1,4 +1,4 @@
-"""Transforms that move whole pixels: flips, quarter turns, shifts, borders."""
+"""Transforms that move whole pixels: flips, quarter turns, shifts, padding."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Sides = Annotated[
 
 @dataclass(frozen=True)
 class _Flip(Geometric):
-    """Mirror an image with probability ``p``.
+    """Flip an image with probability ``p``.
 
     Args:
         p: Probability, from 0 to 1.
@@ -53,7 +53,7 @@ class _Flip(Geometric):
 @checked
 @dataclass(frozen=True)
 class FlipX(_Flip):
-    """Mirror left and right with probability ``p``."""
+    """Flip horizontally with probability ``p``."""
 
     axis, signs, rowwise = 1, (-1, 1), True
 
@@ -61,7 +61,7 @@ class FlipX(_Flip):
 @checked
 @dataclass(frozen=True)
 class FlipY(_Flip):
-    """Mirror top and bottom with probability ``p``."""
+    """Flip vertically with probability ``p``."""
 
     axis, signs = 0, (1, -1)
 
@@ -69,12 +69,12 @@ class FlipY(_Flip):
 @checked
 @dataclass(frozen=True)
 class Shift(Geometric):
-    """Move the image by whole pixels, evenly drawn, up to ``shift`` in each direction; stays without chance.
+    """Move the image by a random number of whole pixels, up to ``shift`` in each direction; 0 without ``rng``.
 
     Args:
-        shift: A float below 1 is a share of the image's height and width; a whole number is pixels. At least 0.
-        mode: What the pixels that come in hold: ``"constant"`` (0), ``"nearest"``, ``"reflect"``, ``"mirror"`` or ``"wrap"``, as for
-            :func:`highway.functional.shift`. Boxes and points know only the image itself, not what comes in by reflection or wrapping.
+        shift: A float below 1 is a fraction of the image's height and width; an integer is pixels. At least 0.
+        mode: Values of new pixels: ``"constant"`` (0), ``"nearest"``, ``"reflect"``, ``"mirror"`` or ``"wrap"``, as for
+            :func:`highway.functional.shift`. Boxes and points ignore reflected and wrapped copies of the image.
     """
 
     shift: Annotated[
@@ -100,11 +100,11 @@ class Shift(Geometric):
 @checked
 @dataclass(frozen=True)
 class PadCrop(Geometric):
-    """Pad every side by ``padsize`` pixels and cut out a box of the image's own size; the centre, the image itself, without chance.
+    """Pad every side by ``padsize`` pixels and crop a random box of the original size; without ``rng``, the original image.
 
     Args:
         padsize: Pixels, at least 0.
-        mode: What the padding holds, in the words of ``numpy.pad``: see :func:`highway.functional.pad`.
+        mode: Values of the padding, as in ``numpy.pad``: see :func:`highway.functional.pad`.
     """
 
     padsize: Annotated[int, Range(ge=0, words="pixels, at least 0")] = 4
@@ -151,7 +151,7 @@ class Transpose(Geometric):
 @checked
 @dataclass(frozen=True)
 class Rotate90(Geometric):
-    """Turn the image by a quarter of a circle, counterclockwise, so many times as is drawn from 0 to 3; not at all without chance."""
+    """Rotate the image counterclockwise by a random multiple of 90 degrees; 0 without ``rng``."""
 
     def draw(self, size: Size, rng: Generator | None) -> int:
         return 0 if rng is None else below(4, rng)
@@ -173,10 +173,10 @@ class Rotate90(Geometric):
 @checked
 @dataclass(frozen=True)
 class D4(Rotate90):
-    """Turn the image by quarters of a circle, and mirror it or not: each of the eight ways alike; none without chance."""
+    """Rotate by multiples of 90 degrees and flip: one of eight ways, all equally likely. Without ``rng``, the image does not change."""
 
     def draw(self, size: Size, rng: Generator | None) -> int:
-        return 0 if rng is None else below(8, rng)  # 4 and above: transposed besides
+        return 0 if rng is None else below(8, rng)  # 4 and above: also transposed
 
     def output(self, params: int, size: Size) -> Size:
         turned = super().output(params % 4, size)
@@ -198,8 +198,8 @@ class Pad(Geometric):
 
     Args:
         size: Pixels on every side, or (above and below, left and right), or (above, below, left, right).
-        fill: What they hold with mode ``"constant"``: a number, or one for each channel.
-        mode: What they hold, in the words of ``numpy.pad``. Masks get 0, or their own border.
+        fill: Value of the new pixels with mode ``"constant"``: a number, or one per channel.
+        mode: Values of the new pixels, as in ``numpy.pad``. Masks get 0, or their own border.
     """
 
     size: Sides
@@ -234,7 +234,7 @@ class Pad(Geometric):
 
 
 class _Pasted(Geometric):
-    """A transform that lays the image on a larger one; it draws height and width of that, and the row and column of its corner."""
+    """A transform that pastes the image onto a canvas. It draws the canvas's height and width, and the row and column of the corner."""
 
     fill: F.Fill
 
@@ -254,12 +254,12 @@ class _Pasted(Geometric):
 @checked
 @dataclass(frozen=True)
 class Paste(_Pasted):
-    """Lay the image on a larger one of one colour; what does not fit is cut off.
+    """Paste the image onto a canvas of one colour. Pixels outside the canvas are cut off.
 
     Args:
-        shape: Height and width of the larger one in pixels.
-        place: ``"centre"``, or ``"random"``: anywhere that it fits, the centre without chance.
-        fill: The colour: a number, or one for each channel.
+        shape: Height and width of the canvas in pixels.
+        place: ``"centre"``, or ``"random"``: a random position where it fits, the centre without ``rng``.
+        fill: Colour of the canvas: a number, or one per channel.
     """
 
     shape: Shape
@@ -276,11 +276,11 @@ class Paste(_Pasted):
 @checked
 @dataclass(frozen=True)
 class RandomZoomOut(_Pasted):
-    """Lay the image at a random place on a larger one of one colour, with probability ``p``; not without chance.
+    """Paste the image at a random position onto a larger canvas of one colour, with probability ``p``; never without ``rng``.
 
     Args:
-        fill: The colour: a number, or one for each channel.
-        side_range: How many times as long the sides of the larger one are: least and greatest, from 1 to 10.
+        fill: Colour of the canvas: a number, or one per channel.
+        side_range: Minimum and maximum side of the canvas, as a multiple of the image's side, from 1 to 10.
         p: Probability, from 0 to 1.
     """
 

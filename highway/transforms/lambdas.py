@@ -1,4 +1,4 @@
-"""A function as a transform."""
+"""A transform that calls a function."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from highway.transforms.base import Transform
 @checked
 @dataclass(frozen=True)
 class Lambda(Transform):
-    """Apply a function to the image alone; boxes, points and mask stay as they are, so it must not move pixels.
+    """Apply a function to the image alone. Boxes, points and mask do not change, so the function must not move pixels.
 
-    One that does is a class of its own, which says where points go: derive it from :class:`Geometric`.
+    For a function that moves pixels, derive a class from :class:`Geometric`, which defines how points move.
 
     Args:
-        fn: Takes the image, ``(H, W, C)`` or ``(H, W)``, and ``rng`` if it has a parameter of that name: a generator of its own for each
-            image, or ``None`` where there is to be no chance. Returns another image of the same height and width, and writes nothing into
-            the one that it got. In YAML ``package.module:name``. For ``Processes`` it is defined at the top level of a module.
+        fn: Takes the image, ``(H, W, C)`` or ``(H, W)``, and ``rng`` if it has a parameter of that name: a separate generator per image,
+            or ``None`` for fixed results. Returns another image of the same height and width, and does not modify its argument. In YAML
+            ``package.module:name``. For ``Processes``, define it at the top level of a module.
 
     Raises:
-        TypeError: ``fn`` returned no image.
-        ValueError: the image that it returned has another height or width.
+        TypeError: ``fn`` did not return an image.
+        ValueError: the returned image has another height or width.
 
     >>> Lambda(lambda image: 255 - image)(np.uint8([[0, 255]])).tolist()
     [[255, 0]]
@@ -42,10 +42,10 @@ class Lambda(Transform):
         object.__setattr__(self, "_takes_rng", takes_rng(self.fn))
 
     def __repr__(self) -> str:
-        return f"Lambda(fn={getattr(self.fn, '__qualname__', repr(self.fn))})"  # without the address, which is another one in each process
+        return f"Lambda(fn={getattr(self.fn, '__qualname__', repr(self.fn))})"  # without the address, which differs in each process
 
     def draw(self, size: Size, rng: Generator | None) -> int | None:
-        """Return what the generator of the function begins with, so that the same parameters give the same image."""
+        """Return the seed for the function's generator, so that the same parameters give the same image."""
         return None if rng is None or not self._takes_rng else int(rng.integers(2**63))
 
     def image(self, image: np.ndarray, params: int | None) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Transforms of the levels of each channel: they leave every pixel, and so boxes, points and masks, in place."""
+"""Transforms of the values of each channel. They move no pixels, so boxes, points and masks do not change."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from highway.transforms.parameters import Amounts, Positive
 
 @dataclass(frozen=True)
 class _Maybe(Transform):
-    """A transform that happens with probability ``p``.
+    """A transform that is applied with probability ``p``.
 
     Args:
         p: Probability, from 0 to 1.
@@ -40,10 +40,10 @@ class _Maybe(Transform):
 @checked
 @dataclass(frozen=True)
 class Gamma(Transform):
-    """Raise all values, as shares of the full range, to a power that is drawn; 1 without chance.
+    """Raise all values, as fractions of the full range, to a random power; 1 without ``rng``.
 
     Args:
-        exponent: Least and greatest; below 1 is brighter.
+        exponent: Minimum and maximum of the power; below 1 is brighter.
     """
 
     exponent: Amounts = (0.8, 1.2)
@@ -58,7 +58,7 @@ class Gamma(Transform):
 @checked
 @dataclass(frozen=True)
 class Posterize(_Maybe):
-    """Keep that many upper bits of each byte, with probability ``p``.
+    """Keep the upper ``bits`` bits of each byte, with probability ``p``.
 
     Args:
         bits: From 0 to 8.
@@ -75,10 +75,10 @@ class Posterize(_Maybe):
 @checked
 @dataclass(frozen=True)
 class Solarize(_Maybe):
-    """Invert all values from a threshold on, with probability ``p``.
+    """Invert all values from ``threshold`` on, with probability ``p``.
 
     Args:
-        threshold: A share of the full range.
+        threshold: A fraction of the full range.
     """
 
     rowwise: ClassVar[bool] = True
@@ -92,7 +92,7 @@ class Solarize(_Maybe):
 @checked
 @dataclass(frozen=True)
 class Invert(_Maybe):
-    """Replace each value by the full range less it, with probability ``p``."""
+    """Replace each value by the full range minus the value, with probability ``p``."""
 
     rowwise: ClassVar[bool] = True
 
@@ -112,7 +112,7 @@ class AutoContrast(_Maybe):
 @checked
 @dataclass(frozen=True)
 class Equalize(_Maybe):
-    """Make the levels of each channel about equally frequent, with probability ``p`` (:func:`highway.functional.equalize`); uint8 only."""
+    """Equalize the histogram of each channel, with probability ``p`` (:func:`highway.functional.equalize`). uint8 only."""
 
     def change(self, image: np.ndarray) -> np.ndarray:
         return F.equalize(image)
@@ -121,11 +121,11 @@ class Equalize(_Maybe):
 @checked
 @dataclass(frozen=True)
 class CLAHE(_Maybe):
-    """Spread the levels in each tile, with limited contrast, with probability ``p``; uint8 only; needs OpenCV.
+    """Equalize the histogram of each tile with limited contrast (CLAHE), with probability ``p``. uint8 only; requires OpenCV.
 
     Args:
-        clip_limit: How often a level may occur in a tile, in multiples of the average.
-        tiles: In how many rows and columns of tiles the image is divided.
+        clip_limit: Maximum count of a value in a tile, as a multiple of the average count.
+        tiles: Number of rows and columns of tiles.
     """
 
     p: Probability = 0.5
@@ -139,7 +139,7 @@ class CLAHE(_Maybe):
 @checked
 @dataclass(frozen=True)
 class HistEq(Transform):
-    """Spread the values over 0 to 255, by one mapping for all channels (:func:`highway.functional.image_histogram_equalization`)."""
+    """Equalize the histogram over 0 to 255 by one mapping (:func:`highway.functional.image_histogram_equalization`)."""
 
     def image(self, image: np.ndarray, params: None) -> np.ndarray:
         return F.image_histogram_equalization(image)
@@ -148,11 +148,11 @@ class HistEq(Transform):
 @checked
 @dataclass(frozen=True)
 class Clip(Transform):
-    """Move values outside ``min`` to ``max`` to the nearer of these.
+    """Clip values to the range from ``min`` to ``max``.
 
     Args:
-        min: The least value.
-        max: The greatest.
+        min: Lower bound.
+        max: Upper bound.
     """
 
     rowwise: ClassVar[bool] = True

@@ -1,4 +1,4 @@
-"""Transforms that add noise, or leave out parts: they leave every pixel, and so boxes, points and masks, in place."""
+"""Transforms that add noise or erase parts. They move no pixels, so boxes, points and masks do not change."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Quality = Annotated[tuple[int, int], Range(ge=1, le=100), Predicate(lambda some:
 
 
 class _Seeded(Transform):
-    """A transform that draws a seed: how many numbers the image needs is not known before."""
+    """A transform that draws a seed, because the number of random numbers depends on the image."""
 
     def draw(self, size: Size, rng: Generator | None) -> int | None:
         return None if rng is None else int(rng.integers(2**63))
@@ -38,12 +38,12 @@ class _Seeded(Transform):
 @checked
 @dataclass(frozen=True)
 class AdditiveNoise(_Seeded):
-    """Add normal noise to each value; none without chance.
+    """Add normal noise to each value; none without ``rng``.
 
     Args:
         strength: Factor of the noise.
         mu: Mean of the noise, before ``strength``, in the image's own units: grey levels for uint8.
-        sigma: Standard deviation of the noise, before ``strength``, likewise; at least 0. The default is for images of 0 to 255.
+        sigma: Standard deviation of the noise, before ``strength``, in the same units; at least 0. The default suits images of 0 to 255.
     """
 
     strength: Number = 0.2
@@ -57,11 +57,11 @@ class AdditiveNoise(_Seeded):
 @checked
 @dataclass(frozen=True)
 class GaussianNoise(_Seeded):
-    """Add normal noise of a deviation that is drawn to each value; none without chance.
+    """Add normal noise of a random standard deviation to each value; none without ``rng``.
 
     Args:
-        sigma: Least and greatest deviation, in the image's own units: grey levels for uint8.
-        mean: Mean of the noise, likewise.
+        sigma: Minimum and maximum standard deviation, in the image's own units: grey levels for uint8.
+        mean: Mean of the noise, in the same units.
     """
 
     sigma: Amounts = (5.0, 25.0)
@@ -69,7 +69,7 @@ class GaussianNoise(_Seeded):
 
     def noisy(self, image: np.ndarray, rng: Generator) -> np.ndarray:
         least, most = self.sigma
-        step = int(rng.integers(_STEPS + 1)) / _STEPS  # so few values that their tables are kept
+        step = int(rng.integers(_STEPS + 1)) / _STEPS  # few values, so that their tables are cached
         return F.add_noise(image, 1.0, self.mean, least + (most - least) * step, rng)
 
 
@@ -79,11 +79,11 @@ _STEPS = 63
 @checked
 @dataclass(frozen=True)
 class SaltPepper(_Seeded):
-    """Set a share of the pixels to white, and another to black; none without chance.
+    """Set random pixels to white and others to black; none without ``rng``.
 
     Args:
-        salt: Share that becomes white.
-        pepper: Share that becomes black.
+        salt: Fraction of the pixels that become white.
+        pepper: Fraction of the pixels that become black.
     """
 
     salt: Share = 0.05
@@ -99,11 +99,11 @@ class SaltPepper(_Seeded):
 @checked
 @dataclass(frozen=True)
 class ISONoise(_Seeded):
-    """Add the noise of a camera's sensor at high sensitivity (:func:`highway.functional.iso_noise`); none without chance.
+    """Add the noise of a camera sensor at high ISO (:func:`highway.functional.iso_noise`); none without ``rng``.
 
     Args:
-        color_shift: Least and greatest turn of the hue, as a share of the circle.
-        intensity: Least and greatest deviation of the noise, in multiples of that of the image's own grey.
+        color_shift: Minimum and maximum rotation of the hue, as a fraction of the circle.
+        intensity: Minimum and maximum standard deviation of the noise, as a multiple of the standard deviation of the image's grey values.
     """
 
     color_shift: Amounts = (0.01, 0.05)
@@ -116,10 +116,10 @@ class ISONoise(_Seeded):
 @checked
 @dataclass(frozen=True)
 class JpegNoise(Transform):
-    """Encode the image as JPEG of a quality that is drawn, and decode it; not without chance. uint8 only.
+    """Encode the image as JPEG of a random quality, and decode it. Without ``rng``, the image does not change. uint8 only.
 
     Args:
-        quality: Least and greatest, from 1 to 100.
+        quality: Minimum and maximum quality, from 1 to 100.
     """
 
     quality: Quality = (40, 100)
@@ -133,11 +133,11 @@ class JpegNoise(Transform):
 
 @dataclass(frozen=True)
 class _Holes(Transform):
-    """Fill boxes of the image; boxes, points and masks of objects stay as they are.
+    """Fill boxes of the image; annotations do not change.
 
     Args:
         p: Probability, from 0 to 1.
-        fill: What the boxes hold: a number, one for each channel, or ``"random"``: noise over the full range.
+        fill: Value of the boxes: a number, one per channel, or ``"random"`` (noise over the full range).
     """
 
     p: Probability = 0.5
@@ -164,11 +164,11 @@ class _Holes(Transform):
 @checked
 @dataclass(frozen=True)
 class RandomErasing(_Holes):
-    """Fill one box of random area, proportions and place, with probability ``p``; ten tries for one that fits, else none.
+    """Fill one box of random area, aspect ratio and position, with probability ``p``. Fills nothing if no box fits in ten tries.
 
     Args:
-        scale: Least and greatest area, as a share of the image's.
-        ratio: Least and greatest width / height, drawn evenly on a logarithmic scale.
+        scale: Minimum and maximum area, as a fraction of the image's area.
+        ratio: Minimum and maximum width / height, uniform on a logarithmic scale.
     """
 
     scale: Shares = (0.02, 0.33)
@@ -192,12 +192,12 @@ class RandomErasing(_Holes):
 @checked
 @dataclass(frozen=True)
 class CoarseDropout(_Holes):
-    """Fill several boxes of random sizes and places, with probability ``p``.
+    """Fill several boxes of random sizes and positions, with probability ``p``.
 
     Args:
-        num_holes: Least and greatest number.
-        height: Least and greatest height, as a share of the image's.
-        width: Likewise.
+        num_holes: Minimum and maximum number of boxes.
+        height: Minimum and maximum height, as a fraction of the image's height.
+        width: Minimum and maximum width, as a fraction of the image's width.
     """
 
     num_holes: Counts = (1, 2)
@@ -220,11 +220,11 @@ Side = Annotated[
 @checked
 @dataclass(frozen=True)
 class Cutout(_Holes):
-    """Fill one box of a size, at a random place, with probability ``p``.
+    """Fill one box of fixed size at a random position, with probability ``p``.
 
     Args:
-        height: Of the box: a float is a share of the image's, from 0 to 1; a whole number is pixels, at least 1.
-        width: Likewise.
+        height: Height of the box: a float is a fraction of the image's height, from 0 to 1; an integer is pixels, at least 1.
+        width: Width of the box: a float is a fraction of the image's width, from 0 to 1; an integer is pixels, at least 1.
     """
 
     height: Side = 0.25
@@ -236,12 +236,12 @@ class Cutout(_Holes):
 
 
 def _share(side: float, length: int) -> float:
-    """Return a side as a share of a length: whole numbers are pixels, and at most all of them."""
+    """Return a side as a fraction of a length. Integers are pixels, at most the whole length."""
     return min(1.0, side / length) if isinstance(side, int) else side
 
 
 def _placed(size: Size, height: tuple[float, float], width: tuple[float, float], numbers: list[list[float]]) -> list[Box]:
-    """Return boxes within an image of ``size`` by four numbers from 0 to 1 each: sides, from least to greatest share, and place."""
+    """Return boxes within an image of ``size``, each from four numbers from 0 to 1: two sides between their bounds, and the position."""
     (rows, columns), (low, high), (narrow, wide) = size, height, width
     boxes = []
     for tall, broad, down, right in numbers:

@@ -1,4 +1,4 @@
-"""What the parameters of transforms may be, besides their types. NaN and infinity are refused where nothing is meant by them."""
+"""Types of transform parameters with their ranges. Parameters for which NaN and infinity make no sense reject them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Annotated
 
 from highway.parameters.ranges import Predicate, Range
 
-_LIMIT = 2.0**53  # what no number reaches but by mistake
+_LIMIT = 2.0**53  # a larger value is a mistake
 
 Number = Annotated[float, Range(gt=-_LIMIT, lt=_LIMIT, words="a finite number")]
 Amount = Annotated[float, Range(ge=0, lt=_LIMIT, words="a finite number, at least 0")]

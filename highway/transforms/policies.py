@@ -1,6 +1,6 @@
-"""Policies: which of a set of changes are made to an image, and how much, by a few numbers; boxes, points and masks follow.
+"""Augmentation policies: draw some operations of a set, and their magnitudes. Boxes, points and masks follow.
 
-The changes and their magnitudes are those of torchvision, which are those of the papers; levels are Pillow's.
+The operations and magnitudes follow torchvision and the papers; operations on values follow Pillow.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from highway.transforms.warp import Warp
 
 @dataclass(frozen=True)
 class _Move(Warp):
-    """One of the changes that move pixels; its parameter is the magnitude."""
+    """An operation that moves pixels; its parameter is the magnitude."""
 
     kind: str
     interpolation: F.Linear
@@ -59,7 +59,7 @@ _MOVES = (*_ENTRIES, "Rotate")
 
 @dataclass(frozen=True)
 class _Change(Transform):
-    """One of the changes that leave pixels in place; its parameter is the magnitude."""
+    """An operation that moves no pixels; its parameter is the magnitude."""
 
     kind: str
 
@@ -88,14 +88,14 @@ def _operations(interpolation: F.Linear, fill: F.Fill) -> Mapping[str, Transform
 
 
 class _Policy(Steps):
-    """A transform that draws changes and their magnitudes; none without chance."""
+    """A transform that draws operations and their magnitudes; none without ``rng``."""
 
     interpolation: F.Linear
     fill: F.Fill
 
     @abstractmethod
     def drawn(self, rng: Generator, size: Size) -> Iterator[tuple[str, float]]:
-        """Yield the changes to make, each with its magnitude."""
+        """Yield the operations to apply, each with its magnitude."""
 
     def draw(self, size: Size, rng: Generator | None) -> list[Step]:
         if rng is None:
@@ -121,14 +121,14 @@ def _magnitude(space: Space, kind: str, level: float, size: Size, rng: Generator
 @checked
 @dataclass(frozen=True)
 class RandAugment(_Policy):
-    """Make changes that are drawn from 14, all of one magnitude ("RandAugment", Cubuk et al. 2020). uint8 only.
+    """Apply random operations out of 14, all of one magnitude ("RandAugment", Cubuk et al. 2020). uint8 only.
 
     Args:
-        num_ops: How many changes.
-        magnitude: Which of the levels, from 0.
-        num_magnitude_bins: How many levels there are.
+        num_ops: Number of operations.
+        magnitude: Level of the magnitude, from 0.
+        num_magnitude_bins: Number of levels.
         interpolation: ``"nearest"`` or ``"bilinear"``.
-        fill: What new pixels hold: a number, or one for each channel.
+        fill: Value of new pixels: a number, or one per channel.
     """
 
     num_ops: Count = 2
@@ -151,12 +151,12 @@ class RandAugment(_Policy):
 @checked
 @dataclass(frozen=True)
 class TrivialAugmentWide(_Policy):
-    """Make one change that is drawn from 14, of a magnitude that is drawn ("TrivialAugment", Müller and Hutter 2021). uint8 only.
+    """Apply one random operation out of 14, of random magnitude ("TrivialAugment", Müller and Hutter 2021). uint8 only.
 
     Args:
-        num_magnitude_bins: How many levels of magnitude there are.
+        num_magnitude_bins: Number of levels of magnitude.
         interpolation: ``"nearest"`` or ``"bilinear"``.
-        fill: What new pixels hold: a number, or one for each channel.
+        fill: Value of new pixels: a number, or one per channel.
     """
 
     num_magnitude_bins: Annotated[int, Range(ge=2)] = 31
@@ -172,12 +172,12 @@ class TrivialAugmentWide(_Policy):
 @checked
 @dataclass(frozen=True)
 class AutoAugment(_Policy):
-    """Make two changes that belong together, each with its probability ("AutoAugment", Cubuk et al. 2019). uint8 only.
+    """Apply a random pair of operations, each with its probability ("AutoAugment", Cubuk et al. 2019). uint8 only.
 
     Args:
-        policy: For which data set the pairs were found.
+        policy: Dataset for which the pairs were found.
         interpolation: ``"nearest"`` or ``"bilinear"``.
-        fill: What new pixels hold: a number, or one for each channel.
+        fill: Value of new pixels: a number, or one per channel.
     """
 
     policy: Literal["imagenet", "cifar10", "svhn"] = "imagenet"
@@ -192,7 +192,7 @@ class AutoAugment(_Policy):
 
 
 class _Mixed(NamedTuple):
-    own: float  # part of the image itself
+    own: float  # weight of the image itself
     parts: list[float]
     chains: list[list[Step]]
 
@@ -200,19 +200,19 @@ class _Mixed(NamedTuple):
 @checked
 @dataclass(frozen=True)
 class AugMix(Transform):
-    """Mix the image with several changed ones ("AugMix", Hendrycks et al. 2020); it stays without chance. uint8 only.
+    """Mix the image with augmented copies ("AugMix", Hendrycks et al. 2020). Without ``rng``, the image does not change. uint8 only.
 
-    Boxes, points and masks are those of the image itself, which has its part in the mix. Where they matter, leave out what moves pixels.
+    Boxes, points and masks are the image's own. If they matter, set ``geometric=False``.
 
     Args:
-        severity: From 1 to 10: below which of ten levels the magnitudes are drawn.
-        mixture_width: How many changed images.
-        chain_depth: How many changes each has; 0 draws from 1 to 3.
-        alpha: Of the Dirichlet distributions of the parts.
-        all_ops: Whether brightness, contrast, colour and sharpness are among the changes.
-        geometric: Whether those that move pixels are.
+        severity: Maximum level of the random magnitudes, from 1 to 10.
+        mixture_width: Number of augmented copies.
+        chain_depth: Number of operations per copy; 0 draws from 1 to 3.
+        alpha: Parameter of the Dirichlet distributions of the weights.
+        all_ops: Whether to include brightness, contrast, colour and sharpness.
+        geometric: Whether to include operations that move pixels.
         interpolation: ``"nearest"`` or ``"bilinear"``.
-        fill: What new pixels hold: a number, or one for each channel.
+        fill: Value of new pixels: a number, or one per channel.
     """
 
     severity: Annotated[int, Range(ge=1, le=10)] = 3
@@ -247,10 +247,10 @@ class AugMix(Transform):
 
 
 def _mixed(image: np.ndarray, own: float, parts: Sequence[float], others: Sequence[np.ndarray]) -> np.ndarray:
-    """Return the sum of images times their parts."""
+    """Return the weighted sum of images."""
     if (cv2 := cv2_or_none()) and (image.ndim == 2 or image.shape[2] <= 4):
         mixed, share = image, own
-        for part, other in zip(parts, others, strict=True):  # so that no sum saturates on the way
+        for part, other in zip(parts, others, strict=True):  # running means, so that no sum saturates
             share += part
             mixed = cv2.addWeighted(mixed, 1 - part / share, other, part / share, 0).reshape(image.shape) if share else mixed
         return mixed

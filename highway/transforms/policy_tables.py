@@ -1,4 +1,4 @@
-"""How much of each change the policies make, and the pairs of changes that AutoAugment found for three data sets."""
+"""The magnitudes of the policies' operations, and AutoAugment's pairs of operations for three datasets."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Literal, NamedTuple
 
 
 class Magnitudes(NamedTuple):
-    """How much of a change there is: from the lowest level to the highest, either way where it is signed."""
+    """The magnitudes of an operation, from the lowest level to the highest; with a random sign if ``signed``."""
 
     lowest: float
     highest: float
     signed: bool = True
-    unit: Literal["", "whole", "side"] = ""  # rounded; or shares of the side of the image, in whole pixels
+    unit: Literal["", "whole", "side"] = ""  # "whole": rounded; "side": a fraction of the image's side, in whole pixels
 
     def at(self, level: float, side: int) -> float:
         """Return the magnitude at a level from 0 to 1."""
@@ -52,7 +52,7 @@ MIX = _space(0.3, Magnitudes(0, 1 / 3, unit="side"), 30, 0.9, (4, 0))
 ENHANCE = ("Brightness", "Color", "Contrast", "Sharpness")
 
 Change = tuple[str, float, int | None]
-LEVELS = 10  # of magnitude, of AutoAugment and AugMix
+LEVELS = 10  # of magnitude, in AutoAugment and AugMix
 
 # Name, probability and level of magnitude: from the tables in the appendix of "AutoAugment: Learning augmentation policies from data",
 # Cubuk et al. 2019.

@@ -1,6 +1,6 @@
-"""Small images of one size, changed by few calls: where each row of pixels is changed by itself, images one below the other are one image.
+"""Change many small images by few calls: transforms that change each row independently take images stacked vertically as one image.
 
-A call takes some microseconds whatever it does, which is most of what an image of 32x32 pixels costs.
+Each call costs some microseconds, which is most of the cost of an image of 32x32 pixels.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from highway.transforms.compose import Chain, Step, note
 
 Images = np.ndarray | list[np.ndarray]
 
-_LARGEST = 2**14  # bytes of an image that is worth it: above, its pixels cost more than the calls
-_AT_ONCE = 2**17  # bytes of images that are changed by one call: they stay in the processor's caches with what becomes of them
+_LARGEST = 2**14  # bytes of an image: for larger images, the pixels cost more than the calls
+_AT_ONCE = 2**17  # bytes of images per call: the images and the results fit into the CPU caches
 
 
 def is_rowwise(transform: object) -> bool:
-    """Say whether a transform's own class says ``rowwise = True``; one that derives from such may do something else, and says so itself."""
+    """Return whether a transform's own class sets ``rowwise = True``. Subclasses do not inherit it, because they may act differently."""
     return vars(type(transform)).get("rowwise") is True
 
 
 def at_once(transforms: Sequence[object], images: object) -> int:
-    """Return how many images to change by one call: 1, unless they are an array ``(B, H, W, C)`` of small ones."""
+    """Return how many images to change by one call: 1 unless ``images`` is an array ``(B, H, W, C)`` of small images."""
     if not (isinstance(images, np.ndarray) and images.ndim == 4 and images.size):
         return 1
     size = images[0].nbytes
@@ -33,21 +33,21 @@ def at_once(transforms: Sequence[object], images: object) -> int:
 
 
 def changed(chain: Chain, images: np.ndarray, params: Sequence[list[Step]], first: int, last: int) -> Images:
-    """Return what a chain makes of some images of a batch, with the same bits as one by one.
+    """Apply a chain to some images of a batch. The result equals applying it one by one, bit for bit.
 
     Args:
         chain: The transforms.
         images: The batch, ``(B, H, W, C)``.
-        params: What was drawn for each of them.
-        first: The first of the images to change.
-        last: The one behind the last of them.
+        params: The parameters of each image.
+        first: Index of the first image to change.
+        last: Index after the last image to change.
 
     Returns:
-        An array, or a list where they differ in shape or dtype.
+        An array, or a list if the results differ in shape or dtype.
     """
     done: Images = images[first:last]
     for together, part in groupby(zip(*params[first:last], strict=True), lambda several: is_rowwise(several[0].transform)):
-        places, alone = list(part), list[np.ndarray]()  # places in the chain: for each a step of every image
+        places, alone = list(part), list[np.ndarray]()  # the steps of all images for each place in the chain
         several_at_once = together and isinstance(done, np.ndarray) and done.shape[1:3] == places[0][0].size
         try:
             if several_at_once:
@@ -65,7 +65,7 @@ def changed(chain: Chain, images: np.ndarray, params: Sequence[list[Step]], firs
 
 
 def _by_params(images: Images, several: Sequence[Step]) -> Images:
-    """Change images by one call for each of the parameters that there are."""
+    """Change images by one call per distinct parameters."""
     if not isinstance(images, np.ndarray):
         return [step.transform.image(image, step.params) for image, step in zip(images, several, strict=True)]
     place, transform, _, _ = several[0]
@@ -89,12 +89,12 @@ def _by_params(images: Images, several: Sequence[Step]) -> Images:
 
 
 def _as_one(transform: TransformLike, images: np.ndarray, params: object) -> np.ndarray:
-    """Change images as one, in which they lie below each other."""
+    """Stack images vertically and change them as one image."""
     count, height = images.shape[:2]
     tall = transform.image(images.reshape(count * height, *images.shape[2:]), params)
     return tall.reshape(count, height, *tall.shape[1:])
 
 
 def _together(images: list[np.ndarray]) -> Images:
-    """Return images as one array if they are alike."""
+    """Return images as one array if they have the same shape and dtype."""
     return np.stack(images) if len({(image.shape, image.dtype) for image in images}) == 1 else images

@@ -1,4 +1,4 @@
-"""Transforms of what values stand for: their range, their type."""
+"""Transforms that change the range and dtype of values."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class RescaleImages(Transform):
     """Return ``(image - offset) * scale`` as float32; by default 0 to 255 becomes -1 to 1.
 
     Args:
-        scale: A number, or one for each channel.
-        offset: Likewise; taken away before the multiplication.
+        scale: A number, or one per channel.
+        offset: A number, or one per channel; subtracted before the multiplication.
     """
 
     rowwise: ClassVar[bool] = True
@@ -41,8 +41,8 @@ class Normalize(Transform):
     """Return ``(image - mean) / std`` as float32; uint8 is divided by 255 first.
 
     Args:
-        mean: A number, or one for each channel, in units of the full range; ImageNet's by default.
-        std: Likewise, above 0.
+        mean: A number, or one per channel, as a fraction of the full range; ImageNet's by default.
+        std: A number, or one per channel, above 0.
     """
 
     rowwise: ClassVar[bool] = True
@@ -83,7 +83,7 @@ class ToFloat(Transform):
 @checked
 @dataclass(frozen=True)
 class ToUint8(Transform):
-    """Return floats times ``scale`` as bytes, rounded and saturated; bytes stay as they are.
+    """Return floats times ``scale`` as uint8, rounded and saturated. uint8 images do not change.
 
     Args:
         scale: By default 0 to 1 becomes 0 to 255.
@@ -100,12 +100,12 @@ class ToUint8(Transform):
 @checked
 @dataclass(frozen=True)
 class MinMaxNormalize(Transform):
-    """Stretch the image so that its least value becomes ``min`` and its greatest ``max``, as float32.
+    """Stretch the image so that its minimum becomes ``min`` and its maximum ``max``, as float32.
 
     Args:
-        min: The least value of the result.
-        max: The greatest.
-        all_channel: Whether least and greatest are those of all channels, or each channel has its own.
+        min: Minimum of the result.
+        max: Maximum of the result.
+        all_channel: Whether to use the minimum and maximum of all channels together, or of each channel.
     """
 
     min: Number = 0.0
@@ -119,10 +119,10 @@ class MinMaxNormalize(Transform):
 @checked
 @dataclass(frozen=True)
 class MeanVarianceNormalize(Transform):
-    """Return ``(image - mean) / deviation`` as float32, by the image's own mean and deviation.
+    """Return ``(image - mean) / deviation`` as float32, with the image's own mean and standard deviation.
 
     Args:
-        all_channel: Whether these are of all channels together, or of each.
+        all_channel: Whether to use the mean and deviation of all channels together, or of each channel.
     """
 
     all_channel: bool = True

@@ -1,4 +1,4 @@
-"""Transforms that scale the image."""
+"""Transforms that resize the image."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ Lengths = Annotated[int | tuple[int, ...], Range(ge=1), Predicate(lambda lengths
 @checked
 @dataclass(frozen=True)
 class Resize(Geometric):
-    """Scale the image.
+    """Resize the image.
 
     Args:
-        shape: With mode ``"resize"``: (height, width) in pixels, or a float, a share of the image's own size: 0.5 halves both. With the
-            other modes one length in pixels, whose other side keeps the proportions.
-        mode: ``"resize"``, or which length it is: ``"width"``, or that of the ``"shorter"`` or the ``"longer"`` edge.
+        shape: With mode ``"resize"``: (height, width) in pixels, or a float, a fraction of the image's own size: 0.5 halves both. With the
+            other modes: one length in pixels; the other side keeps the aspect ratio.
+        mode: ``"resize"``, or the side that ``shape`` sets: ``"width"``, ``"shorter"`` or ``"longer"``.
         interpolation: ``"nearest"``, ``"bilinear"``, ``"bicubic"`` (or ``"cubic"``), ``"lanczos"`` or ``"area"``. Masks always use
             ``"nearest"``.
     """
@@ -43,7 +43,7 @@ class Resize(Geometric):
             require(
                 0 < self.shape <= 10, self, "shape", "a share of the image's size, above 0 and at most 10, or (height, width) in pixels"
             )
-        else:  # a whole number was a percentage in Highway of 2017, and is the shorter edge elsewhere: refused, not guessed
+        else:  # an integer was a percentage in Highway of 2017, and is the shorter edge elsewhere: reject it instead of guessing
             good = isinstance(self.shape, tuple) and min(self.shape) >= 1
             require(good, self, "shape", "(height, width), a share of the image's size such as 0.5, or the new width with mode='width'")
 
@@ -93,12 +93,12 @@ class _Scaled(Geometric):
 @checked
 @dataclass(frozen=True)
 class ResizeShortestEdge(_Scaled):
-    """Scale the image so that its shorter edge has a length that is drawn; the first one without chance.
+    """Resize the image so that its shorter edge has a random length of a list; the first length without ``rng``.
 
     Args:
-        short_edge_length: The length in pixels, or several, one of which is drawn.
-        max_size: The longer edge has at most this many pixels, and the shorter one then fewer than ``short_edge_length``. At least the
-            greatest ``short_edge_length``.
+        short_edge_length: The length in pixels, or several lengths to choose from.
+        max_size: Maximum length of the longer edge in pixels; the shorter edge is then below ``short_edge_length``. At least the maximum of
+            ``short_edge_length``.
         interpolation: As for :class:`Resize`.
     """
 
@@ -126,10 +126,10 @@ class ResizeShortestEdge(_Scaled):
 
 
 def _bounded(transform: Transform, new: Size, size: Size, edge: float) -> Size:
-    """Return the new size of an image whose one edge gets the length that was asked for.
+    """Return the new size of an image after one edge was set to a requested length.
 
     Raises:
-        ValueError: the other edge gets so long that the result has over 100 times as many pixels as the image, and as a square of the edge.
+        ValueError: the other edge is so long that the result has over 100 times as many pixels as the image, and as a square of the edge.
     """
     if new[0] * new[1] > _MOST_TIMES * max(size[0] * size[1], edge * edge):
         raise ValueError(
@@ -145,13 +145,13 @@ _MOST_TIMES = 100
 @checked
 @dataclass(frozen=True)
 class RandomResize(_Scaled):
-    """Scale height and width by factors that are drawn; the image stays without chance.
+    """Resize height and width by random factors. Without ``rng``, the image does not change.
 
     Args:
-        xrange: Least and greatest factor of the width, at most 10. Whole numbers are factors too, and no lengths in pixels.
-        yrange: Likewise of the height. ``None``: the factor of the width, so that the proportions stay.
-        minimum: Least height and width of the result in pixels.
-        aspect_ratio_thres: How far apart the two factors may be, as a share of the one of the width: 0 keeps the proportions.
+        xrange: Minimum and maximum factor of the width, at most 10. Integers are factors too, not pixels.
+        yrange: Minimum and maximum factor of the height. ``None`` uses the factor of the width, which keeps the aspect ratio.
+        minimum: Minimum height and width of the result in pixels.
+        aspect_ratio_thres: Maximum difference of the two factors, as a fraction of the width's factor: 0 keeps the aspect ratio.
         interpolation: As for :class:`Resize`.
     """
 
@@ -172,7 +172,7 @@ class RandomResize(_Scaled):
         return max(round(size[0] * y), self.minimum[0], 1), max(round(size[1] * x), self.minimum[1], 1)
 
     def _factors(self, rng: Generator) -> tuple[float, float]:
-        """Return two that are near enough to each other: the width's at random, the height's as near as it has to be."""
+        """Return two factors: a random factor for the width, and the nearest permitted random factor for the height."""
         x = uniform(*self.xrange, rng)
         if self.yrange is None:
             return x, x
@@ -187,14 +187,14 @@ class RandomResize(_Scaled):
 @checked
 @dataclass(frozen=True)
 class LargeScaleJitter(_Scaled):
-    """Scale the image to fit into ``target_size``, times a factor that is drawn; 1 without chance.
+    """Resize the image to fit into ``target_size`` times a random factor; the factor is 1 without ``rng``.
 
-    As torchvision's ``ScaleJitter``. "Simple copy-paste is a strong data augmentation method" (Ghiasi et al. 2021) cuts and pads to
-    ``target_size`` behind it: ``Paste(target_size, "random")``.
+    As torchvision's ``ScaleJitter``. "Simple copy-paste is a strong data augmentation method" (Ghiasi et al. 2021) then crops and pads to
+    ``target_size``: add ``Paste(target_size, "random")`` after this transform.
 
     Args:
         target_size: Height and width in pixels.
-        scale_range: Least and greatest factor, at most 10.
+        scale_range: Minimum and maximum factor, at most 10.
         interpolation: As for :class:`Resize`.
     """
 

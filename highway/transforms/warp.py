@@ -1,4 +1,4 @@
-"""Transforms that send every pixel to another place, between pixels too: by a matrix."""
+"""Transforms that warp the image by a matrix, with interpolation."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from highway.transforms.parameters import Amount, Centers, Degrees, Factors, Per
 
 
 class Warp(Geometric):
-    """A transform that moves the image by a matrix. Those that stand next to each other in a chain move it once, by the product."""
+    """A transform that warps the image by a matrix. Consecutive warps in a chain become one warp, by the product of the matrices."""
 
     interpolation: F.Sampling
     fill: PerChannel = 0.0
@@ -28,7 +28,7 @@ class Warp(Geometric):
 
     @abstractmethod
     def matrix(self, params: Any, size: Size) -> np.ndarray | None:
-        """Return where points go: float64 ``(2, 3)``, or ``(3, 3)`` if it is projective; ``None`` where they stay."""
+        """Return the map of points: float64 ``(2, 3)`` (affine) or ``(3, 3)`` (projective); ``None`` for the identity."""
 
     def image(self, image: np.ndarray, params: Any) -> np.ndarray:
         return self._warped(image, params, self.interpolation, self.fill)
@@ -48,7 +48,7 @@ class Warp(Geometric):
 
 @dataclass(frozen=True)
 class JoinedWarps(Warp):
-    """Warps that stand next to each other, as one: its parameters are their one map, and the size of what comes out."""
+    """Consecutive warps as one warp. Its parameters are the product of their maps, and the size of the result."""
 
     warps: tuple[Warp, ...]
     interpolation: F.Sampling = "bilinear"
@@ -65,7 +65,7 @@ class JoinedWarps(Warp):
 
 
 def joined(run: Sequence[tuple[Warp, Any, Size]]) -> tuple[JoinedWarps, tuple[np.ndarray, Size]]:
-    """Return one warp, and its parameters, in place of several with their parameters and the sizes of the images that they get."""
+    """Return one warp and its parameters for several warps, given with their parameters and the sizes of their inputs."""
     whole, (last, params, size) = np.eye(3), run[-1]
     for warp, drawn, before in run:
         matrix = warp.matrix(drawn, before)
@@ -76,7 +76,7 @@ def joined(run: Sequence[tuple[Warp, Any, Size]]) -> tuple[JoinedWarps, tuple[np
 
 
 def joins(one: object, other: object) -> bool:
-    """Say whether two transforms, one behind the other, can move the image at once: both interpolate, and onto the same colour."""
+    """Return whether two consecutive warps can become one: both interpolate, with the same fill colour."""
     return (
         isinstance(one, Warp)
         and isinstance(other, Warp)
@@ -90,19 +90,19 @@ def joins(one: object, other: object) -> bool:
 @checked
 @dataclass(frozen=True)
 class Rotate(Warp):
-    """Turn the image about its centre by up to ``angle`` degrees either way; stays without chance.
+    """Rotate the image around its centre by a random angle from ``-angle`` to ``angle`` degrees; 0 without ``rng``.
 
     Args:
-        angle: Degrees, at least 0. A whole number draws whole degrees, a float any angle.
+        angle: Degrees, at least 0. An int draws whole degrees, a float any angle.
         interpolation: ``"nearest"``, ``"bilinear"``, or the order of a spline, 0 to 5: 0 is nearest neighbour, 1 bilinear, 2 to 5 are
             smoother and many times slower. Masks always use ``"nearest"``.
-        reshape: Whether the result grows to hold the whole turned image (the images of a batch then
+        reshape: Whether to enlarge the result to hold the whole rotated image (the images of a batch then
             differ in size).
-        fill: What new pixels hold: a number, or one for each channel; 0 with a spline of order 2 or more.
-        mode: What new pixels hold: ``"constant"`` (``fill``), or ``"nearest"``, ``"reflect"``, ``"mirror"`` or ``"wrap"``, as for
-            :class:`Shift`. Boxes and points know only the image itself, not what comes in by reflection or wrapping.
-        center_range: Least and greatest place of the centre of the turn, as shares of width and height, both drawn. Not with ``reshape``.
-        step_deg: Only multiples of so many degrees are drawn.
+        fill: Value of new pixels: a number, or one per channel; 0 with a spline of order 2 or more.
+        mode: Values of new pixels: ``"constant"`` (``fill``), ``"nearest"``, ``"reflect"``, ``"mirror"`` or ``"wrap"``, as for
+            :class:`Shift`. Boxes and points ignore reflected and wrapped copies of the image.
+        center_range: Minimum and maximum of the random centre, as fractions of width and height. Not with ``reshape``.
+        step_deg: Draw only multiples of this many degrees.
     """
 
     angle: Annotated[int | float, Range(ge=0, lt=2**53, words="degrees, at least 0")]
@@ -119,7 +119,7 @@ class Rotate(Warp):
         _check_step(self)
 
     def draw(self, size: Size, rng: Generator | None) -> float | tuple[float, float, float]:
-        """Return the degrees of the turn, and the place of its centre, x and y, if that is drawn."""
+        """Return the angle in degrees, and the centre (x, y) if it is random."""
         if rng is None:
             return 0.0
         angle = _drawn_angle(self.angle, self.step_deg, rng)
@@ -135,7 +135,7 @@ class Rotate(Warp):
         if angle % 360 == 0:
             return None
         matrix = F.rotation(size, angle, self.reshape)
-        if centre:  # which stays where it is
+        if centre:  # the centre does not move
             matrix[:, 2] = centre - matrix[:, :2] @ centre
         return matrix
 
@@ -143,9 +143,9 @@ class Rotate(Warp):
 @checked
 @dataclass(frozen=True)
 class Zoom(Warp):
-    """Scale the image by a factor from ``1 - fac`` to ``1 + fac`` and keep its size; stays without chance.
+    """Scale the image by a random factor from ``1 - fac`` to ``1 + fac`` and keep its size; 1 without ``rng``.
 
-    A smaller image lies at a random place on 0; of a larger one a random window is cut out.
+    A smaller image gets a random position on a background of 0; a larger image is cropped at a random position.
 
     Args:
         fac: At least 0, below 1.
@@ -156,7 +156,7 @@ class Zoom(Warp):
     interpolation: F.Sampling = "nearest"
 
     def draw(self, size: Size, rng: Generator | None) -> tuple[float, tuple[float, float]]:
-        """Return the factor, and the place of the image or window: from top to bottom and from left to right, each 0 to 1."""
+        """Return the factor, and the position of the image or window: from top to bottom and from left to right, each 0 to 1."""
         if rng is None:
             return 1.0, (0.5, 0.5)
         return 1 + self.fac * (2 * rng.random() - 1), (rng.random(), rng.random())
@@ -168,14 +168,14 @@ class Zoom(Warp):
 @checked
 @dataclass(frozen=True)
 class RotateAndCropValid(Warp):
-    """Turn the image about its centre by up to ``angle`` degrees either way, and cut out the largest box that holds no new pixel.
+    """Rotate the image around its centre by a random angle up to ``angle``, and crop the largest box without new pixels.
 
-    The sizes of what comes out differ: put a :class:`Resize` behind it. The image stays without chance.
+    Sizes of results differ: add a :class:`Resize` after this transform. Without ``rng``, the image does not change.
 
     Args:
         angle: Degrees, at least 0.
         interpolation: As for :class:`Rotate`.
-        step_deg: Only multiples of this many degrees are drawn.
+        step_deg: Draw only multiples of this many degrees.
     """
 
     angle: Degrees
@@ -201,10 +201,10 @@ class RotateAndCropValid(Warp):
 
 
 def _largest_upright(size: Size, angle: float) -> tuple[float, float]:
-    """Return height and width of the largest upright box within an image turned by an angle."""
+    """Return the height and width of the largest upright box within an image rotated by an angle."""
     sine, cosine = abs(math.sin(angle)), abs(math.cos(angle))
     (short, long), upright = sorted(size), size[1] >= size[0]
-    if short <= 2 * sine * cosine * long or abs(sine - cosine) < 1e-10:  # two of its corners touch the longer side, halfway
+    if short <= 2 * sine * cosine * long or abs(sine - cosine) < 1e-10:  # two of its corners touch the longer side
         sides = (short / 2 / sine, short / 2 / cosine) if upright else (short / 2 / cosine, short / 2 / sine)
         return sides[1], sides[0]
     double = cosine * cosine - sine * sine
@@ -212,11 +212,11 @@ def _largest_upright(size: Size, angle: float) -> tuple[float, float]:
 
 
 def _drawn_angle(most: int | float, step: float | None, rng: Generator) -> float:
-    """Return degrees from ``-most`` to ``most``: multiples of ``step``, whole degrees if ``most`` is an int, or any."""
+    """Return a random angle from ``-most`` to ``most``: a multiple of ``step``, whole degrees if ``most`` is an int, or any angle."""
     share = rng.random()
     if step is not None:
         steps = int(most / step + 1e-9)
-        count = 2 * steps + (2 * steps * step != 360)  # -180 and 180 degrees are one turn
+        count = 2 * steps + (2 * steps * step != 360)  # -180 and 180 degrees are the same rotation
         return step * (int(count * share) - steps)
     return float(int((2 * most + 1) * share) - most) if isinstance(most, int) else most * (2 * share - 1)
 
@@ -231,7 +231,7 @@ def _check_mode(warp: Warp) -> None:
 
 
 class _Affine(Warp):
-    """A transform that draws an affine map about the centre."""
+    """A transform that draws an affine map around the centre."""
 
     rotate: Degrees = 0.0
     translate: tuple[Amount, Amount] = (0.0, 0.0)
@@ -242,7 +242,7 @@ class _Affine(Warp):
         _check_mode(self)
 
     def draw(self, size: Size, rng: Generator | None) -> tuple[float, float, float, float, float, float]:
-        """Return degrees, factor, the degrees of both slants, and the shift in pixels to the right and down."""
+        """Return the angle, the factor, the two shear angles, and the shift in pixels to the right and down."""
         if rng is None:
             return 0.0, 1.0, 0.0, 0.0, 0.0, 0.0
         turn, x, y, right, down, factor = (2 * rng.random(6) - 1).tolist()
@@ -260,15 +260,15 @@ class _Affine(Warp):
 @checked
 @dataclass(frozen=True)
 class Affine(_Affine):
-    """Turn, scale, slant and shift the image about its centre, each by an amount that is drawn; it stays without chance.
+    """Rotate, scale, shear and shift the image around its centre by random amounts. Without ``rng``, the image does not change.
 
     Args:
-        rotate: Up to so many degrees either way.
-        translate: Up to these shares of width and height either way.
-        scale: Least and greatest factor.
-        shear: Up to so many degrees either way, along x and, drawn apart, along y.
+        rotate: Maximum angle in degrees, in both directions.
+        translate: Maximum shift as fractions of width and height, in both directions.
+        scale: Minimum and maximum factor.
+        shear: Maximum shear in degrees, in both directions; drawn separately for x and y.
         interpolation: As for :class:`Rotate`.
-        fill: What new pixels hold: a number, or one for each channel.
+        fill: Value of new pixels: a number, or one per channel.
         mode: As for :class:`Rotate`.
     """
 
@@ -284,12 +284,12 @@ class Affine(_Affine):
 @checked
 @dataclass(frozen=True)
 class Shear(_Affine):
-    """Slant the image about its centre; it stays without chance.
+    """Shear the image around its centre by a random amount. Without ``rng``, the image does not change.
 
     Args:
-        shear: Up to so many degrees either way, along x and, drawn apart, along y.
+        shear: Maximum shear in degrees, in both directions; drawn separately for x and y.
         interpolation: As for :class:`Rotate`.
-        fill: What new pixels hold: a number, or one for each channel.
+        fill: Value of new pixels: a number, or one per channel.
         mode: As for :class:`Rotate`.
     """
 
@@ -302,12 +302,12 @@ class Shear(_Affine):
 @checked
 @dataclass(frozen=True)
 class Translate(_Affine):
-    """Shift the image, by parts of pixels too; it stays without chance. :class:`Shift` moves by whole pixels.
+    """Shift the image by a random amount, by fractions of pixels too; 0 without ``rng``. :class:`Shift` moves by whole pixels.
 
     Args:
-        translate: Up to these shares of width and height either way.
+        translate: Maximum shift as fractions of width and height, in both directions.
         interpolation: As for :class:`Rotate`.
-        fill: What new pixels hold: a number, or one for each channel.
+        fill: Value of new pixels: a number, or one per channel.
         mode: As for :class:`Rotate`.
     """
 
@@ -320,13 +320,13 @@ class Translate(_Affine):
 @checked
 @dataclass(frozen=True)
 class Perspective(Warp):
-    """Move the corners of the image inwards, each by an amount of its own, with probability ``p``; not without chance.
+    """Move each corner of the image inwards by a random amount, with probability ``p``; never without ``rng``.
 
     Args:
-        distortion_scale: Up to this share of half the width, and of half the height.
+        distortion_scale: Maximum move, as a fraction of half the width and half the height.
         p: Probability, from 0 to 1.
         interpolation: ``"nearest"`` or ``"bilinear"``.
-        fill: What new pixels hold: a number, or one for each channel.
+        fill: Value of new pixels: a number, or one per channel.
     """
 
     distortion_scale: Annotated[float, Range(ge=0, lt=1)] = 0.5
