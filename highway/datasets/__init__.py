@@ -1,4 +1,4 @@
-"""What can be read by number, a file for each format; and tar shards as streams, and how files are written.
+"""Random-access datasets, one file per format. Also tar shards as streams, and writers.
 
 May use: engine, images, wire (its ``.ten`` codec). Begin with ``dataset``, then ``folder``.
 """

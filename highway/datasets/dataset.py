@@ -1,4 +1,4 @@
-"""What a dataset is: what can be read by number, such as a list, an array, or a dataset of torch, Hugging Face or Grain."""
+"""The interface of datasets: any object with random access, such as a list, an array, or a dataset of torch, Hugging Face or Grain."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ _SEVERAL: tuple[Several, ...] = get_args(Several)
 
 @runtime_checkable
 class Dataset(Protocol):
-    """Samples by number, from 0.
+    """Any object with ``__len__`` and ``__getitem__``, whose indexes start at 0.
 
-    It may say more of itself; none of these has to be there:
+    Further attributes are optional:
 
     - ``keys``: a name for each number, a sequence of ``str``; passports carry them.
-    - ``__getitems__(numbers)``: returns the list of several samples, for what has a price for each request.
+    - ``__getitems__(numbers)``: returns the list of several samples, for datasets whose requests are expensive.
     - ``__getfiles__(numbers)``: where each sample is ``(bytes of a file, label)`` or ``(bytes of a file,)``: returns which files several
       of them are, as :class:`~highway.datasets.dataset.StoredFiles`. Readers of images then read a run of files by one call.
-    - ``__getviews__(numbers)``: returns several samples as ``__getitems__`` does, but what is ``bytes`` there may be a ``memoryview`` of
-      what was read, which spares a copy. Readers of images, which decode them at once, ask for these.
-    - ``blocks()``: returns ranges of numbers, one after the other, whose neighbours are cheap to read together: row groups, chunks, shards.
+    - ``__getviews__(numbers)``: returns several samples as ``__getitems__`` does, but ``bytes`` may be replaced by a ``memoryview`` of the
+      data that was read, which saves a copy. Readers of images use it, because they decode the images at once.
+    - ``blocks()``: returns consecutive ranges of indexes that are cheap to read together, such as row groups, chunks or shards.
     - ``fingerprint()``: returns a text that changes when the samples do; caches and checkpoints are known by it.
     - ``locate(number)``: returns where a sample lies, a path for example, for error messages.
-    - ``classes``: the names of the labels, by number.
+    - ``classes``: the names of the labels, indexed by label.
     """
 
     def __len__(self) -> int: ...
@@ -76,7 +76,7 @@ class LazyKeys(Sequence[str]):
 
 
 def length_of(dataset: Dataset) -> int:
-    """Return how many samples a dataset says that it has; what it raises gets a note that names it."""
+    """Return ``len(dataset)``. If it raises an error, add a note that names the dataset."""
     try:
         return len(dataset)
     except Exception as error:
@@ -102,8 +102,8 @@ def blocks_of(dataset: Dataset) -> Sequence[range]:
     """Return the ranges of numbers whose neighbours are cheap to read together.
 
     Raises:
-        ConfigError: it does not say.
-        DatasetError: they are not its numbers, one range after the other.
+        ConfigError: the dataset has no blocks.
+        DatasetError: the blocks are not consecutive ranges that cover the dataset.
     """
     if not callable(own := getattr(dataset, "blocks", None)):
         raise ConfigError(f"shuffle='blocks': {type(dataset).__name__} has no blocks(); say shuffle=True, which mixes all samples")
@@ -129,14 +129,14 @@ def several_of(dataset: Dataset, best: Several) -> Several | None:
 
 
 def _is_meant(method: Several, dataset: Dataset) -> bool:
-    """Say whether a method returns the samples of a dataset, and not those of a class that it is derived from."""
+    """Return whether a method returns the samples of this dataset, not the samples of a base class."""
     if method == "__getitems__":
         return not is_overridden(method, "__getitem__", dataset)
     return speaks_for(method, "__getitem__", dataset) and speaks_for(method, "__getitems__", dataset)
 
 
 def read_several(dataset: Dataset, method: Several, numbers: Sequence[int]) -> Sequence[Any]:
-    """Return several samples by a method that :func:`several_of` says.
+    """Return several samples by a method that :func:`several_of` returned.
 
     Raises:
         DatasetError: they are not as many as were asked for.
@@ -154,7 +154,7 @@ def read_several(dataset: Dataset, method: Several, numbers: Sequence[int]) -> S
 
 
 def described(dataset: Dataset) -> str:
-    """Return what messages call a dataset: as it is written in Python if that is short, or its type."""
+    """Return the name of a dataset in messages: its ``repr`` if that is short, otherwise its type."""
     shown = without_secrets(repr(dataset)) if dataclasses.is_dataclass(dataset) else ""
     return shown if 0 < len(shown) <= 200 else type(dataset).__name__
 
@@ -168,14 +168,14 @@ def locate(dataset: Dataset, number: int) -> str:
 
 
 def chosen(found: Mapping[str, T], fields: Mapping[str, str] | None) -> Mapping[str, T]:
-    """Return what is wanted of what a sample has, under its new names.
+    """Select and rename the fields of a sample.
 
     Args:
-        found: What stands for each field.
-        fields: New names, and for each the old ones, of which it takes the first that there is, with ``;`` between them. ``None``: all.
+        found: The value of each field.
+        fields: New names, each with the old names, separated by ``;``, of which the first that exists is used. ``None`` keeps all fields.
 
     Raises:
-        ValueError: there is nothing for a field; says what was expected and found.
+        ValueError: a field is missing. The message lists the expected and the existing names.
     """
     return found if fields is None else {new: found[_first(found, new, old.split(";"))] for new, old in fields.items()}
 

@@ -1,4 +1,4 @@
-"""The samples of a finished cache by number."""
+"""Random access to the samples of a finished cache."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ class DecodedCache:
     Args:
         path: The cache's folder. If it is in a store, it is copied to this machine.
 
-    A sample is what was cached, its arrays read-only. Its key is the one that it was cached with, if each sample had one.
+    A sample is as it was cached, with read-only arrays. Its key is the original key, if each sample had one.
 
     Raises:
         FileNotFoundError: there is no finished cache (when it is first read).
-        DatasetError: it was cut short, is damaged, or of another version of highway: make it anew (when it is first read).
+        DatasetError: the cache is cut short, damaged, or of another version of highway: create it again (on the first read).
         DamagedError: a sample does not fit its checksum (when it is read).
 
     >>> dataset = DecodedCache("cache")
@@ -101,14 +101,14 @@ class SamplesWriter:
         Raises:
             CacheFullError: it does not fit.
             ValueError: it differs from the samples before it in its fields, or in the type, dtype or number of axes of one.
-            ItemError: it cannot be kept, or not as it is.
+            ItemError: the sample cannot be stored, or not with its original types.
         """
         self._writer.add(dict(sample), (key,), arrays_as_they_came)
 
 
 @contextmanager
 def cache_writer(path: str) -> Iterator[SamplesWriter]:
-    """Write a cache of samples, of which nothing is there before all is. Its key is "converted".
+    """Write a cache of samples. It appears only when it is complete. Its fingerprint is "converted".
 
     Raises:
         FileExistsError: another process writes this cache, or has finished it.

@@ -1,4 +1,4 @@
-"""The fields of a sample as the files of a shard: by the WebDataset convention, a file's extension says what is in it.
+"""Encode and decode the fields of a sample as files of a shard. As in WebDataset, the file's extension determines the type.
 
 ==================================  =====================================================  ==========================================
 extension                           read as                                                written from
@@ -51,7 +51,7 @@ def decode_field(extension: str, data: bytes) -> Any:
     """Return what a file holds.
 
     Raises:
-        ValueError: the bytes are not what the extension says.
+        ValueError: the bytes do not match the extension.
     """
     decoder = _decoder_of(extension)
     return data if decoder is None else decoder(data)

@@ -1,4 +1,4 @@
-"""The image files of a folder by number, in an order that is the same on every machine."""
+"""Random access to the image files of a folder, in the same order on every machine."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from highway.stores.url import is_url, join
 
 
 class _Folder(ABC):
-    """What image files by number have in common, however they are found."""
+    """Base of datasets of image files; a subclass finds the files."""
 
     data_dir: str
 
     @abstractmethod
     def _found(self) -> ImageFiles:
-        """List the files, as they are now."""
+        """List the current files."""
 
     @opened
     def _files(self) -> ImageFiles:
@@ -43,7 +43,7 @@ class _Folder(ABC):
         return (data, np.int32(files.labels[number])) if files.labels else (data,)
 
     def __getitems__(self, numbers: Sequence[int]) -> list[Any]:
-        """Return several samples; what is in a store is asked for at once."""
+        """Return several samples; files in a store are requested concurrently."""
         files = self._files
         contents = files.contents(numbers)
         if not files.labels:
@@ -82,11 +82,11 @@ class ImageFolder(_Folder):
     below a label's folder belong to it. Links to files and folders are followed. Hidden files and files of other types are skipped.
 
     Args:
-        data_dir: Folder that holds one folder per label, or its URL. ``highway:photos/...`` stands for photographs that come with the
+        data_dir: Folder that holds one folder per label, or its URL. ``highway:photos/...`` refers to photographs that are part of the
             package.
-        class_names: The names of the label folders in the order of their numbers: a list, or a file with a line for each, such as
-            ``wnids.txt`` of Tiny ImageNet, as ``class_names`` of :class:`Files`. Other folders are left out. ``None``: all folders, in the
-            sorted order of their names. These must not be called as splits are, such as ``train`` and ``val``.
+        class_names: The names of the label folders in the order of their labels: a list, or a file with one line per label, such as
+            ``wnids.txt`` of Tiny ImageNet, as ``class_names`` of :class:`Files`. Other folders are skipped. ``None``: all folders, in the
+            sorted order of their names; names of splits, such as ``train`` and ``val``, are not allowed.
 
     A sample is ``(data, label)``: the file's bytes, as ``bytes``, and an int32.
 
@@ -130,21 +130,21 @@ class Files(_Folder):
     """The images of one folder, in the order of their paths; or those in a list of labels, in its order.
 
     Args:
-        data_dir: The folder, or its URL. ``highway:photos/...`` stands for photographs that come with the package.
-        labels: A file with a line for each image: its path in ``data_dir``, and its label behind a space or tab, which is a number, or the
-            name of a class. Slashes before the path, and what follows behind a further tab, count for nothing. So ``val.txt`` of ILSVRC,
-            ``places365_val.txt``, ``places365_train_standard.txt`` and ``val_annotations.txt`` of Tiny ImageNet are read as they are.
-            If no line has a label, as in ``train.txt`` that comes with the folders of Places365, the label is the image's folder.
-            If there is no such file, it is looked for in ``data_dir``. Images that are not in it are left out.
-        class_names: A file with a line for each label: its name, and maybe what it means behind a space or tab, such as ``synsets.txt`` or
-            ``synset_words.txt`` of ILSVRC. It numbers the labels; without it they are the numbers in ``labels``, or names are numbered in
-            their sorted order.
+        data_dir: The folder, or its URL. ``highway:photos/...`` refers to photographs that are part of the package.
+        labels: A file with one line per image: its path in ``data_dir``, a space or tab, and its label: a number or the
+            name of a class. Leading slashes of the path, and text after a further tab, are ignored. So ``val.txt`` of ILSVRC,
+            ``places365_val.txt``, ``places365_train_standard.txt`` and ``val_annotations.txt`` of Tiny ImageNet can be read unchanged.
+            If no line has a label, as in Places365's ``train.txt`` for its folders, the label is the image's folder.
+            If the file does not exist, it is looked for in ``data_dir``. Images that are not listed are skipped.
+        class_names: A file with one line per label: its name, and optionally a space or tab and a description, such as ``synsets.txt`` or
+            ``synset_words.txt`` of ILSVRC. It defines the order of the labels. Without it, ``labels`` has numbers, or its names are
+            numbered in sorted order.
 
-    A sample is ``(data,)``: the file's bytes; or with ``labels`` ``(data, label)``, of which the label is an int32.
+    A sample is ``(data,)``, the bytes of the file, or with ``labels`` ``(data, label)``; the label is an int32.
 
     Raises:
         ConfigError: there are ``class_names`` without ``labels``.
-        FileNotFoundError: there is no such folder, no images in it, or not those of the list (when it is first read).
+        FileNotFoundError: the folder does not exist, has no images, or lacks listed images (on the first read).
         DatasetError: a line of a list is not what it should be.
 
     >>> dataset = Files("tiny-imagenet-200/val/images", "tiny-imagenet-200/val/val_annotations.txt", "tiny-imagenet-200/wnids.txt")
@@ -170,20 +170,20 @@ class Files(_Folder):
         return read_labels(labels, names[0] if names else None)
 
     def _lists(self) -> list[str]:
-        """Return the paths of the files that say which labels there are."""
+        """Return the paths of the files that define the labels."""
         root = resolve_data_dir(self.data_dir)
         return [_place_of(path, root) for path in (self.labels, self.class_names) if path is not None]
 
     @property
     def classes(self) -> list[str] | None:
-        """The labels' names, by number; the numbers if nobody names them, and ``None`` if there are no labels."""
+        """The names of the labels, indexed by label; the numbers if there are no names, and ``None`` if there are no labels."""
         if self.labels is None:
             return None
         return self._list.classes or [str(number) for number in range(max(self._list.labels) + 1)]
 
     @property
     def words(self) -> list[str] | None:
-        """What the labels mean, by number; ``None`` if ``class_names`` does not say it."""
+        """The descriptions of the labels, indexed by label; ``None`` if ``class_names`` has no descriptions."""
         return (self._list.words if self.class_names else None) or None
 
     def fingerprint(self) -> str:
@@ -192,10 +192,10 @@ class Files(_Folder):
 
 
 def has_label_folders(path: str) -> bool:
-    """Return whether a folder has folders in it, each of which may be a label's."""
+    """Return whether a folder contains folders that may be label folders."""
     if is_url(path):
         try:
             return bool(ImageFolder(path).classes)
-        except FileNotFoundError:  # and if there are no images either, Files says so
+        except FileNotFoundError:  # if there are no images either, Files raises the error
             return False
     return os.path.isdir(path) and any(os.path.isdir(os.path.join(path, name)) for name in os.listdir(path) if not name.startswith("."))

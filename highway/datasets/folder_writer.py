@@ -17,7 +17,7 @@ from highway.errors import DatasetError, ItemError
 from highway.stores.file import present_in
 from highway.stores.url import join, shown
 
-LABELS = "highway-labels.txt"  # in the folder: which image has which label, if the names of the folders do not say it
+LABELS = "highway-labels.txt"  # in the folder: the label of each image, if the names of the folders do not determine it
 
 EXTENSIONS = {suffix[1:] for suffix in SUFFIXES}
 
@@ -32,7 +32,7 @@ class ImageFolderWriter:
         self._taken: dict[str, object] = {}  # by whom
 
     def add(self, key: str, sample: Mapping[str, Any]) -> None:
-        """Write the image of a sample under its key; files that are there from an earlier time stay as they are.
+        """Write the image of a sample under its key. Existing files are not overwritten.
 
         Args:
             key: Its path in the folder, without extension; one without ``/`` lies in a folder named by the label.
@@ -102,10 +102,10 @@ def _image_and_label(sample: Mapping[str, Any]) -> tuple[str, bytes, int | None]
 
 @contextmanager
 def image_folder_writer(path: str) -> Iterator[ImageFolderWriter]:
-    """Write images below a folder, each of which has its name only when it is whole.
+    """Write images below a folder. Each image gets its name only when it is complete.
 
-    Labels are the numbers of the folders, as :class:`~highway.datasets.ImageFolder` gives them. If they are others, a list says so in the
-    end: ``Files(path, labels="highway-labels.txt")``.
+    Labels are the indexes of the folders, as in :class:`~highway.datasets.ImageFolder`. If the labels are different, a list is written at
+    the end: ``Files(path, labels="highway-labels.txt")``.
     """
     writer = ImageFolderWriter(path)
     yield writer

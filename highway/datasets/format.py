@@ -1,4 +1,4 @@
-"""What highway knows of a format: a record; and places whose format is asked for."""
+"""The description of a format, and of places whose format is to be recognised."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Place:
 
     @cached_property
     def entries(self) -> frozenset[str]:
-        """What is in the folder, folders with a slash; nothing if it is none, or a server does not list it."""
+        """The content of the folder, folders with a slash; empty if the place is not a folder, or a server does not list it."""
         try:
             return frozenset(entries_in(self.path))
         except Unsupported:
@@ -55,7 +55,7 @@ class Place:
 
     @cached_property
     def names(self) -> frozenset[str]:
-        """The names of what is in the folder."""
+        """The names in the folder."""
         return frozenset(entry.rstrip("/") for entry in self.entries)
 
     @cached_property
@@ -75,7 +75,7 @@ class Place:
         return any(fnmatch.filter((name for name in self.names if not name.startswith(".") or pattern.startswith(".")), pattern))
 
     def holds_images(self) -> bool:
-        """Return whether it is a folder that has image files in it, or folders, which may be those of labels."""
+        """Return whether the folder contains image files, or folders, which may be label folders."""
         return any(entry.lower().endswith((*SUFFIXES, "/")) for entry in self.entries if not entry.startswith("."))
 
     def described(self) -> str:
@@ -93,10 +93,10 @@ class Format:
     Names of classes and functions are written ``module:name``, and imported when they are needed.
 
     Args:
-        name: What ``format=``, ``--from`` and ``--to`` call it.
-        about: What it is, in a few words.
+        name: The name for ``format=``, ``--from`` and ``--to``.
+        about: A description of the format in a few words.
         dataset: The dataset that reads it. Its first parameter is a path, or may be a list of paths.
-        note: What else users should know.
+        note: A further note for users.
         given: Parameters of the dataset.
         choose: Returns the dataset and its parameters by the paths and the parameters that were given, if several datasets read it.
         writer: A function that writes it: called with a path, it returns a context manager that gives a
@@ -111,14 +111,14 @@ class Format:
         is_name: Whether it is read by a name instead of a path.
         kinds: The kinds of values that its writer takes; nothing if it takes an image and a label.
         extra: The extra that installs its library.
-        images: What ``highway convert`` makes of images: ``"bytes"``, or ``"files"`` named by what they are, or ``"pixels"``.
+        images: The form of images for ``highway convert``: ``"bytes"``, or ``"files"`` named by their type, or ``"pixels"``.
         layout: ``"files"``: a file, or one for each number of samples if the path has a place for the file's number. ``"one"``: a file or
             folder for all samples. ``"each"``: a file in a folder for each sample, under its number. ``"keys"``: files in a folder, under
             the samples' keys, which several threads write.
         is_copied: Whether files in a store are copied to this machine, whole, to be read.
         key: A function that returns what a sample is called there, by its key and its fields. Empty: by its key.
         keeps_keys: Whether samples come back under their keys.
-        keeps_order: Whether they come back in the order in which they were written, and not in that of their keys.
+        keeps_order: Whether samples come back in the order in which they were written, instead of the order of their keys.
     """
 
     name: str
@@ -187,7 +187,7 @@ class Format:
         return any(typing.get_origin(one) is list for one in alternatives(hint))
 
     def open(self, paths: Sequence[str], options: Options, build: Callable[[Any, Options], Any] = lambda make, given: make(**given)) -> Any:
-        """Return the dataset of some paths, of which there is at least one.
+        """Return the dataset of one or more paths.
 
         Args:
             paths: At least one.

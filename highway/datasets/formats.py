@@ -1,7 +1,7 @@
 """The table of formats: one record for each.
 
 Readers, sinks, ``highway convert``, ``highway doctor``, the extras in setup.py, the table in docs/howto/formats.md and the contract tests
-are derived from it. A package adds formats by entry points of the group ``highway.formats``, each of which names a :class:`Format`.
+are derived from this table. A package adds formats by entry points of the group ``highway.formats``, each of which names a :class:`Format`.
 """
 
 from __future__ import annotations
@@ -282,7 +282,7 @@ _TABLE = (
         writer="highway.datasets.folder_writer:image_folder_writer",
         sink="ImageSink",
         kinds=(),
-        is_at=lambda place: place.is_folder,  # what a folder is if it is nothing else: the last row of the table
+        is_at=lambda place: place.is_folder,  # any other folder: the last row of the table
         images="files",
         layout="keys",
         key="highway.datasets.folder_writer:place_in",
@@ -293,7 +293,7 @@ _TABLE = (
 
 @functools.cache
 def formats() -> Mapping[str, Format]:
-    """Return all formats by their names: highway's, and those of installed packages.
+    """Return all formats by name: highway's, and the formats of installed packages.
 
     Raises:
         ConfigError: an entry point leads to no format, or to one of a name that another has.
@@ -309,7 +309,7 @@ def formats() -> Mapping[str, Format]:
         if not isinstance(row, Format) or found.get(row.name, row) is not row:
             what = f"there is a format {row.name!r} already" if isinstance(row, Format) else f"expected a Format, found {row!r}"
             raise ConfigError(f"the entry point {entry.name} = {entry.value} of {GROUP}: {what}; correct or uninstall that package")
-        found = {row.name: row, **found}  # before highway's: the last of which takes any folder
+        found = {row.name: row, **found}  # before highway's, because the last of these takes any folder
     return found
 
 

@@ -22,7 +22,7 @@ SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".t
 
 
 class ImageFiles(NamedTuple):
-    """What a reader reads.
+    """A list of files to read.
 
     Args:
         root: The folder, or its URL.
@@ -91,7 +91,7 @@ def listed_files(root: str, found: LabelList, labels: str) -> ImageFiles:
 
 
 def named_files(root: str, keys: list[str], labels: str) -> ImageFiles:
-    """Return files by their names in a folder; those in a store must be there, as ``labels`` says where they are named.
+    """Return files by their names in a folder. Files in a store must exist; if one is missing, the error cites ``labels``.
 
     Raises:
         FileNotFoundError: some of them are not there, or there is no such folder.

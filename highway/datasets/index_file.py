@@ -1,4 +1,4 @@
-"""Arrays that say where the samples of a file lie, kept in a file of their own so that they need not be found again."""
+"""Index files: arrays with the positions of a file's samples, stored in a separate file so that later reads need not search."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def load_index(path: str, version: int | str, names: Sequence[str]) -> list[np.n
     """Return the arrays in an index file, if it is there and whole, and of this version."""
     try:
         content = read_whole(path)
-    except (FileNotFoundError, PermissionError):  # S3 says the second of what is missing, to who may not list
+    except (FileNotFoundError, PermissionError):  # S3 returns the latter for a missing file if the caller may not list the bucket
         return None
     return parsed_index(content, version, names)
 

@@ -12,13 +12,13 @@ from highway.stores.url import shown
 
 
 class LabelList(NamedTuple):
-    """What a list says.
+    """The content of a list of labels.
 
     Args:
         keys: The images' names.
         labels: The number of each one's label.
-        classes: The labels' names, by number; nothing if they are numbers and nobody names them.
-        words: What the labels mean, by number; nothing if that is not said.
+        classes: The names of the labels, indexed by label; empty if the labels are numbers without names.
+        words: The descriptions of the labels, indexed by label; empty if there are none.
     """
 
     keys: list[str]
@@ -73,7 +73,7 @@ def read_labels(path: str, class_names: str | None) -> LabelList:
 
 
 def read_classes(path: str) -> tuple[list[str], list[str]]:
-    """Return the names in a file of classes, and what they mean."""
+    """Return the names in a file of classes, and their descriptions."""
     found: dict[str, str] = {}
     for line, text in _lines(path):
         name, words = _first_two(text)

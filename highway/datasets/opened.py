@@ -1,4 +1,4 @@
-"""What a dataset opens: when it is first read, once per process."""
+"""A resource that a dataset opens on its first use, once per process."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class _Held:
     def __init__(self, owner: object) -> None:
         self.owner = weakref.ref(owner)
         self._process = 0
-        self._locks: dict[int, threading.Lock] = {}  # by process: that of the parent may be taken, for good, where it has forked
+        self._locks: dict[int, threading.Lock] = {}  # by process: at a fork, a thread of the parent may hold the parent's lock
         self._value: Any = None
 
     def get(self, opening: Callable[[], Any]) -> Any:

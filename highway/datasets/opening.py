@@ -20,7 +20,7 @@ _ELSEWHERE = re.compile(r"(?!highway:)[a-z][a-z0-9+]+:")  # URLs and commands
 
 
 def recognised(paths: Sequence[str], name: str | None = None) -> tuple[Format, list[str]]:
-    """Return the format of what is at some paths, and the paths with braces and patterns expanded.
+    """Return the format of some paths, and the paths with braces and patterns expanded.
 
     Args:
         paths: At least one path, pattern or URL.
@@ -57,7 +57,7 @@ def open(path: str | Sequence[str], format: str | None = None, **options: Any) -
 
     Args:
         path: A file or folder, its URL, a pattern such as ``"train-*.parquet"``, or a list of these.
-        format: The name of the format, such as ``"tfrecord"``, if name and content do not say it.
+        format: The name of the format, such as ``"tfrecord"``, if neither name nor content determines it.
         options: Parameters of the dataset that reads the format, such as ``fields`` of :class:`~highway.datasets.Parquet`.
 
     Raises:
@@ -81,7 +81,7 @@ def open(path: str | Sequence[str], format: str | None = None, **options: Any) -
 
 
 def open_images(path: str, folder: Callable[[str], Dataset]) -> Dataset:
-    """Return the dataset of images at a path. ``folder`` makes that of a folder that has images or folders in it."""
+    """Return the dataset of images at a path. ``folder`` creates the dataset of a folder of images or label folders."""
     place = Place(resolve_data_dir(path))
     row = by_suffix([path])
     if row is None and not place.holds_images() and (place.names or place.head):

@@ -14,13 +14,13 @@ from highway.wire.braces import expand_braces
 
 
 def files_of(paths: str | list[str], leave_out: str = "") -> list[str]:
-    """Return the files, or their URLs, that paths stand for: braces are written out, then patterns matched with what is there, sorted.
+    """Return the files, or their URLs, for some paths: braces are expanded, then patterns matched with existing files, sorted.
 
-    In patterns stand ``*``, ``?`` and ``[...]``; behind the ``?`` of a URL stand its options. They do not stand for what is being written.
+    Patterns contain ``*``, ``?`` and ``[...]``; in a URL, ``?`` starts its query. They do not match files that are still being written.
 
     Args:
-        paths: One, or a list, in whose order they stay.
-        leave_out: How the names of files end that a pattern does not stand for, such as ``.index``.
+        paths: A path, or a list of paths, whose order is kept.
+        leave_out: Suffix of names that a pattern does not match, such as ``.index``.
 
     Raises:
         FileNotFoundError: no file has a name like a pattern.
@@ -33,7 +33,7 @@ def files_of(paths: str | list[str], leave_out: str = "") -> list[str]:
 
 
 def expanded(path: str, leave_out: str = "") -> list[str]:
-    """Return the files and folders that a path stands for; as for :func:`files_of`."""
+    """Return the files and folders for a path; as for :func:`files_of`."""
     found: list[str] = []
     for one in expand_braces(path):
         if is_url(one):
@@ -57,7 +57,7 @@ def stored(url: str, leave_out: str = "") -> list[str]:
 
     Args:
         url: The URL of a folder, or a pattern.
-        leave_out: How the names of objects end that are left out.
+        leave_out: Suffix of the names of objects to skip.
     """
     from highway.stores.listing import objects_at  # here, since files on this machine need nothing of it
 

@@ -23,7 +23,7 @@ class EncodedSample(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes that it takes in a shard, without the padding behind each file."""
+        """Bytes of the sample in a shard, without the padding after each file."""
         return sum(tarfile.BLOCKSIZE + len(data) for _, data in self.files)
 
 

@@ -1,4 +1,4 @@
-"""Lines of labels and sparse features, in the format of SVMlight and LIBSVM, by number.
+"""Random access to lines of labels and sparse features, in the format of SVMlight and LIBSVM.
 
 A line is ``LABEL [qid:QUERY] INDEX:VALUE INDEX:VALUE ... [# COMMENT]``, with indices that increase.
 scikit-learn's reader would read a whole file into memory; this one reads lines by number.
@@ -33,7 +33,7 @@ class _Lines(NamedTuple):
 
     Args:
         file: The file.
-        begins: Where they begin, with the end of the file behind: int64 ``(N + 1,)``. Lines without a sample may follow each.
+        begins: Where the lines begin, and finally the end of the file: int64 ``(N + 1,)``. Lines without a sample may follow each line.
         numbers: Which lines of the file they are, from 1, if not all are.
     """
 
@@ -54,7 +54,7 @@ class _Row(NamedTuple):
 class SVMLight:
     """The lines of a file of SVMlight or LIBSVM, in their order. Lines that are blank or comments do not count.
 
-    Where lines lie is found when it is first read, in one pass.
+    The positions of the lines are found on the first read, in one pass.
 
     Args:
         path: The file, not compressed, or its URL.
@@ -65,8 +65,8 @@ class SVMLight:
 
     A sample is a dict: ``label``, a number; ``qid``, an int64, if the line has one; and
 
-    - ``indices``, int32 ``(K,)``, from 0, and ``values`` ``(K,)``: a row of a sparse matrix. :meth:`csr` returns many of them as one, and
-      ``Batch(ragged="offsets")`` those of a batch;
+    - ``indices``, int32 ``(K,)``, from 0, and ``values`` ``(K,)``: a row of a sparse matrix. :meth:`csr` returns many rows as one matrix;
+      ``Batch(ragged="offsets")`` concatenates the rows of a batch;
     - with ``dense``: ``x`` ``(num_features,)``.
 
     Raises:

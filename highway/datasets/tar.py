@@ -60,10 +60,10 @@ class Tar(PartedDataset):
     Args:
         paths: Shards, which are not compressed, or their URLs. Braces expand: ``photos-{000..015}.tar``.
         fields: The fields to read, under new names: ``{"image": "png;jpg;jpeg", "label": "cls"}`` takes the first that a sample has.
-            ``None`` reads all as they are.
-        index: Whether to write ``SHARD.index`` where it is missing, or is not that of the shard any more by its size and time.
+            ``None`` reads all fields under their own names.
+        index: Whether to write ``SHARD.index`` if it is missing, or does not match the shard's size and time.
 
-    A sample is a dict. A field is named by its file's extension, in lower case, which also says what it holds
+    A sample is a dict. A field is named by its file's extension, in lower case, which also determines its type
     (:mod:`highway.datasets.field_codecs`): ``.ten`` and ``.npy`` arrays, ``.cls`` an int32, ``.txt`` a str; images and all else are bytes.
 
     Raises:
@@ -100,7 +100,7 @@ class Tar(PartedDataset):
             raise self._about(number, error) from error.__cause__
 
     def __getitems__(self, numbers: Sequence[int]) -> list[dict[str, Any]]:
-        """Return several samples; what is in stores is asked for at once."""
+        """Return several samples; files in a store are requested concurrently."""
         if not self._shards.are_stored:
             return list(map(self.__getitem__, numbers))
         ranges, wanted = list[FileRange](), list[tuple[list[str], dict[int, int]]]()

@@ -14,7 +14,7 @@ MOST_ZEROS = 2 * BLOCK + tarfile.RECORDSIZE  # the end mark, and the longest pad
 
 _FIELDS = struct.Struct("99sB24x12s12x8sB188xB166x")  # name, its last byte, size, checksum, kind, first byte of a prefix to the name
 _FILE, _PAX = b"0\0", ord("x")
-# Records of pax that say nothing of name or size; Python's tarfile writes one for every time that is no whole second.
+# Pax records that contain no name or size; Python's tarfile writes one for every time that is not a whole second.
 _SILENT = re.compile(rb"(\d+) (?:[amc]time|[ug]id|[ug]name)=[^\n]*\n")
 
 
@@ -40,7 +40,7 @@ def is_header(data: bytes, at: int = 0) -> bool:
 
 
 def plain_file(data: bytes, at: int = 0) -> PlainFile | None:
-    """Return the file whose header begins at a place in a part of an archive; ``None`` if it says more, or is none, or not whole."""
+    """Return the file whose header begins at a position in a part of an archive; ``None`` if the header is special, invalid or cut."""
     if len(data) - at < BLOCK:
         return None
     if data[at + 156] == _PAX:
@@ -84,7 +84,7 @@ def check_end(rest: bytes, offset: int, has_files: bool) -> None:
 
 
 def _silent_header(data: bytes, at: int) -> int:
-    """Return how many bytes a header of pax and its records have, if these say nothing of name or size and fit into a block; else 0."""
+    """Return the bytes of a pax header and its records, if they contain no name or size and fit into one block; otherwise 0."""
     size = _number(data[at + 124 : at + 136])
     if not 0 < size <= BLOCK or not is_header(data, at):
         return 0
@@ -106,6 +106,6 @@ def _number(field: bytes) -> int:
 
 
 def _checksum(data: bytes, at: int) -> int:
-    """Return the sum of a header's bytes, with spaces for those of the checksum: of each half by Adler-32, whose lower part is one more."""
+    """Return the sum of a header's bytes, with spaces in the checksum field: by Adler-32 of each half, whose lower part is the sum + 1."""
     halves = (zlib.adler32(data[at : at + 256]) & 0xFFFF) + (zlib.adler32(data[at + 256 : at + BLOCK]) & 0xFFFF) - 2
     return halves - sum(data[at + 148 : at + 156]) + 8 * ord(" ")

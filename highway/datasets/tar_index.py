@@ -1,4 +1,4 @@
-"""Where the samples of a shard lie: found by its headers alone, and kept in a file beside it if that is wanted."""
+"""An index of the samples in a shard, built from the tar headers, and optionally stored in a file next to the shard."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ Pread = Callable[[int, int], bytes]  # takes how many bytes, and from which plac
 
 
 class TarIndex(NamedTuple):
-    """Where the samples of a shard lie, as arrays of the smallest dtypes that hold it: a sample of two files takes about 45 bytes.
+    """The positions of the samples in a shard, as arrays of the smallest possible dtypes: a sample of two files takes about 45 bytes.
 
     Args:
-        state: Of the shard, as int64: size and time.
-        extensions: Those that there are, in lower case.
-        ends: The number of the file behind each sample's last.
+        state: Size and time of the shard, as int64.
+        extensions: All extensions of the shard, in lower case.
+        ends: The index after each sample's last file.
         key_ends: Where each sample's key ends in ``keys``.
-        keys: All keys one after the other, UTF-8, as uint8.
-        kinds: Of each file, the number of its extension.
-        offsets: Of each file, where its content begins.
-        sizes: Of each file, in bytes.
+        keys: All keys, concatenated, UTF-8, as uint8.
+        kinds: The index of each file's extension.
+        offsets: Where each file's content begins.
+        sizes: Bytes of each file.
     """
 
     state: np.ndarray
@@ -59,7 +59,7 @@ class TarIndex(NamedTuple):
 
 
 def indexes_of(paths: Sequence[str], write: bool) -> list[TarIndex]:
-    """Return the indexes of several shards, as :func:`index_of` does; those that are kept in stores are asked for at once."""
+    """Return the indexes of several shards, as :func:`index_of` does; indexes in a store are requested concurrently."""
     kept = _kept_in_stores([path for path in paths if is_url(path)])
     return [kept.get(path) or index_of(path, write) for path in paths]
 
@@ -83,7 +83,7 @@ def index_of(path: str, write: bool) -> TarIndex:
     """Return the index of a shard: that in the file beside it, if it fits, or else a new one, to be written there if ``write``.
 
     Raises:
-        ShardError: it is no tar archive, is compressed, damaged or cut short, or holds files that cannot be read by number.
+        ShardError: the shard is not a tar archive, is compressed, damaged or cut short, or holds files without random access.
         OSError: it cannot be opened, or the index not be written.
     """
     shard, place = shown(path), beside(path, SUFFIX)
@@ -110,7 +110,7 @@ def index_of(path: str, write: bool) -> TarIndex:
 
 @contextmanager
 def _opened(path: str) -> Iterator[tuple[BinaryIO, Pread]]:
-    """Give a shard to read from one place to the next, and what reads so many bytes of it from a place on."""
+    """Yield a shard for sequential reading, and a function that reads bytes at a position."""
     if not is_url(path):
         with open_shard(path) as file:
             yield file, lambda size, place: os.pread(file.fileno(), size, place)
@@ -147,7 +147,7 @@ def _small(values: array[int]) -> np.ndarray:
 def _members(file: BinaryIO, pread: Pread, total: int) -> Iterator[tuple[str, tuple[int, int]]]:
     """Yield the path, offset and size of each regular file, in their order.
 
-    Headers that say nothing but that are read here, which is five times as fast; tarfile reads the others: long names, pax, huge files.
+    Plain headers are parsed here, five times as fast as by tarfile, which parses the others: long names, pax, huge files.
     """
     position, has_files = 0, False
     with Archive.over(file) as archive:

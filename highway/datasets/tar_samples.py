@@ -1,7 +1,7 @@
-"""Which files of a shard are which sample, and what becomes of them.
+"""Group the files of a shard into samples, and decode their fields.
 
 ``cats/01.jpg`` and ``cats/01.cls`` are the sample with the key ``cats/01`` and the fields ``jpg`` and ``cls``: a key ends at the first dot
-behind the last slash. Files that stand one after the other and have one key are a sample.
+after the last slash. Consecutive files with the same key are one sample.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def grouped_by_key(
     """Yield the key of each sample and its files, named by their extensions in lower case.
 
     Args:
-        members: Paths, and whatever stands for the content of each.
+        members: Paths, each with a reference to its content.
         ignored: Called for each file that belongs to no sample.
     """
     current, files = "", list[tuple[str, T]]()
@@ -65,11 +65,11 @@ def decoded_sample(extensions: Sequence[str], read: Callable[[int], bytes], fiel
     Args:
         extensions: Those of its files.
         read: Returns the content of one of these, by its position; only what is wanted is read.
-        fields: What is wanted: new names of fields, and for each the old ones, of which it takes the first that there is, with ``;``
+        fields: New names, each with the old names, separated by ``;``, of which the first that exists is used.
             between them. ``None``: all.
 
     Raises:
-        ShardError: a file is not what its extension says, two are one field, or there is none for a field.
+        ShardError: a file does not match its extension, two files are one field, or a field is missing.
     """
     sample: dict[str, Any] = {}
     for name, place in places_of(extensions, fields).items():
@@ -82,7 +82,7 @@ def decoded_sample(extensions: Sequence[str], read: Callable[[int], bytes], fiel
 
 
 def places_of(extensions: Sequence[str], fields: Mapping[str, str] | None) -> Mapping[str, int]:
-    """Return the positions of the files that the fields of a sample are read from; the arguments are those of :func:`decoded_sample`.
+    """Return the positions of the files that the fields of a sample are read from. Takes the arguments of :func:`decoded_sample`.
 
     Raises:
         ShardError: two files are one field, or there is none for a field.

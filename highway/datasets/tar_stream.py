@@ -1,4 +1,4 @@
-"""Tar archives on disk, behind URLs and in pipes, read member by member, and written whole or not at all."""
+"""Tar archives on disk, at URLs and in pipes: read member by member, and written atomically."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ _SCHEME = re.compile(r"(pipe|file|[a-z][a-z0-9+]*(?=://)):")
 _BY_COMMAND = ("pipe", "ais", "ftps", "htgs", "scp", "sftp")  # which the webdataset package reads by commands
 _BROKEN_PIPE = (141, -13)  # how a command ends that was writing when we had read enough: by a shell's word, and by the signal
 _PATIENCE = 5.0  # seconds that a command may take to end after it was told to
-LEAST = 1 << 12  # bytes that are read ahead: the more, the more small files stand one after the other
-MOST, LARGE = 1 << 20, 1 << 18  # of them, and of a file of which no part is read ahead, where the stream is a file on disk
-MOST_OF_PIPE, LARGE_OF_PIPE = 1 << 16, 1 << 15  # where it is not
+LEAST = 1 << 12  # bytes to read ahead: more if more small files follow each other
+MOST, LARGE = 1 << 20, 1 << 18  # limits of reading ahead, and of the size of files that are read ahead, if the stream is a file on disk
+MOST_OF_PIPE, LARGE_OF_PIPE = 1 << 16, 1 << 15  # the same limits for other streams
 _AT_ONCE = 1 << 26  # bytes that a file on disk is asked for at once: a damaged header may announce any number
 
 
@@ -142,7 +142,7 @@ def _plain_members(ahead: Ahead) -> Iterator[Member]:
 
 
 class _Ending(tarfile.TarInfo):
-    """Tells its archive when its end marker was read: tarfile takes damage between two files for the end, and says nothing."""
+    """Notifies its archive when the end marker was read, because tarfile silently treats damage between two files as the end."""
 
     @classmethod
     def fromtarfile(cls, tarfile_: Any) -> Any:
@@ -162,7 +162,7 @@ class Archive(tarfile.TarFile):
 
     @classmethod
     def over(cls, stream: Any) -> Archive:
-        """Return one that begins to read a stream when it is asked for a file, not now."""
+        """Return an archive that begins to read its stream on the first request, not now."""
         archive = cls(fileobj=io.BytesIO(bytes(BLOCK)))
         archive.fileobj, archive.has_end = stream, False
         return archive
@@ -269,8 +269,8 @@ class Ahead:
         stream: Its ``read`` may return fewer bytes than it is asked for, but none at the end alone.
 
     Attributes:
-        block: What was read last.
-        at: How much of it was taken.
+        block: The block that was read last.
+        at: How much of the block was consumed.
     """
 
     def __init__(self, stream: Any) -> None:
@@ -304,7 +304,7 @@ class Ahead:
             self._size = min(2 * self._size, self._most)
 
     def _rest(self) -> bytes:
-        """Return what is left of the block, in front of what is read next; of a file nothing: it is read again, which saves the joining."""
+        """Return the rest of the block, to precede the next read; for a file on disk nothing, because reading again is cheaper."""
         if self._descriptor is None:
             return self.block[self.at :]
         self._next = self.tell()
@@ -320,7 +320,7 @@ class Ahead:
         return self.block[begin : self.at]
 
     def _unread(self, size: int) -> bytes:
-        """Take so many bytes of which no more are put into the block."""
+        """Take ``size`` bytes without reading more of them into the block."""
         if size >= self._large:
             self._size = LEAST
         begin, rest = self.tell(), self._rest()
@@ -333,13 +333,13 @@ class Ahead:
         return data
 
     def read_some(self, size: int) -> bytes:
-        """Take at most so many bytes: what is there, and none only at the end of the stream."""
+        """Return at most ``size`` bytes: the available bytes, and none only at the end of the stream."""
         if self.at == len(self.block):
             self._begin, self.block, self.at = self.tell(), self._more(size), 0
         return self.read(min(size, len(self.block) - self.at))
 
     def seek(self, position: int) -> None:
-        """Go on to a place further behind.
+        """Move forward to a position.
 
         Raises:
             tarfile.ReadError: the stream ends before.

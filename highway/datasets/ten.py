@@ -1,4 +1,4 @@
-"""Items in ``.ten`` files by number."""
+"""Random access to items in ``.ten`` files."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class TenFiles:
         mmap: Map files on this machine into memory instead of reading them. They must not be cut short while items are in use: that ends
             the process.
 
-    A sample is what was saved: a dict, if :class:`~highway.modules.TenSink` saved one, else a tuple of arrays; they are read-only. Its key
+    A sample is as it was saved: a dict by :class:`~highway.modules.TenSink`, otherwise a tuple of arrays. Arrays are read-only. Its key
     is the file's path.
 
     Raises:
@@ -74,7 +74,7 @@ class TenFiles:
         return self.with_passport(number).item
 
     def __getitems__(self, numbers: Sequence[int]) -> list[Any]:
-        """Return several items; what is in a store is asked for at once."""
+        """Return several items; files in a store are requested concurrently."""
         return [stamped.item for stamped in self.with_passports(numbers)]
 
     def with_passport(self, number: int) -> Stamped:
@@ -82,14 +82,14 @@ class TenFiles:
         return self.with_passports([number])[0]
 
     def with_passports(self, numbers: Sequence[int]) -> list[Stamped]:
-        """Return several items with their passports; what is in a store is asked for at once."""
+        """Return several items with their passports; files in a store are requested concurrently."""
         stored = {number: file for number in numbers if isinstance(file := self._files[number], UnchangingFile)}
         ranges = [FileRange(file, 0, file.state.size) for file in stored.values()]
         contents = dict(zip(stored, read_ranges(ranges), strict=True))
         return [self._decoded(self.keys[number], contents.get(number)) for number in numbers]
 
     def _decoded(self, path: str, content: bytes | None) -> Stamped:
-        """Return the item of a file, of which the content may be known."""
+        """Return the item of a file; ``content`` is the file's content if it was read."""
         try:
             frames = load_chunks(path, self.mmap) if content is None else read_aligned(io.BytesIO(content), len(content))
             message = named("tensorcom").decode(frames)

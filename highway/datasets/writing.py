@@ -15,10 +15,10 @@ from highway.stores.file import exists, names_in
 from highway.stores.url import is_url
 
 Kind = Literal["bytes", "str", "number", "array", "json"]
-"""The kinds of values that a field of a sample may hold. Each writer maps those that its format holds to what they become."""
+"""The kinds of values that fields of samples may have. Each writer maps the kinds that its format supports to their stored form."""
 
 NUMBERS: Mapping[type, type[np.generic]] = {bool: np.bool_, int: np.int64, float: np.float64, complex: np.complex128}
-"""What Python's numbers become."""
+"""The NumPy types of Python's numbers."""
 
 _KINDS: Sequence[tuple[Kind, tuple[type, ...]]] = (
     ("bytes", (bytes, bytearray, memoryview)),
@@ -38,7 +38,7 @@ _PART = re.compile(r"\.\d+\.part$")
 
 
 class SampleWriter(Protocol):
-    """What the writer of a format gives, as a context manager: samples are added one by one.
+    """The interface of a format's writer, a context manager: samples are added one by one.
 
     At the end of the ``with`` all is on its place, whole; an error leaves nothing there.
     """
@@ -52,12 +52,12 @@ class SampleWriter(Protocol):
 
 
 def is_part(path: str) -> bool:
-    """Say whether a file or folder is one that :func:`writing` or :func:`writing_folder` fills, or has left unfinished."""
+    """Return whether a path is a temporary or unfinished file or folder of :func:`writing` or :func:`writing_folder`."""
     return _PART.search(path) is not None
 
 
 def is_taken(path: str) -> bool:
-    """Say whether there is something where a file or folder is to be written, but for what a killed writer has left."""
+    """Return whether a file or folder exists at a path to write; leftovers of a killed writer do not count."""
     if is_url(path):
         from highway.stores.writing import is_left  # here, since plain paths need nothing of it
 
@@ -67,9 +67,9 @@ def is_taken(path: str) -> bool:
 
 @contextmanager
 def writing(path: str, durable: bool = False) -> Iterator[str]:
-    """Give the name of a file to write in place of ``path``, which it becomes once it is whole; an error leaves nothing behind.
+    """Yield the name of a temporary file, which replaces ``path`` when it is complete. After an error, the file is removed.
 
-    What is to be in a store is written on this machine, in a temporary folder, and put there when it is whole.
+    A file for a store is written on this machine, in a temporary folder, and uploaded when it is complete.
 
     Args:
         path: Where it is to be, or its URL; missing folders are made.

@@ -1,4 +1,4 @@
-"""Who may write a cache into a folder: one process at a time, and only if the folder holds nothing but caches."""
+"""Lock a folder for writing a cache: one process at a time, and only if the folder holds nothing but caches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fields of a sample as the arrays that a cache writes, and what they were."""
+"""Convert the fields of a sample to the arrays that a cache stores, and record their original types."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _KEPT = "a cache keeps arrays, numbers, str, bytes, and lists and dicts of plain
 
 
 def arrays_of(sample: Item) -> list[tuple[FieldSpec, np.ndarray]]:
-    """Return the fields of a sample as they are written to be rows of batches.
+    """Return the fields of a sample as arrays to store, for reading as rows of batches.
 
     Raises:
         ItemError: a field is no array, number, ``str`` or ``bytes``.
@@ -34,7 +34,7 @@ def arrays_of(sample: Item) -> list[tuple[FieldSpec, np.ndarray]]:
 
 
 def arrays_as_they_came(sample: Item) -> list[tuple[FieldSpec, np.ndarray]]:
-    """Return the fields of a sample as they are written to be read with the types that they have.
+    """Return the fields of a sample as arrays to store, for reading with their original types.
 
     Raises:
         ItemError: there are no fields, or one would come back as something else; the message names it.
@@ -104,7 +104,7 @@ def _json(name: Field, value: Any) -> bytes:
 
 
 def _not_plain(value: Any) -> Iterator[str]:
-    """Yield what there is in a value that JSON does not give back as it is."""
+    """Yield descriptions of the parts of a value that JSON does not preserve."""
     if type(value) is list:
         for part in value:
             yield from _not_plain(part)

@@ -1,4 +1,4 @@
-"""A finished cache (:data:`CacheFile`): samples, and the index that says where each of their fields is and what their checksums are.
+"""A finished cache (:data:`CacheFile`): samples, and an index with the position of each field and the checksum of each sample.
 
 A cache in a folder is read, never mapped: a file that somebody cuts short, or a disk that fails, is then an error that can be repaired,
 and not a SIGBUS that ends the process. A cache in memory is mapped, since nobody else can reach it.
@@ -31,21 +31,21 @@ _AT_ONCE = 32  # samples that are read together where all are checked
 
 
 class _Indexed:
-    """What is known of a finished cache without reading its samples.
+    """The index of a finished cache, available without reading its samples.
 
     Args:
-        layout: What the samples have in common.
-        batch_size: Samples in the batches that it was made from; 0 if it was made from samples.
+        layout: The structure that all samples share.
+        batch_size: Samples per batch of the stream that was cached; 0 if it contained samples.
         nbytes: Bytes of the samples.
         index: Arrays by name: ``offsets`` (samples, fields), ``shapes-I`` (samples, ndim) for each field, ``sums`` (samples), and the keys.
-            Others are there only if they say more than that all samples of a rank's share are there in order: the ``places`` of the
-            samples in the share, and the places of samples that are ``bad`` or were ``dropped``; the ``epoch`` in whose order the samples
-            are, if not the first; and the ``items`` of the first epoch, int64 ``(2, items)``: the index of each, and how many samples it
-            has, if they were not batches of one size that were numbered through.
+            Further arrays exist only if the cache is not a rank's complete share in order: the ``places`` of the samples in the share, and
+            the places of ``bad`` and ``dropped`` samples; the ``epoch`` whose order the samples have, if not 0; and the ``items`` of
+            the first epoch, int64 ``(2, items)``: the index and the number of samples of each, unless they were consecutive batches of one
+            size.
 
     Attributes:
-        settled: Whether it stays as it is; else samples were left out when it was made, which a second try may bring.
-        plan: The rows of the samples of an epoch in order: -1 for a bad one, -2 for one that was dropped; ``None``: all rows.
+        settled: Whether the cache is final. Otherwise samples were skipped when it was written, and a second try may add them.
+        plan: The rows of an epoch's samples in order: -1 for a bad sample, -2 for a dropped sample; ``None``: all rows.
     """
 
     settled = True
@@ -69,7 +69,7 @@ class _Indexed:
 
     @property
     def made_in(self) -> list[int]:
-        """The number of samples, and the epoch in which they came: together they say in which order the samples are."""
+        """The number of samples, and the epoch in which they were cached. Together they determine the order of the samples."""
         return [len(self), int(self.index["epoch"][0]) if "epoch" in self.index else 0]
 
     @property
@@ -137,7 +137,7 @@ class DiskFile(_Indexed):
         return [self._column(field, rows, *place) for field, place in enumerate(places)]
 
     def damaged(self) -> list[int]:
-        """Check all samples, also those that were whole before, and return the numbers of those that are damaged."""
+        """Check all samples, including samples that passed before, and return the indexes of the damaged samples."""
         found: list[int] = []
         self._checked[:] = False
         for start in range(0, len(self), _AT_ONCE):
@@ -149,7 +149,7 @@ class DiskFile(_Indexed):
         return found
 
     def restore(self, row: int, span: Sequence[np.ndarray]) -> None:
-        """Write a sample again, as :func:`span_of` gives it, where it was. Others who read the file may do the same at the same time.
+        """Write a sample, as returned by :func:`span_of`, to its position again. Other readers of the file may do so at the same time.
 
         Raises:
             OSError: the file cannot be written.
@@ -185,7 +185,7 @@ class DiskFile(_Indexed):
         return self._pools[field].take((nbytes,))
 
     def _read(self, row: int, parts: Sequence[np.ndarray]) -> bool:
-        """Read a sample, and say whether it is what was written."""
+        """Read a sample, and return whether it matches its checksum."""
         offsets = self._offsets[row].tolist()
         buffers, end = [parts[0]], offsets[0] + parts[0].nbytes
         for offset, part in zip(offsets[1:], parts[1:], strict=True):
@@ -241,7 +241,7 @@ def _as_it_came(kind: Kind, column: Any) -> Any:
 
 
 def span_of(values: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Return a sample's fields as they stand one after the other in the file, from a multiple of 64 bytes on: uint8 ``(N,)`` each."""
+    """Return a sample's fields as in the file, the first at a multiple of 64 bytes: uint8 ``(N,)`` each."""
     span: list[np.ndarray] = []
     for value in (value.reshape(-1).view(np.uint8) for value in values):
         if span and (gap := -span[-1].nbytes % ALIGNMENT):
@@ -259,7 +259,7 @@ def checksum(parts: Sequence[np.ndarray]) -> int:
 
 
 def _read_exactly(descriptor: int, buffers: list[Any], offset: int, size: int) -> bool:
-    """Fill buffers from a place in a file, and say whether there was enough."""
+    """Fill buffers from an offset in a file, and return whether the file had enough bytes."""
     try:
         if os.preadv(descriptor, buffers, offset) == size:
             return True

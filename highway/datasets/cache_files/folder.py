@@ -7,9 +7,9 @@
 ``highway-cache.json``               the manifest: what the cache was made from, which of the files it is, and their checksums
 ===================================  ==============================================================================================
 
-The manifest appears by renaming, when all else is on the disk: a folder without a manifest, or with one that does not fit, holds no cache,
-whatever else lies there. Nothing is written into a folder that holds other files (hidden ones apart), and nothing else is ever removed.
-The same without a folder is a cache in memory.
+The manifest appears by an atomic rename after all other files are on the disk. A folder without a valid manifest holds no cache, even if it
+contains other cache files. Nothing is written into a folder with other files (except hidden files), and no other file is ever removed.
+With an empty path, the cache is in memory.
 """
 
 from __future__ import annotations
@@ -44,18 +44,18 @@ class _OtherCache(DatasetError):
 
 @dataclass(frozen=True)
 class CacheFolder:
-    """Where a cache is, or is to be.
+    """The location of a cache.
 
     Args:
         path: The folder, or ``""`` for memory.
-        fingerprint: Says what the cache holds; one that says something else is no cache of ours. ``None`` takes any that is finished.
+        fingerprint: Identifies the content of the cache; a cache with another fingerprint is not used. ``None`` accepts any finished cache.
     """
 
     path: str
     fingerprint: str | None
 
     def open(self, quiet: bool = False) -> DiskFile | None:
-        """Return the finished cache, or ``None`` if there is none that holds what we want; unless ``quiet``, say why."""
+        """Return the finished cache, or ``None`` if the folder has no matching cache. Unless ``quiet``, log the reason."""
         try:
             return self.finished() if self.path else None
         except DatasetError as error:
@@ -68,7 +68,7 @@ class CacheFolder:
         """Return the finished cache, or ``None`` if there is none.
 
         Raises:
-            DatasetError: it is damaged, made from something else, or by another version of highway; says which.
+            DatasetError: the cache is damaged, or has other content or another version. The message names the reason.
         """
         try:
             manifest = self._manifest()
@@ -83,7 +83,7 @@ class CacheFolder:
         raise _OtherCache("made from something else, or by another version of highway")
 
     def discard(self) -> None:
-        """Remove the manifest, so that the next run makes the cache anew."""
+        """Remove the manifest, so that the next run writes the cache again."""
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self._file(MANIFEST))
 
@@ -113,7 +113,7 @@ class CacheFolder:
 
     @contextlib.contextmanager
     def writer(self, budget: int) -> Iterator[FolderWriter | None]:
-        """Yield what writes the cache, or ``None`` if another process does or has done so; what is not sealed in the end is removed.
+        """Yield a writer for the cache, or ``None`` if another process writes it or has written it. Unsealed files are removed at the end.
 
         Raises:
             ConfigError: the folder holds files that are not a cache's.
@@ -129,7 +129,7 @@ class CacheFolder:
             yield writer
 
     def clear(self) -> None:
-        """Remove what belongs to no cache that we want: an older one, or what a killed writer has left. Who has it open keeps it."""
+        """Remove files of outdated caches and of killed writers. Processes that have such files open can still read them."""
         file = self.open(quiet=True)
         if file is None:
             self.discard()
@@ -160,12 +160,12 @@ class FolderWriter(CacheWriter):
     def seal(
         self, batch_size: int, left_out: int = 0, tried: CacheFile | None = None, places: Mapping[str, np.ndarray] | None = None
     ) -> CacheFile:
-        """Finish the cache and return it; by then it is on the disk, and what it replaces is gone.
+        """Finish the cache and return it. The cache is then on the disk, and the cache that it replaces is removed.
 
         Args:
             batch_size: Samples in the batches that they came in; 0 if they came as samples.
-            left_out: Errors that ``on_error="skip"`` has left out meanwhile.
-            tried: What an earlier try has brought, if something was left out then.
+            left_out: Number of errors that ``on_error="skip"`` skipped while the cache was written.
+            tried: The cache of an earlier try, if samples were skipped then.
             places: Arrays to add to the index, see :data:`CacheFile`.
 
         Raises:

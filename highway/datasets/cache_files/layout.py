@@ -1,4 +1,4 @@
-"""What the samples of a cache have in common."""
+"""The structure that all samples of a cache share."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FROM_BYTES: dict[str, Callable[[bytes], Any]] = {"str": bytes.decode, "bytes": b
 
 @dataclass(frozen=True)
 class FieldSpec:
-    """What one field of every sample is.
+    """The type of one field, the same in every sample.
 
     An array of a dtype and number of axes; a scalar of numpy's or a number of Python's, kept as an array without axes; or a ``str``, a
     ``bytes``, or as JSON ``None``, a list or a dict, kept as uint8.
@@ -28,12 +28,12 @@ class FieldSpec:
 
 @dataclass(frozen=True)
 class Layout:
-    """What all samples have in common.
+    """The structure of all samples.
 
     Args:
-        form: What a sample is: a tuple, a list, a dict, or one bare value.
+        form: The type of a sample: a tuple, a list, a dict, or a single value.
         names: How its fields are addressed.
-        fields: What they are.
+        fields: The type of each field.
     """
 
     form: Literal["tuple", "list", "dict", "value"]

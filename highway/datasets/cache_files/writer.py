@@ -62,14 +62,14 @@ class CacheWriter:
         """Append a sample.
 
         Args:
-            sample: What to append.
+            sample: Sample to append.
             keys: Its keys.
             arrays: Makes what is written of it.
 
         Raises:
             CacheFullError: it does not fit; nothing more can be appended.
             ValueError: it differs from the samples before it in its fields, or in the type, dtype or number of axes of one.
-            ItemError: it cannot be kept, or not as it is.
+            ItemError: the sample cannot be stored, or not with its original types.
         """
         found = arrays(sample)
         self._expect_alike(sample, [spec for spec, _ in found])
@@ -157,7 +157,7 @@ def unpacked_index(data: bytes, arrays: Sequence[str]) -> dict[str, np.ndarray]:
 
 @contextlib.contextmanager
 def full_disk() -> Iterator[None]:
-    """Make a :class:`CacheFullError` of what a full disk raises."""
+    """Convert the error of a full disk to a :class:`CacheFullError`."""
     try:
         yield
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Small sets of labelled images that are loaded as a whole (``loaded``): MNIST and what has its files (``mnist``), CIFAR (``cifar``).
+"""Small labelled image datasets that are loaded as a whole (``loaded``): MNIST and others in its format (``mnist``), CIFAR (``cifar``).
 
 ``ilsvrc`` reads what else comes with ILSVRC (ImageNet).
 """

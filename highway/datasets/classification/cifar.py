@@ -23,11 +23,11 @@ class _Label(NamedTuple):
     """A label that images have.
 
     Args:
-        field: What it is called in samples.
+        field: Name of the field in samples.
         classes: How many classes there are.
-        pickled: What it is called in pickles.
+        pickled: Name of the label in pickles.
         names: The file with the names of the classes, of the binary version.
-        pickled_names: What these are called in the pickle of names.
+        pickled_names: Name of the list of class names in its pickle.
     """
 
     field: str
@@ -102,7 +102,7 @@ class _OfCIFAR(LoadedImages):
 
     @opened
     def classes(self) -> list[str]:
-        """The names of the labels, by number, as the files have them."""
+        """The names of the labels, indexed by label, as in the files."""
         return self._names_of(self.labels[-1])
 
 
@@ -123,8 +123,8 @@ class CIFAR10(_OfCIFAR):
             has a folder ``cifar-10-batches-bin`` or ``cifar-10-batches-py`` with them. Nothing is downloaded.
         split: ``"train"`` or ``"test"``.
 
-    A sample is a dict: ``image``, uint8 ``(32, 32, 3)`` in RGB, and ``label``, an int32. Of pickles nothing but arrays, lists and texts is
-    read; one that names anything else is refused.
+    A sample is a dict: ``image``, uint8 ``(32, 32, 3)`` in RGB, and ``label``, an int32. From pickles, only arrays, lists and text are
+    read; a pickle that references anything else is refused.
 
     Raises:
         FileNotFoundError: one of the files is not there (when it is first read).
@@ -150,8 +150,8 @@ class CIFAR100(_OfCIFAR):
             ``cifar-100-binary`` or ``cifar-100-python`` with them. Nothing is downloaded.
         split: ``"train"`` or ``"test"``.
 
-    A sample is a dict: ``image``, uint8 ``(32, 32, 3)`` in RGB; ``label``, an int32; and ``coarse_label``, an int32, that of one of 20
-    groups of labels. Of pickles nothing but arrays, lists and texts is read; one that names anything else is refused.
+    A sample is a dict: ``image``, uint8 ``(32, 32, 3)`` in RGB; ``label``, an int32; and ``coarse_label``, an int32, the label of one of
+    20 groups. From pickles, only arrays, lists and text are read; a pickle that references anything else is refused.
 
     Raises:
         FileNotFoundError: one of the files is not there (when it is first read).
@@ -171,5 +171,5 @@ class CIFAR100(_OfCIFAR):
 
     @opened
     def coarse_classes(self) -> list[str]:
-        """The names of the coarse labels, by number."""
+        """The names of the coarse labels, indexed by label."""
         return self._names_of(self.labels[0])

@@ -77,7 +77,7 @@ class MNIST(_OfIdx):
 @checked
 @dataclass
 class FashionMNIST(MNIST):
-    """The clothes of Fashion-MNIST. Files, parameters and errors are those of :class:`MNIST`.
+    """The clothes of Fashion-MNIST. Files, parameters and errors are the same as for :class:`MNIST`.
 
     A sample is a dict, as there: ``image``, uint8 ``(28, 28, 1)``, and ``label``, an int32.
 

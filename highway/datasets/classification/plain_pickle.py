@@ -1,8 +1,8 @@
 """Pickles of a dict that holds arrays, lists, numbers and bytes, which nothing else can come out of.
 
-A pickle is a program, which calls what it names. Here it can name a few things of numpy, and gets others in their place, which hold what
-they are given until an array is made of it, once its size is checked. The unpickler is the one that is written in Python: that in C
-takes memory for whatever length a pickle announces.
+A pickle is a program that can call any function. This unpickler permits a few NumPy names, and replaces them by placeholders that only
+store their arguments. It creates an array after it has checked the size. It derives from the unpickler in Python, because the unpickler
+in C allocates any length that a pickle announces.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _DTYPE = re.compile(r"[biuf][1248]")
 
 
 class _Array:
-    """What an array is made from."""
+    """Placeholder for an array: stores its arguments."""
 
     array: np.ndarray
 
     def __init__(self, *_: Any) -> None:
-        """Take what the pickle says of an array that is still empty, which counts for nothing."""
+        """Ignore the arguments of the empty array; ``__setstate__`` sets the real ones."""
 
     def __setstate__(self, state: Any) -> None:
         _, shape, dtype, fortran, data = state
@@ -36,7 +36,7 @@ class _Array:
 
 
 class _Dtype:
-    """What a dtype is made from: a number's name, and then the order of its bytes."""
+    """Placeholder for a dtype: stores the name of a number type, and then the byte order."""
 
     def __init__(self, name: str | bytes, *_: Any) -> None:
         text = name.decode() if isinstance(name, bytes) else name
@@ -95,7 +95,7 @@ def load_plain(data: bytes, where: str) -> dict[bytes, Any]:
 
     Args:
         data: The pickle.
-        where: What messages call it.
+        where: Name of the file in error messages.
 
     Raises:
         DatasetError: it is no pickle, is cut short, or holds something else.
@@ -108,5 +108,5 @@ def load_plain(data: bytes, where: str) -> dict[bytes, Any]:
             name.encode() if isinstance(name, str) else name: value.array if isinstance(value, _Array) else value
             for name, value in found.items()
         }
-    except Exception as error:  # of many types, where bytes are no pickle
+    except Exception as error:  # invalid bytes raise errors of many types
         raise DatasetError(f"{where}: no pickle of plain arrays and lists, damaged or cut short: {error!r}") from error

@@ -1,4 +1,4 @@
-"""COCO, and what is described like it: images, and one JSON file with the objects in all of them."""
+"""COCO, and datasets in its format: images, and one JSON file with the objects in all images."""
 
 from __future__ import annotations
 
@@ -39,19 +39,19 @@ class _Loaded:
 @checked
 @dataclass
 class COCO:
-    """The images of COCO, or of what is described like it, with the boxes of the objects in them, and their masks and keypoints.
+    """The images of COCO, or of a dataset in its format, with boxes, and optionally masks and keypoints.
 
     The annotations are read when a sample is first asked for, once in each process.
 
     Args:
-        data_dir: The folder of the images, such as ``coco/train2017``, or its URL. ``highway:objects/...`` stands for photographs with
-            annotations that come with the package; so for the next one.
+        data_dir: The folder of the images, such as ``coco/train2017``, or its URL. ``highway:objects/...`` refers to annotated photographs
+            that are part of the package; ``annotations`` accepts it too.
         annotations: The JSON file, such as ``coco/annotations/instances_train2017.json``.
         masks: Whether samples have masks.
         keypoints: Whether samples have keypoints; of ``person_keypoints_train2017.json``, for example.
-        crowds: Whether objects that stand for a crowd (``iscrowd``) are among the boxes.
-        skip_empty: Whether to leave out images without boxes.
-        empty_boxes: What becomes of boxes without area, or wholly outside of their image: ``"drop"`` leaves these objects out, with a
+        crowds: Whether to include objects that represent a crowd (``iscrowd``).
+        skip_empty: Whether to skip images without boxes.
+        empty_boxes: How to treat boxes without area or completely outside the image: ``"drop"`` removes these objects, with a
             warning that counts them, ``"keep"`` does not, ``"raise"`` makes them an error.
 
     A sample is a dict:
@@ -61,9 +61,9 @@ class COCO:
     - ``boxes``: float32 ``(N, 4)``: x1, y1, x2, y2 in pixels from the upper left corner of the image; the file has x, y, width and height;
     - ``labels``: int32 ``(N,)``, from 0 in the order of the categories' ids; ``category_ids[label]`` is the id;
     - ``iscrowd``: bool ``(N,)``;
-    - ``area``: float32 ``(N,)`` in pixels, as the file says, or that of the box;
-    - ``masks``: uint8 ``(N, H, W)``, 1 where the object is, of the size that the JSON file gives. If the image's file has another size, a
-      warning says so. Polygons are filled as pycocotools does, to the pixel;
+    - ``area``: float32 ``(N,)`` in pixels, from the file, or else the area of the box;
+    - ``masks``: uint8 ``(N, H, W)``, 1 for pixels of the object, in the size that the JSON file gives. If the image's file has another
+      size, a warning reports it. Polygons are filled exactly as by pycocotools;
     - ``keypoints``: float32 ``(N, K, 2)``: x and y. In the file they are the numbers of pixels; here their middle, 0.5 more;
     - ``visibility``: uint8 ``(N, K)``: 0 where a keypoint is not labelled, 1 where it is hidden, 2 where it can be seen.
 
@@ -113,7 +113,7 @@ class COCO:
 
     @property
     def keypoint_names(self) -> list[str]:
-        """The names of the keypoints, by number; none without ``keypoints``."""
+        """The names of the keypoints, by index; empty without ``keypoints``."""
         return self._loaded.annotations.points
 
     def __len__(self) -> int:

@@ -1,4 +1,4 @@
-"""The annotations in a JSON file of COCO, as arrays: those of an image stand together."""
+"""The annotations in a COCO JSON file as arrays, grouped by image."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class _Category(msgspec.Struct):
 
 
 class _Box(msgspec.Struct, gc=False):
-    """An annotation. What is not named here is passed over, and takes no memory."""
+    """An annotation. Other members of the JSON object are skipped, and take no memory."""
 
     image_id: int
     category_id: int
@@ -43,7 +43,7 @@ class _Box(msgspec.Struct, gc=False):
 
 
 class _Full(_Box, gc=False):
-    """An annotation with its mask, which is left as it is written, and its keypoints."""
+    """An annotation with its mask, still in JSON, and its keypoints."""
 
     segmentation: msgspec.Raw = msgspec.Raw()
     keypoints: list[float] = []
@@ -64,14 +64,14 @@ class _Apart(msgspec.Struct):
 
 
 class Annotations(NamedTuple):
-    """What a file says, without the annotations that are left out.
+    """The content of a file, without the skipped annotations.
 
     Args:
         file: The file.
         names: The images' files.
         ids: The images' ids, int64.
-        sizes: Height and width of each image in pixels, int64 ``(images, 2)``; 0 where the file does not say.
-        begins: Where the annotations of each image begin, with their number behind: int64 ``(images + 1,)``.
+        sizes: Height and width of each image in pixels, int64 ``(images, 2)``; 0 if the file does not contain them.
+        begins: Index of the first annotation of each image, and finally the number of annotations: int64 ``(images + 1,)``.
         boxes: float32 ``(N, 4)``: x1, y1, x2, y2 in pixels.
         labels: int32 ``(N,)``: places in ``classes``.
         iscrowd: bool ``(N,)``.
@@ -108,8 +108,8 @@ def load(path: str, masks: bool, keypoints: bool, crowds: bool, empty_boxes: Emp
         path: The file, or its URL.
         masks: Whether to find out where masks are described.
         keypoints: Whether to read keypoints.
-        crowds: Whether annotations that stand for a crowd are read.
-        empty_boxes: What becomes of boxes without area, or outside of their image.
+        crowds: Whether to read annotations that represent a crowd.
+        empty_boxes: How to treat boxes without area, or outside the image.
 
     Raises:
         OSError: it cannot be read.
@@ -169,7 +169,7 @@ class _Reading:
         )
 
     def _places(self, name: str, ids: Sequence[int], what: str) -> np.ndarray:
-        """Return the place of what each annotation names in the list of all ids."""
+        """Return the index, in the list of all ids, of the id that each annotation refers to."""
         places = {one: place for place, one in enumerate(ids)}
         if len(places) != len(ids):
             raise DatasetError(f"several have the id {next(one for place, one in enumerate(ids) if places[one] != place)} as {what}")
@@ -194,7 +194,7 @@ class _Reading:
         return corners, areas.astype(np.float32)
 
     def _not_empty(self, boxes: np.ndarray, sizes: np.ndarray, empty_boxes: EmptyBoxes) -> np.ndarray:
-        """Return which boxes are to stay, and say aloud how many are not."""
+        """Return which boxes to keep, and warn about the number of removed boxes."""
         unknown = sizes[:, ::-1] == 0
         inside = (boxes[:, 2:] > 0) & ((boxes[:, :2] < sizes[:, ::-1]) | unknown)
         fine: np.ndarray = ((boxes[:, :2] < boxes[:, 2:]) & inside).all(axis=1)

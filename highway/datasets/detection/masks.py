@@ -1,4 +1,4 @@
-"""Masks from what COCO describes them by: polygons, and run lengths, written as numbers or compressed into text.
+"""Masks from COCO's descriptions: polygons, and run lengths as numbers or as compressed text.
 
 All are equal to those of pycocotools (``maskApi.c`` of https://github.com/cocodataset/cocoapi) to the pixel. Runs go down the columns, one
 after the other; the first is of pixels that do not belong to the object. pycocotools itself is not used: a compiled
@@ -21,7 +21,7 @@ class RunLengths(msgspec.Struct):
 
     Args:
         size: Height and width of the image.
-        counts: Pixels of each run, or text that stands for these.
+        counts: Pixels of each run, or compressed text.
     """
 
     size: tuple[int, int]
@@ -72,7 +72,7 @@ def _as_counts(counts: list[int]) -> np.ndarray:
 
 
 def _decompressed(text: str) -> np.ndarray:
-    """Return the counts that a text stands for: 5 bits in each character, the differences from the last but one run."""
+    """Decompress counts: each character holds 5 bits, and each count is stored as the difference from the last but one."""
     codes = np.frombuffer(text.encode(), np.uint8).astype(np.int64) - 48
     last = np.flatnonzero(codes & 0x20 == 0)
     if not len(codes) or codes.min() < 0 or codes.max() > 63 or codes[-1] & 0x20:

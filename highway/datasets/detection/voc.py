@@ -1,4 +1,4 @@
-"""PASCAL VOC, and what is laid out like it: images, and an XML file with the objects in each."""
+"""PASCAL VOC, and datasets in its format: images, and one XML file per image with its objects."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ _MASKS = {"class": "SegmentationClass", "object": "SegmentationObject"}
 @checked
 @dataclass
 class VOC:
-    """The images of PASCAL VOC, or of what is laid out like it, with the boxes of the objects in them.
+    """The images of PASCAL VOC, or of a dataset in its format, with the boxes of the objects.
 
     Args:
         data_dir: Folder that holds ``Annotations``, ``ImageSets`` and ``JPEGImages``, such as ``VOCdevkit/VOC2012``, or its URL.
-            ``highway:objects`` stands for photographs with annotations that come with the package.
+            ``highway:objects`` refers to annotated photographs that are part of the package.
         split: Which images: the name of a list in ``ImageSets/Main``, or with ``masks`` in ``ImageSets/Segmentation``.
-        classes: The labels' names, by number; those of VOC by default, of which ``aeroplane`` is 0.
+        classes: The names of the labels, indexed by label; VOC's by default, where ``aeroplane`` is 0.
         masks: ``"class"`` or ``"object"``: have a mask of the classes, or of the objects, too.
 
     A sample is a dict:
@@ -46,7 +46,7 @@ class VOC:
     - ``boxes``: float32 ``(N, 4)``: x1, y1, x2, y2 in pixels from the upper left corner of the image. Files count pixels from 1, and the
       last one is within the box: x1 = xmin - 1, y1 = ymin - 1, x2 = xmax, y2 = ymax;
     - ``labels``: int32 ``(N,)``;
-    - ``difficult``, ``truncated``: bool ``(N,)``, as the file says. Difficult objects are among the boxes; evaluations do not count them;
+    - ``difficult``, ``truncated``: bool ``(N,)``, from the file. Difficult objects are included; evaluations do not count them;
     - ``mask``: uint8 ``(H, W)``: 0 is the background and 255 the border of an object; else with ``"class"`` the label + 1, and with
       ``"object"`` the number of the object + 1.
 

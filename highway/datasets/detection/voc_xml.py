@@ -10,15 +10,15 @@ import numpy as np
 
 from highway.errors import DatasetError
 
-_SIDES = {"xmin": 1, "ymin": 1, "xmax": 0, "ymax": 0}  # what comes off: pixels are counted from 1, and the last one is within the box
+_SIDES = {"xmin": 1, "ymin": 1, "xmax": 0, "ymax": 0}  # to subtract: pixels are counted from 1, and the last pixel is inside the box
 _FLAGS = {"0": False, "1": True, "": False}  # a flag that is not there is not set
 
 
 class Objects(NamedTuple):
-    """What is annotated in an image, in the order of the file.
+    """The annotated objects of an image, in the order of the file.
 
     Args:
-        names: Of the classes.
+        names: The class of each object.
         boxes: float32 ``(N, 4)``: x1, y1, x2, y2 in pixels.
         difficult: bool ``(N,)``: whether an object is hard to recognise, which evaluations do not count.
         truncated: bool ``(N,)``: whether the object reaches out of its box.
@@ -31,7 +31,7 @@ class Objects(NamedTuple):
 
 
 class _Builder(TreeBuilder):
-    """Refuses what declares entities, which could stand for any amount of text, or for another file."""
+    """Refuses entity declarations, which could expand to any amount of text, or to another file."""
 
     def doctype(self, name: str, pubid: str | None, system: str | None) -> None:
         raise DatasetError(f"a document type ({name!r}) is declared; annotations have none: remove the line <!DOCTYPE ...>")
@@ -53,7 +53,7 @@ def read_objects(path: str, data: bytes) -> Objects:
         root = parser.close()
         if root.tag != "annotation":
             raise DatasetError(f"its outermost element is <{root.tag}>; expected <annotation>")
-        objects = root.findall("object")  # those of a person's parts are inside of it
+        objects = root.findall("object")  # only direct children: the parts of a person are nested deeper
         boxes = [_box(number, one) for number, one in enumerate(objects)]
         names = [_text(one, "name") for one in objects]
         if "" in names:

@@ -1,4 +1,4 @@
-"""h5py, or the sentence that says how it is installed; and the one lock of all that asks it.
+"""Imports h5py, or raises an error that explains how to install it. Also holds the lock for all calls to h5py.
 
 The library does one thing at a time, and reading one file by several threads at once has crashed it (h5py issue 2920). A fork waits until
 it rests, so that the child finds it whole.

@@ -4,9 +4,9 @@
 in the file                                read
 =========================================  =============================================================================================
 one after the other, each of one size      by position, as those of a ``.npy`` file: many threads at once, without h5py
-in chunks of several rows                  whole chunks, of which the last ones are kept
+in chunks of several rows                  whole chunks; recent chunks are cached
 bytes of varying length, large ones        by position, likewise (:mod:`highway.datasets.hdf5.heap`)
-anything else, other such values too       those that are asked for together, by one call
+anything else, other such values too       one call per request
 =========================================  =============================================================================================
 """
 
@@ -58,7 +58,7 @@ class Column:
     Args:
         dataset: That of h5py.
         file: The file.
-        name: What messages call it.
+        name: Name of the column in messages.
         chunks: Where its chunks are kept, if it has some.
         other_files: Whether its values may be in other files.
 

@@ -1,4 +1,4 @@
-"""The rows of the datasets in an HDF5 file by number."""
+"""Random access to the rows of the datasets in an HDF5 file."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from highway.stores.file import fingerprint_of, local
 from highway.stores.unchanging import UnchangingFile
 from highway.stores.url import shown
 
-_BLOCK = 1 << 20  # bytes of a block of rows, about, where there are no chunks
-_VARYING = 1 << 14  # what a value takes whose length differs from row to row, at a guess
+_BLOCK = 1 << 20  # bytes of a block of rows, about, if there are no chunks
+_VARYING = 1 << 14  # estimated bytes of a value of varying length
 
 
 class _Columns:
@@ -108,7 +108,7 @@ class HDF5:
         fields: The datasets to read, under new names: ``{"image": "train/images", "label": "train/labels"}``. ``None``: all that have rows,
             by their names; those of groups by their paths, such as ``train/images``.
         group: The group whose datasets are meant.
-        cache_mb: MiB of chunks that are kept. ``shuffle="blocks"`` mixes 16 chunks, or as many rows as ``window=`` says.
+        cache_mb: MiB of cached chunks. ``shuffle="blocks"`` mixes 16 chunks, or as many rows as ``window=`` sets.
         other_files: Whether to read datasets whose values are in other files: virtual datasets, and external storage. The file can name
             any file of this machine, so say it only for files that you trust.
 

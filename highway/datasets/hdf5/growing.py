@@ -25,9 +25,9 @@ class _Column(ABC):
         file: That of h5py.
         call: Calls h5py; see :func:`~highway.datasets.hdf5.output.h5py_file`.
         name: The field.
-        shape: Of a row.
-        dtype: Of the dataset, as h5py has it.
-        rows: Of a chunk.
+        shape: Shape of a row.
+        dtype: Type of the dataset, in h5py's form.
+        rows: Rows per chunk.
         compression: A filter.
     """
 
@@ -56,7 +56,7 @@ class _Column(ABC):
 
     @abstractmethod
     def row(self, value: Any) -> Any:
-        """Return a value as it is written, in memory of its own. Raises ItemError if it is not like the first one."""
+        """Return a copy of a value in the form to write. Raises ItemError if its type differs from the first value's."""
 
     def add(self, value: Any) -> None:
         """Append a value. Raises ItemError if it is not like the first one."""
@@ -72,7 +72,7 @@ class _Column(ABC):
         if not waiting:
             return
         rows = np.empty((len(waiting), *self._shape), self._dtype)
-        for place, row in enumerate(waiting):  # one by one: numpy would make one array of those that are as long as each other
+        for place, row in enumerate(waiting):  # one by one: numpy would merge rows of equal length into one array
             rows[place] = row
 
         def append() -> None:

@@ -29,7 +29,7 @@ _LARGE = 1 << 12  # bytes of a row from which on it is worth it: smaller ones sh
 _MOST = 1 << 30  # bytes of a row: memory for it is taken before it is read
 _HOPS = 32  # objects that are looked at to find one: a collection with several has 64 kB at most
 _REFERENCE = np.dtype([("length", "<u4"), ("address", "<u8"), ("number", "<u4")])
-_ROWS = 1024  # whose references are checked together, where a dataset has no chunks
+_ROWS = 1024  # rows whose references are checked together if a dataset has no chunks
 _WINDOW = 1 << 13  # bytes of a collection that are read at first
 _NO_ADDRESS = 2**64 - 1
 _COLLECTION, _OBJECT = struct.Struct("<4sB3xQ"), struct.Struct("<H6xQ")
@@ -50,7 +50,7 @@ class HeapRows:
         self._chunks: dict[int, int | None] = {}
 
     def __call__(self, numbers: np.ndarray) -> list[bytes | None]:
-        """Return rows by their numbers, from 0; ``None`` for those that are left to h5py: small ones, and what is not as it should be."""
+        """Return rows by their indexes. ``None`` stands for rows that h5py has to read: small values, and unexpected structures."""
         references = self._references(numbers)
         large = np.flatnonzero((references["length"] >= _LARGE) & (references["length"] <= _MOST)).tolist()
         rows: list[bytes | None] = [None] * len(numbers)
@@ -90,7 +90,7 @@ class HeapRows:
         return self._chunks[chunk]
 
     def _find(self, address: int, start: bytes, number: int, length: int) -> int | None:
-        """Return where an object's bytes are; ``None`` if it is not soon found. ``start`` is what its collection begins with."""
+        """Return the position of an object's bytes; ``None`` if it is not found soon. ``start`` holds the first bytes of its collection."""
         magic, version, size = _COLLECTION.unpack_from(start)
         if magic != b"GCOL" or version != 1:
             return None
@@ -107,7 +107,7 @@ class HeapRows:
 
 
 def heap_rows(dataset: Any, file: UnchangingFile) -> HeapRows | None:
-    """Return what reads the rows of a dataset, if they are bytes of varying length whose references lie in the file as they are."""
+    """Return a reader of a dataset's rows, if they are bytes of varying length whose references are stored without filters."""
     if h5py.check_vlen_dtype(dataset.dtype) != np.uint8 or dataset.ndim != 1:
         return None
     plist = dataset.id.get_create_plist()
@@ -125,7 +125,7 @@ class HeapCheck:
     Args:
         dataset: That of h5py.
         file: The file.
-        name: What messages call the dataset.
+        name: Name of the dataset in messages.
 
     Raises:
         DatasetError: the dataset is kept in a way in which its references cannot be found.
@@ -178,7 +178,7 @@ class HeapCheck:
                 plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
                 plist.set_chunk(self._block)
                 for number in range(self._plist.get_nfilters()):
-                    if not skipped >> number & 1:  # as HDF5 skips those that are not for values of varying length
+                    if not skipped >> number & 1:  # as HDF5 skips filters that are not for values of varying length
                         plist.set_filter(*self._plist.get_filter(number)[:3])
                 copy = h5py.h5d.create(memory.id, b"x", h5py.h5t.py_create(found.dtype), h5py.h5s.create_simple(self._block), plist)
                 copy.write_direct_chunk((0,) * len(place), data)

@@ -15,7 +15,7 @@ def hdf5_writer(path: str, compression: Literal["gzip", "lzf"] | None = None) ->
     """Write samples that are alike into an HDF5 file, which has its name only when it is whole.
 
     A dataset for each field, in chunks of about a megabyte, with a row for each sample: ``bytes`` as uint8 of variable length, ``str`` as
-    text, numbers and arrays as they are, of one shape. A ``/`` in a field's name makes groups. The keys are the dataset ``__key__``.
+    text, and numbers and arrays unchanged, of one shape. A ``/`` in a field's name makes groups. The keys are the dataset ``__key__``.
 
     Args:
         path: The file.

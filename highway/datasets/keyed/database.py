@@ -1,4 +1,4 @@
-"""What datasets of keys and values have in common."""
+"""Common base of datasets of keys and values."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Database(Protocol):
     """A database that is open."""
 
     def read(self, keys: Sequence[bytes], use: Callable[[Data], T]) -> list[T]:
-        """Return what ``use`` makes of the value of each key. A value is there while it is used.
+        """Return ``use(value)`` for the value of each key. A value is valid only during the call.
 
         Raises:
             BadValue: a key is not there, or ``use`` raises a ValueError.
@@ -43,7 +43,7 @@ class BadValue(Exception):
     """A value cannot be used.
 
     Args:
-        place: That of its key among those that were asked for.
+        place: Index of its key among the requested keys.
         reason: Why.
     """
 
@@ -53,7 +53,7 @@ class BadValue(Exception):
 
 
 def use_all(keys: Iterable[bytes], get: Callable[[bytes], Data | None], use: Callable[[Data], T]) -> list[T]:
-    """Return what ``use`` makes of what ``get`` returns for each key. Raises as :meth:`Database.read`."""
+    """Return ``use(get(key))`` for each key. Raises as :meth:`Database.read`."""
     found: list[T] = []
     try:
         for key in keys:
@@ -66,7 +66,7 @@ def use_all(keys: Iterable[bytes], get: Callable[[bytes], Data | None], use: Cal
 
 
 class _Contents(NamedTuple):
-    """A database, its keys, and what decodes its values."""
+    """A database, its keys, and the decoder of its values."""
 
     database: Database
     keys: Keys
@@ -75,17 +75,17 @@ class _Contents(NamedTuple):
 
 @dataclass
 class KeyedDataset(ABC):
-    """The values of a database by number, in the order of their keys.
+    """Random access to the values of a database, in the order of their keys.
 
     Args:
         path: The database.
-        decode: What a value is: ``"bytes"``; ``"fields"``: what our writer writes; ``"msgpack"``: msgpack with arrays as msgpack-numpy
-            writes them, as tensorpack does; ``"caffe"``: a Datum; ``"example"``: a ``tf.train.Example``; ``"ten"``, ``"npy"`` or
-            ``"json"``: the content of such a file. ``None`` looks at the first value: fields, msgpack and Datum are recognised, all else is
+        decode: Encoding of the values: ``"bytes"``; ``"fields"``: highway's writer; ``"msgpack"``: msgpack with arrays as by
+            msgpack-numpy, as in tensorpack; ``"caffe"``: a Datum; ``"example"``: a ``tf.train.Example``; ``"ten"``, ``"npy"`` or
+            ``"json"``: the content of such a file. ``None`` inspects the first value: fields, msgpack and Datum are recognised, all else is
             bytes. ``"trusted_pickle"`` loads pickles, which tensorpack writes by default; loading a pickle can run any code, so use it only
             for a file on this machine that you trust.
-        fields: The fields to read, under new names, where samples are dicts: ``{"image": "png;jpg", "label": "cls"}`` takes the first that
-            a sample has. ``None`` reads all as they are.
+        fields: The fields to read, under new names, if samples are dicts: ``{"image": "png;jpg", "label": "cls"}`` takes the first that
+            a sample has. ``None`` reads all fields under their own names.
     """
 
     path: str
@@ -170,7 +170,7 @@ class KeyedWriter(ABC):
 
     @abstractmethod
     def _put(self, key: bytes, value: bytes) -> bool:
-        """Put a value where there is none, and say whether there was none."""
+        """Put a value if the key does not exist, and return whether it was put."""
 
 
 def _listed(database: Database) -> Keys:

@@ -18,7 +18,7 @@ _AT_ONCE = 1 << 16
 
 
 def is_sample(key: bytes) -> bool:
-    """Say whether a key is that of a sample, and not of something that is said of all, such as ``__keys__`` or ``__len__``."""
+    """Return whether a key belongs to a sample, not to metadata such as ``__keys__`` or ``__len__``."""
     return not (key.startswith(b"__") and key.endswith(b"__") and len(key) > 4)
 
 
@@ -26,7 +26,7 @@ class Keys(LazyKeys):
     """Keys as texts, each made when it is asked for.
 
     Args:
-        keys: Those of samples and others; the latter are left out.
+        keys: Keys of samples and metadata; the latter are skipped.
     """
 
     def __init__(self, keys: Iterable[bytes]) -> None:
@@ -46,7 +46,7 @@ class Keys(LazyKeys):
         return self.encoded(number).decode(errors="surrogateescape")
 
     def encoded(self, number: int) -> bytes:
-        """Return a key as it is in the database. Raises IndexError."""
+        """Return a key in the database's form. Raises IndexError."""
         number = range(self._length)[number]
         if self._width is not None:
             return self._row[number * self._width : (number + 1) * self._width]
@@ -59,7 +59,7 @@ class Keys(LazyKeys):
         return len(np.unique(hashes)) == self._length
 
     def several(self, numbers: Sequence[int]) -> list[bytes]:
-        """Return several keys as they are in the database. Raises IndexError."""
+        """Return several keys in the database's form. Raises IndexError."""
         if (width := self._width) is None:
             return list(map(self.encoded, numbers))
         row, all_numbers = self._row, range(self._length)
@@ -70,7 +70,7 @@ class ZeroKeys(Keys):
     """Keys of n zero bytes, as Highway of 2017 wrote them; as texts they are n.
 
     Args:
-        keys: All of them, none of which is kept.
+        keys: All keys. The object does not keep them.
     """
 
     def __init__(self, keys: Iterable[bytes]) -> None:
@@ -88,7 +88,7 @@ def listed(value: Any) -> Iterator[bytes]:
     """Yield the keys in the value of ``__keys__``.
 
     Raises:
-        ValueError: it is no list of byte strings in msgpack; pickles, which are left alone, are one such.
+        ValueError: the bytes are not a msgpack list of byte strings. A pickle is refused for this reason.
     """
     unpacker = msgpack.Unpacker(max_buffer_size=0, raw=True)
     unpacker.feed(value)

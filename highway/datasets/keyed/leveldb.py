@@ -1,4 +1,4 @@
-"""The values of a LevelDB database by number, and its writer."""
+"""Random access to the values of a LevelDB database, and its writer."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class _LevelDBDatabase:
             )
 
     def _check_sizes(self) -> None:
-        """Raise DatasetError if a table was cut short. LevelDB maps tables into memory, where reading it would end the process."""
+        """Raise DatasetError if a table was cut short. LevelDB maps tables into memory, and reading past the end would end the process."""
         found = _sizes_of(self._path)
         for name, size in self._sizes.items():
             if found.get(name, size) < size:  # a table that LevelDB has merged with others is not there any more
@@ -157,18 +157,18 @@ class LevelDB(KeyedDataset):
     """The values of a LevelDB database, in the order of their keys.
 
     LevelDB lets one process open a database at a time, which must be allowed to write to its folder. It does not know its keys without
-    going through all of it, which is done when it is first read. Where there is a choice, use :class:`LMDB`.
+    going through all of it, which is done on the first read. If you can choose, use :class:`LMDB`.
 
     Args:
         path: The database: a folder. If it is in a store, it is copied into the cache.
 
-    A sample is what ``decode`` makes of a value: ``bytes``, a dict, or what was packed. Its key is that in the database; for keys of n
+    A sample is a value decoded by ``decode``: ``bytes``, a dict, or the packed object. Its key is the database's key; for keys of n
     zero bytes, as Highway of 2017 wrote them, it is n.
 
     Raises:
         ConfigError: ``fields`` are named where samples have none, or plyvel is not installed.
         FileNotFoundError: there is no database (when it is first read).
-        DatasetError: another process has it open, it is damaged, or a table has been cut short since; a value is not what ``decode`` says.
+        DatasetError: another process has the database open, it is damaged, a table was cut short, or ``decode`` does not fit a value.
 
     >>> dataset = LevelDB("train.leveldb", decode="msgpack")
     """
@@ -183,7 +183,7 @@ class LevelDB(KeyedDataset):
 
     def fingerprint(self) -> str:
         """Return a text that changes when the database is written to, or its values are decoded otherwise."""
-        len(self)  # whose opening puts into tables what was only in a log
+        len(self)  # opening it moves entries from the log into tables
         path = local(self.path)
         tables = sorted(name for name in os.listdir(path) if name.endswith(_TABLES))
         return f"{fingerprint_of((name, os.path.join(path, name)) for name in tables)} {self.decode} {self.fields}"

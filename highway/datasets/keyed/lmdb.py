@@ -1,4 +1,4 @@
-"""The values of an LMDB database by number, and its writer."""
+"""Random access to the values of an LMDB database, and its writer."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def data_file(path: str) -> str:
 class _Environment:
     """A file that is mapped for reading, by all datasets of this process that read it.
 
-    Without locks nothing in it is written, so that a forked child, to which LMDB does not open it again, may go on with what it inherits.
+    Without locks, nothing in the database is written. So a forked child, in which LMDB cannot open it again, can use the inherited handle.
     """
 
     def __init__(self, path: str) -> None:
@@ -177,12 +177,12 @@ class LMDB(KeyedDataset):
     Args:
         path: The database: a folder with ``data.mdb`` in it, or such a file. If it is in a store, it is copied into the cache.
 
-    A sample is what ``decode`` makes of a value: ``bytes``, a dict, or what was packed. Its key is that in the database.
+    A sample is a value decoded by ``decode``: ``bytes``, a dict, or the packed object. Its key is the database's key.
 
     Raises:
         ConfigError: ``fields`` are named where samples have none, or lmdb is not installed.
         OSError: there is no such file, or it cannot be opened (when it is first read).
-        DatasetError: it is no LMDB database, or was cut short (when it is first read); a value is not what ``decode`` says; or the file has
+        DatasetError: the file is no LMDB database, or was cut short (on the first read); ``decode`` does not fit a value; or the file has
             changed since.
 
     >>> dataset = LMDB("train.lmdb", fields={"image": "jpg", "label": "cls"})
@@ -259,7 +259,7 @@ class LMDBWriter(KeyedWriter):
         self._transaction = self._lmdb.begin(write=True)
 
     def finish(self) -> None:
-        """List all keys in ``__keys__``, and write what is left."""
+        """Write the list of all keys to ``__keys__``, and the remaining samples."""
         with self._errors_as_os_errors():
             self._commit()
             with self._transaction.cursor() as cursor:

@@ -32,7 +32,7 @@ def shared(name: Hashable, opening: Callable[[], T]) -> T:
 
 def _forked() -> None:
     global _lock
-    _lock = threading.Lock()  # that of the parent may have been taken when it forked
+    _lock = threading.Lock()  # a thread of the parent may have held the parent's lock during the fork
 
 
 os.register_at_fork(after_in_child=_forked)

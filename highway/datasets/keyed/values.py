@@ -1,4 +1,4 @@
-"""What stands in the values of a database, decoded by a name, and how ours are written.
+"""Encode and decode the values of a database.
 
 A value that a writer of ours has written is a map in msgpack. ``"__fields__"`` comes first, with the version 1; then the fields of the
 sample, each named as the extension of its file in a shard, with the bytes of that file (see :mod:`highway.datasets.field_codecs`).
@@ -39,7 +39,7 @@ def encode_sample(sample: Mapping[str, Any]) -> bytes:
     """Return a sample as a value.
 
     Raises:
-        TypeError: none can hold one of its fields; says which, and the way out.
+        TypeError: no encoding can hold a field. The message names the field and the way out.
     """
     files = [encode_field(name, value) for name, value in sample.items()]
     if len(entries := {_MARK: _VERSION, **dict(files)}) != len(files) + 1:
@@ -69,7 +69,7 @@ _TAGS = {0x08, 0x10, 0x18, 0x22, 0x28, 0x32, 0x35, 0x38}
 
 
 def _caffe(data: Data, fields: Fields) -> dict[str, Any]:
-    """Return ``image``, the encoded bytes or an array ``(H, W, C)``, uint8 or float32, channels as they were; and ``label``, an int32."""
+    """Return ``image``, encoded bytes or an array ``(H, W, C)``, uint8 or float32, channels in stored order; and ``label``, an int32."""
     numbers, contents, floats = {}, b"", list[bytes]()
     for tag, begin, end in read_fields(data, 0, len(data)):
         if tag not in _TAGS:
@@ -137,7 +137,7 @@ def decoder(name: str, fields: Fields) -> Callable[[Data], Any]:
 
 
 def recognised(value: Data) -> Decode:
-    """Return what decodes a value, if it is one of those that say what they are; else ``"bytes"``.
+    """Return the encoding of a value if it can be recognised, otherwise ``"bytes"``.
 
     Raises:
         ValueError: the value is a pickle.

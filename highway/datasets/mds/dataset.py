@@ -1,4 +1,4 @@
-"""The samples in the MDS shards of Mosaic's streaming by number."""
+"""Random access to the samples in the MDS shards of Mosaic's streaming."""
 
 from __future__ import annotations
 
@@ -65,12 +65,12 @@ class MDS(PartedDataset):
     Args:
         path: The folder that has the ``index.json``, or its URL.
         fields: The columns to read, under new names: ``{"image": "jpeg;png", "label": "class"}`` takes the first that a shard has. ``None``
-            reads all as they are.
+            reads all columns under their own names.
         verify: Whether to compare the checksums in the index, if it has some, which reads each shard as a whole before its first sample.
 
     A sample is a dict. Images in ``jpeg`` and ``png`` stay encoded, as ``bytes``; numbers and arrays have the dtypes of their columns, of
-    which ``int`` is int64; ``json`` is what it holds (:mod:`highway.datasets.mds.encodings`). A column ``__key__`` is no field: it names
-    the samples. Columns of pickles (``pkl``) are refused, and can be left out by ``fields``.
+    where ``int`` is int64; ``json`` is decoded (:mod:`highway.datasets.mds.encodings`). A column ``__key__`` is not a field: it names
+    the samples. Columns of pickles (``pkl``) are refused; to skip them, select other columns with ``fields``.
 
     Raises:
         OSError: the folder has no index, or a shard cannot be opened (when it is read).

@@ -51,7 +51,7 @@ class Encoding(NamedTuple):
     """How a column is encoded.
 
     Args:
-        decode: Returns what bytes stand for. Raises ValueError if they are something else.
+        decode: Decodes bytes. Raises ValueError if they are invalid.
         size: Bytes that each value has; ``None`` if that varies.
     """
 
@@ -116,12 +116,12 @@ def _pil(data: bytes) -> np.ndarray:
 
 
 def as_bytes(data: bytes) -> bytes:
-    """Return bytes as they are."""
+    """Return bytes unchanged."""
     return data
 
 
 def _listed(decode: Callable[[bytes], Any], begin: int, data: bytes) -> list[Any]:
-    """Return the values behind their number and their sizes, which stand from ``begin`` on."""
+    """Return a list of values. At ``begin``, the data holds their number, their sizes, and then the values."""
     (count,) = struct.unpack_from("<I", data, begin)
     ends = np.cumsum([begin + 4 * (count + 1), *np.frombuffer(data, "<u4", count, begin + 4).tolist()]).tolist()
     if ends[-1] != len(data):

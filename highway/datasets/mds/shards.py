@@ -74,7 +74,7 @@ class ShardEntry(msgspec.Struct):
 
 
 class Index(msgspec.Struct):
-    """What stands in ``index.json``."""
+    """The content of ``index.json``."""
 
     shards: list[ShardEntry]
     version: int = VERSION
@@ -85,7 +85,7 @@ def read_index(folder: str) -> Index:
 
     Raises:
         FileNotFoundError: there is none.
-        DatasetError: it is not one that can be read; says what was expected and found.
+        DatasetError: the index is invalid. The message names the expected and the actual content.
     """
     path = join(folder, INDEX)
     if not exists(path):
@@ -113,14 +113,14 @@ class Shard:
 
     Args:
         folder: Where its index is.
-        entry: What that says.
+        entry: The shard's entry in the index.
         fields: The columns to read, under new names; ``None``: all but ``leave_out``.
         leave_out: A column that is none of the fields.
         state: The state that the file must have; ``None``: any.
 
     Raises:
         OSError: it cannot be opened.
-        DatasetError: it is not what the index says, or has columns that cannot be read.
+        DatasetError: the file does not match the index, or has columns that cannot be read.
     """
 
     def __init__(
@@ -183,7 +183,7 @@ class Shard:
             raise DatasetError(f"{self.path}: damaged: its {name} is not {hashes[name]}, the one in {INDEX}; fetch or write it again")
 
     def _column(self, name: str) -> tuple[int, Callable[[Data], Any]]:
-        """Return the place of a column, and what decodes it."""
+        """Return the position of a column, and its decoder."""
         place = self._entry.column_names.index(name)
         try:
             encoding = encoding_of(self._entry.column_encodings[place])
@@ -199,7 +199,7 @@ class Shard:
         return FileRange(self.file, begin, end - begin)
 
     def sample(self, row: int, data: Data) -> dict[str, Any]:
-        """Return a sample by its number and what it lies in; ``bytes`` in it are views if that is one. Raises DatasetError."""
+        """Return a sample by its row and the data that contains it; its ``bytes`` are views if ``data`` is a view. Raises DatasetError."""
         return self._values(row, data, self._wanted)
 
     def key(self, row: int) -> str:

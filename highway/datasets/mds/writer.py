@@ -19,7 +19,7 @@ from highway.datasets.writing import writing_folder
 from highway.errors import ItemError
 from highway.parameters.ranges import Range
 
-_LARGEST = 1 << 32  # where offsets end
+_LARGEST = 1 << 32  # limit of the offsets
 _HASH = "xxh3_64"  # as streaming calls it
 
 
@@ -61,7 +61,7 @@ class MDSWriter:
         self.samples += 1
 
     def flush(self) -> None:
-        """Write a shard of what waits."""
+        """Write a shard of the buffered samples."""
         samples, self._waiting, self._bytes = self._waiting, [], 0
         name = f"shard.{len(self.index.shards):05}.mds"
         entry = ShardEntry(

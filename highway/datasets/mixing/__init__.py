@@ -1,4 +1,4 @@
-"""Several datasets as one, mixed by weights: which of them stands at each position, and their samples by number.
+"""Mix several datasets into one by weights: select the dataset of each position, and read its samples.
 
 Begin with ``mixed``.
 """

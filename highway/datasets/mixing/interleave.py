@@ -1,4 +1,4 @@
-"""Which of several datasets stands at each position of a mix, and which of its samples: computed, and the same each time."""
+"""Compute the dataset and the sample at each position of a mix, deterministically."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Stop = Literal["first", "all", "restart"]
 WeightsAt = Callable[[int], Sequence[float]]
 Weights = list[float] | dict[int, list[float]] | WeightsAt
 
-_BITS = 24  # behind the point of a share; a mix of less than 2**39 positions fits 64 bits
+_BITS = 24  # fractional bits of a share; a mix of less than 2**39 positions fits 64 bits
 _ONE = 1 << _BITS
 _LONGEST = 1 << 38
 _ASKED = 1024  # times that a function is asked for weights in as many positions as there are samples, but not within as many positions
@@ -29,7 +29,7 @@ class _Step(NamedTuple):
     drawn: np.ndarray
 
     def after(self, count: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return ``drawn`` and ``parts`` behind so many positions."""
+        """Return ``drawn`` and ``parts`` after ``count`` positions."""
         taken, parts = np.array([count]), np.empty_like(self.parts)
         first = 1
         while first < len(self.parts):
@@ -52,8 +52,8 @@ class Interleave:
     Args:
         sizes: Samples of each dataset, at least 1.
         weights: How often each is drawn, in proportion: a list; lists, by the position from which on they hold; or a function of it.
-        stop: When the epoch ends: before a dataset would be drawn that has been read whole (``"first"``); when all have been, each being
-            left out from then on (``"all"``), or beginning anew (``"restart"``).
+        stop: When the epoch ends: before a dataset would repeat (``"first"``); or when all datasets have been read completely, and each
+            completed dataset is skipped from then on (``"all"``) or restarts (``"restart"``).
         length: Positions of the epoch, in place of ``stop``.
 
     Attributes:
@@ -72,7 +72,7 @@ class Interleave:
         self._shares, self._parts, self._drawn = (np.stack([step[field] for step in steps]) for field in (1, 2, 3))
 
     def __call__(self, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return which dataset stands at each int64 position below ``length``, and how many of its samples stand before, both as int64."""
+        """Return the dataset at each int64 position below ``length``, and the number of its samples before that position, both as int64."""
         step = np.searchsorted(self._begins, positions, side="right") - 1
         count, node = positions - self._begins[step], np.ones_like(positions)
         for _ in range(self._leaves.bit_length() - 1):
@@ -145,7 +145,7 @@ class Interleave:
         return shares
 
     def _until(self, step: _Step, count: int, ended: np.ndarray) -> int:
-        """Return how many of ``count`` positions a step has, at least 1: up to where the epoch is over, or a dataset is to be left out."""
+        """Return how many of ``count`` positions belong to a step, at least 1: it ends with the epoch, or when a dataset is skipped."""
         if self._given is not None or not self._turns(step.after(count)[0], ended):
             return count
         low, high = 0, count  # it does not turn after ``low`` positions, but after ``high``

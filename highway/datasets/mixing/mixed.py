@@ -22,25 +22,25 @@ from highway.parameters.ranges import Count, Predicate
 @checked
 @dataclass
 class MixedDataset:
-    """Mix several datasets by weights: at each position of an epoch stands a sample of one of them.
+    """Mix several datasets by weights: each position of an epoch holds a sample of one dataset.
 
-    A reader reads it as any other dataset: in an order that hangs on the seed alone, by ranks, resumed in the middle. Each dataset has an
-    order of its own, a new one for each pass over it, and goes on in the next epoch where it was in the last, so that all its samples come
-    equally often. Which dataset stands at a position is computed and not drawn: after any number of positions each has
-    had its share, but for a sample or two. Where the reader shuffles, it shuffles within each 64 positions too, so that ranks do not get
-    one dataset each; with ``shuffle=False`` all stands as the weights say, and each dataset is read by number.
+    A reader reads the mix as any other dataset: in an order that depends on the seed alone, by ranks, and resumable at any sample. Each
+    dataset has its own order, a new order per pass, and continues in the next epoch where the last one stopped, so that all its samples
+    occur equally often. The dataset of a position is computed, not random: after any number of positions, each dataset has had its share to
+    within a sample or two. If the reader shuffles, it also shuffles within each 64 positions, so that a rank does not get a single dataset.
+    With ``shuffle=False``, the positions follow the weights, and each dataset is read in order.
 
     Args:
-        datasets: What is mixed, or paths: datasets whose samples go together in a batch, other mixes among them.
-        weights: How often each is drawn, in proportion, above 0. ``None``: all alike. In steps: by the position of the epoch from which on
-            they hold, the first 0, as ``{0: [9, 1], 100_000: [1, 1]}``; or a function that takes a position and returns them, which is
-            asked for every 1024th (or so that it is asked some 1,000 times); there some may be 0.
-        stop: When an epoch ends. ``"all"``: when all have been read whole, those that have been earlier being left out from there on, so
-            each sample comes once. ``"first"``: before one would be drawn that has been read whole. ``"restart"``: when all have been read
-            whole, those that have been earlier beginning anew.
+        datasets: Datasets, other mixes, or paths. Their samples must fit into one batch.
+        weights: Relative frequency of each dataset, above 0. ``None``: all equal. For steps: a dict by the first position of each step,
+            which starts at 0, as ``{0: [9, 1], 100_000: [1, 1]}``; or a function that takes a position and returns the weights, which is
+            called every 1,024 positions (or about 1,000 times per epoch); in steps and functions, some weights may be 0.
+        stop: When an epoch ends. ``"all"``: when all datasets have been read completely; completed datasets are skipped from then on, so
+            each sample occurs once. ``"first"``: before a dataset would repeat. ``"restart"``: when all datasets have been read
+            completely; completed datasets restart.
         length: Samples of an epoch, in place of an end by ``stop``, which has to be ``"restart"``.
 
-    A sample is what stands at a position, as its dataset returns it: ``mixed[5]`` without a reader, each dataset in its own order.
+    ``mixed[5]`` returns the sample at a position, with each dataset in its own order.
 
     Raises:
         ConfigError: weights do not fit the datasets; or an epoch would have no end, or labels have other names in one dataset than in
@@ -92,9 +92,9 @@ class Parts(Joined):
         mixed: The mix.
 
     Attributes:
-        datasets: The datasets; of one that is a mix itself, its parts.
-        firsts: The number of the first sample of each, int64 ``(D,)``.
-        interleave: Which stands where.
+        datasets: The datasets; a nested mix is replaced by its parts.
+        firsts: The index of the first sample of each dataset, int64 ``(D,)``.
+        interleave: The dataset and the sample of each position.
     """
 
     def __init__(self, mixed: MixedDataset) -> None:
@@ -120,7 +120,7 @@ class Parts(Joined):
 
 
 def opened_parts(dataset: Dataset) -> Dataset:
-    """Return what a reader reads by number: the dataset at a path, and of a mix its parts, which the reader interleaves itself."""
+    """Open a path, and return the dataset that a reader indexes: a dataset itself, or the parts of a mix, which the reader interleaves."""
     dataset = _opened(dataset)
     return dataset.parts if isinstance(dataset, MixedDataset) else dataset
 
@@ -130,7 +130,7 @@ def _opened(dataset: Dataset) -> Dataset:
 
 
 def positions_of(dataset: Dataset) -> int:
-    """Return how many positions an epoch of a dataset has, or a pass over it: its samples, or as many as a mix makes of them."""
+    """Return the number of positions in an epoch of a dataset: its samples, or the positions of a mix."""
     return dataset.interleave.length if isinstance(dataset, Parts) else length_of(dataset)
 
 

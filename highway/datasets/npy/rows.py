@@ -1,4 +1,4 @@
-"""The rows of arrays in ``.npy`` and ``.npz`` files by number."""
+"""Random access to the rows of arrays in ``.npy`` and ``.npz`` files."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from highway.stores.url import shown
 _HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 _LONGEST = 1 << 16  # bytes of a header that are looked at
 _END = struct.Struct("<10xH10x")  # the end of a zip archive: how many files it has
-_LOCAL = struct.Struct("<26xHH")  # what stands before the content of a file in a zip archive: at its end, the lengths of name and extra
+_LOCAL = struct.Struct("<26xHH")  # the header of a file in a zip archive: at its end, the lengths of name and extra
 
 _PICKLED = "it holds Python objects, which only a pickle could bring back; save arrays of numbers or text"
 _PICKLED_NPZ = trusted_pickle.refusal("it holds Python objects, which are pickled", "Npz(path, trusted_pickle=True)", "NumpySerializer")
 KEYS = "__key__"  # an array of a .npz file that names its rows
 
 _MOST_TIMES = 1 << 16  # times that an array is larger than its compressed bytes at most: deflate makes zeros 1032 times as small
-# What zipfile and its decompressors raise for damage; bz2 raises OSErrors without a number.
+# The errors of zipfile and its decompressors for damaged data; bz2 raises OSErrors without a number.
 _BAD_ZIP = (zipfile.BadZipFile, zipfile.LargeZipFile, zlib.error, lzma.LZMAError, struct.error)
 
 Rows = Callable[[Sequence[int]], np.ndarray]  # returns rows by their numbers, stacked, in memory of their own
@@ -46,10 +46,10 @@ class StoredRows:
 
     Args:
         file: The file.
-        name: What the array is called in messages.
+        name: Name of the array in messages.
         offset: Where its first row begins.
-        shape: Of the array.
-        dtype: Of the array.
+        shape: Shape of the array.
+        dtype: Type of the array.
         end: Where the array ends; ``None``: not known, but no later than the file.
 
     Raises:
@@ -69,7 +69,7 @@ class StoredRows:
         rows = np.empty((len(numbers), *self.shape[1:]), self.dtype)
         memory = rows.reshape(-1).view(np.uint8).data if rows.size else memoryview(b"")
         runs, first = list[tuple[int, memoryview]](), 0
-        for place in range(1, len(numbers) + 1):  # those that lie one after the other are read together
+        for place in range(1, len(numbers) + 1):  # consecutive rows are read together
             if place == len(numbers) or numbers[place] != numbers[place - 1] + 1:
                 runs.append((self._offset + numbers[first] * self._row, memory[first * self._row : place * self._row]))
                 first = place
@@ -88,7 +88,7 @@ class _NpyRows(StoredRows):
 
     Args:
         file: The file.
-        name: What the array is called in messages.
+        name: Name of the array in messages.
         begin: Where its header begins.
         end: Where it ends.
         pickled: The error if it holds Python objects.
@@ -124,7 +124,7 @@ def _read_header(stream: IO[bytes], name: str, pickled: str) -> tuple[tuple[int,
 
 
 class _OfFile(ABC):
-    """What the rows of a file have in common, however it holds them."""
+    """Base of the datasets of one file of arrays."""
 
     path: str
 
@@ -172,7 +172,7 @@ class Npy(_OfFile):
         return int(self._rows.shape[0])
 
     def __getitems__(self, numbers: Sequence[int]) -> np.ndarray:
-        """Return several rows as one array; those that lie one after the other are read at once."""
+        """Return several rows as one array; consecutive rows are read at once."""
         return self._rows([range(len(self))[number] for number in numbers])
 
 
@@ -228,7 +228,7 @@ def _column(file: UnchangingFile, archive: zipfile.ZipFile, member: zipfile.ZipI
         size, found = math.prod(shape) * dtype.itemsize, member.file_size - content.tell()
         if size != found or member.file_size > _MOST_TIMES * member.compress_size:
             raise DatasetError(f"{name}: expected {size} bytes, for {shape} of {dtype}; found {found}, from {member.compress_size} bytes")
-        data = content.read()  # to the end, where its checksum is compared
+        data = content.read()  # to the end, so that zipfile checks the checksum
     array: np.ndarray = np.ndarray(shape, dtype, data, order="F" if fortran else "C")
     return array.__getitem__, len(array)
 
@@ -244,7 +244,7 @@ class Npz(_OfFile):
         path: The file, or its URL.
         verify: Whether to compare the checksums of all arrays at the first read, which reads the whole file. Without it, only the checksums
             of compressed arrays are compared.
-        trusted_pickle: Whether to load arrays of Python objects, which are pickled, such as those of tensorpack's NumpySerializer.
+        trusted_pickle: Whether to load arrays of Python objects, which are pickled, as in files of tensorpack's NumpySerializer.
             Loading a pickle can run any code, so use this only for a file on this machine that you trust.
 
     A sample is a dict with a row of each array: an array of its own, or a number if the array has one dimension. An array ``__key__``,
@@ -283,7 +283,7 @@ class Npz(_OfFile):
         """Return several samples; rows that lie one after the other are read at once."""
         columns = self._columns
         wanted = [range(columns.length)[number] for number in numbers]
-        if self.trusted_pickle and list(columns.rows) == ["buffer"]:  # tensorpack's, whose rows are datapoints
+        if self.trusted_pickle and list(columns.rows) == ["buffer"]:  # by tensorpack: the rows are datapoints
             return [row if isinstance(row, dict) else tuple(row) for row in columns.rows["buffer"](wanted)]
         values = zip(*(rows(wanted) for rows in columns.rows.values()), strict=True)
         return [dict(zip(columns.rows, row, strict=True)) for row in values]

@@ -53,7 +53,7 @@ class _Texts:
 
 
 class ColumnLike(Protocol):
-    """What the values of one field are added to."""
+    """A collection of the values of one field."""
 
     def add(self, value: Any, /) -> None:
         """Append a value. Raises ItemError if it is not like the first one."""

@@ -1,4 +1,4 @@
-"""The rows of Zarr arrays by number, by the package zarr."""
+"""Random access to the rows of Zarr arrays, by the package zarr."""
 
 from __future__ import annotations
 

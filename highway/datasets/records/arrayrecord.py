@@ -1,4 +1,4 @@
-"""The records of ArrayRecord files by number, and their writer: both by the library of Google's that the format is of."""
+"""Random access to the records of ArrayRecord files, and their writer: both by the library of Google's that the format is of."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ class ArrayRecordWriter:
         self.samples += 1
 
     def close(self) -> None:
-        """Write what is left, and where the records lie. Raises as :meth:`write`."""
+        """Write the remaining records and their positions. Raises as :meth:`write`."""
         try:
             self._writer.close()
         except RuntimeError as error:

@@ -49,12 +49,12 @@ def decode_example(data: Data, wanted: Collection[str] | None = None, views: boo
 
     Args:
         data: Its bytes.
-        wanted: The names of those that are decoded; ``None``: all.
+        wanted: The names of the features to decode; ``None``: all.
         views: Whether ``bytes`` may be views of a ``memoryview``.
 
     Returns:
-        By name: ``bytes``, or a list of them if there are several or none; int64 and float32 arrays, or a number if there is one; and what
-        was written by :func:`encode_example` as it was. Features without a value are left out.
+        Features by name: ``bytes``, or a list of bytes if there are several or none; int64 and float32 arrays, or a number if there is one;
+            and values of :func:`encode_example` with their original types. Features without a value are omitted.
 
     Raises:
         ValueError: it is no Example, or not whole; or a SequenceExample.
@@ -76,7 +76,7 @@ def decode_example(data: Data, wanted: Collection[str] | None = None, views: boo
 
 
 def _copied(value: Any) -> Any:
-    """Return a feature without views of what it was in."""
+    """Return a feature that holds no views of its input."""
     if isinstance(value, list):
         return list(map(bytes, value))
     return bytes(value) if isinstance(value, memoryview) else value
@@ -100,7 +100,7 @@ def key_of(data: Data, name: str) -> str | None:
 
 
 def first_key(start: bytes) -> str | None:
-    """Return the key at the begin of an Example, where the writer puts it; ``None`` if it is not there, or not short, or not whole."""
+    """Return the key at the start of an Example, as by the writer; ``None`` if another feature comes first, or the key is long or cut."""
     if (found := _BEGIN.match(start)) is None:
         return None
     begin, (feature, values, size) = found.end(), found[1] + found[2] + found[3]
@@ -108,7 +108,7 @@ def first_key(start: bytes) -> str | None:
     return start[begin:end].decode() if feature == size + 4 and values == size + 2 and end <= len(start) else None
 
 
-Place = tuple[Data, int, int]  # what a message is in, and where it begins and ends there
+Place = tuple[Data, int, int]  # the data that contains a message, and where the message begins and ends
 
 
 def _features(data: Data) -> list[tuple[bytes, Data, int, int]]:
@@ -200,7 +200,7 @@ def _int64s(data: Data, tag: int, begin: int, end: int) -> np.ndarray:
 
 @lru_cache
 def _restoring(types: bytes) -> dict[str, Callable[[Any], Any]]:
-    """Return for each field in ``__types__`` what makes of its value what it was when it was written."""
+    """Return for each field in ``__types__`` the function that restores its original value."""
     try:
         return {name: _restorer(kind) for name, kind in json.loads(types).items()}
     except (TypeError, ValueError, AttributeError, RecursionError) as error:
@@ -229,10 +229,10 @@ def _array_of(dtype: np.dtype[Any], shape: Sequence[int], value: Any) -> np.ndar
 
 
 def encode_example(key: str, sample: Mapping[str, Any]) -> bytes:
-    """Return a sample as an Example, with its key and what is needed to bring its fields back as they were.
+    """Return a sample as an Example, with its key and the information that restores the types of its fields.
 
     Raises:
-        TypeError: it cannot hold a field; says which, its type, and the way out.
+        TypeError: an Example cannot hold a field. The message names the field, its type, and the way out.
     """
     types: dict[str, Any] = {}
     entries = [_entry(KEY, write_bytes(_BYTES_LIST, write_bytes(_FIRST, key.encode())))]
@@ -253,7 +253,7 @@ def _entry(name: str, feature: bytes) -> bytes:
 
 
 def _encoded(name: str, value: Any) -> tuple[bytes, Any]:
-    """Return a value as a Feature, and what its type is if that does not say it."""
+    """Return a value as a Feature, and its type if the feature does not determine it."""
     if isinstance(value, (bytes, bytearray, memoryview)):
         return write_bytes(_BYTES_LIST, write_bytes(_FIRST, bytes(value))), None
     if isinstance(value, str):

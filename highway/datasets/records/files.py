@@ -1,4 +1,4 @@
-"""What datasets of records have in common: several files, records that are bytes or Examples, and keys."""
+"""Common base of datasets of records: several files, records that are bytes or Examples, and keys."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Paths = Annotated[str | list[str], Predicate(bool, "at least one file, such as '
 
 
 class ReadPlan(NamedTuple):
-    """How records are read: parts of a file, which may be read together with those of others, and what makes records of their contents."""
+    """How to read records: ranges of a file, which may be read together with ranges of other files, and a decoder of their contents."""
 
     ranges: Sequence[FileRange]
     records: Callable[[Sequence[bytes]], Sequence[Data]]
@@ -38,7 +38,7 @@ class RecordFile(Protocol):
 
     def __len__(self) -> int: ...
     def read(self, numbers: Sequence[int]) -> Iterable[Data]:
-        """Return records by their numbers in the file. Large ones come when they are asked for: their memory is soon that of the next."""
+        """Yield records by their indexes in the file. A large record is valid only until the next record, which may reuse its memory."""
 
     def plan(self, numbers: Sequence[int]) -> ReadPlan:
         """Return how records are read all at once; large ones are views."""
@@ -60,7 +60,7 @@ class _Files:
         return self.files[file], row
 
     def read(self, numbers: Sequence[int]) -> Iterable[Data]:
-        """Return records by their numbers; those of one file that are asked for one after the other are read together."""
+        """Yield records by their indexes; consecutive requests for the same file are read together."""
         if not self._are_here or len(numbers) == 0:
             return self.read_at_once(numbers)
         if len(self.files) == 1:
@@ -70,7 +70,7 @@ class _Files:
         return chain.from_iterable(file.read(rows) for file, rows in self._neighbours(numbers))
 
     def _neighbours(self, numbers: Sequence[int]) -> list[tuple[RecordFile, list[int]]]:
-        """Return the files of records, and those that are asked for one after the other in each."""
+        """Group requested records by file: for each run of records of one file, the file and the indexes."""
         runs = (list(places) for _, places in groupby(map(self.place, numbers), lambda place: id(place[0])))
         return [(places[0][0], [row for _, row in places]) for places in runs]
 
@@ -83,7 +83,7 @@ class _Files:
 
 @dataclass
 class Records(PartedDataset):
-    """Records of files by number, in the order of the files and of the records in them.
+    """Random access to the records of files, in the order of the files and of their records.
 
     Args:
         paths: Files: a path, a pattern such as ``"train-*"``, whose files are sorted, or a list of these. Braces expand.
@@ -92,7 +92,7 @@ class Records(PartedDataset):
             has written come back with the dtypes and shapes that they had.
         fields: The features to decode, under new names: ``{"image": "image/encoded", "label": "image/class/label"}``; ``"a;b"`` takes the
             first that there is. ``None`` decodes all as they are.
-        key: The feature that holds the name of a sample. ``None``: ``__key__``, where the writer puts it, if the first record has it.
+        key: The feature that holds the name of a sample. ``None``: ``__key__``, as by the writer, if the first record has it.
     """
 
     paths: Paths
@@ -126,8 +126,8 @@ class Records(PartedDataset):
         return self.__getitems__([number])[0]
 
     def __getitems__(self, numbers: Sequence[int]) -> list[Any]:
-        """Return several samples; what lies one after the other is read at once."""
-        records = self._files.read(numbers)  # none of which is held while the next is read
+        """Return several samples; consecutive records are read at once."""
+        records = self._files.read(numbers)  # an iterator: no record is held while the next is read
         return list(map(self._decoded, numbers, records)) if self.example else list(map(bytes, records))
 
     def __getviews__(self, numbers: Sequence[int]) -> list[Any]:

@@ -1,4 +1,4 @@
-"""The framing of TFRecord files: each record stands between its length and two checksums.
+"""The framing of TFRecord files: a length and its checksum precede each record, and a checksum of the data follows it.
 
 ::
 
@@ -24,11 +24,11 @@ from highway.errors import DatasetError
 from highway.extras import import_extra
 from highway.stores.unchanging import FileState, UnchangingFile
 
-HEADER, FOOTER = 12, 4  # bytes before and behind a record's data
+HEADER, FOOTER = 12, 4  # bytes before and after a record's data
 _LENGTH, _CHECKSUM = struct.Struct("<Q"), struct.Struct("<I")
 _DELTA = 0xA282EAD8
 _VERSION = "tfrecord 1"
-_WINDOW = 1 << 20  # bytes that are looked through at once, where many records are in them
+_WINDOW = 1 << 20  # bytes that are scanned at once, if they contain many records
 _MANY = 32
 _AT_ONCE = 1 << 16  # headers that are checked together
 _COMPRESSED = {b"\x1f\x8b": "GZIP", b"\x78\x01": "ZLIB", b"\x78\x5e": "ZLIB", b"\x78\x9c": "ZLIB", b"\x78\xda": "ZLIB"}
@@ -46,18 +46,18 @@ def checksum(data: bytes) -> int:
 
 
 def framed(data: bytes) -> bytes:
-    """Return a record as it stands in a file."""
+    """Return a record with its framing."""
     length = _LENGTH.pack(len(data))
     return b"".join((length, _CHECKSUM.pack(checksum(length)), data, _CHECKSUM.pack(checksum(data))))
 
 
 def check_records(file: UnchangingFile, records: Sequence[Data], footers: Sequence[Data], begins: Sequence[int]) -> None:
-    """Raise DatasetError if the data of a record do not fit the checksum behind them.
+    """Raise DatasetError if the data of a record does not match the checksum that follows it.
 
     Args:
         file: The file, for messages.
         records: The data of each.
-        footers: What stands behind them.
+        footers: The checksum after each record's data.
         begins: Where in the file each record begins.
     """
     contents = (np.frombuffer(data, np.uint8) if isinstance(data, memoryview) else data for data in records)  # which the library takes
@@ -80,7 +80,7 @@ def _masked(crcs: np.ndarray) -> np.ndarray:
 
 
 def offsets_of(file: UnchangingFile, path: str, index: bool | str) -> np.ndarray:
-    """Return where the records of a file begin, and its end behind them: uint32 or uint64 ``(N + 1,)``.
+    """Return the positions of the records of a file, and finally its size: uint32 or uint64 ``(N + 1,)``.
 
     Args:
         file: The file.
@@ -88,7 +88,7 @@ def offsets_of(file: UnchangingFile, path: str, index: bool | str) -> np.ndarray
         index: Whether they are kept in a file beside it, or the folder in which they are.
 
     Raises:
-        DatasetError: it is no TFRecord file, is compressed, damaged or cut short; says where.
+        DatasetError: the file is not a TFRecord file, is compressed, damaged or cut short. The message names the position.
     """
     for place in dict.fromkeys([index_path(path, index), index_path(path, False)]):
         if found := load_index(place, _VERSION, ["state", "offsets"]):
@@ -102,7 +102,7 @@ def offsets_of(file: UnchangingFile, path: str, index: bool | str) -> np.ndarray
 
 
 def _fit(offsets: np.ndarray, size: int) -> bool:
-    """Say whether offsets in an index are those of a file of so many bytes."""
+    """Return whether the offsets in an index fit a file of ``size`` bytes."""
     if offsets.ndim != 1 or offsets.dtype.kind != "u" or not len(offsets) or offsets[0] != 0 or offsets[-1] != size:
         return False
     return bool((np.diff(offsets.astype(np.int64)) >= HEADER + FOOTER).all())

@@ -1,4 +1,4 @@
-"""The records of TFRecord files by number, and their writer."""
+"""Random access to the records of TFRecord files, and their writer."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from highway.stores.url import shown
 
 _OPEN = 100  # files that are open at once; most processes may open 1024
 _LARGE = 1 << 16  # bytes of a record that is read alone; of neighbours so many are read at once, about
-_AT_ONCE = 1 << 18  # bytes of records that are in memory as they stand in the file
+_AT_ONCE = 1 << 18  # bytes of framed records in memory at once
 _START = 512  # bytes that a key is looked for in first
 
 
@@ -61,7 +61,7 @@ class _TFRecordFile:
         return self._offsets[rows].astype(np.int64), self._offsets[rows + 1].astype(np.int64)
 
     def _plan(self, begins: np.ndarray, ends: np.ndarray) -> ReadPlan:
-        """Return how records are read: those that lie one after the other together."""
+        """Return how to read records: consecutive records together."""
         file, windows = self._file(), begins // _LARGE
         bounds = _bounds((begins[1:] != ends[:-1]) | (windows[1:] != windows[:-1]))
         counts, run_begins = bounds[1:] - bounds[:-1], begins[bounds[:-1]]
@@ -79,7 +79,7 @@ class _TFRecordFile:
         return ReadPlan(list(map(FileRange, repeat(file), run_begins.tolist(), run_sizes.tolist())), records)
 
     def _large(self, begin: int, end: int) -> bytes:
-        """Return a record that is read without its length, so that its data need not be copied out of what is read."""
+        """Return a record, read without its length, so that its data need not be copied."""
         file = self._file()
         data, footer = read_ranges([FileRange(file, begin + HEADER, end - begin - HEADER - FOOTER), FileRange(file, end - FOOTER, FOOTER)])
         check_records(file, [data], [footer], [begin])
@@ -105,12 +105,12 @@ def _bounds(apart: np.ndarray) -> np.ndarray:
 class TFRecord(Records):
     """The records in TFRecord files, in the order of the files and of the records in them.
 
-    Where they lie is found by one pass over the files when they are first read, at about a million records a second, or read from an index.
-    The checksums of all lengths are checked then, and that of a record's data when it is read.
+    The positions of the records are found by one pass over the files on the first read, at about a million records per second, or read from
+    an index. This pass checks the checksums of all lengths; reading a record checks the checksum of its data.
 
     Args:
-        index: Whether to keep where the records lie in ``FILE.index`` beside each file, or in the folder of this name. An index that is not
-            that of the file any more, by its size and time, is made anew. One that is beside the file is used in any case.
+        index: Whether to store the positions in ``FILE.index`` next to each file, or the folder to store them in. If an index does not match the
+            size and time of its file, it is created again. An existing index next to the file is always used.
         trusted_pickle: Whether a record is a pickle, as tensorpack's TFRecordSerializer writes them by default. Loading a pickle can run
             any code, so use this only for files on this machine that you trust.
 
@@ -136,7 +136,7 @@ class TFRecord(Records):
                 raise ConfigError("TFRecord: a record is an Example or a pickle; example=True and trusted_pickle=True exclude each other")
 
     def __getitems__(self, numbers: Sequence[int]) -> list[Any]:
-        """Return several samples; what lies one after the other is read at once."""
+        """Return several samples; consecutive records are read at once."""
         return self._loaded(numbers, super().__getitems__(numbers))
 
     def __getviews__(self, numbers: Sequence[int]) -> list[Any]:

@@ -33,7 +33,7 @@ def refusal(what: str, option: str, serializer: str) -> str:
     """Return why pickles are refused, and how to read them.
 
     Args:
-        what: The subject of the sentence, such as ``"its values are pickles"``.
+        what: The start of the sentence, such as ``"its values are pickles"``.
         option: The option that loads them.
         serializer: The class of tensorpack that writes such files.
     """

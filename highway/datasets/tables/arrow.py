@@ -1,4 +1,4 @@
-"""The rows of Arrow files, and of folders that Hugging Face has saved, by number: mapped into memory."""
+"""Random access to the rows of Arrow files, and of folders that Hugging Face has saved, by mapping them into memory."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _LARGE = 1 << 14  # bytes from which on a value is read from the file, without t
 
 
 class _Mapped:
-    """A file in memory, and the record batches in it as far as they lie there as they are.
+    """A file in memory, and its uncompressed record batches.
 
     Args:
         path: The file.
@@ -95,7 +95,7 @@ class _Mapped:
         return ipc.open_file(self.content, options=ipc.IpcReadOptions(included_fields=numbers, use_threads=False))
 
     def holds(self, batch: pa.RecordBatch) -> bool:
-        """Say whether a batch lies in the file as it is, and was not decompressed."""
+        """Return whether a batch is stored uncompressed, so that it lies in the mapped file."""
         buffers = (buffer for column in batch.columns for buffer in column.buffers() if buffer is not None and buffer.size)
         return all(self.offset(buffer) is not None for buffer in buffers)
 
@@ -110,24 +110,24 @@ class _Mapped:
 class Arrow(FilesTable[_Mapped]):
     """The rows of Arrow files, in the order of the files and of the rows in them.
 
-    Files and streams of the IPC format are read, Feather among them, and folders that Hugging Face's ``save_to_disk`` has written; the
-    package datasets need not be installed. They are mapped into memory, where single rows are read from, in any order, so ``shuffle=True``
-    costs nothing. Only where they are compressed, as Feather is if nobody says otherwise, they are read record batch by record batch, as
+    Reads files and streams of the IPC format, including Feather, and folders of Hugging Face's ``save_to_disk``; the
+    package datasets is not required. Files are mapped into memory and read row by row, in any order, so ``shuffle=True``
+    costs nothing. Compressed files, such as Feather by default, are read record batch by record batch, as
     :class:`~highway.datasets.Parquet` reads row groups: by ``shuffle="blocks"``.
 
     Args:
         paths: A folder, a file, a pattern such as ``"train-*.arrow"`` (braces expand), or a list of them, as for
             :class:`~highway.datasets.Parquet`.
         fields: The columns to read, under new names: ``{"image": "img", "label": "fine_label;label"}`` takes the first that there is.
-            ``None`` reads all as they are, but ``__key__``.
+            ``None`` reads all columns except ``__key__``.
         key: The column that has the samples' keys. ``None``: ``__key__`` if there is one, else the numbers of the rows.
-        nulls: What stands for nulls, by field: ``{"caption": ""}``. In all others a null is an error.
-        cache_mb: MiB of memory that compressed record batches may take once they are decoded, besides those that are being decoded.
+        nulls: The value that replaces nulls, by field: ``{"caption": ""}``. In all other fields a null is an error.
+        cache_mb: MiB of memory for decoded record batches of compressed files, in addition to the batches being decoded.
 
-    A sample is a dict, as that of :class:`~highway.datasets.Parquet`.
+    A sample is a dict, as for :class:`~highway.datasets.Parquet`.
 
     Raises:
-        ConfigError: pyarrow is not installed, or the folder is that of a ``DatasetDict``, which has splits.
+        ConfigError: pyarrow is not installed, or the folder holds a ``DatasetDict``, which has splits.
         FileNotFoundError: there are no such files (when it is first read).
         DatasetError: a file is no Arrow, damaged or cut short, or has changed since; columns are missing, or of other types in one file
             than in another; there is a null.
@@ -191,7 +191,7 @@ def _saved_files(folder: str) -> Sequence[str]:
 
     Raises:
         ConfigError: it has splits.
-        DatasetError: it has an order of its rows beside them, or does not say its files.
+        DatasetError: the folder has an index of its rows, or does not list its files.
     """
     if splits := _json(folder, "dataset_dict.json"):
         names = " or ".join(repr(os.path.join(folder, str(name))) for name in splits.get("splits", []))

@@ -1,4 +1,4 @@
-"""pyarrow, which is imported when it is first used, or the sentence that says how it is installed."""
+"""Imports pyarrow on its first use, or raises an error that explains how to install it."""
 
 from __future__ import annotations
 

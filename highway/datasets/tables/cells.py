@@ -1,4 +1,4 @@
-"""What a field of samples becomes as a column; :mod:`highway.datasets.tables.values` reads the same again.
+"""Convert the fields of samples to the values of columns; :mod:`highway.datasets.tables.values` converts them back.
 
 =======================================  =======================================================================================
 field                                    column
@@ -26,18 +26,18 @@ from highway.datasets.tables.values import EXTENSION, JSON, TENSOR
 from highway.datasets.writing import NUMBERS, kind_of
 from highway.errors import ItemError
 
-_LARGEST = 1 << 30  # bytes of one value; those of a block together must stay below 2 GiB
+_LARGEST = 1 << 30  # bytes of one value; the values of a block must stay below 2 GiB together
 _TIMES = {f"{kind}8[{unit}]" for kind, units in {"M": ("D", "ms", "us", "ns"), "m": ("s", "ms", "us", "ns")}.items() for unit in units}
 _WAY_OUT = "make it bytes, a str, a number, an array of numbers, or a dict or list that JSON can hold"
 
 
 class Kind(NamedTuple):
-    """What the values of a field have in common.
+    """The common type of the values of a field.
 
     Args:
         what: ``"bytes"``, ``"str"``, ``"json"``, ``"number"`` or ``"array"``.
-        dtype: Of numbers and arrays.
-        ndim: Of arrays: 0 for numbers.
+        dtype: Type of numbers and arrays.
+        ndim: Number of axes of arrays: 0 for numbers.
     """
 
     what: str
@@ -50,10 +50,10 @@ class Kind(NamedTuple):
 
 
 def cell(value: Any) -> tuple[Kind, Any, int]:
-    """Return the kind of a value, what is kept of it until it is written, and how many bytes that takes, about.
+    """Return the kind of a value, the form in which it waits to be written, and the approximate bytes of that form.
 
     Raises:
-        ItemError: no column can hold it; says what it is, and the way out.
+        ItemError: no column can hold the value. The message names its type and the way out.
     """
     if (kind := kind_of(value)) is None:
         raise ItemError(f"a {type(value).__name__}; {_WAY_OUT}")

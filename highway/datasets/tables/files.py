@@ -33,16 +33,16 @@ F = TypeVar("F")
 
 
 class FilesLayout(TableLayout, Generic[F]):
-    """What the files of a table have.
+    """The files of a table.
 
     Args:
         found: Their paths, and the values in the names of their folders.
 
     Attributes:
-        names: What messages call the files.
+        names: Names of the files in messages.
         open: Returns a file by its number.
-        details: What is known of each file, by its number.
-        footers: The ends of the files that are opened next, as far as they were fetched.
+        details: Further information on each file, by its index.
+        footers: The ends of files to open next, if they were fetched.
         partitions: The columns that are in the names of folders.
     """
 
@@ -78,7 +78,7 @@ class FilesLayout(TableLayout, Generic[F]):
 class FilesTable(Table[FilesLayout[F]]):
     """The rows of several files; the parameters that such datasets share."""
 
-    format: ClassVar[str]  # what such files are called in messages
+    format: ClassVar[str]  # the name of the file format in messages
     suffixes: ClassVar[tuple[str, ...]]
 
     paths: str | list[str]
@@ -101,7 +101,7 @@ class FilesTable(Table[FilesLayout[F]]):
 
     @property
     def files(self) -> list[str]:
-        """The files' paths, as they are found now."""
+        """The paths of the files that exist now."""
         return [file.path for file in self._found()]
 
     def _found(self) -> list[TableFile]:
@@ -144,7 +144,7 @@ class FilesTable(Table[FilesLayout[F]]):
         return selection
 
     def _check(self, layout: FilesLayout[F], file: int) -> None:
-        if (found := layout.open(file)).is_here:  # of those in a store each answer says what they are
+        if (found := layout.open(file)).is_here:  # in a store, each response identifies the version of the file
             found.check()
 
     def _decode(self, layout: FilesLayout[F], piece: Piece) -> tuple[DecodedRows, int]:
@@ -165,7 +165,7 @@ class FilesTable(Table[FilesLayout[F]]):
 
     @contextmanager
     def _naming(self, name: str, what: str) -> Iterator[None]:
-        """Have errors of pyarrow say which file they are about."""
+        """Add the name of the file to errors of pyarrow."""
         try:
             yield
         except unreadable() as error:
@@ -175,7 +175,7 @@ class FilesTable(Table[FilesLayout[F]]):
 
 
 def files_at(path: str, suffixes: Sequence[str]) -> list[str]:
-    """Return the files in a folder and below it, or else those that a path stands for: braces and patterns are written out.
+    """Return the files in a folder and below it, or the files of a path with braces and patterns expanded.
 
     As pyarrow does, skip files and folders whose names begin with ``.`` or ``_``: they are unfinished, backups or metadata.
 

@@ -47,7 +47,7 @@ def _is_part(value: Any) -> bool:
 
 
 def has_shuffle_buffer(stream: Any) -> bool:
-    """Say whether a stream mixes its examples in a buffer, which its state leaves out: those in it would be lost."""
+    """Return whether a stream shuffles its examples in a buffer. Its state omits the buffer, so buffered examples would be lost."""
     parts = [stream._ex_iterable]
     for part in parts:  # which grows meanwhile
         for value in vars(part).values():
@@ -63,14 +63,14 @@ def examples_from(stream: Any, epoch: int, state: Any, passed: int) -> Iterator[
 
 
 class ExampleConverter:
-    """Makes samples of examples as those of tables are.
+    """Converts examples to samples like those of tables.
 
     Args:
-        stream: What they are of, whose columns may be known.
+        stream: The stream of the examples; it may know its columns.
         fields: As for :func:`select`.
         key: As for :func:`select`.
-        nulls: What stands for nulls, by field.
-        name: What the stream is called in messages.
+        nulls: The value that replaces nulls, by field.
+        name: Name of the stream in messages.
     """
 
     def __init__(self, stream: Any, fields: Mapping[str, str] | None, key: str | None, nulls: Mapping[str, Any] | None, name: str) -> None:

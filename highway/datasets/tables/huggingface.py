@@ -1,4 +1,4 @@
-"""Tables of Hugging Face by number."""
+"""Random access to tables of Hugging Face."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class HubLayout(TableLayout):
     Args:
         table: A ``datasets.Dataset``.
         wanted: The dataset that reads it.
-        name: What it is called in messages.
+        name: Name of the table in messages.
     """
 
     def __init__(self, table: Any, wanted: HuggingFace, name: str) -> None:
@@ -57,22 +57,22 @@ class HubLayout(TableLayout):
 @checked
 @dataclass
 class HuggingFace(Table[HubLayout]):
-    """The rows of a table of Hugging Face, in its order, as its ``select``, ``filter`` and ``shuffle`` have left it.
+    """The rows of a table of Hugging Face, in the order after ``select``, ``filter`` and ``shuffle``.
 
-    ``Reader`` takes such a table as it is, too. By this one images and sounds stay encoded, for highway's decoder, without ``cast_column``;
-    numbers and arrays keep their dtypes; there are keys, names of labels, and a fingerprint, by which caches and checkpoints see changes.
+    ``Reader`` also accepts the table itself. This class keeps images and audio encoded, for highway's decoder, without ``cast_column``;
+    arrays keep their dtypes; and it has keys, names of labels, and a fingerprint, by which caches and checkpoints detect changes.
 
     Args:
         dataset: A table of the package datasets, or what names one: a folder of ``save_to_disk``, or its URL, or the name that
             ``load_dataset`` takes.
         split: Which of its splits, such as ``"train"``.
-        config: The second argument of ``load_dataset``, where a name stands for several data sets.
+        config: The second argument of ``load_dataset``, if a name refers to several datasets.
         fields: The columns to read, under new names: ``{"image": "img", "label": "fine_label;label"}`` takes the first that there is.
-            ``None`` reads all as they are, but ``__key__``.
+            ``None`` reads all columns except ``__key__``.
         key: The column that has the samples' keys. ``None``: ``__key__`` if there is one, else the numbers of the rows.
-        nulls: What stands for nulls, by field: ``{"caption": ""}``. In all others a null is an error.
+        nulls: The value that replaces nulls, by field: ``{"caption": ""}``. In all other fields a null is an error.
 
-    A sample is a dict, as that of :class:`~highway.datasets.Parquet`. An image that is only the path of a file is read from there.
+    A sample is a dict, as for :class:`~highway.datasets.Parquet`. If an image is only the path of a file, the file is read.
 
     Raises:
         ConfigError: the package datasets is not installed; there are several splits; the table has a transform, or is a stream, which
@@ -178,7 +178,7 @@ def load(dataset: Any, split: str | None, config: str | None, streaming: bool = 
 
 
 def _order_of(indices: Any) -> np.ndarray | None:
-    """Return which row stands where, without a copy if that lies together; ``None``: as they lie."""
+    """Return the row at each position, without a copy if the indices are contiguous; ``None`` if the order is unchanged."""
     if indices is None:
         return None
     column = indices.column(0)

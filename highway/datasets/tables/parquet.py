@@ -1,4 +1,4 @@
-"""The rows of Parquet files by number, read row group by row group."""
+"""Random access to the rows of Parquet files, read row group by row group."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from highway.parameters.checks import checked
 from highway.stores.unchanging import FileRange, UnchangingFile
 
 _FOOTER = 1 << 16  # bytes at a file's end that are read at once; most footers have fewer
-_AT_ONCE = 64  # files of which that is asked for at once, and row groups of which the keys are
+_AT_ONCE = 64  # files whose footers are fetched at once, and row groups whose keys are
 
 
 @checked
@@ -24,21 +24,21 @@ _AT_ONCE = 64  # files of which that is asked for at once, and row groups of whi
 class Parquet(FilesTable[Any]):
     """The rows of Parquet files, in the order of the files and of the rows in them.
 
-    A row group is read and decoded as a whole, with the columns that are wanted. It stays in memory, each process having its own, until
-    others need the room, and threads that want one wait for the one that decodes it. So read it by ``shuffle="blocks"``: blocks are the row
-    groups, and those of one window are decoded once. A single row out of nowhere costs a row group: with ``shuffle=True`` some hundred rows
-    a second are read where a window gives a hundred thousand. A warning says so where it happens.
+    A row group is read and decoded as a whole, with the selected columns. Each process keeps it in memory until the space is needed, and
+    threads that need it wait for the thread that decodes it. So read with ``shuffle="blocks"``: blocks are row groups, and each row group
+    of a window is decoded once. A single random row costs a row group: ``shuffle=True`` reads some hundred rows per second, and a window
+    a hundred thousand. In this case a warning is issued.
 
     Args:
-        paths: A folder, a file, a pattern such as ``"train-*.parquet"`` (braces expand), their URL, or a list of them. A folder stands for
+        paths: A folder, a file, a pattern such as ``"train-*.parquet"`` (braces expand), their URL, or a list of them. A folder means
             all files in it and below it, but for those whose names, or whose folders' names, begin with ``.`` or ``_``. Folders below it,
             or in a pattern, that are called ``label=0`` are a column ``label``, as Hive and Spark write them.
         fields: The columns to read, under new names: ``{"image": "img", "label": "fine_label;label"}`` takes the first that there is.
-            ``None`` reads all as they are, but ``__key__``.
+            ``None`` reads all columns except ``__key__``.
         key: The column that has the samples' keys. ``None``: ``__key__`` if there is one, else the numbers of the rows.
-        nulls: What stands for nulls, by field: ``{"caption": ""}``. In all others a null is an error.
-        cache_mb: MiB of memory that decoded row groups may take, besides those that are being decoded. A window should fit, which has 16
-            row groups if nobody says more.
+        nulls: The value that replaces nulls, by field: ``{"caption": ""}``. In all other fields a null is an error.
+        cache_mb: MiB of memory for decoded row groups, in addition to the row groups being decoded. A window should fit; its default is 16
+            row groups.
 
     A sample is a dict. Numbers and arrays have the dtype of their column, as have labels; images of Hugging Face are their encoded bytes;
     :mod:`highway.datasets.tables.values` lists the rest.

@@ -1,4 +1,4 @@
-"""What is decoded as a whole and read row by row: kept within a budget, and decoded once for all threads that want it at a time."""
+"""A cache of pieces that are decoded as a whole and read row by row. Each piece is decoded once for all threads that wait for it."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class _Kept(Generic[T]):
 
 
 class Pieces(Generic[T]):
-    """Pieces by number, such as row groups.
+    """Cached pieces by index, such as row groups.
 
-    Of the threads that want a piece one decodes it, and the others wait for it; meanwhile they decode others that they want. Those that
-    were not used for longest are forgotten first.
+    If several threads want a piece, one thread decodes it. The others decode other pieces that they want, and then wait for it. The least
+    recently used pieces are removed first.
 
     Args:
         budget: How many bytes the pieces may take together; one is always kept. Those that are being decoded come on top.
@@ -42,11 +42,11 @@ class Pieces(Generic[T]):
         self._total = self.again = 0
 
     def each(self, wanted: Iterable[int], decode: Callable[[int], tuple[T, int]]) -> Iterator[tuple[int, T]]:
-        """Yield the pieces of these numbers, those that are there first.
+        """Yield the pieces at some indexes, cached pieces first.
 
         Args:
             wanted: The numbers.
-            decode: Returns a piece, and how many bytes of memory it takes. What it raises is raised here. It is an argument here, since a
+            decode: Returns a piece, and its bytes of memory. Its errors are raised here. It is an argument, because a
                 table that kept a method of its own would be freed only by the garbage collector, with its files and memory.
         """
         missing = []
@@ -62,7 +62,7 @@ class Pieces(Generic[T]):
             yield number, self._decoded(number, decode) if held is None else held.piece
 
     def _claim(self, missing: list[int]) -> tuple[int, _Kept[T] | None]:
-        """Return one of these that is there, or one that this thread is to decode; wait until there is either."""
+        """Return a cached piece, or the index of a piece that this thread has to decode; wait until there is either."""
         with self._changed:
             while True:
                 for number in missing:

@@ -1,4 +1,4 @@
-"""Rows that have been decoded, and samples made of them."""
+"""Decoded rows, and their conversion to samples."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ class SampleFields:
     """Makes samples of rows.
 
     Args:
-        selection: Which columns, and what they are called in a sample.
-        nulls: What stands for nulls, by field.
-        path: What is read, for errors.
+        selection: The columns to read, and the names of their fields.
+        nulls: The value that replaces nulls, by field.
+        path: The source, for error messages.
 
     Raises:
         DatasetError: ``nulls`` names no field.
@@ -54,9 +54,9 @@ class SampleFields:
         """Return a sample.
 
         Args:
-            values: What returns the values of ``selection.columns``.
+            values: Functions that return the values of ``selection.columns``.
             at: The row.
-            where: Returns what errors call it.
+            where: Returns the name of the row for error messages.
 
         Raises:
             DatasetError: there is a null, or a value cannot be made.

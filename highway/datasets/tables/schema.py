@@ -1,4 +1,4 @@
-"""Which columns of a table are read, under which names, and what its schema says of them."""
+"""Select and rename the columns of a table, and read its schema."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ KEY = "__key__"  # the column that has the samples' keys if nobody names another
 
 
 class Selection(NamedTuple):
-    """What is read of a table.
+    """The columns to read of a table.
 
     Args:
         columns: The names of the columns, in the order of the fields.
-        fields: What these are called in a sample.
+        fields: The names of these columns in a sample.
         key: The column of the keys, if there is one.
     """
 
@@ -37,7 +37,7 @@ def select(schema: pa.Schema, fields: Mapping[str, str] | None, key: str | None,
 
     Args:
         schema: Its columns.
-        fields: New names of fields, and for each the columns of which it takes the first that there is, with ``;`` between them; ``None``:
+        fields: New names, each with the columns, separated by ``;``, of which the first that exists is used; ``None``:
             all columns but ``__key__``.
         key: The column of the keys; ``None``: ``__key__``, if there is one.
         path: The file, for errors.

@@ -12,7 +12,7 @@ Held = tuple[int, bytes]  # a part of a file, and where it begins
 
 
 def fetched(ranges: Sequence[FileRange]) -> list[list[Held]]:
-    """Return of each range what is held of its file: that, if it lies in a store, all of which are fetched at once."""
+    """Return for each range the parts of its file that are in memory. Ranges of files in a store are fetched concurrently."""
     stored = [one for one in ranges if not one.file.is_here]
     parts = iter(zip(stored, read_ranges(stored), strict=True))
     return [[] if one.file.is_here else [(one.offset, next(parts)[1])] for one in ranges]
@@ -22,7 +22,7 @@ class FileStream(SeekableFile):
     """A file with a place of its own in it, for one thread.
 
     Args:
-        file: What is read.
+        file: The file to read.
         held: Parts of it that were fetched before, as :func:`fetched` returns them.
     """
 

@@ -1,4 +1,4 @@
-"""Rows by number that are read piece by piece: row groups, record batches."""
+"""Random access to rows that are read piece by piece: row groups, record batches."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _OFTEN = 64  # pieces that were decoded again before it is worth a word
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What is decoded together.
+    """A part of a table that is decoded as a whole.
 
     Args:
         file: The number of its file.
@@ -39,15 +39,15 @@ class Piece:
 
 
 class TableLayout:
-    """What a table has, as it was found when it was opened, and the pieces that were decoded since.
+    """The structure of a table when it was opened, and the pieces that were decoded since.
 
     Args:
         pieces: All that have rows.
         schema: The columns.
         selection: Which of them are read.
-        nulls: What stands for nulls, by field.
+        nulls: The value that replaces nulls, by field.
         budget: Bytes that decoded pieces may take.
-        name: What it is called in messages.
+        name: Name of the table in messages.
     """
 
     def __init__(
@@ -66,9 +66,9 @@ L = TypeVar("L", bound=TableLayout)
 
 
 class Table(PartedDataset, Generic[L]):
-    """Rows by number, each a dict, that are read piece by piece."""
+    """Random access to rows as dicts, read piece by piece."""
 
-    piece: ClassVar[str]  # what a piece is called in messages
+    piece: ClassVar[str]  # the name of a piece in messages
 
     @abstractmethod
     def _open(self) -> L:
@@ -76,7 +76,7 @@ class Table(PartedDataset, Generic[L]):
 
     @abstractmethod
     def _decode(self, layout: L, piece: Piece) -> tuple[DecodedRows, int]:
-        """Return the rows of a piece, the values being those of ``selection.columns``, and how many bytes of memory they take."""
+        """Return the rows of a piece, with the values of ``selection.columns``, and their bytes of memory."""
 
     @abstractmethod
     def _column(self, layout: L, name: str) -> Iterable[pa.RecordBatch]:
@@ -101,7 +101,7 @@ class Table(PartedDataset, Generic[L]):
         return self._samples([number])[0]
 
     def __getitems__(self, numbers: Sequence[int]) -> list[dict[str, Any]]:
-        """Return several samples; what is read as a whole is read once for all of them."""
+        """Return several samples; each piece is read once for all of them."""
         return self._samples(numbers)
 
     def _samples(self, numbers: Sequence[int]) -> list[dict[str, Any]]:

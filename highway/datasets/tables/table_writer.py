@@ -12,7 +12,7 @@ from highway.datasets.tables.schema import KEY
 from highway.engine.batch import how_to_flatten
 from highway.errors import ItemError
 
-_BLOCK = 16 << 20  # bytes of a row group or record batch if nobody says how many rows
+_BLOCK = 16 << 20  # bytes of a row group or record batch by default
 _ROWS = 1 << 16  # and its rows at most
 _MOST = 1 << 29  # bytes at most, however many rows it is to have
 
@@ -30,7 +30,7 @@ class TableWriter:
         self.samples = 0
 
     def add(self, key: str, sample: Mapping[str, Any]) -> None:
-        """Append a sample; its fields are those of the first one, and of the same types.
+        """Append a sample. Its fields must match the first sample's in names and types.
 
         Raises:
             ItemError: they are others, or no column can hold a value; names the sample and the field.
@@ -77,7 +77,7 @@ class TableWriter:
         self._columns, self._size = {field: [] for field in self._kinds}, 0
 
     def finish(self) -> None:
-        """Write what is left, and the file's end. Raises ValueError if there is no sample, and so no column."""
+        """Write the remaining samples and the file's end. Raises ValueError if there is no sample, because then the columns are unknown."""
         if self._file is None:
             raise ValueError(f"{self._path}: no sample was added, so there are no columns; add one, or write no file")
         if self._columns[KEY]:
@@ -85,7 +85,7 @@ class TableWriter:
         self._file.close()
 
     def forget(self) -> None:
-        """Close the file as it is."""
+        """Close the file without finishing it."""
         if self._file is not None:
             self._file.close()
 

@@ -1,4 +1,4 @@
-"""What the values of a column are in a sample, one by one.
+"""Convert the values of a column to the values of a sample, one by one.
 
 =====================================  ==============================================================================================
 column                                 value
@@ -32,7 +32,7 @@ from highway.errors import DatasetError
 
 TENSOR = "arrow.variable_shape_tensor"  # of https://arrow.apache.org/docs/format/CanonicalExtensions.html, as is the next
 JSON = "arrow.json"
-EXTENSION = b"ARROW:extension:name"  # a field's metadata, where pyarrow does not know the type
+EXTENSION = b"ARROW:extension:name"  # a field's metadata, for types that pyarrow does not know
 
 Value = Callable[[int], Any]  # returns a column's value by its row
 Span = Callable[[int, int], Any]  # returns those from one row up to another as one array
@@ -44,7 +44,7 @@ class Access(NamedTuple):
 
     Args:
         memory: Returns what reads a buffer.
-        file: Returns what a file holds, where an image is a path.
+        file: Returns the content of a file, for images that are paths.
     """
 
     memory: Callable[[pa.Buffer], Bytes]
@@ -69,7 +69,7 @@ IN_MEMORY = Access(in_memory, refuse_path)
 
 
 def values_of(array: pa.Array, field: pa.Field, access: Access) -> Value:
-    """Return what returns the values of a column, ``None`` for nulls; what they raise does not yet say where."""
+    """Return a function that returns a column's values, ``None`` for nulls; its errors do not name the place yet."""
     value = _extension(array, field, access) or _plain(array, access)
     if not array.null_count:
         return value
@@ -78,7 +78,7 @@ def values_of(array: pa.Array, field: pa.Field, access: Access) -> Value:
 
 
 def _extension(array: pa.Array, field: pa.Field, access: Access) -> Value | None:
-    """Return what returns the values of a column that says what they mean besides their type; ``None`` if it does not."""
+    """Return a function that returns the values of a column with an extension type; ``None`` for other columns."""
     known = isinstance(array.type, pa.BaseExtensionType)
     name = array.type.extension_name if known else (field.metadata or {}).get(EXTENSION, b"").decode()
     storage = array.storage if known else array
