@@ -1,6 +1,6 @@
 """One encoded image to pixels, in memory that is used again.
 
-``header`` says what an image is, ``decode`` makes pixels of it (``_jpeg`` is the C extension), ``ops`` scales and turns pixels by OpenCV or
-Pillow, ``buffers`` is the memory; ``items`` finds the images of an item, and ``grid`` draws them. May use: engine (batch, stage), process.
+``header`` reads an image's header, ``decode`` decodes it (``_jpeg`` is the C extension), ``ops`` scales and flips pixels by OpenCV or
+Pillow, ``buffers`` provides memory; ``items`` finds the images of an item, ``grid`` draws them. May use: engine (batch, stage), process.
 Begin with ``decode``.
 """

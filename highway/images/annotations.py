@@ -1,4 +1,4 @@
-"""Boxes, masks and points of the images of an item, to be drawn: found by the names of their fields, and apart for each image."""
+"""Find boxes, masks and points of the images of an item by the names of their fields, to draw them on each image."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from highway.images.drawing import Drawn
 from highway.images.ops import Size
 
 USUAL = {"boxes": ("boxes",), "mask": ("masks", "mask"), "points": ("keypoints", "points"), "visibility": ("visibility",)}
-"""What the field of each role is called where nobody says which it is."""
+"""The default field names of each role."""
 
 
 def fields_of(item: Item, given: Mapping[str, Field]) -> dict[str, Field]:
-    """Return the field of each role: the one that is given, or the first that is called as usual.
+    """Return the field of each role: the given field, or the first existing field with a default name.
 
     Raises:
-        KeyError: there is no field that is given.
+        KeyError: a given field does not exist.
     """
     for field in given.values():
         get(item, field)
@@ -29,12 +29,12 @@ def fields_of(item: Item, given: Mapping[str, Field]) -> dict[str, Field]:
 
 
 def rows_of(item: Item, field: Field, count: int, batched: bool = True) -> list[Any]:
-    """Return what a field has for each of so many images.
+    """Return the values of a field for each of ``count`` images.
 
-    A batch may hold it as an array or a list; padded, with ``<field>_count`` beside it; or one after the other, with ``<field>_offsets``.
+    A batch may hold them as an array or a list, padded with the lengths in ``<field>_count``, or concatenated with ``<field>_offsets``.
 
     Raises:
-        ValueError: it is for another number of images.
+        ValueError: the field has values for another number of images.
     """
     value, known = get(item, field), names(item)
     if not batched:
@@ -52,9 +52,9 @@ def rows_of(item: Item, field: Field, count: int, batched: bool = True) -> list[
 
 
 def annotations_of(item: Item, sizes: Sequence[Size], given: Mapping[str, Field], batched: bool = True) -> list[dict[str, np.ndarray]]:
-    """Return what is to be drawn on each image, by role: boxes ``(N, 4)``, mask ``(H, W)`` or ``(N, H, W)``, points ``(N[, K], 2 or 3)``.
+    """Return the annotations of each image by role: boxes ``(N, 4)``, mask ``(H, W)`` or ``(N, H, W)``, points ``(N[, K], 2 or 3)``.
 
-    A field that is only called as usual is left out if it holds something else.
+    A field with a default name is ignored if it holds other values.
 
     Args:
         item: The item.
@@ -63,8 +63,8 @@ def annotations_of(item: Item, sizes: Sequence[Size], given: Mapping[str, Field]
         batched: Whether fields have a batch axis.
 
     Raises:
-        KeyError: there is no field that is given.
-        ValueError: one holds something else.
+        KeyError: a given field does not exist.
+        ValueError: a given field holds other values.
     """
     found: list[dict[str, np.ndarray]] = [{} for _ in sizes]
     for role, field in fields_of(item, given).items():
@@ -80,7 +80,7 @@ def annotations_of(item: Item, sizes: Sequence[Size], given: Mapping[str, Field]
 
 
 def drawn_from(given: Mapping[str, np.ndarray], box_names: Sequence[str] = (), colors: Sequence[int] = ()) -> Drawn:
-    """Return what is drawn of what :func:`annotations_of` returns for an image: no points that are not labelled, or are of padding."""
+    """Select what to draw of the annotations of an image: without unlabelled points and padding."""
     boxes, points = given.get("boxes"), given.get("points")
     if points is not None:
         there: np.ndarray = np.ones(points.shape[:-1], np.bool_)
@@ -96,12 +96,12 @@ def drawn_from(given: Mapping[str, np.ndarray], box_names: Sequence[str] = (), c
 
 
 def labelled(given: Mapping[str, np.ndarray], label: np.ndarray | None, classes: Mapping[str, str]) -> tuple[Drawn, bool]:
-    """Return what is drawn on an image, with labels at its boxes if there is one for each of these, and say whether there is.
+    """Return the drawing of an image's annotations, with labels at the boxes if there is one label per box, and whether there is.
 
     Args:
-        given: What :func:`annotations_of` returns for it.
-        label: The image's label, or its boxes'.
-        classes: Names of labels, by these as texts.
+        given: The annotations of the image, from :func:`annotations_of`.
+        label: The label of the image, or of each box.
+        classes: The names of labels; the keys are labels as text.
     """
     of_boxes = "boxes" in given and label is not None and label.ndim == 1 and len(label) == len(given["boxes"])
     if not of_boxes or label is None:
@@ -111,7 +111,7 @@ def labelled(given: Mapping[str, np.ndarray], label: np.ndarray | None, classes:
 
 
 def text_of(label: Any) -> str:
-    """Return a label, a number or a text, as people write it."""
+    """Return a label, a number or a text, as text for people."""
     return f"{label:g}" if np.asarray(label).dtype.kind in "iuf" else str(label)
 
 

@@ -1,4 +1,4 @@
-"""Memory for batches, used again as soon as nobody holds the batch or a view of it, and never before."""
+"""Memory for batches. It is reused as soon as nobody holds the batch or a view of it, and never before."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ import numpy as np
 
 
 class BufferPool:
-    """Hands out uint8 arrays over memory that is used again.
+    """Creates uint8 arrays in reused memory.
 
-    Fresh memory costs a page fault for each 4 kB; memory that was touched before costs none.
+    New memory costs a page fault per 4 kB; reused memory costs none.
 
-    Why it is safe: the array handed out lies over an ``mmap``. numpy makes the base of a view the first array below it that owns its
-    memory or lies over something that is no array, so every view of a view holds on to *that* array (as do memoryviews, tensors and
-    frames made of one). Its finalizer, which gives the memory back, runs when the last of them is gone. Were there an array, or a
-    memoryview of one, in place of the mmap, then views would hold on to that and go round the finalizer.
+    Why this is safe: the array lies over an ``mmap``. NumPy uses as the base of a view the first array below it that owns memory or lies
+    over an object that is not an array. So every view of a view references *this* array, as do memoryviews, tensors and frames. Its
+    finalizer, which returns the memory to the pool, runs after the last of them is gone. If the array lay over another array, or a
+    memoryview of one, views would reference that array instead, and the finalizer would run too early.
 
     Args:
         nbytes: Size of each piece of memory.
-        keep: How many unused pieces to keep at most.
+        keep: Maximum number of unused pieces to keep.
     """
 
     def __init__(self, nbytes: int, keep: int = 4) -> None:
@@ -31,7 +31,7 @@ class BufferPool:
         self._free: deque[mmap.mmap] = deque(maxlen=keep)
 
     def take(self, shape: tuple[int, ...]) -> np.ndarray:
-        """Return a uint8 array of at most ``nbytes``, with anything in it."""
+        """Return an uninitialized uint8 array of at most ``nbytes``."""
         if math.prod(shape) > self.nbytes:
             raise ValueError(f"BufferPool: {shape} is more than nbytes={self.nbytes}")
         try:
@@ -44,8 +44,8 @@ class BufferPool:
 
 
 def _fresh(nbytes: int) -> mmap.mmap:
-    """Return new memory, in huge pages where the system gives them: 2 MB for each page fault, and for each entry of the TLB."""
+    """Return new memory, in huge pages if the system supports them: one page fault and one TLB entry per 2 MB."""
     memory = mmap.mmap(-1, max(nbytes, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    with contextlib.suppress(AttributeError, OSError):  # not on this platform; not in this kernel
+    with contextlib.suppress(AttributeError, OSError):  # not on this platform, or not in this kernel
         memory.madvise(mmap.MADV_HUGEPAGE)
     return memory

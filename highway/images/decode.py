@@ -1,16 +1,16 @@
-"""From the bytes of an image file to uint8 RGB, whole or a box of it scaled into the row of a batch. The one place that knows decoders.
+"""Decode image files to uint8 RGB, whole, or a box scaled into the row of a batch. Only this module selects decoders.
 
-JPEGs are decoded by highway's C extension where it was built, no further than the box; else by simplejpeg where it is installed, else by
-OpenCV, else by Pillow; PNG and BMP by OpenCV, else by Pillow; GIF (its first picture), PPM, TIFF, WEBP and CMYK by Pillow. All else is
-refused. Every kind comes out as ``(H, W, 3)`` uint8 in RGB, upright (Exif's orientation is applied): grey three times, palettes looked up,
-the high byte of 16 bits, and without alpha, which is dropped, not blended.
+JPEGs are decoded by highway's C extension if it was built, no further than the box; otherwise by simplejpeg if it is installed, then
+OpenCV, then Pillow. PNG and BMP are decoded by OpenCV or else Pillow; GIF (the first picture), PPM, TIFF, WEBP and CMYK by Pillow. Other
+formats are refused. The result is always ``(H, W, 3)`` uint8 in RGB, upright (Exif's orientation is applied). Grey is repeated three
+times, palettes are resolved, 16-bit values are reduced to the high byte, and alpha is dropped without blending.
 
-JPEGs are decoded with the fast inverse DCT and the fast upsampling of colour: 7% faster, and on average 1 to 2 levels of 255 away from the
-exact result, less than what compression took. A box that is at least twice its output in both directions is decoded at 1/2, 1/4 or 1/8 of
-the size by the DCT itself, which averages, and sampled from that between its pixels: less aliasing than from the whole, and faster.
+JPEGs are decoded with the fast inverse DCT and the fast chroma upsampling: 7% faster, and on average 1 to 2 levels of 255 from the
+exact result, less than the loss by compression. If a box is at least twice as large as its output in both directions, the DCT decodes it
+at 1/2, 1/4 or 1/8 of the size, which averages, and the result is interpolated: this gives less aliasing, and is faster.
 
-A file that is cut short is an error with every decoder. Damage inside a JPEG is one with simplejpeg, and with the extension if it shows
-before the box ends; the others decode on.
+A file that is cut short is an error with every decoder. Damage inside a JPEG is an error with simplejpeg, and with the extension if
+the damage shows before the end of the box; the other decoders continue.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from highway.images.sampling import warp
 
 log = logging.getLogger("highway")
 
-MAX_PIXELS = 1 << 26  # an image that announces more is refused before memory is spent on it; 201 MB decoded
-EXTENSION = "highway._jpeg"  # what counters, receivers and `highway doctor` are told, wherever the module is
-_EXTENSION_API = 4  # which calls it has
+MAX_PIXELS = 1 << 26  # a larger image is refused before memory is allocated; 201 MB decoded
+EXTENSION = "highway._jpeg"  # the name in counters, receivers and `highway doctor`, wherever the module is
+_EXTENSION_API = 4  # the version of its functions
 _REDUCTIONS = (8, 4, 2)
-_ROWS_REVERSED = (3, 4, 7, 8)  # orientations of Exif; from 5 on, rows and columns are exchanged first
+_ROWS_REVERSED = (3, 4, 7, 8)  # Exif orientations; from 5 on, rows and columns are swapped first
 _COLUMNS_REVERSED = (2, 3, 6, 7)
 _CV2_FORMATS = ("JPEG", "PNG", "BMP")
 
 
 @cache
 def extension_or_none() -> Any:
-    """Return the module ``highway.images._jpeg``, or ``None`` where it was not built, from another version, or for another libjpeg."""
+    """Return the module ``highway.images._jpeg``; ``None`` if it was not built, or for another version or another libjpeg."""
     try:
         import highway.images._jpeg as extension
     except ImportError:
@@ -52,7 +52,7 @@ def extension_or_none() -> Any:
 
 @cache
 def simplejpeg_or_none() -> Any:
-    """Return the module ``simplejpeg``, or ``None`` where it is not installed."""
+    """Return the module ``simplejpeg``; ``None`` if it is not installed."""
     try:
         import simplejpeg
     except ModuleNotFoundError:
@@ -61,7 +61,7 @@ def simplejpeg_or_none() -> Any:
 
 
 def backend() -> str:
-    """Return what decodes JPEGs: ``"highway._jpeg"``, ``"simplejpeg"``, ``"cv2"`` or ``"pillow"``, the fastest that is installed."""
+    """Return the decoder of JPEGs: ``"highway._jpeg"``, ``"simplejpeg"``, ``"cv2"`` or ``"pillow"``, the fastest that is installed."""
     if extension_or_none():
         return EXTENSION
     if simplejpeg_or_none():
@@ -70,24 +70,24 @@ def backend() -> str:
 
 
 def decode(data: bytes, max_pixels: int = MAX_PIXELS) -> np.ndarray:
-    """Decode an image file whole.
+    """Decode a whole image file.
 
     Args:
         data: The file's bytes.
-        max_pixels: Greatest height x width that the file may announce.
+        max_pixels: Maximum height x width that the file may announce.
 
     Returns:
         uint8 ``(H, W, 3)`` in RGB.
 
     Raises:
-        ImageError: the bytes are no image, are damaged or cut short, or announce more pixels than ``max_pixels``.
+        ImageError: the bytes are not an image, are damaged or cut short, or announce more pixels than ``max_pixels``.
     """
     header = checked_header(data, max_pixels)
     return np.ascontiguousarray(_upright(_pixels(data, header, 1), header.orientation))
 
 
 def checked_header(data: bytes, max_pixels: int = MAX_PIXELS) -> Header:
-    """Return the header of an image file that is not too large to decode; for the errors see :func:`decode`."""
+    """Return the header of an image file. Raises as :func:`decode`, also if the image is too large."""
     header = read_header(data)
     if header.height * header.width > max_pixels:
         raise ImageError(
@@ -102,11 +102,11 @@ def decode_crop(data: bytes, header: Header, box: Box, out: np.ndarray, flipped:
 
     Args:
         data: The file's bytes.
-        header: What :func:`checked_header` returned for them.
+        header: The header from :func:`checked_header`.
         box: Top, left, height and width in pixels of the upright image, within it.
         out: uint8 ``(H, W, 3)``, contiguous: a row of a batch.
         flipped: Whether to mirror the result left to right.
-        antialias: Whether to average over all pixels that fall together where the image shrinks; slower. Without OpenCV it is always so.
+        antialias: Whether to average over all source pixels when the image shrinks, which is slower. Without OpenCV, this is always done.
 
     Raises:
         ImageError: the bytes are damaged or cut short.
@@ -129,7 +129,7 @@ def decode_crop(data: bytes, header: Header, box: Box, out: np.ndarray, flipped:
 
 
 def _as_stored(box: Box, header: Header) -> Box:
-    """Return a box of the upright image in the coordinates of the stored one."""
+    """Convert a box of the upright image to the coordinates of the stored image."""
     (height, width), (top, left, rows, columns) = header.size, box
     if not (0 <= top < top + rows <= height and 0 <= left < left + columns <= width):
         raise ValueError(f"the box (top, left, height, width) = {box} reaches out of an image of {height} x {width} pixels")
@@ -139,7 +139,7 @@ def _as_stored(box: Box, header: Header) -> Box:
 
 
 def _upright(pixels: np.ndarray, orientation: int) -> np.ndarray:
-    """Return a view of an image as it is meant to be seen."""
+    """Return an upright view of an image."""
     if orientation >= 5:
         pixels = pixels.swapaxes(0, 1)
     if orientation in _ROWS_REVERSED:
@@ -148,10 +148,10 @@ def _upright(pixels: np.ndarray, orientation: int) -> np.ndarray:
 
 
 def _scaled(pixels: np.ndarray, header: Header, box: Box, shape: Size, antialias: bool, out: np.ndarray | None) -> np.ndarray:
-    """Return the box of an image, which was decoded whole or reduced to ``pixels``, scaled to ``shape``; in ``out`` if it can be."""
+    """Scale the box of an image, decoded whole or reduced to ``pixels``, to ``shape``; into ``out`` if possible."""
     top, left, rows, columns = box
     sizes = {(-(-header.height // by), -(-header.width // by)): by for by in (*_REDUCTIONS, 1)}
-    by = sizes.get(pixels.shape[:2], 0)  # what the decoder made of our wish
+    by = sizes.get(pixels.shape[:2], 0)  # the reduction that the decoder has applied
     if by == 0:
         raise ImageError(f"announces {header.height} x {header.width} pixels, but holds {pixels.shape[0]} x {pixels.shape[1]}")
     if by > 1:
@@ -164,13 +164,13 @@ def _scaled(pixels: np.ndarray, header: Header, box: Box, shape: Size, antialias
 
 
 def _reduction(box: Box, shape: Size) -> int:
-    """Return by how much the image can be reduced so that the box is still at least as large as the output."""
+    """Return the reduction of the image at which the box is still at least as large as the output."""
     times = min(box[2] // shape[0], box[3] // shape[1])
     return next((by for by in _REDUCTIONS if times >= by), 1)
 
 
 def _pixels(data: bytes, header: Header, reduction: int) -> np.ndarray:
-    """Decode as stored, reduced in both directions if the format's decoder can."""
+    """Decode in stored orientation, reduced in both directions if the decoder supports it."""
     if extension := _extension_for(header):
         whole = np.empty((header.height, header.width, 3), np.uint8)
         _by_extension(extension, data, header, (0, 0, header.height, header.width), whole)
@@ -184,7 +184,7 @@ def _pixels(data: bytes, header: Header, reduction: int) -> np.ndarray:
         return _by_pillow(data, header, reduction)
     except (MemoryError, ImageError):
         raise
-    except Exception as error:  # decoders raise what they like at hostile bytes: OSError, SyntaxError, struct.error, zlib.error, ...
+    except Exception as error:  # decoders raise many errors at hostile bytes: OSError, SyntaxError, struct.error, zlib.error, ...
         raise _damaged(header, error) from error
 
 
@@ -193,14 +193,14 @@ def _damaged(header: Header, why: object) -> ImageError:
 
 
 def _extension_for(header: Header) -> Any:
-    """Return the extension if it is there and decodes this kind of image, else ``None``."""
+    """Return the extension if it exists and decodes this format, else ``None``."""
     return extension_or_none() if header.format == "JPEG" and header.channels != 4 else None
 
 
 def _by_extension(
     extension: Any, data: bytes, header: Header, box: Box, out: np.ndarray, by: int = 1, flipped: bool = False, antialias: bool = False
 ) -> None:
-    """Decode a box of the image as stored and scale it into ``out``."""
+    """Decode a box of the stored image and scale it into ``out``."""
     try:
         extension.decode_crop(data, (header.height, header.width), box, by, out, flipped, antialias)
     except ValueError as error:
@@ -217,7 +217,7 @@ def _by_simplejpeg(data: bytes, header: Header, reduction: int) -> np.ndarray:
 
 def _by_cv2(cv2: Any, data: bytes, header: Header, reduction: int) -> np.ndarray:
     if header.format == "JPEG" and data.find(b"\xff\xd9", data.find(b"\xff\xda")) < 0:
-        raise ImageError("the JPEG is cut short: it has no end marker")  # OpenCV fills the rest with grey and says nothing
+        raise ImageError("the JPEG is cut short: it has no end marker")  # OpenCV fills the rest with grey and reports no error
     flags = cv2.IMREAD_COLOR if reduction == 1 or header.format != "JPEG" else getattr(cv2, f"IMREAD_REDUCED_COLOR_{reduction}")
     pixels: np.ndarray | None = cv2.imdecode(np.frombuffer(data, np.uint8), flags | cv2.IMREAD_IGNORE_ORIENTATION)
     if pixels is None:
@@ -230,7 +230,7 @@ def _by_pillow(data: bytes, header: Header, reduction: int) -> np.ndarray:
     with opened(data) as image:
         if reduction > 1 and header.channels != 4:
             image.draft("RGB", (header.width // reduction, header.height // reduction))
-        if image.mode.startswith("I"):  # 16 bits of grey: Pillow's own conversion would clip them
+        if image.mode.startswith("I"):  # 16-bit grey: Pillow's own conversion would clip
             grey = (np.asarray(image) >> 8).clip(0, 255).astype(np.uint8)
             return np.repeat(grey[..., None], 3, axis=2)
         return np.asarray(image.convert("RGB"))

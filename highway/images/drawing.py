@@ -1,4 +1,4 @@
-"""What belongs to an image, drawn on it for people to look at: boxes with their names, masks and points."""
+"""Draw annotations on an image for people to look at: boxes with their names, masks and points."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from PIL import Image, ImageDraw
 
 from highway.images.grid import type_face
 
-COLORS = (  # far apart from those next to them, and bright on dark and on light ground
+COLORS = (  # neighbours differ strongly, and all are visible on dark and light backgrounds
     *[(255, 215, 0), (0, 200, 255), (255, 60, 140), (60, 220, 80), (255, 120, 0), (150, 110, 255)],
     *[(0, 230, 190), (255, 90, 70), (180, 230, 0), (70, 130, 255), (235, 130, 255), (200, 160, 90)],
 )
@@ -18,15 +18,15 @@ _INK = (0, 0, 0)
 
 
 class Drawn(NamedTuple):
-    """What is drawn on an image.
+    """The annotations to draw on an image.
 
     Args:
-        boxes: ``(N, 4)``: x1, y1, x2, y2 in pixels of the image; those without area, such as padding, are not drawn.
-        names: What stands at each box; none, or N.
-        mask: ``(H, W)``, in which each whole number but 0 stands for something else, or ``(N, H, W)``: an object each, where it is not 0.
-        points: ``(N, 2)`` or ``(N, K, 2)``: x and y in pixels; those that are NaN are not drawn.
-        colors: A whole number for each box, object and row of points, which stands for a colour; by default 0, 1, 2 and so on.
-        veil: How much of a mask's colour covers the image, from 0 to 1; the mask's edge is of that colour alone.
+        boxes: ``(N, 4)``: x1, y1, x2, y2 in pixels of the image; boxes without area, such as padding, are not drawn.
+        names: The text of each box: none, or N.
+        mask: ``(H, W)``, where each integer except 0 is a class or an object, or ``(N, H, W)``: one object each, where not 0.
+        points: ``(N, 2)`` or ``(N, K, 2)``: x and y in pixels; NaN points are not drawn.
+        colors: An integer for each box, object and row of points, which selects its colour; by default 0, 1, 2 and so on.
+        veil: Opacity of a mask's colour, from 0 to 1; the mask's edge is opaque.
     """
 
     boxes: np.ndarray | None = None
@@ -42,14 +42,14 @@ class Drawn(NamedTuple):
 
 
 def draw_on(image: Image.Image, drawn: Drawn, size: tuple[int, int] | None = None) -> Image.Image:
-    """Return a copy in RGB with all that is to be drawn on it; lines, dots and names are as large as fits its size.
+    """Return a copy of the image in RGB with the annotations drawn. The size of lines, dots and names follows the image's size.
 
     Args:
         image: The image.
-        drawn: What is drawn.
-        size: Width and height of the image that ``drawn`` belongs to, if this is one of another size, such as a thumbnail of it.
+        drawn: The annotations.
+        size: Width and height of the image that ``drawn`` refers to, if ``image`` has another size, such as a thumbnail.
     """
-    picture = _with_mask(image.convert("RGB"), drawn)  # a copy, also of one in RGB
+    picture = _with_mask(image.convert("RGB"), drawn)  # a copy, even if it is RGB
     scale = np.array(picture.size) / np.array(size or picture.size)
     _draw_points(picture, drawn, scale)
     _draw_boxes(picture, drawn, scale)

@@ -1,8 +1,8 @@
-"""Size and orientation of an image, read from the first bytes of its file, without decoding it.
+"""Read the size and orientation of an image from the first bytes of its file, without decoding it.
 
 Formats: JPEG (ITU T.81, annex B), PNG (ISO/IEC 15948), BMP (Microsoft's BITMAPINFOHEADER and the older BITMAPCOREHEADER), Exif 2.3 for the
-orientation. GIF, PPM, TIFF and WEBP are asked of Pillow, which opens nothing else here: some of its formats start other programs (EPS
-starts Ghostscript).
+orientation. Pillow reads the headers of GIF, PPM, TIFF and WEBP, and opens no other format, because some of its formats start other
+programs (EPS starts Ghostscript).
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from PIL import Image, UnidentifiedImageError
 
 from highway.errors import ImageError
 
-FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")  # that are decoded, by Pillow's names
+FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")  # the supported formats, by Pillow's names
 
 _EXIF = b"Exif\0\0"
 _ORIENTATION = 0x0112
-_NO_SEGMENT = {0x01, *range(0xD0, 0xD8)}  # markers that stand alone: TEM, RST0 to RST7
+_NO_SEGMENT = {0x01, *range(0xD0, 0xD8)}  # markers without a segment: TEM, RST0 to RST7
 _FRAMES = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}  # the SOFn markers, which hold the size
 
 
 class Header(NamedTuple):
-    """What the start of an image file announces.
+    """The size and format in an image file's header.
 
     Args:
         format: One of :data:`FORMATS`.
@@ -44,15 +44,15 @@ class Header(NamedTuple):
 
     @property
     def size(self) -> tuple[int, int]:
-        """Height and width in pixels as the image is meant to be seen."""
+        """Height and width of the upright image in pixels."""
         return (self.width, self.height) if self.orientation >= 5 else (self.height, self.width)
 
 
 def read_header(data: bytes) -> Header:
-    """Return what the start of an image file announces.
+    """Read the header of an image file.
 
     Raises:
-        ImageError: the bytes are empty, of no known format, or end within the header.
+        ImageError: the bytes are empty, of an unknown format, or end within the header.
     """
     if not data:
         raise ImageError("the file is empty")
@@ -70,7 +70,7 @@ def _jpeg(data: bytes) -> Header:
     while True:
         if data[at] != 0xFF:
             raise ImageError(f"not a JPEG: expected a marker (0xff) at byte {at}, found {data[at]:#04x}")
-        while data[at] == 0xFF:  # any number of fill bytes may stand before a marker
+        while data[at] == 0xFF:  # any number of fill bytes may precede a marker
             at += 1
         marker, at = data[at], at + 1
         if marker in _NO_SEGMENT:
@@ -85,7 +85,7 @@ def _jpeg(data: bytes) -> Header:
 
 
 def _png(data: bytes) -> Header:
-    """Read the header and walk over all chunks: some decoders make room for what a chunk announces before they look whether it is there."""
+    """Read the header and check all chunks: some decoders allocate memory for an announced chunk before they check that it exists."""
     first, width, height = struct.unpack_from(">4sII", data, 12)
     if first != b"IHDR":
         raise ImageError(f"not a PNG: expected the chunk IHDR first, found {first!r}")
@@ -111,12 +111,12 @@ def opened(data: bytes) -> Iterator[Image.Image]:
     """Open an image of one of the :data:`FORMATS` with Pillow.
 
     Raises:
-        ImageError: it is of another format, cannot be read, or has more pixels than Pillow allows.
+        ImageError: the image has another format, cannot be read, or has more pixels than Pillow allows.
     """
     try:
         with Image.open(io.BytesIO(data), formats=FORMATS) as image:
             limit = Image.MAX_IMAGE_PIXELS
-            if limit is not None and image.height * image.width > limit:  # where Pillow only warns
+            if limit is not None and image.height * image.width > limit:  # Pillow only warns
                 raise Image.DecompressionBombError(f"announces {image.height} x {image.width} pixels")
             yield image
     except UnidentifiedImageError:
@@ -143,7 +143,7 @@ def _checked(header: Header) -> Header:
 
 
 def _exif_orientation(tiff: bytes) -> int:
-    """Return the orientation in an Exif block, or 1 if it has none or cannot be parsed: a broken comment does not make a broken picture."""
+    """Return the orientation in an Exif block, or 1 if it has none or cannot be parsed: damaged metadata is not an error."""
     with suppress(KeyError, struct.error):
         order = {b"II": "<", b"MM": ">"}[tiff[:2]]
         (at,) = struct.unpack_from(order + "I", tiff, 4)

@@ -14,11 +14,11 @@ from highway.engine.batch import Field, Item, get, names
 from highway.engine.stage import Passport
 from highway.images.ops import NATIVE
 
-MOST_CHANNELS = 4  # an array of three axes whose last is longer may be a batch of grey images
+MOST_CHANNELS = 4  # if the last of three axes is longer, the array may be a batch of grey images
 
 
 def image_field(item: Item) -> Field:
-    """Return the field that holds the images: ``"image"`` or ``"images"`` of a dict, else the first.
+    """Return the field of the images: ``"image"`` or ``"images"`` of a dict, otherwise the first field.
 
     Raises:
         ValueError: the item has no fields.
@@ -29,7 +29,7 @@ def image_field(item: Item) -> Field:
     return next((name for name in ("image", "images") if name in known), known[0])
 
 
-TARGETS = {  # fields that hold what moves with an image: the parameter that names them
+TARGETS = {  # fields that move with an image, by the parameter that names them
     "boxes": re.compile(r"(gt_?|bounding_?|object_?)?(boxes|bboxes|bbox|box)(_?(xyxy|xyxyn|abs))?"),
     "points": re.compile(r"points|keypoints|key_points|landmarks|joints|kpts"),
     "mask": re.compile(r"masks?|segmentation|segmentation_mask|seg|seg_mask|semantic_mask|instance_masks?"),
@@ -37,14 +37,14 @@ TARGETS = {  # fields that hold what moves with an image: the parameter that nam
 
 
 def expect_no_targets(item: Item, owner: str, advice: str, named: Collection[Field] = (), kinds: Collection[str] = TARGETS) -> None:
-    """Raise ValueError if boxes, points or masks that nobody has named are beside an image whose pixels are moved.
+    """Raise ValueError if an item has boxes, points or masks that no parameter names, and the pixels of its image are moved.
 
     Args:
         item: A sample or a batch.
-        owner: What moves the pixels.
-        advice: How to have them follow; ``{parameter}`` and ``{field}`` stand for the parameter that names them, and their field.
-        named: The fields that are known.
-        kinds: Of these, by the name of the parameter, those that are looked for.
+        owner: The component that moves the pixels.
+        advice: How to transform them too; ``{parameter}`` and ``{field}`` are replaced by the parameter that names them, and their field.
+        named: The fields that parameters name.
+        kinds: The kinds of fields to look for, by the name of the parameter.
     """
     for field in names(item):
         if isinstance(field, str) and field not in named and (parameter := _target(field, get(item, field), kinds)):
@@ -69,27 +69,27 @@ _AXES: dict[str, Callable[[tuple[int, ...]], bool]] = {
 
 
 def _target(field: str, value: Any, kinds: Collection[str]) -> str:
-    """Return the parameter of Augmentations that names a field of boxes, points or masks; empty for any other field."""
+    """Return the parameter of Augmentations for a field of boxes, points or masks; empty for any other field."""
     parameter = next((name for name in kinds if TARGETS[name].fullmatch(field.lower())), "")
     return parameter if parameter and _AXES[parameter](_shape(value)) else ""
 
 
 def _shape(value: Any) -> tuple[int, ...]:
-    """Return the shape of an array, or of nested lists as far as their first elements tell; empty for any other value."""
+    """Return the shape of an array, or of nested lists by their first elements; empty for any other value."""
     if isinstance(value, (list, tuple)):
         return (len(value), *(_shape(value[0]) if value else ()))
     return tuple(getattr(value, "shape", ()))
 
 
 def is_batch(value: Any, owner: str) -> bool:
-    """Say whether a field holds a batch of images, an array ``(B, H, W, C)`` or a list of images, or one image.
+    """Return whether a field holds a batch of images, an array ``(B, H, W, C)`` or a list of images, or one image.
 
     Args:
-        value: What the field holds.
-        owner: Whose error it is if that is neither.
+        value: The value of the field.
+        owner: The component that is named in errors.
 
     Raises:
-        ValueError: it is neither, or may be one or the other.
+        ValueError: the value is neither, or ambiguous.
     """
     if isinstance(value, (list, tuple)) or (isinstance(value, np.ndarray) and (value.ndim == 4 or value.dtype == object)):
         if len(value) and isinstance(value[0], bytes):
@@ -111,13 +111,13 @@ def is_batch(value: Any, owner: str) -> bool:
 
 
 def checked_image(value: Any, owner: str) -> np.ndarray:
-    """Return an image, ``(H, W)`` or ``(H, W, C)``.
+    """Check that a value is an image, ``(H, W)`` or ``(H, W, C)``, and return it.
 
     Raises:
-        ValueError: it is none, or of other than numbers, has no pixels, or its channels come first.
+        ValueError: the value is not an image, is not numeric, has no pixels, or its channels come first.
     """
     if type(value) is np.ndarray and value.dtype in NATIVE and value.ndim == 3 and 0 < value.shape[2] <= MOST_CHANNELS and value.size:
-        return value  # as nearly all are, seen in less time than by what follows
+        return value  # the usual case, faster than the checks below
     if not isinstance(value, np.ndarray) or value.ndim not in (2, 3) or value.dtype.kind not in "buif":
         raise ValueError(f"{owner}: expected an image, an array (H, W, C) or (H, W); got {short(value)}{_ways_out(value)}")
     if value.size == 0:
@@ -131,7 +131,7 @@ def checked_image(value: Any, owner: str) -> np.ndarray:
 
 
 def short(value: Any) -> str:
-    """Return what to call a value in an error: its type, with its shape or, if it is short, itself."""
+    """Describe a value in an error: its type, with its shape or, if it is short, the value."""
     if isinstance(value, np.ndarray):
         return f"an array of shape {value.shape}" + (f" {value.dtype}" if value.dtype.kind not in "biuf" else "")
     shown = repr(value) if isinstance(value, (str, int, float, list, tuple, type(None))) else ""
@@ -154,8 +154,8 @@ def rows(item: Item, field: Field | None) -> list[np.ndarray]:
     """Return the images of a batch or sample.
 
     Raises:
-        KeyError: there is no such field.
-        ValueError: it holds no images: ``(B, H, W, C)``, ``(H, W, C)`` or ``(H, W)`` with 1, 3 or 4 channels, or a list of such.
+        KeyError: the field does not exist.
+        ValueError: the field holds no images: ``(B, H, W, C)``, ``(H, W, C)`` or ``(H, W)`` with 1, 3 or 4 channels, or a list of them.
     """
     field = image_field(item) if field is None else field
     value = get(item, field)
@@ -171,7 +171,7 @@ def rows(item: Item, field: Field | None) -> list[np.ndarray]:
 
 
 def to_pillow(image: np.ndarray) -> Image.Image:
-    """Return an image to look at. uint8 as it is; floats as 0 to 1; of any other range, such as normalised ones, least to greatest."""
+    """Convert an image for viewing: uint8 unchanged; floats from 0 to 1; any other range from minimum to maximum."""
     if image.ndim == 3 and image.shape[2] == 1:
         image = image[..., 0]
     if image.dtype != np.uint8:
@@ -182,12 +182,12 @@ def to_pillow(image: np.ndarray) -> Image.Image:
 
 
 def row_keys(passport: Passport, count: int) -> list[str]:
-    """Return the key of each of ``count`` images; empty where the passport has none."""
+    """Return the key of each of ``count`` images; empty if the passport has none."""
     return list(passport.keys) if len(passport.keys) == count else [""] * count
 
 
 def file_name(number: int, key: str, suffix: str) -> str:
-    """Return a file's name from a running number and a sample's key, which may come from another host: it never leaves the folder.
+    """Return a file name from a running number and a sample's key. A key from another host cannot escape the folder.
 
     >>> file_name(7, "cat/../00.jpg", "png")
     '000007-cat-00.png'

@@ -1,10 +1,10 @@
-"""The few operations on pixels that are faster in OpenCV: done by it where it is installed (the extra ``fast``), else by Pillow and numpy.
+"""Pixel operations that are faster in OpenCV: done by OpenCV if it is installed (the extra ``fast``), otherwise by Pillow and NumPy.
 
-Nothing else in highway asks which of the two is there, but the decoder. Flips, tables and nearest-neighbour sampling are equal to the bit.
-Resizing differs when an image shrinks: Pillow filters over all the pixels that fall together (antialiasing), OpenCV only with ``"area"``.
+Only this module and the decoder check which of them is installed. Flips, lookup tables and nearest neighbour sampling are bit-identical.
+Resizing differs when an image shrinks: Pillow filters over all source pixels (antialiasing), OpenCV only with ``"area"``.
 Warping and mixing differ by rounding, and on the outermost half pixel.
 
-An ``out`` argument is a wish: where its shape and dtype are those of the result, it may be filled and returned; else there is a new array.
+An ``out`` argument is optional memory: if its shape and dtype match the result, it may be filled and returned; else a new array is.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Interpolation = Literal["nearest", "bilinear", "bicubic", "cubic", "lanczos", "a
 P = ParamSpec("P")
 MOST_CHANNELS = 128  # of an image of OpenCV
 
-_FILTERS = {  # OpenCV's, by name, and Pillow's
+_FILTERS = {  # OpenCV's filter and Pillow's, by name
     "bilinear": ("INTER_LINEAR", Image.Resampling.BILINEAR),
     "bicubic": ("INTER_CUBIC", Image.Resampling.BICUBIC),
     "cubic": ("INTER_CUBIC", Image.Resampling.BICUBIC),
@@ -35,7 +35,7 @@ _FEW = ((3,), (), (1,), (4,), (2,))  # channels, the most frequent first
 
 @cache
 def cv2_or_none() -> Any:
-    """Return the module ``cv2``, its own threads switched off (workers are threads already), or ``None`` where it is not installed."""
+    """Return the module ``cv2`` with its own threads disabled (workers are threads already); ``None`` if it is not installed."""
     try:
         import cv2
     except ModuleNotFoundError:
@@ -45,7 +45,7 @@ def cv2_or_none() -> Any:
 
 
 def computed_in_float32(operation: Callable[Concatenate[np.ndarray, P], np.ndarray]) -> Callable[Concatenate[np.ndarray, P], np.ndarray]:
-    """Let an operation on uint8 and float32 images take float16 and float64 too, and return them as such; other types raise TypeError."""
+    """Extend an operation on uint8 and float32 images to float16 and float64, which are returned as such; others raise TypeError."""
 
     @wraps(operation)
     def run(image: np.ndarray, /, *args: P.args, **kwargs: P.kwargs) -> np.ndarray:
@@ -68,7 +68,7 @@ def flip(image: np.ndarray, axis: Literal[0, 1], out: np.ndarray | None = None) 
     """Reverse the rows (axis 0) or columns (axis 1) of an image of any dtype."""
     channels = image.shape[2:]
     if image.dtype in NATIVE and channels in _FEW and (cv2 := cv2_or_none()):
-        if channels == (1,):  # which OpenCV would leave out
+        if channels == (1,):  # OpenCV would drop the axis
             return filled(image, image.shape[:2], out, 4, lambda part, to: cv2.flip(part, axis, to))
         flipped: np.ndarray = cv2.flip(image, axis, None if out is None else usable(out, image.shape, image.dtype))
         return flipped
@@ -98,7 +98,7 @@ def _resize(image: np.ndarray, shape: tuple[int, int], interpolation: Interpolat
 
 @cache
 def _translate_or_none() -> Callable[..., Any] | None:
-    """Return stringzilla's look-up of bytes, which is ten times as fast as OpenCV's, or ``None`` where it is not installed."""
+    """Return stringzilla's lookup of bytes, which is ten times as fast as OpenCV's; ``None`` if it is not installed."""
     try:
         from stringzilla import translate
     except ModuleNotFoundError:
@@ -113,7 +113,7 @@ def lookup(image: np.ndarray, table: np.ndarray, out: np.ndarray | None = None) 
     Args:
         image: uint8.
         table: uint8 ``(256,)``, or ``(C, 256)`` for a table for each channel of an ``(H, W, C)`` image.
-        out: Where to, if it fits.
+        out: Array for the result, if shape and dtype fit.
     """
     if table.ndim == 2:
         return merged([lookup(plane, one) for plane, one in zip(channels_of(image), table, strict=True)], out)
@@ -130,7 +130,7 @@ def lookup(image: np.ndarray, table: np.ndarray, out: np.ndarray | None = None) 
 
 
 def channels_of(image: np.ndarray) -> Sequence[np.ndarray]:
-    """Return the channels of an image ``(H, W, C)``, uint8 or floats, as ``(H, W)`` of their own."""
+    """Return the channels of an image ``(H, W, C)``, uint8 or floats, as separate ``(H, W)`` arrays."""
     if (cv2 := cv2_or_none()) and image.size and image.shape[2] <= MOST_CHANNELS:
         planes: Sequence[np.ndarray] = cv2.split(image)
         return planes
@@ -147,7 +147,7 @@ def merged(channels: Sequence[np.ndarray], out: np.ndarray | None = None) -> np.
 
 
 def histograms(image: np.ndarray) -> np.ndarray:
-    """Return how often each value occurs in each channel of a uint8 image: int64 ``(C, 256)``."""
+    """Return the histogram of each channel of a uint8 image: int64 ``(C, 256)``."""
     planes = image[..., None] if image.ndim == 2 else image
     if cv2 := cv2_or_none():
         part = np.ascontiguousarray(planes)
@@ -177,7 +177,7 @@ def mean_and_deviation(image: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def by_channels(image: np.ndarray, operation: Callable[[np.ndarray], np.ndarray], most: int = MOST_CHANNELS) -> np.ndarray:
-    """Apply an operation that takes ``(H, W)`` or 2 to ``most`` channels to an image of any number of them."""
+    """Apply an operation for ``(H, W)`` or 2 to ``most`` channels to an image of any number of channels."""
     return filled(image, image.shape[:2], None, most, lambda part, _: operation(part))
 
 
@@ -199,23 +199,23 @@ def saturated(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
 
 
 def expect_shares(image: np.ndarray, function: str, advice: str) -> None:
-    """Raise ValueError if an image of floats cannot be one of 0 to 1: it has a value above 1.5, more than a factor of light explains."""
+    """Raise ValueError if a float image cannot be in the range 0 to 1: it has a value above 1.5, more than brightness changes explain."""
     if image.size and (greatest := float(image.max())) > 1.5:
         raise ValueError(f"{function}: an image of floats with values up to {greatest:g}; expected 0 to 1; {advice}")
 
 
 def native(image: np.ndarray) -> bool:
-    """Say whether OpenCV and Pillow compute with its type."""
+    """Return whether OpenCV and Pillow support the dtype of the image."""
     return image.dtype in NATIVE
 
 
 def movable(image: np.ndarray) -> bool:
-    """Say whether OpenCV moves its pixels as they are: of a type that is native to it, and of up to four channels."""
+    """Return whether OpenCV can move the image's pixels directly: a native dtype, and at most four channels."""
     return image.dtype in NATIVE and image.shape[2:] in _FEW
 
 
 def pillow_channels(image: np.ndarray) -> int:
-    """Return how many channels Pillow handles as they are: three bytes as RGB (it would premultiply by a fourth), else one by one."""
+    """Return how many channels Pillow handles at once: three for uint8 (RGB; with a fourth, it would premultiply), otherwise one."""
     return 3 if image.dtype == np.uint8 and image.ndim == 3 and image.shape[2] == 3 else 1
 
 
@@ -223,7 +223,7 @@ Operation = Callable[[np.ndarray, np.ndarray | None], np.ndarray]
 
 
 def filled(image: np.ndarray, shape: tuple[int, int], out: np.ndarray | None, most: int, operation: Operation) -> np.ndarray:
-    """Apply an operation that takes ``(H, W)`` or 2 to ``most`` channels, and may fill its second argument, to an image of any number."""
+    """Apply an operation for ``(H, W)`` or 2 to ``most`` channels, which may fill its second argument, to an image of any number."""
     whole = image.ndim == 2 or 1 < image.shape[2] <= most
     if out is None and whole:
         return operation(image, None)
@@ -233,7 +233,7 @@ def filled(image: np.ndarray, shape: tuple[int, int], out: np.ndarray | None, mo
         result = operation(image, out)
         if out is None or result is out:
             return result
-        out[...] = result  # OpenCV has declined to fill it
+        out[...] = result  # OpenCV did not fill it
         return out
     planes: list[np.ndarray] = []
     channels = channels_of(image)

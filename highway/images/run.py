@@ -1,7 +1,7 @@
-"""A run of encoded images to the rows of a batch: their headers first, then all boxes at once, then their pixels.
+"""Decode a run of images into the rows of a batch: first the headers, then all boxes at once, then the pixels.
 
-The C extension takes a run of plain JPEGs in two calls, which hold no interpreter's lock. Whatever it leaves is decoded one by one, as all
-is where the extension is not built: so pixels and errors are the same.
+The C extension decodes a run of plain JPEGs in two calls without the interpreter lock. All other images, and all images without the
+extension, are decoded one by one. Pixels and errors are the same.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ Rows = np.ndarray | tuple[np.ndarray, ...] | list[np.ndarray]
 Boxes = tuple[np.ndarray, dict[int, Exception]]
 BoxesOf = Callable[[np.ndarray], Boxes]
 
-_simulated = 0  # microseconds that the extension sleeps for each image in place of decoding it; benchmarks/scale.py sets it
-_idle: deque[Any] = deque()  # the extension's runs that nobody is in: as many as there were threads at once
+_simulated = 0  # microseconds that the extension sleeps per image instead of decoding it; benchmarks/scale.py sets it
+_idle: deque[Any] = deque()  # unused runs of the extension: as many as there were threads at once
 
 
 def decode_run(
@@ -33,17 +33,17 @@ def decode_run(
     """Decode a box of each image and scale it into its row.
 
     Args:
-        files: The images' bytes, or the paths of their files; ``None`` for those to be left out.
-        boxes_of: Takes the upright images' heights and widths, int64 ``(N, 2)``, zeros for those that are not decoded, and returns the
-            boxes, int64 ``(N, 4)`` as top, left, height, width; and the errors of those that have none, by their place.
+        files: The images' bytes, or the paths of their files; ``None`` to skip a row.
+        boxes_of: Takes the upright images' heights and widths, int64 ``(N, 2)``, with zeros for skipped images. Returns the boxes, int64
+            ``(N, 4)`` as top, left, height, width; and the errors of images without a box, by row.
         flipped: bool ``(N,)``: which to mirror left to right.
-        rows: uint8 ``(N, H, W, 3)``, contiguous; a tuple of N such ``(H, W, 3)``; or a list of N, whose elements are replaced by the boxes
-            as they are.
-        max_pixels: Greatest height x width that an image may announce.
-        antialias: Whether to average over all pixels that fall together where an image shrinks; slower.
+        rows: uint8 ``(N, H, W, 3)``, contiguous; a tuple of N arrays ``(H, W, 3)``; or a list of N, whose elements are replaced by the
+            unscaled boxes.
+        max_pixels: Maximum height x width that an image may announce.
+        antialias: Whether to average over all source pixels when an image shrinks, which is slower.
 
     Returns:
-        Why images could not be decoded, by their place; all other rows are filled.
+        The errors of images that could not be decoded, by row; all other rows are filled.
     """
     singly = _OneByOne(files, flipped, rows, max_pixels, antialias)
     extension = extension_or_none()
@@ -66,7 +66,7 @@ def decode_run(
 
 
 def _decode_some(run: Any, files: Sequence[File], first: int, boxes_of: BoxesOf, singly: _OneByOne) -> int:
-    """Decode as many files of a run as fit into the extension's memory, from ``first`` on; return how many."""
+    """Decode as many files of a run, from ``first`` on, as fit into the extension's memory; return their number."""
     sizes = np.zeros((len(singly.files), 2), np.int64)
     count: int
     plain: int
@@ -94,7 +94,7 @@ class _OneByOne:
         self._opened: dict[int, tuple[bytes, Header]] = {}
 
     def size(self, place: int, data: bytes | None = None) -> Size:
-        """Return height and width of an image that is to be decoded, zeros if it cannot be; its bytes may be known."""
+        """Return height and width of an image, zeros if it cannot be decoded; ``data`` holds its bytes if they were read."""
         file = self.files[place]
         if file is None:
             return 0, 0
@@ -113,7 +113,7 @@ class _OneByOne:
         return header.size
 
     def decode(self, boxes: np.ndarray, errors: dict[int, Exception]) -> None:
-        """Decode the images whose sizes were asked for; ``errors`` says which have no box."""
+        """Decode the images whose sizes were requested, except for images in ``errors``, which have no box."""
         self.errors |= errors
         for place, (data, header) in self._opened.items():
             if place in errors:

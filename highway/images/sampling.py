@@ -1,4 +1,4 @@
-"""Images sampled at other places, by affine and projective maps and one by one: by OpenCV where it is installed, else by Pillow and numpy.
+"""Sample images at given coordinates, by affine and projective maps or per pixel: by OpenCV if installed, else by Pillow and NumPy.
 
 Splines of higher order are in :mod:`highway.images.spline`.
 """
@@ -16,14 +16,14 @@ from highway.images.ops import Size, channels_of, computed_in_float32, cv2_or_no
 from highway.images.scratch import scratch
 
 Linear = Literal["nearest", "bilinear"]
-Fill = float | tuple[float, ...]  # a number, or one for each channel
+Fill = float | tuple[float, ...]  # a number, or one per channel
 
 
 def fitting(fill: Fill, image: np.ndarray, what: str) -> Fill:
-    """Return what new pixels of an image hold: a number, or a tuple of one for each channel.
+    """Check the value of new pixels of an image, and return it: a number, or a tuple of one per channel.
 
     Raises:
-        ValueError: there are not as many numbers as channels, or one is no level of a byte where the image is of these.
+        ValueError: the number of values does not match the channels, or a value is not from 0 to 255 for a uint8 image.
     """
     several = tuple(fill) if isinstance(fill, (tuple, list)) else (fill,)
     channels = image.shape[2] if image.ndim == 3 else 1
@@ -35,22 +35,22 @@ def fitting(fill: Fill, image: np.ndarray, what: str) -> Fill:
 
 
 def warp(image: np.ndarray, inverse: np.ndarray, shape: Size, interpolation: Linear = "bilinear", fill: Fill = 0) -> np.ndarray:
-    """Sample an image at the places that a map names. No antialiasing.
+    """Warp an image by an inverse map. No antialiasing.
 
     Args:
         image: Any dtype with ``"nearest"``, else uint8 or floats.
         inverse: float64 ``(2, 3)``, the affine map from output to input, in pixels with (0, 0) at the upper left corner of the upper left
-            pixel; or ``(3, 3)``, a projective one.
+            pixel; or ``(3, 3)``, a projective map.
         shape: Height and width of the result.
-        interpolation: ``"nearest"`` or ``"bilinear"``. Where a place lies within a thousandth of a pixel between two pixels, the nearest
-            may be the other with Pillow.
-        fill: What lies outside: a number, or one for each channel.
+        interpolation: ``"nearest"`` or ``"bilinear"``. If a point is within 0.001 pixels of the middle between two pixels, Pillow
+            may choose the other pixel as the nearest.
+        fill: Value of pixels outside: a number, or one per channel.
     """
     fill = fitting(fill, image, "warp")
     if interpolation == "bilinear":
         return _warp(image, inverse, shape, fill)
     if (cv2 := cv2_or_none()) and (fill == 0 or native(image)):
-        upward = inverse.copy()  # half of the steps that OpenCV computes places in, so that a place between two pixels means the second
+        upward = inverse.copy()  # half of OpenCV's coordinate step, so that a point between two pixels means the second
         upward[:2, 2] += 2**-11
         return _nearest(cv2, image, shape, fill, _mover(cv2, upward, shape))
     return _sample(image, *_places(inverse, shape), fill)
@@ -78,7 +78,7 @@ def _warp(image: np.ndarray, inverse: np.ndarray, shape: Size, fill: Fill) -> np
 
 
 def remap(image: np.ndarray, x: np.ndarray, y: np.ndarray, interpolation: Linear = "bilinear", fill: Fill = 0) -> np.ndarray:
-    """Sample an image at places, float32 ``(H', W')`` each, in pixels with (0, 0) at the *centre* of the upper left pixel.
+    """Sample an image at coordinates, float32 ``(H', W')`` each, in pixels with (0, 0) at the *centre* of the upper left pixel.
 
     ``image``, ``interpolation`` and ``fill`` are as for :func:`warp`.
     """
@@ -105,7 +105,7 @@ def _remap(image: np.ndarray, x: np.ndarray, y: np.ndarray, fill: Fill) -> np.nd
     return saturated(total, image.dtype)
 
 
-# Samples an image of at most four channels by OpenCV: its flag of the interpolation, what lies outside, and where the result may go.
+# Samples an image of at most four channels by OpenCV: takes the interpolation flag, the value outside, and an array for the result.
 Sampler = Callable[[np.ndarray, int, Any, np.ndarray | None], np.ndarray]
 
 
@@ -135,7 +135,7 @@ def _bilinear(cv2: Any, image: np.ndarray, shape: Size, fill: Fill, sample: Samp
     value = fill if isinstance(fill, tuple) else (fill,) * 4
 
     def one(part: np.ndarray, to: np.ndarray | None) -> np.ndarray:
-        """Sample three channels as four, which OpenCV does in half of the time, and two one by one: to the same bits."""
+        """Sample three channels as four, which takes half the time in OpenCV, and two one by one: the results are bit-identical."""
         channels, how = part.shape[2] if part.ndim == 3 else 1, cv2.INTER_LINEAR
         if channels in (1, 4) or (channels == 3 and max(part.size // 3, shape[0] * shape[1]) > _most_widened(part.dtype)):
             return sample(part, how, value, to)
@@ -150,15 +150,15 @@ def _bilinear(cv2: Any, image: np.ndarray, shape: Size, fill: Fill, sample: Samp
 
 @cache
 def _most_widened(dtype: np.dtype[Any]) -> int:
-    """Return up to how many pixels an image of three channels is sampled faster as one of four: the caches hold no more of the copies."""
+    """Return the maximum pixels at which three channels are faster as four: for larger images, the copies exceed the CPU caches."""
     if dtype == np.uint8:
         return 2**22
     cv2 = cv2_or_none()
-    return 2**18 if cv2 and int(cv2.__version__.split(".")[0]) >= 5 else 0  # before, floats of four channels took longer
+    return 2**18 if cv2 and int(cv2.__version__.split(".")[0]) >= 5 else 0  # in older versions, floats of four channels are slower
 
 
 def places(inverse: np.ndarray, shape: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
-    """Return where the centre of each pixel of ``shape`` is sent, x and y, in pixels with (0, 0) at the *centre* of the upper left one."""
+    """Return the mapped centres of the pixels of ``shape``, x and y, in pixels with (0, 0) at the *centre* of the upper left pixel."""
     x, y = np.arange(shape[1]) + 0.5, np.arange(shape[0])[:, None] + 0.5
     found = [a * x + b * y + c for a, b, c in inverse]
     right, down = (place / found[2] if len(found) == 3 else place for place in found[:2])
@@ -166,13 +166,13 @@ def places(inverse: np.ndarray, shape: tuple[int, int]) -> tuple[np.ndarray, np.
 
 
 def _places(inverse: np.ndarray, shape: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
-    """Return column and row of the pixel that lies where the centre of each pixel of ``shape`` is sent."""
+    """Return the column and row of the source pixel for each pixel of ``shape``."""
     column, row = (np.floor(place + 0.5).astype(np.intp) for place in places(inverse, shape))
     return column, row
 
 
 def _sample(image: np.ndarray, column: np.ndarray, row: np.ndarray, fill: Fill) -> np.ndarray:
-    """Return the pixels at places; ``fill`` for those outside."""
+    """Return the pixels at given columns and rows; ``fill`` for pixels outside."""
     inside = (row >= 0) & (row < image.shape[0]) & (column >= 0) & (column < image.shape[1])
     result = np.empty(column.shape + image.shape[2:], image.dtype)
     result[...] = fill
@@ -181,7 +181,7 @@ def _sample(image: np.ndarray, column: np.ndarray, row: np.ndarray, fill: Fill) 
 
 
 def _as_bits(image: np.ndarray) -> np.ndarray:
-    """Return an image of any dtype as one that OpenCV can copy: the same bits, and several channels for long numbers."""
+    """Return a view of an image of any dtype that OpenCV can copy: the same bits, with several channels per long number."""
     size = image.dtype.itemsize
     kind = {1: np.uint8, 2: np.uint16}.get(size, np.float32)
     if size in (1, 2, 4):

@@ -1,6 +1,6 @@
-"""Memory for what an operation on an image needs while it runs, and nobody sees: each thread uses its own again.
+"""Temporary memory for operations on an image: each thread reuses its own.
 
-Fresh memory costs a page fault for each 4 kB, which can take longer than the operation: the C library gives large pieces back to the
+New memory costs a page fault per 4 kB, which can take longer than the operation: the C library returns large blocks to the
 system as soon as they are free.
 """
 
@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-_LARGEST = 2**24  # bytes that are kept of each name
+_LARGEST = 2**24  # maximum bytes to keep per name
 
 
 class _Pieces(threading.local):
@@ -24,12 +24,12 @@ _pieces = _Pieces()
 
 
 def scratch(name: str, shape: tuple[int, ...], dtype: np.dtype[Any] | type[np.generic]) -> np.ndarray:
-    """Return an array with anything in it, good until this thread asks for one of the same name: never to be returned to a caller.
+    """Return an uninitialized array, valid until this thread requests one of the same name. Never return it to a caller.
 
     Args:
-        name: What it is for.
-        shape: Its shape. More than 16 MiB are allocated anew.
-        dtype: Its dtype.
+        name: Its purpose.
+        shape: Its shape. Arrays above 16 MiB are not kept.
+        dtype: Its type.
     """
     nbytes = math.prod(shape) * np.dtype(dtype).itemsize
     if nbytes > _LARGEST:

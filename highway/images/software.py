@@ -1,7 +1,7 @@
-"""What makes pixels in a process, and whether the senders of a link agree in it.
+"""The software that determines pixels in a process, and a check that the senders of a link use the same software.
 
-The same file decodes to other bytes with another decoder, and scaling, warping and mixing round differently in OpenCV and in Pillow. So the
-promise that a seed gives the same batches holds between processes that have the same software.
+Another decoder decodes the same file to other bytes, and scaling, warping and mixing round differently in OpenCV and in Pillow. So a seed
+gives the same batches only in processes with the same software.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _OPENCV = ("opencv-python-headless", "opencv-python", "opencv-contrib-python-hea
 
 @cache
 def software() -> str:
-    """Return the version of highway, and what decodes JPEGs and works on pixels here; nothing is imported for it."""
+    """Return the version of highway, the JPEG decoder and the pixel library of this process, without importing anything."""
     opencv = next(filter(None, map(version_of, _OPENCV)), "") if _is_installed("cv2") else None
     pixels = f"OpenCV {opencv}".rstrip() if opencv is not None else f"Pillow {version_of('pillow')}"
     if extension := extension_or_none():
-        decoder = f"{EXTENSION} on {getattr(extension, 'LIBJPEG', 'libjpeg-turbo')}"  # one that was built before that says none
+        decoder = f"{EXTENSION} on {getattr(extension, 'LIBJPEG', 'libjpeg-turbo')}"  # older builds have no LIBJPEG
     else:
         decoder = f"simplejpeg {version_of('simplejpeg')}" if _is_installed("simplejpeg") else pixels
     return f"highway {highway.__version__}, JPEGs by {decoder}, pixels by {pixels}"
@@ -39,10 +39,10 @@ def made_here() -> tuple[str, str]:
 
 
 class Comparison:
-    """Holds what the senders of a link say of their software against each other, and warns of each difference once.
+    """Compares the software of a link's senders, and warns of each difference once.
 
     Args:
-        link: What to call the link.
+        link: Name of the link in warnings.
     """
 
     def __init__(self, link: object) -> None:
@@ -51,7 +51,7 @@ class Comparison:
         self._known: set[str] = set()
 
     def note(self, made: tuple[str, ...]) -> None:
-        """Take in what the sender of a message says: its software and its host."""
+        """Record the software and host of a message's sender."""
         if made[0] in self._known or len(self._known) > 16:
             return
         self._known.add(made[0])
@@ -76,5 +76,5 @@ def _release(text: str) -> str:
 
 
 def _is_installed(module: str) -> bool:
-    """Say whether a module can be imported, also while another thread imports it: cv2 then has no ``__spec__`` for a moment."""
+    """Return whether a module can be imported, even while another thread imports it: cv2 then briefly has no ``__spec__``."""
     return sys.modules.get(module, module) is not None and PathFinder.find_spec(module) is not None

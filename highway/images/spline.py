@@ -1,4 +1,4 @@
-"""Sampling an image by B-splines of order 2 to 5, as ``scipy.ndimage`` does it.
+"""Sample an image by B-splines of order 2 to 5, as ``scipy.ndimage`` does.
 
 The values at the pixels' centres are first turned into the splines' coefficients, by the inverse of the B-spline sampled at whole numbers
 (Unser, Aldroubi & Eden, "B-spline signal processing", 1993); each sample then is a weighted sum of (order + 1)^2 coefficients. Outside its
@@ -19,12 +19,12 @@ _AT_WHOLE_NUMBERS = {  # the B-spline of each order at 0, +-1, +-2
     4: (230 / 384, 76 / 384, 1 / 384),
     5: (66 / 120, 26 / 120, 1 / 120),
 }
-_SLOWEST_POLE = {2: 0.172, 3: 0.268, 4: 0.361, 5: 0.431}  # how fast the inverse falls off
-_RING = 128  # points on which the inverse is computed; it is 0 to float64's precision long before it comes round
+_SLOWEST_POLE = {2: 0.172, 3: 0.268, 4: 0.361, 5: 0.431}  # decay of the inverse filter
+_RING = 128  # points on which the inverse is computed; it reaches 0 in float64 long before it wraps around
 
 
 def warp(image: np.ndarray, inverse: np.ndarray, shape: tuple[int, int], order: int) -> np.ndarray:
-    """Sample an image at the places that an affine map names; what lies outside is 0. No antialiasing.
+    """Warp an image by an inverse affine map; pixels outside are 0. No antialiasing.
 
     Args:
         image: uint8 or float32, ``(H, W)`` or ``(H, W, C)``.
@@ -59,7 +59,7 @@ def warp(image: np.ndarray, inverse: np.ndarray, shape: tuple[int, int], order: 
 
 
 def _taps(place: np.ndarray, order: int) -> tuple[np.ndarray, list[np.ndarray]]:
-    """Return the first of the ``order + 1`` coefficients that each place (in pixels from the border) lies upon, and their weights.
+    """Return the index of the first of the ``order + 1`` coefficients of each coordinate (in pixels from the border), and their weights.
 
     The weights are the B-splines that are not 0 there, by the recursion of de Boor and Cox on whole numbers.
     """
@@ -78,7 +78,7 @@ def _taps(place: np.ndarray, order: int) -> tuple[np.ndarray, list[np.ndarray]]:
 
 
 def _filtered(values: np.ndarray, taps: tuple[float, ...], axis: int) -> np.ndarray:
-    """Convolve along an axis with symmetric ``taps``, given from the middle outwards; the border is mirrored."""
+    """Convolve along an axis with symmetric ``taps``, listed from the middle outwards; the border is mirrored."""
     reach, length = len(taps) - 1, values.shape[axis]
     sides = [(reach, reach) if one == axis else (0, 0) for one in range(values.ndim)]
     padded = np.moveaxis(np.pad(values, sides, mode="reflect"), axis, 0)
@@ -92,7 +92,7 @@ def _filtered(values: np.ndarray, taps: tuple[float, ...], axis: int) -> np.ndar
 
 @cache
 def _inverse(order: int) -> tuple[float, ...]:
-    """Return the filter that undoes sampling the B-spline at whole numbers, from its middle outwards, until it is below 1e-6."""
+    """Return the inverse filter of the sampled B-spline, from its middle outwards, until it is below 1e-6."""
     ring = np.zeros(_RING)
     for away, value in enumerate(_AT_WHOLE_NUMBERS[order]):
         ring[away] = ring[-away] = value

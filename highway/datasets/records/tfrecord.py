@@ -109,7 +109,7 @@ class TFRecord(Records):
     an index. This pass checks the checksums of all lengths; reading a record checks the checksum of its data.
 
     Args:
-        index: Whether to store the positions in ``FILE.index`` next to each file, or the folder to store them in. If an index does not match the
+        index: Whether to store the positions in ``FILE.index`` next to each file, or the folder for them. If an index does not match the
             size and time of its file, it is created again. An existing index next to the file is always used.
         trusted_pickle: Whether a record is a pickle, as tensorpack's TFRecordSerializer writes them by default. Loading a pickle can run
             any code, so use this only for files on this machine that you trust.
