@@ -40,7 +40,7 @@ class ApplyMaps(NamedTuple):
     watched: bool = False
 
     def prepared(self) -> Callable[[Any, int, int], Any]:
-        """Return what makes a result of an item, its epoch and its index, as the maps would in the pipeline's own process."""
+        """Return a function that maps an item, given its epoch and index, exactly as the pipeline's own process would."""
         maps = [partial(fn, context=here()) if takes_context(fn) else fn for fn in self.maps]
         keys = [stage_key(self.seed, name) if takes_rng(fn) else None for name, fn in zip(self.names, self.maps, strict=True)]
         steps = list(zip(self.names, maps, keys, strict=True))
