@@ -38,7 +38,7 @@ def test_the_components_are_listed_and_described(ask):
     code, out, error = ask("list", "FlipX")
     assert (code, error) == (0, "")
     assert ask("list", "flipx") == (code, out, error)
-    assert out.startswith("FlipX(p: float (at least 0 and at most 1) = 0.5)\n\nMirror left and right")
+    assert out.startswith("FlipX(p: float (at least 0 and at most 1) = 0.5)\n\nFlip horizontally")
     described = "mine:Say(word: str = 'got', every: float = 0.0)\n\nPrint the number of each item, and wait.\n"
     assert ask("list", "mine:Say", "--plugin", "mine") == (0, described, "")
 
