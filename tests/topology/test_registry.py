@@ -265,7 +265,7 @@ def test_a_plugin_that_cannot_be_imported_is_named(plugin):
 
 
 def test_a_description_holds_signature_and_docstring(plugin):
-    assert Components().describe("FlipX").startswith("FlipX(p: float (at least 0 and at most 1) = 0.5)\n\nMirror left and right")
+    assert Components().describe("FlipX").startswith("FlipX(p: float (at least 0 and at most 1) = 0.5)\n\nFlip horizontally")
     assert "\nArgs:\n    data_dir: " in Components().describe("ImageFileReader")  # inherited
     assert Components([plugin]).describe(f"{plugin}:double") == f"{plugin}:double(n: int)\n\nReturn twice n."
     assert message_of(Components().describe, "FlipXX") == "unknown component 'FlipXX'; did you mean FlipX?"
