@@ -31,46 +31,46 @@ Pair = Annotated[tuple[int, int], Range(ge=0, words="the numbers of two points, 
 @checked
 @dataclass
 class Augmentations:
-    """Apply transforms to each image of a batch, or to the image of a sample; every image gets a draw of its own.
+    """Apply transforms to each image of a batch, or to the image of a sample, with separate random parameters per image.
 
-    What belongs to an image shares its draw. The item's own arrays are never written into; the result's are new.
+    The annotations of an image are transformed with the same parameters as the image. The item's own arrays are never modified.
 
     Args:
-        transforms: Applied in this order; a list among them counts as one. None by default.
-        deterministic: Whether to leave out all chance: the identity, the centre.
-        field: The field that holds the images: its name or position; or a list of several, whose images share a draw and have one size,
-            such as both of a stereo camera. By default the first of a tuple; of a dict ``"image"`` or ``"images"``
-            if there is one, else the first. An array ``(B, H, W, C)``, and a list or object array of images, is a batch; an array
-            ``(H, W)``, or ``(H, W, C)`` of 1 to 4 channels, is one image. Any other array of three axes is refused, since it may be a batch
-            of grey images (which need their channel: ``(B, H, W, 1)``), and so are channels that come first.
+        transforms: Transforms in order; a nested list counts as one transform. None by default.
+        deterministic: Whether to run the transforms without random numbers: the identity, or the centre crop.
+        field: The field of the images: its name or position; or a list of fields, whose images get the same parameters and have one size,
+            such as both images of a stereo camera. By default the first field of a tuple; in a dict ``"image"`` or ``"images"``, or else
+            the first field. An array ``(B, H, W, C)``, and a list or object array of images, is a batch; an array ``(H, W)``, or
+            ``(H, W, C)`` of 1 to 4 channels, is one image. Any other array of three axes is refused, since it may be a batch of
+            grey images (needing a channel axis: ``(B, H, W, 1)``). Arrays with the channels first are refused, too.
         boxes: The field of the boxes, x1, y1, x2, y2 in pixels: for one image ``(N, 4)``; for a batch an array ``(B, N, 4)``, padded with
             empty boxes, or a list or object array of B times ``(N_i, 4)``. They come back as float32, in the same form.
         points: The field of the points, or a list of several: x and y in pixels, for one image ``(N, 2)``, or ``(N, K, 2)`` for K of each
             of N objects; for a batch with a first axis more, or a list.
         mask: The field of the masks, or a list of several, of any dtype: for one image ``(H, W)``, ``(H, W, C)`` with channels, or
-            ``(N, H, W)`` for one of each of N objects; for a batch with a first axis more, or a list. Their values are never mixed.
-        with_boxes: Fields that have a row for each box, such as labels: where boxes are removed, so are their rows. ``points`` and ``mask``
-            may be among them. ``None``: there are none; a field that has as many rows as there are boxes is an error then if boxes may be
-            removed.
-        swap_points: Pairs of points that change places where the image is mirrored, such as a left and a right eye: their numbers among
-            the K points of an object, or of an image with points ``(N, 2)``. However it comes to be mirrored; a half turn mirrors nothing.
-        with_points: Fields that have an entry for each point: ``(N, K)``, or ``(N,)``. They change places, and are removed, with these.
-        visibility: One more of them, which becomes 0 where a point leaves the image, at whichever of the transforms; as in COCO.
-        keep: What becomes of what leaves the image. Boxes are clipped to it, and one of which nothing is left becomes (0, 0, 0, 0). With
-            ``"cut"`` it keeps its row, and points may lie outside; ``"clip"`` moves these to the nearest place on the image's border;
-            ``"drop"`` removes the rows of all empty boxes, padding among them, and of points ``(N, 2)`` outside, unless they go with boxes.
-        as_list: Whether the images of a batch, which may differ in size then, and all that belongs to them come out as lists.
+            ``(N, H, W)`` for one of each of N objects; for a batch with one more axis first, or a list. Values are never interpolated.
+        with_boxes: Fields with one row per box, such as labels: if boxes are removed, their rows are removed. ``points`` and ``mask``
+            may be among them. ``None``: no such fields. If boxes may be removed, another field with as many rows as boxes is then an
+            error.
+        swap_points: Pairs of points to swap if the image is mirrored, such as the left and the right eye: their indexes among
+            the K points of an object, or of an image with points ``(N, 2)``. A rotation by 180 degrees does not mirror.
+        with_points: Fields with one entry per point: ``(N, K)``, or ``(N,)``. Their entries are swapped and removed with the points.
+        visibility: A further such field; it becomes 0 if a point leaves the image in any transform, as in COCO.
+        keep: How to treat boxes and points outside the image. Boxes are clipped, and a box outside becomes (0, 0, 0, 0). ``"cut"``
+            keeps all rows, and points may lie outside; ``"clip"`` moves points to the nearest place on the image's border;
+            ``"drop"`` removes the rows of empty boxes, including padding, and of points ``(N, 2)`` outside, unless they belong to boxes.
+        as_list: Whether to return the images of a batch and their annotations as lists; the images may then differ in size.
 
     Returns:
-        The item with these fields changed. Without ``as_list`` batches come out as one array ``(B, H', W', C')``, and only fields of which
-        rows may be removed, by ``keep="drop"`` or :class:`SanitizeBoxes`, as lists.
+        The item with the transformed fields. Without ``as_list``, a batch of images is one array ``(B, H', W', C')``; fields whose rows
+        may be removed, by ``keep="drop"`` or :class:`SanitizeBoxes`, are lists.
 
     Raises:
-        ConfigError: something in ``transforms`` is no transform, one needs boxes where there are none, or what goes with boxes or points is
-            given without these (on construction).
-        KeyError: a field is not there.
-        ValueError: an array is no image, or could be another thing as well; the images of a batch come out with different shapes; boxes,
-            points, masks, or what goes with boxes or points, do not fit.
+        ConfigError: ``transforms`` contains another object; a transform needs boxes, but ``boxes`` is not given; or fields of boxes
+            or points are given without them (on construction).
+        KeyError: a field does not exist.
+        ValueError: an array is not an image, or ambiguous; the images of a batch get different shapes; or boxes,
+            points, masks or the fields that belong to them do not fit.
     """
 
     transforms: list[TransformLike | tuple[TransformLike, ...]] = dataclasses.field(default_factory=list)

@@ -1,4 +1,4 @@
-"""Streams that put samples together into batches, and take them apart."""
+"""Streams that collect samples into batches, and split batches into samples."""
 
 from __future__ import annotations
 
@@ -35,27 +35,27 @@ class Batch(RaggedOptions, _OfSamples):
 
     Args:
         batch_size: Samples per batch, at least 1.
-        drop_last: Whether to leave out a last batch that is smaller.
+        drop_last: Whether to drop the last batch if it is smaller.
         as_list: Whether each field becomes the list of its samples' values instead, which may have any shapes and types.
-        ragged: What becomes of fields whose first axis differs from sample to sample, such as boxes. ``"pad"``: ``(B, N, ...)``, where N is
-            the most that a sample has, rounded up, and beside it ``<field>_count``, int32 ``(B,)``. ``"offsets"``: the samples' values one
-            after the other, and ``<field>_offsets``, int32 ``(B + 1,)``. ``"list"``: the list of the samples' arrays.
-        fields: Which fields these are, by name or position; ``None``: all that have an axis. (Of those, one in which all samples of a batch
-            agree is not rounded up.)
-        multiple: What N is rounded up to a multiple of, so that batches have few shapes.
-        pad_to: N itself, for all fields or by field; a sample that has more is an error.
-        fill: What stands in the rows of a padded field that are none, for all fields or by field.
+        ragged: How to stack fields whose first axis differs from sample to sample, such as boxes. ``"pad"``: ``(B, N, ...)``, where N is
+            the maximum of the batch, rounded up, plus the field ``<field>_count``, int32 ``(B,)``. ``"offsets"``: the concatenated values,
+            plus ``<field>_offsets``, int32 ``(B + 1,)``. ``"list"``: the list of the samples' arrays.
+        fields: The ragged fields, by name or position; ``None``: all fields that have an axis. (With ``None``, a field whose lengths are
+            equal in all samples of a batch is not rounded up.)
+        multiple: N is rounded up to a multiple of this number, so that batches have few different shapes.
+        pad_to: N, for all fields or by field. A longer sample is an error.
+        fill: Padding value, for all fields or by field.
 
     Yields:
-        Items like the samples, with a new first axis in each field; Python's own numbers become int32 and float32. A field that is a dict,
-        a tuple or a named tuple stays one, and each of its own fields is stacked. The count or offsets of a ragged field have a name in a
-        dict, and in a tuple a place after all fields. Passport: epoch, origin and times of the first sample,
-        a running index, and the keys of all samples.
+        Items like the samples, with a batch axis in each field. Python numbers become int32 and float32. A field that is a dict, a tuple or
+        a named tuple keeps its type, and each of its fields is stacked. The count or offsets of a ragged field get a name in a dict, and a
+        position after all other fields in a tuple. Passport: epoch, origin and times of the first sample, a running index, and the keys of
+        all samples.
 
     Raises:
-        ValueError: the samples of a batch differ in their fields, or in the shape or dtype of one; or a sample has more than ``pad_to``, or
-            a dtype does not hold ``fill``. The message names the field.
-        KeyError: there is no field of a name in ``fields``.
+        ValueError: the samples of a batch differ in their fields, or in the shape or dtype of a field; or a sample is longer than
+            ``pad_to``; or a dtype cannot hold ``fill``. The message names the field.
+        KeyError: a field in ``fields`` does not exist.
     """
 
     def __post_init__(self) -> None:
@@ -78,13 +78,13 @@ class Batch(RaggedOptions, _OfSamples):
 @checked
 @dataclass
 class BatchByShape:
-    """Stack samples of equal shapes and dtypes into batches; a batch leaves as soon as it is full.
+    """Stack samples of equal shapes and dtypes into batches. A batch is yielded as soon as it is full.
 
     Args:
         batch_size: Samples per batch, at least 1.
-        drop_last: Whether to leave out what is left at the end, in batches that are smaller.
+        drop_last: Whether to drop the smaller batches at the end.
 
-    Up to ``batch_size - 1`` samples wait for each kind of shape.
+    Up to ``batch_size - 1`` samples are buffered per combination of shapes and dtypes.
     """
 
     batch_size: Count
@@ -113,21 +113,21 @@ class _OfLengths:
 @checked
 @dataclass
 class Bucket(RaggedOptions, _OfLengths):
-    """Put samples of like length into batches, so that little is padded; a batch leaves as soon as it is full.
+    """Batch samples of similar length, to reduce padding. A batch is yielded as soon as it is full.
 
     Args:
-        boundaries: Lengths at which buckets end, ascending: with ``[64, 128]`` there is one for lengths below 64, one from 64 to 127, and
-            one for all from 128 on.
-        batch_sizes: Samples per batch of each bucket, one more than there are boundaries.
-        by: What a length is: that of a field, by its name or position, or what a function returns for a sample.
-        drop_last: Whether to leave out what is left in the buckets at the end, in batches that are smaller.
-        pad_to_boundary: Whether fields are padded to the greatest length of their bucket, which is one less than its boundary, in place of
-            the greatest in the batch. A sample in the last bucket, which has none, is an error then.
-        ragged: As in :class:`Batch`, and so what follows; ``None``: samples are stacked as they are.
-        fields: Which fields are ragged; ``None``: all that have an axis.
-        multiple: What the length of a padded field is rounded up to a multiple of.
-        pad_to: The length of padded fields, for all or by field.
-        fill: What stands in the rows of a padded field that are none.
+        boundaries: Ascending lengths that separate the buckets: ``[64, 128]`` defines buckets for lengths below 64, from 64 to 127, and
+            from 128 on.
+        batch_sizes: Samples per batch of each bucket: one more value than boundaries.
+        by: The length of a sample: a field, by name or position, whose length is used, or a function of the sample.
+        drop_last: Whether to drop the smaller batches at the end.
+        pad_to_boundary: Whether to pad fields to the maximum length of their bucket, which is its boundary minus 1, instead of the maximum
+            of the batch. A sample in the last bucket, which has no boundary, is then an error.
+        ragged: As in :class:`Batch`; ``None`` stacks samples without padding.
+        fields: The ragged fields; ``None``: all fields that have an axis.
+        multiple: The length of padded fields is rounded up to a multiple of this number.
+        pad_to: The length of padded fields, for all fields or by field.
+        fill: Padding value, for all fields or by field.
 
     Yields:
         Batches, as :class:`Batch` does.
@@ -183,7 +183,7 @@ class Bucket(RaggedOptions, _OfLengths):
 def _batches(
     items: Items, kind: Callable[[Item], Any], size: Callable[[Any], int], drop_last: bool, collated: Callable[[list[Item]], Item]
 ) -> Iterator[Stamped]:
-    """Yield batches of samples of one kind, each as soon as it has the ``size`` of the kind; in the end those that are smaller."""
+    """Yield batches of samples of one kind, each as soon as it has ``size`` samples; at the end, yield the smaller batches."""
     begun = saved() or Saved(0)
     index: int = begun.state
     waiting: dict[Any, list[Stamped]] = defaultdict(list)
@@ -202,7 +202,7 @@ def _batches(
 
 
 def _remake(collated: Callable[[list[Item]], Item]) -> Callable[[list[Stamped], None], Stamped]:
-    """Return what makes a batch of samples again."""
+    """Return a function that creates a batch of samples again."""
     return lambda samples, part: _batch(samples, 0, collated)
 
 
@@ -230,16 +230,16 @@ class Unbatch:
     """Split batches into samples, which are views of them.
 
     Args:
-        ragged: What the ragged fields of the batches are, as :class:`Batch` has made them: ``"pad"``, with ``<field>_count`` beside, or
-            ``"offsets"``. Samples have their own rows of these, and no counts or offsets.
-        fields: Which fields these are; ``None``: those of a dict that have a count, or offsets. Those of a tuple have to be named.
+        ragged: The form of the ragged fields, as in :class:`Batch`: ``"pad"``, with ``<field>_count``, or ``"offsets"``. A sample gets its
+            own rows of these fields, and no counts or offsets.
+        fields: The ragged fields; ``None``: the fields of a dict that have a count or offsets. In tuples, the fields must be named.
 
     Yields:
-        Items like the batches, without the first axis of each field. Passport: that of the batch, a running index, and the sample's key.
+        Items like the batches, without the batch axis. Passport: the batch's, with a running index and the sample's key.
 
     Raises:
         ValueError: the fields of a batch differ in their first axis, or counts or offsets do not fit.
-        KeyError: a field of ``fields`` is not there, or no count or offsets beside it.
+        KeyError: a field in ``fields`` does not exist, or has no count or offsets.
     """
 
     ragged: Literal["pad", "offsets"] | None = None
