@@ -53,6 +53,15 @@ def test_the_figures_in_the_readme_are_those_of_the_recorded_benchmarks():
     assert len(shown) == len(FIGURES) + 2  # with the head of the table
 
 
+def test_the_figures_in_the_comparison_are_those_of_the_recorded_benchmarks():
+    recorded = (ROOT / "benchmarks" / "README.md").read_text()
+    images = _rows(recorded.split("**A folder of JPEGs to batches**")[1])
+    comparison = (ROOT / "docs" / "comparison.md").read_text()
+    shown = _rows(comparison.split("## Measured")[1])
+    cases = {name: cells for name, cells in shown.items() if name != "case" and not name.startswith("-")}
+    assert len(cases) == 10 and cases == {name: images[name][:1] for name in cases}
+
+
 FIGURES = {
     "highway, C extension": "highway",
     "highway, plain wheels": "highway, wheels only",
