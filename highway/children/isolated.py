@@ -116,7 +116,7 @@ class IsolatedRun(Run):
     def _end(self, error: BaseException | None) -> None:
         with self._lock:
             self._is_over = True
-            self._error = self._error or error
+            self.error = self.error or error
             self._note_time()
 
     def wait(self, is_interrupted: Callable[[], bool] = lambda: False) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import re
 import signal
 
 from highway.cli.command import RunError, explain
@@ -50,9 +51,22 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     """Add what can be said of a run, wherever it is."""
     add = parser.add_argument
     add("--metrics", metavar="[ADDRESS:]PORT", help="answer over HTTP for the state of what runs; 0 is any free port; address: 127.0.0.1")
+    add_dashboard_option(parser)
     drain = f"seconds that what is in flight may take to arrive after SIGTERM, or 0 to stop at once; default: {DRAIN:g}"
     add("--drain-timeout", type=_seconds, default=DRAIN, metavar="S", help=drain)
     add("--json", action="store_true", help="print the closing summary as JSON, and what processes print on standard error")
+
+
+def add_dashboard_option(parser: argparse.ArgumentParser) -> None:
+    """Add the option of all commands that serve a page of what they run."""
+    about = "serve a page that shows the run, for a browser; default: 127.0.0.1, and the port of --metrics or any that is free"
+    parser.add_argument("--dashboard", metavar="[ADDRESS:]PORT", nargs="?", const="", type=_address, help=about)
+
+
+def _address(text: str) -> str:
+    if text and not re.fullmatch(r"(.*:)?\d+(-\d+)?", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no port or ADDRESS:PORT; to have a free port chosen, write --dashboard last")
+    return text
 
 
 def _seconds(text: str) -> float:

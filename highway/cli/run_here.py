@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from highway.cli.command import INTERRUPTED, RunError, explain
 from highway.cli.files import load_checked
@@ -30,9 +31,12 @@ from highway.run.role import stay
 from highway.run.supervise import Result, Watcher, launch
 from highway.topology import Topology
 from highway.topology.plan import Process
-from highway.topology.spec import parse_metrics
+from highway.topology.spec import MetricsSpec, parse_metrics
 from highway.topology.wiring import Wiring
 from highway.wire import tally
+
+if TYPE_CHECKING:
+    from highway.observe.endpoint import Endpoint
 
 Connect = Callable[[Wiring, argparse.Namespace, Show], Launcher]
 
@@ -156,16 +160,39 @@ def _run_role(wiring: Wiring, options: argparse.Namespace) -> int:
 
 @contextlib.contextmanager
 def _endpoint(wiring: Wiring, options: argparse.Namespace, screen: Screen) -> Iterator[Sequence[Watcher]]:
-    """Open the endpoint that the option or the file asks for, if one does."""
+    """Open the endpoints that the options or the file ask for: for metrics, for the page, or one for both."""
     spec = parse_metrics(options.metrics, wiring.topology.plan.metrics) if options.metrics else wiring.topology.plan.metrics
-    if spec is None:
+    if spec is None and options.dashboard is None:
         yield []
         return
     from highway.observe.endpoint import Endpoint  # here, since only runs with metrics need an HTTP server
 
-    with Endpoint(wiring, spec) as endpoint:
-        screen.say(f"metrics at {endpoint.url}/metrics")
-        yield [endpoint]
+    with contextlib.ExitStack() as opened:
+        found: list[Endpoint] = []
+        if options.dashboard is not None:
+            found.append(opened.enter_context(served(wiring, options.dashboard, None if options.dashboard else spec, screen)))
+            screen.say(f"dashboard at {found[0].page}")
+        if spec is not None:
+            if options.dashboard != "":
+                found.append(opened.enter_context(Endpoint(wiring, spec)))
+            screen.say(f"metrics at {found[-1].url}/metrics")
+        yield found
+
+
+def served(wiring: Wiring, address: str, metrics: MetricsSpec | None, screen: Screen) -> Endpoint:
+    """Return the endpoint that serves the page of a run: that of its metrics, if ``metrics`` says where that is."""
+    from highway.cli.check import sentences  # here, as above
+    from highway.observe.dashboard.local import OPTION, parse_address, site_of
+    from highway.observe.endpoint import Endpoint
+
+    site = site_of(wiring.topology, check=list(sentences(wiring.topology)), note="")
+    try:
+        endpoint = Endpoint(wiring, metrics, site) if metrics else Endpoint(wiring, parse_address(address), site, OPTION)
+    except ConfigError:
+        site.close()
+        raise
+    screen.listeners.append(site.line)
+    return endpoint
 
 
 class _Here:

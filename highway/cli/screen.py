@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Self, TextIO, cast
 
 from rich.console import Console, RenderableType
@@ -43,6 +43,7 @@ class Screen:
         self._out = Output(own_stdout(), "standard output", lambda text: self.say(f"highway: {text}"))
         self._error = Output(sys.stderr, "standard error", lambda text: print(f"highway: {text}", file=self._out, flush=True))
         self.console = Console(file=cast(TextIO, self._error), highlight=False)
+        self.listeners: list[Callable[[str, str, bool], None]] = []  # called with the lines that processes print, as :meth:`line` is
         self._live: Live | None = None
         if self.console.is_terminal:
             self._live = Live(console=self.console, auto_refresh=False, transient=True, redirect_stdout=self._out.isatty())
@@ -63,6 +64,8 @@ class Screen:
 
     def line(self, name: str, text: str, is_error: bool) -> None:
         """Show a line that the process ``name`` printed: on a terminal with the next :meth:`update`, or at the end."""
+        for listener in self.listeners:
+            listener(name, text, is_error)
         is_error = is_error or self._keep_output
         if self._live and (is_error or self._out.isatty()):
             self._lines.append(Text.assemble((f"{name} | ", self._color(name)), text))

@@ -90,13 +90,22 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _poller(options: argparse.Namespace) -> tuple[str, Poller]:
+    if urls := endpoints(options):
+        return ", ".join(target.url for target in urls), Poller(urls)
+    topology = load_checked(options)
+    return topology.plan.name, poller(topology, options)
+
+
+def endpoints(options: argparse.Namespace) -> list[PollTarget]:
+    """Return the endpoints that are given in place of a file; none if there is a file.
+
+    Raises:
+        ConfigError: there is something else beside them.
+    """
     urls = [url.rstrip("/") for url in options.files if url.startswith("http://")]
-    if not urls:
-        topology = load_checked(options)
-        return topology.plan.name, poller(topology, options)
-    if len(urls) < len(options.files) or options.metrics or options.host:
+    if urls and (len(urls) < len(options.files) or options.metrics or options.host):
         raise ConfigError("endpoints (http://host:port) stand alone: no FILE, --metrics or --host beside them")
-    return ", ".join(urls), Poller([PollTarget(url, url.removeprefix("http://")) for url in urls])
+    return [PollTarget(url, url.removeprefix("http://")) for url in urls]
 
 
 def render(name: str, view: View, width: int = WIDE) -> RenderableType:

@@ -13,9 +13,12 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from typing import Any, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from highway.errors import Cancelled
+
+if TYPE_CHECKING:
+    from highway.engine.stats import HandOver
 
 T = TypeVar("T")
 State = Literal["busy", "starved", "blocked"]
@@ -76,6 +79,7 @@ class Context:
         self.seed = seed
         self.key = 0  # on which the random numbers of a map hang
         self.workers_behind = 1
+        self.hand_over: HandOver | None = None  # of a source: that of its pipeline
         self._starved, self._blocked = _Waiting(self, "starved"), _Waiting(self, "blocked")
         self.is_stage = is_stage
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("highway")
 
+LONGEST = 400  # characters of an error's text that are kept
 WARN_EVERY = 5.0  # seconds between two warnings of one stage about what it left out
 
 
@@ -28,6 +29,7 @@ class LeftOut:
     Attributes:
         errors: How many there were in this run.
         fatal: The one with which the budget was spent.
+        last: The last one, in words.
         earlier: How many there were in the run that this one goes on from; the budget is for both.
         behind: How many there were behind each marker and before the next; of the first items, behind ``None``.
     """
@@ -36,6 +38,7 @@ class LeftOut:
         self._stage, self._lock = stage, threading.Lock()
         self.errors = self.earlier = 0
         self.fatal: Exception | None = None
+        self.last = ""
         self.behind: Counter[Marker | None] = Counter()
         self._unreported = 0
         self._warned = -WARN_EVERY
@@ -63,6 +66,7 @@ class LeftOut:
             self.fatal = error
             error.add_note(f"max_errors={self._stage.max_errors} is spent: this is error {errors}")
             raise error
+        self.last = f"{type(error).__name__}: {error}"[:LONGEST]
         if due:
             what = f"{count} items, the last" if count > 1 else "an item"
             text = "; ".join([f"{type(error).__name__}: {error}", *getattr(error, "__notes__", [])])

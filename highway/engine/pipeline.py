@@ -6,6 +6,7 @@ import os
 import sys
 import weakref
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from operator import index
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -16,10 +17,13 @@ from highway.engine.consumer import ENDED, Consumer
 from highway.engine.context import here
 from highway.engine.source import ranks_of
 from highway.engine.stage import Origin, Stamped, expand
-from highway.engine.stats import PipelineStats
+from highway.engine.stats import HandOver, PipelineStats
 from highway.engine.threads import Run
 from highway.errors import Cancelled, ConfigError, EndOfStream, PipelineError
 from highway.parameters.checks import known_only
+
+if TYPE_CHECKING:
+    from highway.observe.dashboard.local import ServedPage
 
 STOPPED = "the pipeline was stopped; build a new one"
 
@@ -84,6 +88,7 @@ class Pipeline:
             from highway.children.isolated import IsolatedRun  # here, since it is built on the engine, and on same-host links
 
             self._run = IsolatedRun(stages, expanded, seed, origin, budget_mb)
+        self.hand_over = self._run.workers[0].scope.hand_over = HandOver()
         last = self._run.workers[-1]
         self.ends_in_sink, self._last = last.shape == "sink", last.stage.name
         self._finalizer, self._consumer = weakref.finalize(self, self._run.abandon), Consumer(self._run)
@@ -161,10 +166,16 @@ class Pipeline:
             raise PipelineError(f"{self._last} is a sink, nothing comes out of this pipeline; call run()")
         if not self._consumer.has_ended or self._run.has_begun:  # else the state was saved at the end
             self._run.start()
+            self.hand_over.begin(cancel.here().hand_over)
             try:
-                return self._consumer.take(timeout)
+                stamped = self._consumer.take(timeout)
+                if self.hand_over.look is not None:
+                    self.hand_over.look(stamped)
+                return stamped
             except (EndOfStream, Cancelled):
                 pass  # which is no context of the error that follows
+            finally:
+                self.hand_over.end()
         cancel.check_cancelled()
         has_ended = self._consumer.has_ended = self._consumer.has_ended or not self._stopped
         self._run.join()
@@ -337,7 +348,24 @@ class Pipeline:
 
     def stats(self) -> PipelineStats:
         """Return what each stage has done so far."""
-        return self._run.stats()
+        return replace(self._run.stats(), waited=self.hand_over.waited)
+
+    def dashboard(self, address: str = "") -> ServedPage:
+        """Serve a page for a browser that shows this pipeline, until it is closed or the pipeline is gone, and print its address.
+
+        Args:
+            address: ``[ADDRESS:]PORT``; by default any free port of 127.0.0.1. Elsewhere the printed address includes a token.
+
+        Raises:
+            ConfigError: the port is taken, or the address is none of this machine.
+        """
+        from highway.observe.dashboard.local import serve  # here, since only who looks needs an HTTP server
+
+        return serve({"pipeline": self}, address)
+
+    def outcome(self) -> tuple[bool, BaseException | None]:
+        """Return whether its stages have ended, and what a stage raised that ended them."""
+        return self._run.has_ended, self._run.error
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self._run.has_begun or self._run.resumed_from is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -46,6 +46,39 @@ class Meter:
         return seconds[BUSY], seconds[STARVED], seconds[BLOCKED]
 
 
+class HandOver:
+    """Where a pipeline hands its items over.
+
+    If the items are taken by the source of another pipeline, as ``to_device`` does on a thread of its own, the loop that trains waits
+    there, and not here.
+
+    Attributes:
+        look: Called with each item on the thread that takes it; for somebody who wants to see one.
+    """
+
+    def __init__(self) -> None:
+        self.look: Callable[[Any], None] | None = None
+        self._meter = Meter()
+        self._outer: HandOver | None = None
+        self._earlier = 0.0  # seconds that were waited at the hand-overs of earlier loops
+
+    @property
+    def waited(self) -> float:
+        """Seconds that were waited at the last hand-over, with the wait that lasts still."""
+        return self._earlier + (self._meter.read()[1] if self._outer is None else self._outer.waited)
+
+    def begin(self, outer: HandOver | None) -> None:
+        """Begin to wait for an item, for the source of another pipeline if ``outer`` is its hand-over."""
+        if outer is not self._outer and outer is not None:
+            self._earlier = self.waited if self._outer is not None else self._earlier
+            self._outer = outer
+        self._meter.enter(STARVED)
+
+    def end(self) -> None:
+        """Note that the item is there, or that there is none."""
+        self._meter.enter(BUSY)
+
+
 @dataclass(frozen=True)
 class StageStats:
     """One stage since the start of its pipeline.
@@ -64,6 +97,7 @@ class StageStats:
         shape: ``"source"``, ``"map"``, ``"stream"`` or ``"sink"``.
         counters: What the component counts of its own (a link's gaps, the decoder in use).
         parameter: The parameter that says how many workers it has.
+        error: The last error that was left out, in words.
     """
 
     name: str
@@ -79,6 +113,7 @@ class StageStats:
     shape: Shape = "map"
     counters: Mapping[str, Any] = field(default_factory=dict)
     parameter: str = "num_workers"
+    error: str = ""
 
     @classmethod
     def of(cls, name: str, meters: list[Meter], **rest: Any) -> StageStats:
@@ -108,6 +143,8 @@ class PipelineStats:
         cpu: Seconds of cores that its process has used since then, with the processes that it has started.
         cores: The cores that its process may use; 0 if that is not known.
         load: How many of these all processes of the machine have used, over the last minute.
+        waited: Seconds that whoever takes its items has waited for them, at the last hand-over: of ``to_device(pipeline)``, in that loop.
+        resident: Bytes of memory that its process has now; 0 if that is not known.
     """
 
     stages: list[StageStats]
@@ -115,6 +152,8 @@ class PipelineStats:
     cpu: float = 0.0
     cores: int = 0
     load: float = 0.0
+    waited: float = 0.0
+    resident: int = 0
 
     @property
     def items(self) -> int:

@@ -32,7 +32,7 @@ from highway.engine.stage import Origin, Passport, Stage, Stamped
 from highway.engine.stats import PipelineStats
 from highway.engine.workers import StageWorkers, worker_count
 from highway.errors import PipelineError
-from highway.process.cores import available_cores, cpu_seconds, machine_load
+from highway.process.cores import available_cores, cpu_seconds, machine_load, resident_bytes
 
 log = logging.getLogger("highway")
 
@@ -69,7 +69,7 @@ class Run:
         self._seed = seed
         self.stopped = False
         self.background = False  # nobody waits for it, who would be told of an error
-        self._error: BaseException | None = None
+        self.error: BaseException | None = None
         self._trace: TracebackType | None = None
         self._lock = threading.Lock()
         self._gate = threading.Lock()  # a bare lock: Ctrl-C may leave the one inside an Event held
@@ -116,6 +116,10 @@ class Run:
     @property
     def has_begun(self) -> bool:
         return self._opened
+
+    @property
+    def has_ended(self) -> bool:
+        return self._ended_at > 0
 
     def spawn(self) -> None:
         """Start the threads; they do nothing before :meth:`start` opens the gate.
@@ -212,9 +216,9 @@ class Run:
     def fail(self, error: BaseException) -> None:
         """Keep the first error and cancel everything."""
         with self._lock:
-            first = self._error is None and not self.stopped
+            first = self.error is None and not self.stopped
             if first:
-                self._error, self._trace = error, error.__traceback__
+                self.error, self._trace = error, error.__traceback__
         if first and self.background:
             log.error("a pipeline failed in the background: %s", _one_line(error))
         elif not first:
@@ -240,8 +244,8 @@ class Run:
             workers.outbox.cancel()
 
     def raise_error(self) -> None:
-        if self._error is not None:
-            raise self._error.with_traceback(self._trace)
+        if self.error is not None:
+            raise self.error.with_traceback(self._trace)
 
     def wait(self, is_interrupted: Callable[[], bool] = lambda: False) -> None:
         """Wait until all threads have ended.
@@ -344,7 +348,8 @@ class Run:
         seconds = (self._ended_at or time.perf_counter()) - self._started_at if self._started_at else 0.0
         cpu = (self._cpu_at_end or cpu_seconds()) - self._cpu_at_start if self._started_at else 0.0
         cores = available_cores()
-        return PipelineStats([workers.stats() for workers in self.workers], seconds, cpu, cores, machine_load(cores))
+        stages = [workers.stats() for workers in self.workers]
+        return PipelineStats(stages, seconds, cpu, cores, machine_load(cores), resident=resident_bytes())
 
 
 def _keeps_epochs(workers: StageWorkers) -> bool:

@@ -77,9 +77,8 @@ class StageWorkers:
     def stats(self) -> StageStats:
         queued, capacity = (0, 0) if self.shape == "sink" else (len(self.outbox), self.outbox.capacity)
         counters, parameter = self.context.counted(self.layers), self.traits.workers_parameter
-        return StageStats.of(
-            self.stage.name, self.meters, queued=queued, capacity=capacity, shape=self.shape, counters=counters, parameter=parameter
-        )
+        about = {"shape": self.shape, "counters": counters, "parameter": parameter, "error": self.left_out.last}
+        return StageStats.of(self.stage.name, self.meters, queued=queued, capacity=capacity, **about)
 
     def work(self, number: int, run: Run) -> None:
         """Run the stage's body on this thread until its input ends, it returns early, it fails, or it is cancelled."""

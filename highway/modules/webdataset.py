@@ -110,8 +110,9 @@ class WebDatasetSource:
                     index += 1
                     yield Stamped(sample, Passport(epoch, index - 1, keys=(key,), made_of=(None, (), [number, passed - 1])))
                 done, passed = done + 1, 0
+                counters["epochs_done"] = epoch + done / len(shards)
                 if self.epochs is not None:
-                    counters["progress"] = (epoch + done / len(shards)) / self.epochs
+                    counters["progress"] = counters["epochs_done"] / self.epochs
             if index == 0 and not context.is_skipped(epoch):
                 raise ShardError(f"{shown(shards[0])}{' ...' if len(shards) > 1 else ''}: no samples in the whole epoch {epoch}")
             done = passed = index = 0

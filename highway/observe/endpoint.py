@@ -1,11 +1,11 @@
-"""What one ``highway run`` answers over HTTP for its replicas: ``/metrics``, ``/stats``, ``/health``."""
+"""What one ``highway run`` answers over HTTP for its replicas: ``/metrics``, ``/stats``, ``/health``, and the page for a browser."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
-from typing import Self
+import threading
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Self
 from wsgiref.types import StartResponse, WSGIEnvironment
 
 from prometheus_client import make_wsgi_app
@@ -13,37 +13,66 @@ from prometheus_client import make_wsgi_app
 from highway.observe.latest import Latest
 from highway.observe.metrics import health, registry
 from highway.observe.server import Server, open_port
+from highway.observe.snapshot import Snapshot
 from highway.topology.plan import host_and_port
 from highway.topology.spec import MetricsSpec
 from highway.topology.wiring import Wiring
 
+if TYPE_CHECKING:
+    from highway.observe.dashboard.site import Site
 
-class Endpoint:
-    """Answers over HTTP with the last states that it was given. The port, the first free one of a range, is open when this is made.
+FIGURES = ("/metrics", "/stats", "/health")
+
+
+class Answers:
+    """Answers over HTTP with what is known at the moment. The port, the first free one of a range, is open when this is made.
+
+    Args:
+        snapshot: Returns what is known.
+        spec: Where to listen.
+        site: The page, if there is one.
+        option: What says where to listen. Where that is ``--dashboard``, figures are shown to those alone who may see the page.
+
+    Attributes:
+        url: Where it answers.
+        page: Where the page is, with the token that it takes; empty if there is none.
 
     Raises:
         ConfigError: no port is free, or the address is not one of this machine.
     """
 
-    def __init__(self, wiring: Wiring, spec: MetricsSpec) -> None:
-        latest = Latest(wiring)
-        self.update, self.snapshot = latest.update, latest.snapshot
-        self._prometheus = make_wsgi_app(registry(self.snapshot))
-        self._server = Server(open_port(spec), self._answer)
+    def __init__(self, snapshot: Callable[[], Snapshot], spec: MetricsSpec, site: Site | None = None, option: str = "--metrics") -> None:
+        self.snapshot, self._site, self._is_open = snapshot, site, option == "--metrics"
+        self._prometheus = make_wsgi_app(registry(snapshot))
+        self._server = Server(open_port(spec, option), self._answer, site.tick if site else lambda: None)
         self.url = f"http://{host_and_port(spec.listen, self._server.port)}"
-        self._thread = ThreadPoolExecutor(1, "highway-metrics")
-        self._thread.submit(self._server.serve)
+        self.page = site.open_at(spec.listen, self._server.port, snapshot) if site else ""
+        # A script may end without closing it.
+        self._thread = threading.Thread(target=self._server.serve, name="highway-metrics", daemon=True)
+        self._thread.start()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        """Close the port."""
+        self.close()
+
+    def stop(self) -> None:
+        """Close the port soon."""
         self._server.stop()
-        self._thread.shutdown()
+
+    def close(self) -> None:
+        """Close the port. Closing again does nothing."""
+        self._server.stop()
+        self._thread.join()
+        if self._site:
+            self._site.close()
 
     def _answer(self, environ: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
         path = environ.get("PATH_INFO", "/")
+        is_figure = path in FIGURES
+        if self._site and not (is_figure and (self._is_open or not self._site.refuses(environ))):
+            return self._site.answer(environ, start)
         if path == "/metrics":
             answer: Iterable[bytes] = self._prometheus(environ, start)
             return answer
@@ -54,6 +83,15 @@ class Endpoint:
             status = "503 Service Unavailable" if reasons else "200 OK"
             body = json.dumps({"status": "failing" if reasons else "ok", "reasons": reasons}).encode()
         else:
-            status, body = "404 Not Found", b'{"paths": ["/metrics", "/stats", "/health"]}'
+            status, body = "404 Not Found", json.dumps({"paths": FIGURES}).encode()
         start(status, [("Content-Type", "application/json"), ("Content-Length", str(len(body))), ("Cache-Control", "no-store")])
         return [body]
+
+
+class Endpoint(Answers):
+    """Answers with the last states that it was given, for some processes of a topology."""
+
+    def __init__(self, wiring: Wiring, spec: MetricsSpec, site: Site | None = None, option: str = "--metrics") -> None:
+        latest = Latest(wiring)
+        self.update = latest.update
+        super().__init__(latest.snapshot, spec, site, option)

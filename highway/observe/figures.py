@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -64,17 +64,21 @@ class Recent:
             seen.popleft()
         return seen[-1] if len(seen) == 1 else minus(seen[-1], seen[0])
 
+    def keep(self, keys: Collection[Hashable]) -> None:
+        """Forget the figures of all others, which have gone for good."""
+        self._seen = {key: seen for key, seen in self._seen.items() if key in keys}
+
 
 def plus(first: PipelineStats | None, second: PipelineStats | None) -> PipelineStats | None:
     """Return the sum of what two processes of a replica did; what is no sum, such as a queue's level, is the second one's."""
     if first is None or second is None:
         return second or first
-    return PipelineStats(_each(first, second, 1), first.seconds + second.seconds, first.cpu + second.cpu, second.cores, second.load)
+    return _added(first, second, 1)
 
 
 def minus(last: PipelineStats, first: PipelineStats) -> PipelineStats:
     """Return what a replica did between two moments."""
-    return PipelineStats(_each(first, last, -1), last.seconds - first.seconds, last.cpu - first.cpu, last.cores, last.load)
+    return _added(first, last, -1)
 
 
 def share(stages: Sequence[StageStats], part: Part) -> float:
@@ -87,6 +91,11 @@ def share(stages: Sequence[StageStats], part: Part) -> float:
 def load(stats: PipelineStats) -> float:
     """Return the part, 0 to 1, of its time in which a role had work to do: it waited neither for input nor for who takes what it makes."""
     return max(0.0, 1.0 - share(stats.stages[:1], "starved") - share(stats.stages[-1:], "blocked"))
+
+
+def _added(first: PipelineStats, last: PipelineStats, sign: int) -> PipelineStats:
+    seconds, cpu, waited = (getattr(last, name) + sign * getattr(first, name) for name in ("seconds", "cpu", "waited"))
+    return replace(last, stages=_each(first, last, sign), seconds=seconds, cpu=cpu, waited=waited)
 
 
 def _each(first: PipelineStats, second: PipelineStats, sign: int) -> list[StageStats]:

@@ -10,12 +10,12 @@ import time
 import urllib.parse
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Self, TypeGuard
 
 from highway.engine.stats import PipelineStats
 from highway.observe.figures import Recent
-from highway.observe.snapshot import Ends, Snapshot
+from highway.observe.snapshot import Ends, Loss, Snapshot
 from highway.observe.state import ReplicaState
 from highway.safe_text import for_terminal
 from highway.topology.model import Topology
@@ -65,10 +65,11 @@ class Sample:
 
 @dataclass(frozen=True)
 class View:
-    """One look at a topology: its replicas, and in words, who did not answer."""
+    """One look at a topology: its replicas, in words, who did not answer, and what links have lost, as far as it is known."""
 
     samples: Sequence[Sample]
     silent: Sequence[str] = ()
+    losses: Mapping[str, Loss] = field(default_factory=dict)
 
 
 def targets(topology: Topology, spec: MetricsSpec, host: str | None = None) -> list[PollTarget]:
@@ -101,14 +102,17 @@ class Poller:
         with ThreadPoolExecutor(min(AT_ONCE, len(self._targets)), "highway-poll") as pool:
             answers = dict(zip(self._targets, pool.map(fetch, (target.url for target in self._targets)), strict=True))
         ours = {(one.machine, one.pid): one for one in answers.values() if self._is_ours(one)}  # once each
-        found = (one for snapshot in ours.values() for one in self._samples(snapshot) if self._host in (None, one.state.host))
+        view = self.view(ours.values())
+        return replace(view, silent=[*self._silent(answers, {one.state.host for one in view.samples}), *view.silent])
+
+    def view(self, snapshots: Collection[Snapshot]) -> View:
+        """Return a look at what some runs tell of themselves."""
+        found = (one for snapshot in snapshots for one in self._samples(snapshot) if self._host in (None, one.state.host))
         samples = list(itertools.islice(found, MOST))
         order = {role: number for number, role in enumerate(dict.fromkeys([*self._order, *(one.state.role for one in samples)]))}
         samples.sort(key=lambda one: (order[one.state.role], one.state.replica, one.machine))
-        silent = list(self._silent(answers, {one.state.host for one in samples}))
-        if next(found, None):
-            silent.append(f"the endpoints answer with more than {MOST:,} replicas: the rest are not shown")
-        return View(samples, silent)
+        rest = [f"the endpoints answer with more than {MOST:,} replicas: the rest are not shown"] if next(found, None) else []
+        return View(samples, rest, {link: loss for snapshot in snapshots for link, loss in snapshot.losses.items()})
 
     def _samples(self, snapshot: Snapshot) -> Iterator[Sample]:
         for state in snapshot.states:

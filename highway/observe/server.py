@@ -7,6 +7,7 @@ import errno
 import logging
 import socket
 import time
+from collections.abc import Callable
 from typing import Any
 from wsgiref.types import WSGIApplication
 
@@ -44,6 +45,8 @@ class _Channel(HTTPChannel):  # type: ignore[misc]
 class Server(TcpWSGIServer):  # type: ignore[misc]  # waitress has no types
     """Answers requests at a port until it is stopped; ``listening`` is a bound socket.
 
+    ``tick`` is called on the thread that serves, at least once per second.
+
     Attributes:
         port: Where it listens.
         paused_until: When connections are accepted again, by ``time.monotonic()``, since there was no descriptor left for one; else 0.
@@ -51,9 +54,9 @@ class Server(TcpWSGIServer):  # type: ignore[misc]  # waitress has no types
 
     channel_class = _Channel
 
-    def __init__(self, listening: socket.socket, application: WSGIApplication) -> None:
+    def __init__(self, listening: socket.socket, application: WSGIApplication, tick: Callable[[], None] = lambda: None) -> None:
         self.port: int = listening.getsockname()[1]
-        self._stopped = False
+        self._stopped, self._tick = False, tick
         self.paused_until = 0.0
         dispatcher = ThreadedTaskDispatcher()
         dispatcher.set_thread_count(2)
@@ -67,6 +70,7 @@ class Server(TcpWSGIServer):  # type: ignore[misc]  # waitress has no types
         """Answer until :meth:`stop`, and close the port."""
         while not self._stopped:
             wasyncore.loop(timeout=1, use_poll=True, map=self._map, count=1)
+            self._tick()
         self.task_dispatcher.shutdown()
         wasyncore.close_all(self._map)
 
@@ -105,13 +109,13 @@ class Server(TcpWSGIServer):  # type: ignore[misc]  # waitress has no types
             raise
 
 
-def open_port(spec: MetricsSpec) -> socket.socket:
-    """Return a socket that is bound to the first free one of some ports.
+def open_port(spec: MetricsSpec, option: str = "--metrics") -> socket.socket:
+    """Return a socket that is bound to the first free one of some ports; ``option`` is what says which.
 
     Raises:
         ConfigError: none is free, or the address is not one of this machine.
     """
-    numbers = port_range(spec.port)
+    numbers, name = port_range(spec.port), option.lstrip("-")
     for port in numbers:
         opened = socket.socket(socket.AF_INET6 if ":" in spec.listen else socket.AF_INET)
         try:
@@ -122,8 +126,8 @@ def open_port(spec: MetricsSpec) -> socket.socket:
         except OSError as error:
             opened.close()
             if error.errno != errno.EADDRINUSE:
-                raise ConfigError(f"metrics: {spec.listen}:{port} cannot be opened: {error.strerror or error}") from None
+                raise ConfigError(f"{name}: {spec.listen}:{port} cannot be opened: {error.strerror or error}") from None
     taken = f"port {numbers[0]} is" if len(numbers) == 1 else f"the ports {numbers[0]} to {numbers[-1]} are all"
     raise ConfigError(
-        f"metrics: {taken} taken by another process; `ss -ltnp 'sport = :{numbers[0]}'` shows which; --metrics 0 takes any that is free"
+        f"{name}: {taken} taken by another process; `ss -ltnp 'sport = :{numbers[0]}'` shows which; {option} 0 takes any that is free"
     )

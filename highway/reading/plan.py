@@ -332,8 +332,9 @@ class RowRanges:
                     clean = Saved([number, done, dealt]) if first + batch.run >= length else None
                     yield Stamped(RowRange(batch, first, min(first + batch.run, length)), batch.passport)
                 rows += length
+                counters["epochs_done"] = number + rows / epoch.sampler.share
                 if reader.epochs is not None:
-                    counters["progress"] = (number + rows / epoch.sampler.share) / reader.epochs
+                    counters["progress"] = counters["epochs_done"] / reader.epochs
                 del batch  # its memory shall be free as soon as the consumer is done with it
             done = dealt = 0
             if reader.epochs is not None:

@@ -177,8 +177,8 @@ class FileSpec(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     ) = None
 
 
-def parse_metrics(text: str, default: MetricsSpec | None = None) -> MetricsSpec:
-    """Return what ``--metrics [HOST:]PORT`` says; PORT may be a range, or 0 for any that is free.
+def parse_metrics(text: str, default: MetricsSpec | None = None, option: str = "--metrics") -> MetricsSpec:
+    """Return what ``--metrics [HOST:]PORT``, or another option, says; PORT may be a range, or 0 for any that is free.
 
     The address of ``default``, which the file says, counts where the option gives none.
 
@@ -188,6 +188,6 @@ def parse_metrics(text: str, default: MetricsSpec | None = None) -> MetricsSpec:
     found = _METRICS.fullmatch(text)
     first, last = (int(found["first"]), int(found["last"] or found["first"])) if found else (1, 0)
     if found is None or not first <= last <= 65535:
-        raise ConfigError(f"--metrics {text}: expected a port, such as 9400, a range, or an address before it: 0.0.0.0:9400-9409")
+        raise ConfigError(f"{option} {text}: expected a port, such as 9400, a range, or an address before it: 0.0.0.0:9400-9409")
     listen = found["host"] or (default.listen if default else MetricsSpec(0).listen)
     return MetricsSpec(f"{first}-{last}", listen.strip("[]"))

@@ -11,8 +11,8 @@ import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from highway.cli.streams.summary import FieldSummary, Summary, shape_text
 from highway.errors import ConfigError
+from highway.observe.summary import FieldSummary, Summary, shape_text
 
 VERSION = 1
 _NUMBERS = ("min", "max", "mean", "std", "nan", "inf", "count")

@@ -7,6 +7,7 @@ import itertools
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 from numpy.random import SeedSequence
 
 from highway.cli import arguments, command
+from highway.cli.run import add_dashboard_option
 from highway.cli.streams.subscription import SERVER, Count, rate_line, rates, samples
 from highway.engine import Pipeline, batch
 from highway.engine.cancel import check_cancelled
@@ -42,6 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("-r", "--report", type=arguments.positive, default=10, metavar="N", help="batches between two lines about the rate; default: 10")
     add("-B", "--benchmark", action="store_true", help="send the first batch again and again, to measure how fast batches travel")
     add("--epochs", type=arguments.positive, metavar="N", help="end after N passes over the images; default: go on for ever")
+    add_dashboard_option(parser)
     add("--seed", type=int, default=0, metavar="N", help="what all that is random derives from; default: 0")
 
 
@@ -72,12 +75,22 @@ def serve(stages: Stages, options: argparse.Namespace) -> int:
         seed = _seed(options.seed, number)
         report.publishers.append(Publisher(Pipeline(stages(seed, threads), seed), ZMQSink(url), options.benchmark, report.sent))
     together = Stage(Publisher.run, num_workers=len(addresses), ordered=False, name="publishers", drops=True)
-    try:
-        run_pipeline(Pipeline([report.publishers, together]), lambda _: report.tell(), _TICK)
-    finally:
-        report.tell_all()
+    with _page(report.publishers, options.dashboard):
+        try:
+            run_pipeline(Pipeline([report.publishers, together]), lambda _: report.tell(), _TICK)
+        finally:
+            report.tell_all()
     print("the epochs have ended", flush=True)
     return command.DONE
+
+
+def _page(publishers: Sequence[Publisher], address: str | None) -> AbstractContextManager[Any]:
+    """Return what serves the page of the publishers, if one is asked for."""
+    if address is None:
+        return nullcontext()
+    from highway.observe.dashboard.local import serve as serve_page  # here, since only who looks needs an HTTP server
+
+    return serve_page({str(one.sink.link): one.pipeline for one in publishers}, address, "images")
 
 
 def _addresses(urls: Sequence[str], parallel: int) -> list[str]:

@@ -12,9 +12,9 @@ import time
 from highway.cli import arguments, command
 from highway.cli.streams import contract
 from highway.cli.streams.subscription import Subscription, add_subscription_options, losses, subscribe
-from highway.cli.streams.summary import Summary
 from highway.datasets.writing import writing
 from highway.errors import ConfigError, LinkError
+from highway.observe.summary import Summary
 from highway.safe_text import for_terminal
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from highway import ConfigError
 from highway.cli.streams.contract import compare, load, to_contract
-from highway.cli.streams.summary import Summary
+from highway.observe.summary import Summary
 
 
 def summed(*items, batched=True):

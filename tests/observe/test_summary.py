@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from highway.cli.streams.summary import MAX_SHAPES, PIECE, FieldSummary, Moments, Summary
+from highway.observe.summary import MAX_SHAPES, PIECE, FieldSummary, Moments, Summary
 
 floats = st.floats(-1e6, 1e6)
 

@@ -1,0 +1,67 @@
+"""``highway dashboard``: a page for a browser that joins a run which has already started, on this machine or others."""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+from highway.cli.check import sentences
+from highway.cli.files import add_file_options, load_checked
+from highway.cli.run import add_dashboard_option
+from highway.cli.top import endpoints, poller
+from highway.observe.dashboard.local import ELSEWHERE, OPTION, parse_address, site_of
+from highway.observe.dashboard.looking import Looker
+from highway.observe.dashboard.site import Site
+from highway.observe.endpoint import Answers
+from highway.observe.poll import Poller, View
+from highway.observe.snapshot import Snapshot
+
+INTERVAL = 1.0  # seconds between two looks
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description = "Serve a page that shows a running topology. In place of FILE, endpoints may be given: http://host:port"
+    add_file_options(parser)
+    add_dashboard_option(parser)
+    add = parser.add_argument
+    add("--metrics", metavar="PORT", help="the port of the endpoints, or a range; by default what the file says")
+    add("--host", metavar="NAME", help="look only at this host of the file")
+    add("--local", action="store_true", help="the file names other machines, but everything runs on this one, as with `highway run FILE`")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Serve the page until Ctrl-C, and return the exit code."""
+    latest = _Latest()
+    if urls := endpoints(options):
+        source = Poller(urls)
+        title = ", ".join(target.host for target in urls)
+        site = Site(title, latest.view, Looker({}), note=f"{ELSEWHERE} Pictures need the file: highway dashboard FILE.")
+    else:
+        topology = load_checked(options)
+        topology = topology.on_this_machine() if options.local else topology
+        source, title = poller(topology, options), topology.plan.name
+        site = site_of(topology, latest.view, list(sentences(topology)))
+    latest.seen = source.poll()
+    with Answers(lambda: latest.snapshot(title), parse_address(options.dashboard or ""), site, OPTION) as answers:
+        print(f"dashboard at {answers.page}", flush=True)
+        try:
+            while True:
+                time.sleep(INTERVAL)  # what a look at every interval means; Ctrl-C ends it
+                latest.seen = source.poll()
+        except KeyboardInterrupt:  # how one ends it
+            return 0
+
+
+class _Latest:
+    """The last look, which another thread may ask for."""
+
+    def __init__(self) -> None:
+        self.seen = View(())
+
+    def view(self) -> View:
+        return self.seen
+
+    def snapshot(self, title: str) -> Snapshot:
+        """Return what all runs have told, as if it were one run."""
+        samples = self.seen.samples
+        return Snapshot(title, [one.state for one in samples], {one.state.name: one.ends for one in samples}, self.seen.losses)

@@ -1,0 +1,231 @@
+"""What the page shows at a moment, as plain values: made of a look at the replicas, by those who count, and by nothing else."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from highway.columns import percent
+from highway.engine.stats import PipelineStats, StageStats
+from highway.observe.bottleneck import FULL, bottleneck
+from highway.observe.figures import Part, Recent, load, share
+from highway.observe.poll import Sample, View
+from highway.observe.traffic import Rate, Traffic, traffic
+from highway.topology.graph import Edge, Graph, Node
+
+MINUTE = 60.0  # seconds over which the wait is told
+LITTLE = 0.05  # of its time that a trainer may wait without a word
+_PARTS: tuple[Part, ...] = ("busy", "starved", "blocked")
+
+Values = dict[str, Any]
+
+
+class Minute:
+    """The figures of each replica over the last minute. Show it a look every some seconds."""
+
+    def __init__(self) -> None:
+        self._recent = Recent(MINUTE)
+        self._last: dict[tuple[str, str], PipelineStats] = {}
+
+    def add(self, view: View) -> View:
+        """Take in a look, and return it with the figures of the last minute in place of the last seconds'."""
+        self._last = {}
+        for one in view.samples:
+            if one.state.stats:
+                key = one.machine, one.state.name
+                self._last[key] = self._recent.add(key, one.state.stats)
+        self._recent.keep(self._last)
+        return self.over(view)
+
+    def over(self, view: View) -> View:
+        """Return a look with the figures of the last minute, as they were when the last look was added."""
+        samples = [replace(one, recent=self._last.get((one.machine, one.state.name), one.recent)) for one in view.samples]
+        return replace(view, samples=samples)
+
+
+def document(view: View, minute: View, graph: Graph | None = None) -> Values:
+    """Return what the page shows.
+
+    Args:
+        view: A look, with the rates of the last seconds.
+        minute: The same look, with the figures of the last minute.
+        graph: The roles and links of the file; without it they are those that are seen.
+    """
+    graph = graph or seen_graph(view.samples)
+    links = {link.link: link for link in traffic(view.samples)}
+    slow = _slowest(minute.samples)
+    return {
+        "wait": waiting(minute.samples),
+        "phases": Counter(one.state.phase for one in view.samples),
+        "problems": [*view.silent, *(f"{one.state.name}: {one.state.error}" for one in view.samples if one.state.error)],
+        "roles": [_role(node, [one for one in view.samples if one.state.role == node.name], slow) for node in graph.nodes],
+        "links": [_edge(edge, links.get(edge.link), view) for edge in graph.edges],
+        "replicas": [_replica(one) for one in view.samples],
+    }
+
+
+def waiting(samples: Sequence[Sample]) -> Values:
+    """Return which part of its time the trainer waited for data, over the figures of the samples, and a sentence about it.
+
+    The trainer is who takes the items at the end: the loop over a pipeline or over ``to_device`` of it, or else a sink that sends nothing
+    on. If it is outside, who sends to it knows how long it did *not* wait at least.
+    """
+    received = {one.ends.receives for one in samples}
+    found: list[tuple[float, bool, Sample]] = []
+    for one in samples:
+        stats = one.recent
+        if not one.runs or stats is None or stats.seconds <= 0 or (one.ends.sends and one.ends.sends in received):
+            continue
+        last = stats.stages[-1]
+        if one.ends.sends:
+            found.append((1 - share([last], "blocked"), True, one))
+        elif last.shape == "sink":
+            found.append((share([last], "starved"), False, one))
+        else:
+            found.append((min(1.0, stats.waited / stats.seconds), False, one))
+    advice = bottleneck(samples)
+    if not found:
+        return {"share": None, "sentence": advice, "outside": False, "of": "", "seconds": 0}
+    exact = [each for each in found if not each[1]] or found  # a trainer that is seen tells more than one that is not
+    roles = {one.state.role: [part for part, _, other in exact if other.state.role == one.state.role] for _, _, one in exact}
+    role, parts = max(roles.items(), key=lambda each: sum(each[1]) / len(each[1]))
+    waited, outside = sum(parts) / len(parts), exact[0][1]
+    seconds = max(one.recent.seconds for _, _, one in exact if one.recent)
+    who = f"What receives from {role}" if outside else "The loop over this pipeline" if role == "pipeline" else role
+    if waited < LITTLE:
+        sentence = f"{who} hardly waits for data. Nothing needs to change."
+    elif outside:
+        sentence = f"{who} is outside this run, and waited at most {percent(waited)} of its time for data. {advice}"
+    else:
+        sentence = f"{who} waited {percent(waited)} of its time for data. {advice}"
+    return {"share": waited, "sentence": sentence, "outside": outside, "of": role, "seconds": min(seconds, MINUTE)}
+
+
+def seen_graph(samples: Sequence[Sample]) -> Graph:
+    """Return the graph of the roles and links that are seen."""
+    roles = {one.state.role: one.ends for one in samples}
+    nodes = [Node(role, replicas=sum(one.state.role == role for one in samples)) for role in roles]
+    edges = [
+        Edge(source, target, ends.sends, "", ends.publishes)
+        for source, ends in roles.items()
+        for target, other in roles.items()
+        if ends.sends and ends.sends == other.receives
+    ]
+    for role, ends in roles.items():
+        for link, sends in ((ends.sends, True), (ends.receives, False)):
+            if link and not any(edge.name == link for edge in edges):
+                nodes.append(Node(link, outside=True))
+                edges.append(Edge(role, link, link, "") if sends else Edge(link, role, link, ""))
+    return Graph(tuple(dict.fromkeys(nodes)), tuple(edges))
+
+
+def points(shown: Values) -> Iterator[tuple[str, float]]:
+    """Yield the figures of a document of which the page draws the last hour, by name."""
+    if shown["wait"]["share"] is not None:
+        yield "wait", shown["wait"]["share"]
+    for role in shown["roles"]:
+        yield from ((f"role/{role['name']}/{what}", role[what]) for what in ("rate", "mb", "running"))
+        for stage in role["stages"]:
+            yield from ((f"stage/{role['name']}/{stage['name']}/{part}", stage[part]) for part in _PARTS)
+            if stage["capacity"]:
+                yield f"stage/{role['name']}/{stage['name']}/full", stage["queued"] / stage["capacity"]
+    for name, link in {link["name"]: link for link in shown["links"]}.items():
+        yield from ((f"link/{name}/{what}", link[what]) for what in ("rate", "mb"))
+        if link["missing"] is not None:
+            yield f"link/{name}/missing", link["missing"]
+
+
+def _slowest(samples: Sequence[Sample]) -> tuple[str, str] | None:
+    """Return the role and the stage that limit the rate, as :func:`~highway.observe.bottleneck.bottleneck` names them."""
+    stages: dict[tuple[str, str], list[StageStats]] = {}
+    for one in samples:
+        for stage in one.recent.stages if one.runs and one.recent else ():
+            stages.setdefault((one.state.role, stage.name), []).append(stage)
+    if not stages:
+        return None
+    slowest = max(stages, key=lambda name: share(stages[name], "busy"))
+    return slowest if share(stages[slowest], "busy") >= FULL else None
+
+
+def _role(node: Node, samples: Sequence[Sample], slow: tuple[str, str] | None) -> Values:
+    running = [one for one in samples if one.runs]
+    last = [one.state.stats for one in samples if one.state.stats]
+    recent = [one.recent for one in running if one.recent]
+    sources = [stats.stages[0].counters for stats in last]
+    progress = [float(counters["progress"]) for counters in sources if "progress" in counters]
+    epochs = [float(counters["epochs_done"]) for counters in sources if "epochs_done" in counters]
+    rates = [Rate.of(one, -1) for one in running]
+    names = dict.fromkeys(stage.name for stats in last for stage in stats.stages) or dict.fromkeys(node.stages)
+    return {
+        "name": node.name,
+        "outside": node.outside,
+        "replicas": len(samples) or node.replicas,
+        "running": len(running),
+        "phases": Counter(one.state.phase for one in samples),
+        "machines": sorted({one.machine for one in samples if one.machine}),
+        "rate": sum(rate.items for rate in rates),
+        "mb": sum(rate.megabytes for rate in rates),
+        "restarts": sum(one.state.restarts for one in samples),
+        "cores": sum(stats.cores_used for stats in recent),
+        "memory": sum(stats.resident for stats in recent),
+        "progress": sum(progress) / len(progress) if progress else None,
+        "epochs": min(epochs) if epochs else None,
+        "notes": [line for stats in last for line in stats.progress][:3],
+        "stages": [_stage(name, last, recent, slow == (node.name, name)) for name in names],
+    }
+
+
+def _stage(name: str, last: Sequence[PipelineStats], recent: Sequence[PipelineStats], is_slowest: bool) -> Values:
+    total, late = ([stage for stats in all_of for stage in stats.stages if stage.name == name] for all_of in (last, recent))
+    seconds = max((stats.seconds for stats in recent), default=0.0) or 1.0
+    return {
+        "name": name,
+        "workers": sum(stage.num_workers for stage in total),
+        **{count: sum(getattr(stage, count) for stage in total) for count in ("items", "errors", "queued", "capacity")},
+        "rate": sum(stage.items for stage in late) / seconds,
+        **{part: share(late, part) for part in _PARTS},
+        "error": next((stage.error for stage in reversed(total) if stage.error), ""),
+        "slowest": is_slowest,
+    }
+
+
+def _edge(edge: Edge, link: Traffic | None, view: View) -> Values:
+    link = link or Traffic(edge.link)
+    rate = link.sending if link.received is None else link.receiving
+    return {
+        "name": edge.link,
+        "source": edge.source,
+        "target": edge.target,
+        "about": edge.about,
+        "rate": rate.items,
+        "mb": rate.megabytes,
+        "sent": link.sent,
+        "received": link.received,
+        "missing": link.missing,
+        "lost": view.losses[edge.link].lost if edge.link in view.losses else None,
+        "faults": link.faults,
+    }
+
+
+def _replica(one: Sample) -> list[Any]:
+    """Return a row of the table of a role's replicas; the page knows the columns."""
+    state, stats, recent = one.state, one.state.stats, one.recent if one.runs else None
+    busiest = max(recent.stages, key=lambda stage: stage.share(stage.busy)) if recent else None
+    return [
+        state.role,
+        state.name,
+        one.machine,
+        state.phase,
+        state.restarts,
+        stats.items if stats else 0,
+        Rate.of(one, -1).items,
+        busiest.name if busiest else "",
+        busiest.share(busiest.busy) if busiest else 0.0,
+        load(recent) if recent else 0.0,
+        sum(stage.errors for stage in stats.stages) if stats else 0,
+        recent.cores_used if recent else 0.0,
+        stats.resident if stats else 0,
+        state.error,
+    ]

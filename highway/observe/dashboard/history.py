@@ -1,0 +1,57 @@
+"""The last hour of many figures, in memory that does not grow."""
+
+from __future__ import annotations
+
+import json
+import math
+from array import array
+from collections.abc import Mapping
+
+EVERY = 5.0  # seconds between two points
+LENGTH = 720  # points: an hour
+MOST = 2000  # figures; more of them are not kept
+
+
+class History:
+    """Keeps a point of each figure every :data:`EVERY` seconds."""
+
+    def __init__(self) -> None:
+        self._times = array("d", [math.nan] * LENGTH)
+        self._figures: dict[str, array[float]] = {}
+        self._added: dict[str, int] = {}  # the last point of each figure
+        self._count = 0
+
+    @property
+    def count(self) -> int:
+        """How many points were added."""
+        return self._count
+
+    def add(self, time: float, values: Mapping[str, float]) -> None:
+        """Add a point, in place of the oldest one if there are :data:`LENGTH`."""
+        at = self._count % LENGTH
+        self._times[at] = time
+        for figure in self._figures.values():
+            figure[at] = math.nan
+        for name, value in values.items():
+            if name not in self._figures and len(self._figures) < MOST:
+                self._figures[name] = array("f", [math.nan] * LENGTH)
+            if name in self._figures:
+                self._figures[name][at] = value
+                self._added[name] = self._count
+        for name in [name for name, last in self._added.items() if last <= self._count - LENGTH]:
+            del self._figures[name], self._added[name]
+        self._count += 1
+
+    def to_bytes(self) -> bytes:
+        """Return all of it: the length of a header, the header as JSON (names, times), and for each name 32-bit floats, oldest first."""
+        first, length = self._count % LENGTH if self._count > LENGTH else 0, min(self._count, LENGTH)
+        names, times = list(self._figures), _turned(self._times, first)[:length].tolist()
+        header = json.dumps({"count": self._count, "names": names, "times": times}).encode()
+        header += b" " * (-len(header) % 4)
+        return (
+            len(header).to_bytes(4, "little") + header + b"".join(_turned(self._figures[name], first)[:length].tobytes() for name in names)
+        )
+
+
+def _turned(values: array[float], first: int) -> array[float]:
+    return values[first:] + values[:first]

@@ -1,0 +1,311 @@
+"""The page of a run in a browser: what it shows, and that nothing which it shows becomes more than text. Run by ``tox -e slow``.
+
+With ``HIGHWAY_SCREENSHOTS=FOLDER`` it leaves pictures of the page there, to be looked at.
+"""
+
+import contextlib
+import json
+import os
+import re
+import signal
+import urllib.parse
+import urllib.request
+from dataclasses import replace
+from itertools import count
+
+import numpy as np
+import pytest
+from chromium import chromium  # noqa: F401  # a fixture
+
+from highway import Pipeline
+from highway.engine.stage import Passport
+from highway.engine.stats import PipelineStats, StageStats
+from highway.observe.dashboard.local import OPTION
+from highway.observe.dashboard.looking import Looker
+from highway.observe.dashboard.site import Site
+from highway.observe.endpoint import Answers
+from highway.observe.snapshot import Ends, Snapshot
+from highway.observe.state import ReplicaState
+from highway.topology.spec import MetricsSpec
+from highway.wire.tally import Counts
+
+pytestmark = pytest.mark.slow
+
+MARKUP = [
+    "<script>window.hacked=1</script>",
+    "<img src=x onerror=window.hacked=1>",
+    "<svg/onload=window.hacked=1>",
+    '"><b onmouseover=window.hacked=1>x</b>',
+    "'><i>x</i>",
+    "</title><script>window.hacked=1</script>",
+    "</option></select><iframe src=javascript:window.hacked=1>",
+    "</style><style>*{display:none}</style>",
+    "javascript:window.hacked=1",
+    "{{7*7}}${7*7}",
+    "&lt;b&gt;&amp;",
+    "<!--",
+    "]]>",
+    "<a href=//evil.example>x</a>",
+    "url(//evil.example)",
+    "\\u003cscript\\u003e",
+    "a\u202egpj.exe",
+    "<math><mtext></mtext></math>",
+    "<details open ontoggle=window.hacked=1>",
+    "<base href=//evil.example>",
+    "<input autofocus onfocus=window.hacked=1>",
+]
+TOPOLOGY = """
+links:
+  raw: {from: reader, to: worker, transport: ipc}
+  done: {from: worker, to: trainer, transport: ipc, bind: to}
+roles:
+  reader: [$Numbers: {every: 0.005}, ZMQSink: {link: raw}]
+  worker: {replicas: 2, restart: on-failure, stages: [ZMQSource: {link: raw}, $Pass, ZMQSink: {link: done}]}
+  trainer: [ZMQSource: {link: done}, Benchmark: 100]
+"""
+
+OPEN_WORKER = "[...document.querySelectorAll('.node .role')].find((one) => one.textContent.startsWith('worker')).click()"
+
+
+def keep(browser, name):
+    """Leave a picture, if one is wanted."""
+    if folder := os.environ.get("HIGHWAY_SCREENSHOTS"):
+        browser.screenshot(os.path.join(folder, f"{name}.png"))
+
+
+def stats_at(url):
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with opener.open(urllib.parse.urljoin(url, "stats"), timeout=30) as answer:
+        return json.loads(answer.read())
+
+
+def figures(items, name="decode", busy=0.5):
+    stages = [StageStats("ZMQSource", 1, items, 100 * items, busy=0.1, starved=9.9, shape="source", queued=1, capacity=3)]
+    stages.append(StageStats(name, 2, items, 100 * items, 3, 20 * busy, 20 * (1 - busy), queued=2, capacity=8, error=f"ValueError: {name}"))
+    stages.append(StageStats("ZMQSink", 1, items, 100 * items, busy=1.0, starved=9.0, shape="sink"))
+    return PipelineStats(stages, 10.0, 8.0, 4, 1.0, 0.0, 40_000_000)
+
+
+@contextlib.contextmanager
+def served(states, ends, looker=None, places=(), lines=(), title="feed", check=()):
+    """Serve the page of a run that is at a standstill, whose clock goes on."""
+    ticks = count(1)
+
+    def snapshot():
+        late = next(ticks)
+        moved = [replace(one, stats=_later(one.stats, late)) if one.stats else one for one in states]
+        return Snapshot(title, moved, ends)
+
+    site = Site(title, None, looker or Looker({}), places, check=check)
+    for line in lines:
+        site.line(*line)
+    with Answers(snapshot, MetricsSpec(0), site, OPTION) as answers:
+        yield answers.page
+
+
+def _later(stats, ticks):
+    stages = [replace(stage, items=stage.items + 50 * ticks, busy=stage.busy + 0.5 * ticks) for stage in stats.stages]
+    return replace(stats, seconds=stats.seconds + ticks, stages=stages)
+
+
+def test_a_run_whose_worker_is_killed(chromium, write, start):  # noqa: F811
+    run = start("run", write(TOPOLOGY), "--plugin", "mine", "--dashboard")
+    url = run.error.until(r"^dashboard at (http://127.0.0.1:\d+/)$")[1]
+    pids = run.pids(2)
+    chromium.open(url)
+    chromium.until("document.querySelectorAll('.node').length == 3 && document.getElementById('phases').innerText.includes('4 running')")
+    chromium.run(OPEN_WORKER)
+    chromium.until("document.querySelectorAll('#replicas tbody tr').length == 2")
+    os.kill(pids["worker[1]"], signal.SIGKILL)
+    chromium.until("[...document.querySelectorAll('#replicas tbody tr')].some((row) => row.children[3].innerText == '1')")
+    chromium.until("document.getElementById('log').innerText.includes('worker[1] failed')")
+    stats = stats_at(url)
+    states = {f"{one['role']}[{one['replica']}]" if one["role"] == "worker" else one["role"]: one for one in stats["states"]}
+    assert states["worker[1]"]["restarts"] == 1
+    rows = chromium.run(
+        "[...document.querySelectorAll('#replicas tbody tr')].map((row) => [row.children[0].innerText, row.children[3].innerText])"
+    )
+    assert dict(rows) == {name: str(states[name]["restarts"]) for name in ("worker[0]", "worker[1]")}
+    chromium.run("document.getElementById('pictures').scrollIntoView()")
+    chromium.until("document.querySelector('#fields tbody tr') && document.querySelector('#fields tbody tr').innerText.includes('int')")
+    keep(chromium, "killed")
+    assert chromium.complaints == []
+    run.process.send_signal(signal.SIGINT)
+    run.end()
+
+
+def test_the_page_shows_the_same_values_as_stats(chromium):  # noqa: F811
+    states = [ReplicaState("worker", number, stats=figures(1000 * number), single=False, counts=Counts(7, 9)) for number in range(2)]
+    states.append(replace(states[0], replica=2, phase="failed", error="OSError: no space", restarts=4))
+    frozen = Snapshot("feed", states, {f"worker[{number}]": Ends("raw") for number in range(3)})
+    site = Site("feed", None, Looker({}))
+    with Answers(lambda: frozen, MetricsSpec(0), site, OPTION) as answers:
+        chromium.open(answers.page)
+        chromium.until("document.querySelectorAll('.node').length == 2")
+        chromium.run(OPEN_WORKER)
+        chromium.until("document.querySelectorAll('#replicas tbody tr').length == 3")
+        rows = chromium.run(
+            "[...document.querySelectorAll('#replicas tbody tr')].map((row) => [...row.children].map((cell) => cell.innerText))"
+        )
+        shown = {row[0]: (row[2].strip("●✕▲ "), row[3], row[4].replace(",", ""), row[8], row[11]) for row in rows}
+        stats = stats_at(answers.page)
+        assert shown == {
+            f"worker[{one['replica']}]": (
+                one["phase"],
+                str(one["restarts"]),
+                str(one["stats"]["stages"][-1]["items"]),
+                str(sum(stage["errors"] for stage in one["stats"]["stages"])),
+                one["error"],
+            )
+            for one in stats["states"]
+        }
+        assert rows[0][0] == "worker[2]", "what has failed stands first"
+        chromium.run("[...document.querySelectorAll('.node .stage')].find((one) => one.textContent.startsWith('decode')).click()")
+        detail = chromium.until(
+            "document.querySelector('#detail h2').innerText == 'worker: decode' && document.querySelector('#detail dl').innerText"
+        )
+        assert "ValueError: decode" in detail and re.search(r"errors left out\s*9", detail)
+    assert chromium.complaints == []
+
+
+def test_markup_stays_text_wherever_it_comes_from(chromium):  # noqa: F811
+    item = {name: np.zeros((2, 3)) for name in MARKUP} | {"image": np.zeros((2, 8, 8, 3), np.uint8), "label": np.array(MARKUP[:2])}
+    looker = Looker({name: lambda: (item, Passport(keys=tuple(MARKUP[:2])), {}) for name in MARKUP})
+    states = [
+        ReplicaState(name, stats=figures(9, name), host=name, phase="failed" if number % 2 else "running", error=name)
+        for number, name in enumerate(MARKUP)
+    ]
+    ends = {name: Ends(sends=f"link {name}") for name in MARKUP}
+    with served(states, ends, looker, MARKUP, [(name, name, True) for name in MARKUP], MARKUP[5], MARKUP) as url:
+        chromium.open(url, height=8000)
+        chromium.until(
+            f"document.querySelectorAll('.node').length == {2 * len(MARKUP)} && document.querySelectorAll('#fields tbody tr').length"
+        )
+        chromium.run("document.querySelectorAll('.node .role')[0].click()")
+        chromium.until("document.querySelectorAll('#replicas tbody tr').length == 1")
+        assert set(chromium.texts(".node .role")) == {*MARKUP, *(f"link {name}" for name in MARKUP)}
+        for place in ("#log div", "#problems li", "#place option", "#fields tbody td:first-child", "#check"):
+            found = "\n".join(chromium.texts(place))
+            assert [name for name in MARKUP if name not in found] == [], place
+        assert chromium.texts("#tiles .key") == MARKUP[:2]
+        assert chromium.run("document.title").startswith(MARKUP[5])
+        assert chromium.run("window.hacked === undefined && document.querySelectorAll('script').length == 3")
+        assert (
+            chromium.run("document.querySelectorAll('img, iframe, base, math, svg svg, main script, main style, details[ontoggle]').length")
+            == 0
+        )
+    assert chromium.complaints == []
+
+
+@pytest.fixture
+def many():
+    """The page of 200 replicas."""
+    phases = ["running"] * 190 + ["waiting"] * 5 + ["failed"] * 5
+    rest = {"single": False, "counts": Counts(5, 5)}
+    states = [
+        ReplicaState("worker", number, f"gpu{number // 8}", phase, figures(9, busy=(number % 10) / 10), number % 3, "", **rest)
+        for number, phase in enumerate(phases)
+    ]
+    states.insert(0, ReplicaState("reader", stats=figures(9)))
+    states.append(ReplicaState("trainer", stats=figures(9, busy=0.2)))
+    ends = {f"worker[{number}]": Ends("raw", "done") for number in range(200)} | {"reader": Ends(sends="raw"), "trainer": Ends("done")}
+    with served(states, ends) as url:
+        yield url
+
+
+@pytest.mark.parametrize("look", ["light", "dark", "phone"])
+def test_two_hundred_replicas_can_be_read(chromium, many, look):  # noqa: F811
+    is_phone = look == "phone"
+    chromium.open(many, 390 if is_phone else 1360, 844 if is_phone else 900, look == "dark", is_phone)
+    chromium.until("document.querySelectorAll('.node').length == 3")
+    chromium.run(OPEN_WORKER)
+    chromium.until(
+        "document.querySelectorAll('#replicas tbody tr').length == 200 && document.querySelectorAll('.chart canvas').length >= 4"
+    )
+    keep(chromium, f"many-{look}")
+    assert chromium.run("document.documentElement.scrollWidth <= window.innerWidth"), "the page is wider than the window"
+    assert chromium.run("[...document.querySelectorAll('#replicas tbody tr')].slice(0, 5).every((row) => row.innerText.includes('failed'))")
+    corners = "(one) => { const r = one.getBoundingClientRect(); return [r.left, r.top, r.right, r.bottom]; }"
+    boxes = chromium.run(f"[...document.querySelectorAll('.node')].map({corners})")
+    assert all(a == b or a[2] <= b[0] or b[2] <= a[0] or a[3] <= b[1] or b[3] <= a[1] for a in boxes for b in boxes), "roles overlap"
+    background, ink = chromium.run("[getComputedStyle(document.body).backgroundColor, getComputedStyle(document.body).color]")
+    light = [sum(map(int, re.findall(r"\d+", color)[:3])) for color in (background, ink)]
+    assert (light[0] < light[1]) == (look == "dark") and abs(light[0] - light[1]) > 450
+    assert chromium.complaints == []
+
+
+def test_the_keyboard_reaches_and_opens_everything(chromium, many):  # noqa: F811
+    chromium.open(many)
+    chromium.until("document.querySelectorAll('.node').length == 3")
+    reached = []
+    for _ in range(40):
+        for kind in ("keyDown", "keyUp"):
+            chromium.call("Input.dispatchKeyEvent", type=kind, key="Tab", code="Tab", windowsVirtualKeyCode=9)
+        reached.append(chromium.run("document.activeElement.className + ' ' + document.activeElement.id"))
+    for what in ("skip", "role", "stage", "edge", "theme", "log-text"):
+        assert any(what in one for one in reached), what
+    chromium.run("document.querySelector('.node .stage').focus()")
+    for kind in ("keyDown", "keyUp"):
+        chromium.call("Input.dispatchKeyEvent", type=kind, key="Enter", code="Enter", windowsVirtualKeyCode=13, text="\r")
+    chromium.until("!document.getElementById('detail').hidden")
+    for kind in ("keyDown", "keyUp"):
+        chromium.call("Input.dispatchKeyEvent", type=kind, key="Escape", code="Escape", windowsVirtualKeyCode=27)
+    chromium.until("document.getElementById('detail').hidden")
+
+
+def test_a_pipeline_of_a_script_or_notebook(chromium):  # noqa: F811
+    def batches():
+        for number in count():
+            yield {"image": np.full((4, 32, 32, 3), number % 255, np.uint8), "label": np.arange(4)}
+
+    with Pipeline([batches()]) as pipeline, pipeline.dashboard() as page:
+        taken = iter(pipeline)
+        next(taken)
+        chromium.open(page.url, height=3000)
+        chromium.until("document.querySelectorAll('.node').length == 1")
+        for _ in range(600):
+            next(taken)
+            if chromium.run("document.querySelectorAll('#tiles .image').length == 4"):
+                break
+        assert chromium.texts("#fields tbody td:first-child") == [
+            "image",
+            "label",
+        ]
+        keep(chromium, "pipeline")
+    chromium.until("document.getElementById('state').innerText.startsWith('No answer')")
+
+
+@pytest.fixture
+def few():
+    """The page of two replicas."""
+    states = [ReplicaState("reader", stats=figures(9)), ReplicaState("worker", stats=figures(9))]
+    with served(states, {"reader": Ends(sends="raw"), "worker": Ends("raw")}) as url:
+        yield url
+
+
+def test_the_memory_of_the_page_stays_flat_over_hours(chromium, few):  # noqa: F811
+    chromium.open(few, height=600)
+    chromium.until("document.querySelectorAll('.chart canvas').length >= 4")
+    chromium.run(OPEN_WORKER)
+    chromium.run("""(() => {
+        const first = JSON.stringify(now);
+        let point = now.count, line = 0;
+        past.times = Array.from({length: 720}, (_, number) => now.time - 5 * (720 - number));  // the first hour
+        for (const name of past.figures.keys()) past.figures.set(name, past.times.map((_, number) => number % 7));
+        window.fetch = async (path) => {
+            const shown = JSON.parse(first);
+            shown.count = point += 1;
+            shown.time += 5 * point;
+            shown.log = Array.from({length: 200}, () => [line += 1, shown.time, 'worker[' + line % 200 + ']', 'line ' + line, false]);
+            return { ok: true, json: async () => shown };
+        };
+    })()""")
+
+    def minutes():
+        chromium.run("(async () => { for (let n = 0; n < 60; n += 1) { isAsking = false; await step(); } })()")
+        chromium.call("HeapProfiler.collectGarbage")
+        return chromium.run("[performance.memory.usedJSHeapSize, document.querySelectorAll('*').length, past.times.length, lines.length]")
+
+    first, *others = (minutes() for _ in range(4))
+    assert [other[1:] for other in others] == [first[1:]] * 3 and first[2:] == [720, 2000]
+    assert others[-1][0] < 1.1 * first[0] + 1e6
