@@ -95,7 +95,7 @@ COMMANDS = (
     Command("check", "check", "check a topology file, without data or network"),
     Command("list", "list", "list the components, or describe one"),
     Command("schema", "schema", "print a JSON schema of topology files, for editors"),
-    Command("dashboard", "dashboard", "serve a page that shows a running topology, for a browser"),
+    Command("dashboard", "streams.dashboard", "serve a page that shows a running topology, for a browser"),
     Command("graph", "graph", "draw a topology"),
     Command("unit", "unit", "print a systemd unit that runs what a topology places on a machine"),
     _tool("mon", "streams.mon", "show the live rates of a stream, and what was lost on the way", "tensormon"),

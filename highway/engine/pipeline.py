@@ -166,16 +166,10 @@ class Pipeline:
             raise PipelineError(f"{self._last} is a sink, nothing comes out of this pipeline; call run()")
         if not self._consumer.has_ended or self._run.has_begun:  # else the state was saved at the end
             self._run.start()
-            self.hand_over.begin(cancel.here().hand_over)
             try:
-                stamped = self._consumer.take(timeout)
-                if self.hand_over.look is not None:
-                    self.hand_over.look(stamped)
-                return stamped
+                return self.hand_over.take(lambda: self._consumer.take(timeout), cancel.here().hand_over)
             except (EndOfStream, Cancelled):
                 pass  # which is no context of the error that follows
-            finally:
-                self.hand_over.end()
         cancel.check_cancelled()
         has_ended = self._consumer.has_ended = self._consumer.has_ended or not self._stopped
         self._run.join()
@@ -353,8 +347,7 @@ class Pipeline:
     def dashboard(self, address: str = "") -> ServedPage:
         """Serve a page for a browser that shows this pipeline, until it is closed or the pipeline is gone, and print its address.
 
-        Args:
-            address: ``[ADDRESS:]PORT``; by default any free port of 127.0.0.1. Elsewhere the printed address includes a token.
+        ``address`` is ``[ADDRESS:]PORT``; by default any free port of 127.0.0.1. Elsewhere the printed address includes a token.
 
         Raises:
             ConfigError: the port is taken, or the address is none of this machine.

@@ -5,10 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from highway.columns import WIDTH, Cell, fit, number, percent
 from highway.engine.component import Shape
+
+T = TypeVar("T")
 
 BUSY: Final = 0
 STARVED: Final = 1
@@ -67,16 +69,19 @@ class HandOver:
         """Seconds that were waited at the last hand-over, with the wait that lasts still."""
         return self._earlier + (self._meter.read()[1] if self._outer is None else self._outer.waited)
 
-    def begin(self, outer: HandOver | None) -> None:
-        """Begin to wait for an item, for the source of another pipeline if ``outer`` is its hand-over."""
+    def take(self, take: Callable[[], T], outer: HandOver | None) -> T:
+        """Return an item that ``take`` waits for, for the source of another pipeline if ``outer`` is its hand-over."""
         if outer is not self._outer and outer is not None:
             self._earlier = self.waited if self._outer is not None else self._earlier
             self._outer = outer
         self._meter.enter(STARVED)
-
-    def end(self) -> None:
-        """Note that the item is there, or that there is none."""
-        self._meter.enter(BUSY)
+        try:
+            item = take()
+        finally:
+            self._meter.enter(BUSY)
+        if self.look is not None:
+            self.look(item)
+        return item
 
 
 @dataclass(frozen=True)
