@@ -347,8 +347,8 @@ class Pipeline:
     def dashboard(self, address: str = "") -> ServedPage:
         """Serve a page for a browser that shows this pipeline, until it is closed or the pipeline is gone, and print its address.
 
-        ``address`` is ``[ADDRESS:]PORT``; by default any free port of 127.0.0.1. Elsewhere the printed address includes a token. A port that is
-        taken raises ConfigError.
+        ``address`` is ``[ADDRESS:]PORT``; by default any free port of 127.0.0.1. Elsewhere the printed address includes a token.
+        Raises ConfigError if the port is taken.
         """
         from highway.observe.dashboard.local import serve  # here, since only who looks needs an HTTP server
 
