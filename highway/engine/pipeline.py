@@ -88,7 +88,7 @@ class Pipeline:
             from highway.children.isolated import IsolatedRun  # here, since it is built on the engine, and on same-host links
 
             self._run = IsolatedRun(stages, expanded, seed, origin, budget_mb)
-        self.hand_over = self._run.workers[0].scope.hand_over = HandOver()
+        self.hand_over = self._run.workers[0].context.hand_over = HandOver()
         last = self._run.workers[-1]
         self.ends_in_sink, self._last = last.shape == "sink", last.stage.name
         self._finalizer, self._consumer = weakref.finalize(self, self._run.abandon), Consumer(self._run)
@@ -167,7 +167,7 @@ class Pipeline:
         if not self._consumer.has_ended or self._run.has_begun:  # else the state was saved at the end
             self._run.start()
             try:
-                return self.hand_over.take(lambda: self._consumer.take(timeout), cancel.here().hand_over)
+                return self.hand_over.take(lambda: self._consumer.take(timeout), here().hand_over)
             except (EndOfStream, Cancelled):
                 pass  # which is no context of the error that follows
         cancel.check_cancelled()
