@@ -183,6 +183,31 @@ def test_after_ctrl_c_inside_next_another_next_continues(num_workers, persistent
     assert [batch.tolist() for batch in loader] == [[0, 1], [2, 3], [4, 5], [6, 7], [8, 9]]
 
 
+def interrupted_once(number):
+    """Interrupt the process in which a batch is received, for the first batch that calls this."""
+    if not interrupted_once.__dict__.setdefault("done", []):
+        interrupted_once.done.append(number)
+        os.kill(os.getpid(), signal.SIGINT)
+    return number
+
+
+class Received:
+    """A batch whose receiver is interrupted while it unpickles the batch."""
+
+    def __init__(self, batch):
+        self.batch = batch
+
+    def __reduce__(self):
+        return interrupted_once, (self.batch,)
+
+
+def test_a_batch_that_is_being_received_when_ctrl_c_comes_is_not_lost():
+    batches = iter(DataLoader(range(6), 2, num_workers=1, collate_fn=Received))
+    with pytest.raises(KeyboardInterrupt):
+        next(batches)
+    assert list(batches) == [[0, 1], [2, 3], [4, 5]]
+
+
 class InterruptedSampler(data.Sampler):
     """Draws an order, and is interrupted once while it gives it."""
 

@@ -13,15 +13,17 @@ from typing import Any
 import torch.utils.data
 from torch._utils import ExceptionWrapper
 from torch.utils.data import IterDataPipe
+from torch.utils.data._utils import MP_STATUS_CHECK_INTERVAL
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter, _SingleProcessDataLoaderIter
 from torch.utils.data.graph_settings import apply_random_seed
 
 from highway.adapters.torch.fetch import advice_on_shared_memory, names
 from highway.adapters.torch.generators import GLOBAL, as_text, from_text, set_states, states_of
 from highway.adapters.torch.order import IndexOrder
-from highway.adapters.torch.slots import SlotSender, receivers
-from highway.adapters.torch.worker import Fetching, WorkerEnded, WorkerResult, WorkerState, run_worker
+from highway.adapters.torch.slots import receivers
+from highway.adapters.torch.worker import Fetching, WorkerContext, WorkerEnded, WorkerResult, WorkerState
 from highway.engine.context import in_stage
+from highway.process.script_interrupt import held
 
 FORMAT = 2  # of states
 
@@ -257,19 +259,6 @@ class SingleProcessIterator(Stateful, _SingleProcessDataLoaderIter):
             self._end()
 
 
-class _Context:
-    """A multiprocessing context that starts our worker around torch's."""
-
-    def __init__(self, context: Any, changed: dict[str, Any], fetchings: list[Fetching], senders: list[SlotSender]) -> None:
-        self._context, self._changed, self._workers = context, changed, zip(fetchings, senders, strict=True)
-
-    def Process(self, *, target: Any, args: tuple[Any, ...]) -> Any:
-        return self._context.Process(target=run_worker, args=(target, args, self._changed, *next(self._workers)))
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._context, name)
-
-
 class MultiProcessIterator(Stateful, _MultiProcessingDataLoaderIter):
     """Reads batches in worker processes, which torch starts and feeds."""
 
@@ -277,6 +266,7 @@ class MultiProcessIterator(Stateful, _MultiProcessingDataLoaderIter):
         self._begin(loader, order, epoch, resumed)
         self.failure: RuntimeError | None = None
         self._kept: list[Any] = []  # a batch that a KeyboardInterrupt has kept from being returned
+        self._arrived: list[Any] = []  # what has come from a worker, if Ctrl-C came while it was received
         self._index: Any = None
         fetchings = [Fetching(state, loader.batch_size, loader.snapshot_every_n_steps) for state in self._workers_resume]
         changed = {} if self._seeds is None else {"base_seed": self._seeds[0]}
@@ -284,7 +274,7 @@ class MultiProcessIterator(Stateful, _MultiProcessingDataLoaderIter):
             changed["shared_seed"] = self._seeds[1]
         self._slots = receivers(loader.num_workers)
         senders = [slots.sender for slots in self._slots]
-        context = _Context(loader.multiprocessing_context or torch.multiprocessing, changed, fetchings, senders)
+        context = WorkerContext(loader.multiprocessing_context or torch.multiprocessing, changed, fetchings, senders)
         super().__init__(LoaderView(loader, multiprocessing_context=context, _index_sampler=order))
 
     def _reset(self, loader: Any, first_iter: bool = False) -> None:
@@ -312,6 +302,15 @@ class MultiProcessIterator(Stateful, _MultiProcessingDataLoaderIter):
         super()._try_put_index()
         if self._send_idx > task:
             self.progress.pending[task] = self._task_info[task][0], self._index
+
+    def _try_get_data(self, timeout: float = MP_STATUS_CHECK_INTERVAL) -> Any:
+        """Receive what a worker sends; Ctrl-C interrupts the wait for it, and not the receiving, which would lose it."""
+        if not self._arrived:
+            if self._pin_memory or not self._data_queue._reader.poll(timeout):
+                return super()._try_get_data(timeout if self._pin_memory else 0)
+            with held():
+                self._arrived.append(super()._try_get_data(timeout))
+        return self._arrived.pop()
 
     def _get_data(self) -> Any:
         try:

@@ -183,3 +183,16 @@ def run_worker(loop: Callable[..., None], args: tuple[Any, ...], changed: dict[s
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal interrupts workers, too: after Ctrl-C another next() needs them
     kinds.create_fetcher = staticmethod(create_fetcher)  # in this process, whose only work is this loop
     loop(**arguments)
+
+
+class WorkerContext:
+    """A context of multiprocessing whose processes run torch's worker loop by :func:`run_worker`."""
+
+    def __init__(self, context: Any, changed: dict[str, Any], fetchings: list[Fetching], senders: list[SlotSender]) -> None:
+        self._context, self._changed, self._workers = context, changed, zip(fetchings, senders, strict=True)
+
+    def Process(self, *, target: Any, args: tuple[Any, ...]) -> Any:
+        return self._context.Process(target=run_worker, args=(target, args, self._changed, *next(self._workers)))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._context, name)
