@@ -48,7 +48,7 @@ class Server:
         """End it, and return the lines of its rates, of which the last is of the whole run."""
         self._process.send_signal(signal.SIGINT)
         assert (self._process.wait(200), self._err.all()) == (130, "")
-        _, *lines, whole = self._out.all().splitlines()
+        *lines, whole = (line for line in self._out.all().splitlines() if not line.startswith("serving at "))
         assert re.fullmatch(r"\d+ batches, [\d.]+ MB in [\d.]+ s; [\d.]+ batches/s, [\d.]+ samples/s, [\d.]+ MB/s", whole)
         return lines
 
