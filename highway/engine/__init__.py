@@ -1,9 +1,8 @@
-"""A list of stages, running.
+"""The engine: runs a list of stages.
 
-``component`` says what a component is and what it may declare, ``context`` what its code receives,
-``stage`` how one is run, ``pipeline`` is what its user sees; ``channel`` is
-the queue, ``workers`` what a thread of a stage does, ``ahead`` what one does that has several items in work, ``threads`` starts them. May
-use: parameters, process. Begin with ``component``, then ``pipeline``.
+Modules: ``component`` (the traits that a component may declare), ``context`` (passed to the code of a stage), ``stage`` (a component with
+its settings), ``pipeline`` (the user's interface), ``channel`` (the queue), ``workers`` (the code of a worker thread), ``ahead`` (workers
+with several items in flight), ``threads`` (starts the threads). May use: parameters, process. Begin with ``component``, then ``pipeline``.
 """
 
 from highway.engine.component import Traits

@@ -1,4 +1,4 @@
-"""Maps that have several items in work at once on each worker: they are handed over to somewhere else, such as another process."""
+"""Maps whose workers have several items in flight at once, because they send items elsewhere, such as to another process."""
 
 from __future__ import annotations
 
@@ -17,46 +17,46 @@ if TYPE_CHECKING:
     from highway.engine.workers import StageWorkers
 
 Outcome = tuple[BaseException | None, Any]
-"""The error that an item has become, or its result."""
+"""The error that an item raised, or ``None``, and its result."""
 
 
 class WorkerAhead(Protocol):
-    """What does the work of one worker."""
+    """Does the work of one worker."""
 
     @property
     def depth(self) -> int:
-        """How many items should be in flight now, at least 1."""
+        """Number of items that should be in flight now, at least 1."""
 
     def send(self, items: Sequence[Stamped]) -> None:
-        """Hand over items."""
+        """Send items."""
 
     def receive(self) -> Iterator[Outcome]:
-        """Wait for outcomes, and yield those that are there, in the order of the items."""
+        """Wait for outcomes, and yield the outcomes that are ready, in the order of the items."""
 
 
 def work_ahead(workers: StageWorkers, ahead: WorkerAhead, meter: Meter) -> None:
-    """Do what a worker of such a map does, until there are no more items."""
+    """Run one worker of such a map until there are no more items."""
     _ItemsAhead(workers, meter, ahead).work()
 
 
 class _ItemsAhead:
-    """The items that one worker of a map has in flight: taken and handed over, but not handed on.
+    """The items that one worker of a map has in flight: taken and sent, but not passed on.
 
-    What holds of a worker with one item holds of these: each has a permit of the output and, where the order is kept, the slot that was
-    reserved when it was taken; where it is not, no epoch begins before the last one is done.
+    Each item in flight has a permit of the output. If the order is kept, it also has the slot that was reserved when the item was taken. If
+    not, no epoch begins before the last one is done.
     """
 
     def __init__(self, workers: StageWorkers, meter: Meter, ahead: WorkerAhead) -> None:
         self._workers, self._meter, self._ahead = workers, meter, ahead
         self._flying: deque[tuple[Slot | None, Passport, Marker | None]] = deque()
-        self._done: list[tuple[Slot | None, Any]] = []  # what is to be handed on
+        self._done: list[tuple[Slot | None, Any]] = []  # results to pass on
         self._number = workers.here.number
-        self._depth = 1  # for which there is room in the output
-        self._epoch = 0  # of the last item, where no order is kept
+        self._depth = 1  # permits that the output has room for
+        self._epoch = 0  # of the last item, if no order is kept
         self._has_ended = False
 
     def work(self) -> None:
-        """Take items and hand them on until there are no more."""
+        """Take items and pass on their results until there are no more."""
         while self._flying or not self._has_ended:
             items: list[Stamped] = []
             self._take(items)
@@ -65,7 +65,7 @@ class _ItemsAhead:
         self._hand_on()
 
     def _take(self, items: list[Stamped]) -> None:
-        """Add items: wait for one if none is in flight, else take those that are there and that there is room for."""
+        """Add items to ``items``. If no item is in flight, wait for one; else take the items that are ready, as far as there is room."""
         workers, outbox, depth = self._workers, self._workers.outbox, self._ahead.depth
         for channel in (workers.inbox, outbox):
             channel.grow(depth - self._depth)
@@ -78,11 +78,11 @@ class _ItemsAhead:
                 self._meter.enter(BLOCKED)
                 outbox.acquire()
                 self._meter.enter(STARVED)
-            elif workers.idle and depth <= 2:  # of what takes long, others get theirs first
+            elif workers.idle and depth <= 2:  # if items take long, idle workers get theirs first
                 return
             permits = 1 if waits else outbox.acquire_some(room)
             taken: list[Stamped] = []
-            if permits and workers.turn.acquire(waits):  # if not, another one waits for an item
+            if permits and workers.turn.acquire(waits):  # if not, another worker waits for an item
                 try:
                     taken = [workers.inbox.get()] if waits else workers.inbox.get_some(permits)
                     for stamped in taken:
@@ -98,7 +98,7 @@ class _ItemsAhead:
                 return
 
     def _begin(self, stamped: Stamped, items: list[Stamped]) -> None:
-        """Have an item fly, in its turn; hand on a marker, and let vanish what nobody wants any more."""
+        """Put an item in flight. Pass on a marker, and drop an item of a skipped epoch."""
         workers, (item, passport) = self._workers, stamped
         is_marker, ordered = type(item) is Marker, workers.stage.ordered
         epoch = passport.epoch if workers.numbers_epochs else 0
@@ -124,16 +124,17 @@ class _ItemsAhead:
             workers.hand_on(slot, DROP, self._meter)
 
     def _exchange(self, items: list[Stamped]) -> None:
-        """Hand over items, hand on those that are done, and wait for others, at least one of those in flight.
+        """Send items, pass on the finished results, and wait for more: at least one of the items in flight.
 
-        In this order, since whoever waits for an item wakes when it is handed on, and then wants the GIL, which is free while this waits.
+        The results are passed on before this waits, because the thread that receives them then needs the GIL, which is free while this
+        waits.
         """
         if not self._flying:
             return
         here = self._workers.here
         self._ahead.send(items)
         self._hand_on()
-        _, here.passport, here.marker = self._flying[0]  # for errors, and for what the next one asks on its way
+        _, here.passport, here.marker = self._flying[0]  # for error messages, and for a state requested meanwhile
         for error, value in self._ahead.receive():
             slot, passport, _ = self._flying.popleft()
             try:
@@ -141,14 +142,14 @@ class _ItemsAhead:
                     raise error
                 self._done.append((slot, returned(self._workers, value, passport)))
             except Exception as caught:
-                self._hand_on()  # the run may end with it
+                self._hand_on()  # the run may end with the error
                 self._workers.report_error(caught)
                 self._done.append((slot, DROP))
             if self._flying:
                 _, here.passport, here.marker = self._flying[0]
 
     def _hand_on(self) -> None:
-        """Hand on what is done."""
+        """Pass on the finished results."""
         for slot, result in self._done:
             self._workers.hand_on(slot, result, self._meter)
         self._done.clear()

@@ -1,8 +1,8 @@
-"""What flows: a sample or a batch, as a tuple or dict of numpy arrays. The only module that knows the two kinds.
+"""Items: a sample or a batch, as a tuple or dict of numpy arrays. Only this module treats tuples and dicts differently.
 
-A *batch* has the batch axis first in every field, a *sample* has none. A field that is a dict or tuple is a tree: it has fields of its own.
-A field is addressed by its name (dict) or its position (tuple or list), from the end if it is below 0. A value that is neither a tuple, a
-list nor a dict counts as an item with one field, ``0``.
+Every field of a *batch* has the batch axis first. A *sample* has no batch axis. A field that is a dict or tuple is a tree, which has its
+own fields. A field is addressed by its name (dict) or its position (tuple or list); negative positions count from the end. A value that is
+neither a tuple, a list nor a dict counts as an item with one field, ``0``.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import numpy as np
 
 from highway.process.aligned import aligned
 
-MOST_MORE: Final = 32  # items that may wait besides the others, if they are small, so that threads need not take turns for each
-_SOME_MORE: Final = 6  # of those that are larger
-_SMALL, _SMALLISH = 1 << 12, 1 << 18  # bytes that these keep at most
+MOST_MORE: Final = 32  # more items that may wait if they are small, so that threads need not take turns for each item
+_SOME_MORE: Final = 6  # more items that may wait if they are larger than small ones, but not large
+_SMALL, _SMALLISH = 1 << 12, 1 << 18  # sizes in bytes up to which an item is small, or larger
 
 
 Field = str | int
@@ -25,7 +25,7 @@ Item = Any  # tuple[np.ndarray, ...] | dict[str, np.ndarray] by convention; insi
 
 
 def names(item: Item) -> tuple[Field, ...]:
-    """Return how the fields of ``item`` are addressed: the keys of a dict, or ``0, 1, ...``."""
+    """Return the keys of a dict, or the positions ``0, 1, ...``: the names that address the fields of ``item``."""
     if isinstance(item, dict):
         return tuple(item)
     return tuple(range(len(item))) if isinstance(item, (tuple, list)) else (0,)
@@ -42,7 +42,7 @@ def get(item: Item, field: Field) -> Any:
     """Return one field.
 
     Raises:
-        KeyError: there is no such field; the message lists those that there are.
+        KeyError: there is no such field; the message lists the fields.
     """
     _check(item, field)
     values: Any = item
@@ -50,10 +50,10 @@ def get(item: Item, field: Field) -> Any:
 
 
 def replace(item: Item, values: Mapping[Field, Any]) -> Item:
-    """Return a copy of ``item`` in which the fields named in ``values`` have new values; the item itself is not changed.
+    """Return a copy of ``item`` with new values of the fields in ``values``. The item itself is not changed.
 
     Raises:
-        KeyError: one of them is not a field of ``item``.
+        KeyError: ``values`` names a field that ``item`` does not have.
     """
     for field in values:
         _check(item, field)
@@ -61,12 +61,12 @@ def replace(item: Item, values: Mapping[Field, Any]) -> Item:
         return {**item, **values}
     changed = list(fields(item))
     for field, value in values.items():
-        changed[field] = value  # type: ignore[index]  # a position, as was checked
+        changed[field] = value  # type: ignore[index]  # a position, as checked above
     return rebuild(item, changed)
 
 
 def rebuild(item: Item, values: Sequence[Any]) -> Item:
-    """Return an item of the kind of ``item`` (dict with the same names, tuple, named tuple, list, or one bare value) of ``values``."""
+    """Return an item of the kind of ``item`` (dict with the same keys, tuple, named tuple, list or bare value) with new ``values``."""
     if isinstance(item, dict):
         return dict(zip(item, values, strict=True))
     if isinstance(item, list):
@@ -77,10 +77,10 @@ def rebuild(item: Item, values: Sequence[Any]) -> Item:
 
 
 def extended(item: Item, values: Sequence[Any], more: Mapping[Field, Any], what: str) -> Item:
-    """Return what :func:`rebuild` does, with more fields: ``<field>_<what>`` in a dict, else behind all others.
+    """Return the item of :func:`rebuild` with more fields: ``<field>_<what>`` in a dict, or appended to a tuple or list.
 
     Raises:
-        ValueError: the item has a field of that name.
+        ValueError: the item already has a field of that name.
     """
     if isinstance(item, dict):
         named = {f"{name}_{what}": value for name, value in more.items()}
@@ -92,25 +92,25 @@ def extended(item: Item, values: Sequence[Any], more: Mapping[Field, Any], what:
 
 
 def collate(samples: Sequence[Item], as_lists: bool = False) -> Item:
-    """Stack samples of one kind into a batch: every field gets a new first axis of length ``len(samples)``, and memory aligned to 64 bytes.
+    """Stack samples into a batch. Each field gets a new first axis of length ``len(samples)``, in memory aligned to 64 bytes.
 
-    Python's own numbers become int32 and float32, the types of frameworks, as do lists of them. A field that is a dict, a tuple or a named
-    tuple stays one, and each of its own fields is stacked.
+    Python numbers, and lists of them, become int32 and float32. A field that is a dict, tuple or named tuple keeps its type, and its own
+    fields are stacked.
 
     Args:
-        samples: At least one.
-        as_lists: Whether each field becomes the list of the samples' values instead.
+        samples: At least one sample.
+        as_lists: Return each field as a list of the samples' values instead of an array.
 
     Raises:
-        ValueError: there are no samples, they differ in kind or fields, or in the shape or dtype of one field, or a number is too large for
-            int32; the message names the field.
+        ValueError: there are no samples, they differ in type or fields, a field differs in shape or dtype, or a number does not fit int32.
+            The message names the field.
     """
     known, values = columns(samples)
     return rebuild(samples[0], values if as_lists else list(map(stack, known, values)))
 
 
 def columns(samples: Sequence[Item]) -> tuple[tuple[Field, ...], list[list[Any]]]:
-    """Return how the fields of samples are addressed, and the values of each. Raises as :func:`collate`."""
+    """Return the names of the samples' fields, and the list of values of each field. Raises the errors of :func:`collate`."""
     if not samples:
         raise ValueError("collate: no samples")
     first, known = samples[0], names(samples[0])
@@ -127,7 +127,7 @@ def split(batch: Item) -> list[Item]:
     """Return the samples of a batch, as views.
 
     Raises:
-        ValueError: the fields differ in their first axis, or a field has none.
+        ValueError: the fields differ in the length of their first axis, or a field has no axis.
     """
     rows = [split(value) if is_tree(value) else value for value in fields(batch)]
     lengths = {name: _length(value) for name, value in zip(names(batch), rows, strict=True)}
@@ -137,22 +137,22 @@ def split(batch: Item) -> list[Item]:
 
 
 def length(item: Item) -> int | None:
-    """Return the length of the first axis, if all fields have one and it is the same: that of a batch."""
+    """Return the length of the first axis if all fields have the same one, as in a batch; else ``None``."""
     lengths = {_length(value) for value in fields(item)}
     return lengths.pop() if len(lengths) == 1 else None
 
 
 def nbytes(item: Item) -> int:
-    """Return the bytes of the arrays, lists of arrays and byte strings in ``item``; other values count nothing."""
+    """Return the bytes of the arrays, lists of arrays and byte strings in ``item``. Other values count 0."""
     values = fields(item)
     return sum([value.nbytes for value in values]) if set(map(type, values)) == _ARRAYS else weighed(item)[0]
 
 
 def weighed(item: Item) -> tuple[int, int]:
-    """Return what :func:`nbytes` does, and how many more than of large items may wait of those that take as much memory as this one.
+    """Return :func:`nbytes` of an item, and how many more items of this size may wait than large items.
 
-    Of numbers, texts, bytes and arrays that is known; an array that is part of a larger one keeps that, and what lies in memory of others,
-    or other objects hold, nobody knows.
+    The size is known for numbers, texts, bytes and arrays. A view counts the whole array that it is part of. The size is unknown, so no
+    more items may wait, if an array views memory of another object, or for other objects.
     """
     total, besides, known, shape = 0, 0, True, type(item)
     for value in item.values() if shape is dict else item if shape is tuple else fields(item):
@@ -192,12 +192,12 @@ def _check(item: Item, field: Field) -> None:
 
 
 def stack(name: Field, values: list[Any], is_part: bool = False) -> Any:
-    """Return the values of a field as an array with a new first axis, or as a tree of such. Raises as :func:`collate`.
+    """Stack the values of a field into an array with a new first axis, or into a tree of such arrays. Raises the errors of :func:`collate`.
 
     Args:
-        name: Of the field.
-        values: Of the samples.
-        is_part: Whether the field is part of another one.
+        name: Name of the field.
+        values: One value per sample.
+        is_part: Whether the field is part of a tree.
     """
     if isinstance(values[0], _TREES):
         return _stacked_tree(name, values)
@@ -221,12 +221,12 @@ def stack(name: Field, values: list[Any], is_part: bool = False) -> Any:
 
 
 def stacked(arrays: Sequence[np.ndarray]) -> np.ndarray:
-    """Return arrays of one shape, and dtypes that go together, as one with a new first axis, in memory aligned to 64 bytes."""
+    """Stack arrays of one shape and compatible dtypes along a new first axis, in memory aligned to 64 bytes."""
     shape, dtype = arrays[0].shape, np.result_type(*set(map(_DTYPE, arrays)))
     batch = aligned((len(arrays), *shape), dtype)
     if shape:
         np.concatenate(arrays, out=batch.reshape(len(arrays) * shape[0], *shape[1:]))
-    elif dtype.kind in "OV":  # elements that could be taken for rows of others
+    elif dtype.kind in "OV":  # objects that could be mistaken for rows
         np.stack(arrays, out=batch)
     else:
         batch[:] = arrays
@@ -243,7 +243,7 @@ _NARROW = {np.dtype(np.int64): np.dtype(np.int32), np.dtype(np.float64): np.dtyp
 
 
 def array_of(name: Field, value: Any) -> np.ndarray:
-    """Return a value of a field as it stands in batches. Raises as :func:`collate`."""
+    """Return a value of a field as an array with the dtype that it has in batches. Raises the errors of :func:`collate`."""
     if isinstance(value, (str, bytes)) and value[-1:] in _ZERO:
         shown = f"{value[-20:]!r} in the end" if len(value) > 20 else repr(value)
         raise ValueError(
@@ -261,7 +261,7 @@ def array_of(name: Field, value: Any) -> np.ndarray:
 
 
 def _was_large(value: Any, array: np.ndarray) -> bool:
-    """Return whether integers have become objects, or floats of another value, because they do not fit into 64 bits of one kind."""
+    """Return whether integers became objects, or floats of another value, because they do not fit into one 64-bit dtype."""
     may_be = array.dtype == object or (array.dtype == np.float64 and array.max(initial=0.0) >= 2**63)
     return may_be and all(type(number) is int for number in np.asarray(value, object).flat)
 
@@ -285,18 +285,18 @@ def is_tree(value: Any) -> bool:
 
 
 def how_to_flatten(name: Field, kind: type) -> str:
-    """Return the way out for a field that is a tree, if its type may be one, where only flat items are taken; else nothing."""
+    """Return advice on how to flatten a field of type ``kind``, if it can be a tree, where only flat items are allowed; else empty."""
     is_tree = issubclass(kind, _TREES)
     return f"; flatten it by a map before: a field '{name}.KEY' for each KEY in it" if is_tree else ""
 
 
 def _fits(array: np.ndarray) -> bool:
-    """Say whether int32 has room for it, if it holds integers."""
+    """Return whether the array fits int32 if it holds integers."""
     return array.dtype.kind != "i" or not array.size or bool(-(2**31) <= array.min() <= array.max() < 2**31)
 
 
 def _form_and_values(sample: Item) -> tuple[Callable[[Item], Any], Callable[[Item], Iterable[Any]] | None]:
-    """Return what returns the same of all samples of one type and fields, and what returns the values of one; ``None``: it is one."""
+    """Return a function that compares the form of samples, and a function that returns a sample's values; ``None`` for a bare value."""
     if isinstance(sample, dict):
         return tuple, _VALUES
     return (len, iter) if isinstance(sample, (tuple, list)) else (type, None)

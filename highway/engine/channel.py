@@ -1,13 +1,13 @@
 """The one queue of highway: bounded, ordered, closable from both ends.
 
-What holds at every moment:
+Invariants:
 
-- A slot is made only by who holds a permit, and a permit is given only while there are fewer permits and slots together than ``capacity``;
-  and as many more as what is to be put, or was filled in last, allows, but no more than ``extra``.
-  Of items that were handed on together one has a permit, and the others come on top.
-- Items leave in the order in which their slots were made, whoever fills them and whenever.
-- After :meth:`Channel.close` no slot is made; the reader gets what is there and then ``EndOfStream``.
-- After :meth:`Channel.cancel` nothing is kept, and everybody who waits or comes gets ``Cancelled``.
+- Only a writer with a permit can create a slot. A permit is given only while permits and items together are fewer than ``capacity``, plus
+  the number of extra items that the size of the last item allows, at most ``extra``. Of several items that are put together, one has a
+  permit, and the others exceed the limit.
+- Items leave in the order in which their slots were created, no matter when they are filled or by which worker.
+- After :meth:`Channel.close` no slot is created. The reader gets the remaining items and then ``EndOfStream``.
+- After :meth:`Channel.cancel` the queue is empty, and all threads that wait or call a method get ``Cancelled``.
 """
 
 from __future__ import annotations
@@ -34,39 +34,39 @@ class Slot:
 
 
 class Together(list[Any]):
-    """Items of one epoch that are handed on together, by one call: at least one."""
+    """Items of one epoch that are put as one entry: at least one."""
 
 
 class Channel:
     """A queue of at most ``capacity`` items between two stages, and some more if they are small.
 
-    A writer either puts a finished item, or takes a permit (:meth:`acquire`, which waits), makes a slot (:meth:`reserve`, which does
-    not) and fills it later: so that several workers share the work of a stage, and their results keep the order of their inputs. One
-    that needs no slot for that, because it is alone or no order is kept, appends what it has made.
+    A writer either puts a finished item, or takes a permit (:meth:`acquire`, which waits), creates a slot (:meth:`reserve`, which does not
+    wait) and fills it later. So several workers share the work of a stage, and their results keep the order of their inputs. A writer that
+    is alone, or that keeps no order, needs no slot: it appends the finished item.
 
-    A writer that is alone and finds the queue full is woken when half of it is free: each time that a thread is woken, one that works on
-    the same core is interrupted. Of several, each is woken as soon as there is room, since the others' permits may never become free.
+    A single writer that finds the queue full is woken when half of it is free, because each wake-up interrupts a thread that works on the
+    same core. If there are several writers, each is woken as soon as there is room, because the others may keep their permits forever.
 
     Args:
-        capacity: Items that may wait or be in the making.
-        writers: Threads that write.
-        extra: How many more there may be at most. Who puts or fills in an item says how many more its size allows; what a permit is
-            given for may turn out to be larger.
+        capacity: Number of items that may wait or be in work.
+        writers: Number of threads that write.
+        extra: Maximum number of items beyond ``capacity``. A writer passes the number of extra items that the size of its item allows; an
+            item may be larger than the one before, for which a permit was given.
 
-    The :class:`Meter` that a worker comes with is blocked or starved while it waits here, and else is left alone.
+    The :class:`Meter` that a worker passes is blocked or starved while the worker waits here.
     """
 
     def __init__(self, capacity: int, writers: int = 1, extra: int = 0) -> None:
         self._least = capacity
         self._extra: Final = extra
         self._alone: Final = writers == 1
-        self._limit = capacity  # by what was filled in last
-        self._more = self._most = 0  # how many more what was filled in last allows, and what allowed most
-        self._slots: deque[Any] = deque()  # slots, and items that are finished
-        self._inside = 0  # items in them besides the first of each, where several are together
+        self._limit = capacity  # depends on the size of the last item
+        self._more = self._most = 0  # how many extra items the last item allows, and the most that any item allowed
+        self._slots: deque[Any] = deque()  # slots and finished items
+        self._inside = 0  # items in entries of several, without the first of each entry
         self._permits = 0
-        self._wake_at = 0  # how many slots there are when a writer that is alone is woken
-        self._readers = self._writers = 0  # that wait
+        self._wake_at = 0  # number of entries at which a single writer is woken
+        self._readers = self._writers = 0  # number of threads that wait
         self._closed = False
         self._cancelled = False
         lock = threading.Lock()
@@ -75,23 +75,23 @@ class Channel:
         self._lock = lock
 
     def __len__(self) -> int:
-        """Items that wait, finished or as slots of those that are being made."""
+        """Number of waiting items: finished items, and slots whose items are in work."""
         return len(self._slots) + self._inside
 
     @property
     def capacity(self) -> int:
-        """Items that may wait or be in the making: as many as there were when the smallest up to now was there."""
+        """Number of items that may wait or be in work: the largest limit so far."""
         return self._least + self._most
 
     def acquire(self, meter: Meter | None = None) -> None:
-        """Wait for room and take it."""
+        """Wait for room and take a permit."""
         with self._lock:
             if len(self._slots) + self._inside + self._permits >= self._limit or self._cancelled:
                 self._wait_for_room(meter)
             self._permits += 1
 
     def acquire_some(self, most: int) -> int:
-        """Take what room there is, at most for so many; return for how many."""
+        """Take permits for at most ``most`` items without waiting, and return their number."""
         with self._lock:
             if self._cancelled:
                 raise Cancelled
@@ -100,14 +100,14 @@ class Channel:
             return count
 
     def release(self, count: int) -> None:
-        """Give back permits without having made slots."""
+        """Return permits for which no slots were created."""
         with self._lock:
             for _ in range(count):
                 self._permits -= 1
                 self._released()
 
     def grow(self, by: int) -> None:
-        """Let more items wait or be in the making; fewer if that is below 0, as soon as there are no more than that."""
+        """Change the capacity by ``by`` items. If it shrinks, waiting items remain until they are read."""
         if by:
             with self._lock:
                 self._least += by
@@ -115,7 +115,7 @@ class Channel:
                 self._writable.notify_all()
 
     def reserve(self) -> Slot:
-        """Turn a permit into the last slot in the order."""
+        """Turn a permit into a new last slot."""
         slot = Slot()
         with self._lock:
             if self._cancelled:
@@ -125,7 +125,7 @@ class Channel:
         return slot
 
     def fill(self, slot: Slot, value: Any, more: int | None = None) -> None:
-        """Set the item of a slot, and say how many more its size allows; with ``DROP`` the slot vanishes."""
+        """Set the item of a slot, and the number of extra items that its size allows. ``DROP`` removes the slot."""
         with self._lock:
             slot.value = value
             if type(value) is Together:
@@ -145,7 +145,7 @@ class Channel:
             self._append(value)
 
     def append(self, value: Any, more: int | None = None) -> None:
-        """Append a finished item, with a permit taken before."""
+        """Append a finished item, using a permit taken before."""
         with self._lock:
             if self._cancelled:
                 raise Cancelled
@@ -155,11 +155,11 @@ class Channel:
             self._append(value)
 
     def get(self, timeout: float | None = None, meter: Meter | None = None, together: bool = False) -> Any:
-        """Wait for the next item and return it; with ``together`` all that were handed on together with it, as :class:`Together`.
+        """Wait for the next item and return it. With ``together``, return all items of an entry of several, as :class:`Together`.
 
         Raises:
             EndOfStream: the channel is closed and empty.
-            Cancelled: it was cancelled.
+            Cancelled: the channel was cancelled.
             TimeoutError: nothing came within ``timeout`` seconds.
         """
         with self._lock:
@@ -168,7 +168,7 @@ class Channel:
             return self._first(together)
 
     def get_some(self, most: int) -> list[Any]:
-        """Return the next items that are there, at most so many."""
+        """Return at most ``most`` items that are ready, without waiting."""
         items: list[Any] = []
         with self._lock:
             while len(items) < most and self._is_ready():
@@ -176,13 +176,13 @@ class Channel:
         return items
 
     def close(self) -> None:
-        """Say that nothing more will be written."""
+        """Declare that nothing more will be written."""
         with self._lock:
             self._closed = True
             self._readable.notify_all()
 
     def cancel(self) -> None:
-        """Say that nothing more will be read, and forget what waits."""
+        """Declare that nothing more will be read, and drop the waiting items."""
         with self._lock:
             self._cancelled = True
             self._slots.clear()
@@ -208,7 +208,7 @@ class Channel:
         return value
 
     def _set_limit(self, more: int) -> None:
-        """Expect that what comes next is as small as this."""
+        """Set the limit, assuming that the next items are as small as this one."""
         self._more, more = more, min(more, self._extra)
         self._limit, self._most = self._least + more, max(self._most, more)
         if self._writers:
@@ -225,7 +225,7 @@ class Channel:
                 self._readable.notify()
 
     def _is_ready(self) -> bool:
-        """Say whether there is an item for a reader."""
+        """Return whether there is an item for a reader."""
         if not self._slots:
             return False
         first = self._slots[0]
@@ -259,13 +259,13 @@ class Channel:
                 self._readers -= 1
 
     def _released(self, count: int = 1) -> None:
-        """Wake writers that wait, if there is enough room, for so many items that have left."""
+        """Wake waiting writers, if there is enough room, after ``count`` items have left."""
         enough = len(self) <= self._wake_at if self._alone else len(self) + self._permits < self._limit
         if self._writers and enough:
             self._writable.notify(count)
 
     def _settle(self) -> None:
-        """Remove dropped slots from the front, and wake who waits for the item that is there now, or for the end."""
+        """Remove dropped slots from the front, and wake readers that wait for the first item or for the end."""
         while self._slots and type(first := self._slots[0]) is Slot and first.value is DROP:
             self._slots.popleft()
             self._released()
@@ -278,7 +278,7 @@ class Channel:
 
 
 def _wait(condition: threading.Condition, timeout: float | None, meter: Meter | None, state: int) -> None:
-    """Wait until somebody notifies, or for so long; a worker that came with its meter is in this state meanwhile."""
+    """Wait for a notification, at most ``timeout`` seconds. Meanwhile the worker's meter is in ``state``."""
     if meter is None:
         condition.wait(timeout)
         return

@@ -1,6 +1,6 @@
-"""What a component is, and what it may declare: the one place where this is written down and read.
+"""The shape of a component and the traits that it may declare.
 
-A component needs no base class. Its shape is what it defines (:func:`shape_of`):
+A component needs no base class. Its shape depends on the methods that it defines (:func:`shape_of`):
 
 =========  ==================================================================  =====================
 shape      defines                                                             workers
@@ -12,7 +12,7 @@ sink       ``consume(self, items)``; last in the list                          1
 composite  ``stages(self)``, a list of stages that take its place              theirs
 =========  ==================================================================  =====================
 
-All other declarations are optional. A component makes them in one member, ``__highway__(self)``, which returns :class:`Traits`. Counts that
+All other declarations are optional. A component makes them in one method, ``__highway__(self)``, which returns :class:`Traits`. Counts that
 a component keeps while it runs belong to the run: see :func:`highway.engine.context.Context.counters`.
 """
 
@@ -40,14 +40,14 @@ Ranks = list[list[int]]
 
 @runtime_checkable
 class Component(Protocol):
-    """What a parameter is hinted with that takes any stage: a component, or a :class:`Stage` around one."""
+    """The type hint of a parameter that takes any stage: a component, or a :class:`Stage` around one."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Traits:
-    """The declarations of a component, which its method ``__highway__`` returns.
+    """The declarations of a component, returned by its method ``__highway__``.
 
-    highway calls this method once for each stage, when it builds the pipeline. A component without it has the default of each entry.
+    highway calls this method once for each stage, when it builds the pipeline. A component without it has the defaults below.
 
     >>> class Half:
     ...     def stream(self, items):
@@ -59,44 +59,43 @@ class Traits:
     True
 
     Args:
-        makes: What comes out: ``"batches"`` or ``"samples"``. ``None``: whatever comes in.
+        makes: Type of the outputs: ``"batches"`` or ``"samples"``. ``None``: the type of the inputs.
         drops: Whether a map may return ``DROP``. ``Stage(f, drops=True)`` declares the same.
-        parallel: Whether a map gets a worker for each core that this process may use, if the user gives no number.
-        draws: Whether random numbers change the items, and not only their order, if the component takes an ``rng`` or its ``seed`` is
-            ``None``.
-        fingerprint: Returns a text that changes when the component's output changes, by parameters, files or code. States and caches
-            compare the text instead of a hash of the component.
+        parallel: Whether a map gets one worker for each available core if the user gives no number.
+        draws: Whether random numbers change the items, not only their order, if the component takes an ``rng`` or its ``seed`` is ``None``.
+        fingerprint: Returns a text that changes when the component's output changes, because of parameters, files or code. States and
+            caches compare the text instead of a hash of the component.
         finishes: Whether a source ends by itself when the pipeline is drained (:meth:`highway.engine.context.Context.finish`). If not, the
-            source is ended between two items.
-        length: Of a source: returns the number of items of an epoch. Of a stream: receives the number of items that come in, and returns
-            the number that go out.
+            engine ends the source between two items.
+        length: For a source, returns the number of items of an epoch. For a stream, receives the number of inputs of an epoch and returns
+            the number of outputs.
         numbers_epochs: Whether the passports give the epoch of each item, in order, so that a loop over the pipeline is one epoch.
-        per_epoch: Whether a stream begins anew with each epoch: ``items`` end with the epoch.
-        epochs: Of a source: passes over its data. ``None``: no end, or not known.
-        one_to_one: Whether each input of a map or stream becomes exactly one output, whatever errors are skipped. ``"in order"``: before
-            the next input is taken. ``"reordered"``: at any time, with its own passport. ``None``: not known; a plain map is taken to
-            be one-to-one unless it drops items or skips errors.
-        remake: For resuming. Of a source: receives the epoch and index of an item, and which ``part`` it is of what its passport's
-            ``made_of`` names (else ``None``), and returns the item again. Of a stream, or a map that returns ``Several``: receives the
-            inputs of an item (each a ``Stamped``) and which part of them it is, and returns the item again, a stream with its passport.
-        identity: Of a source: returns a text that changes when the source's data change. A state of other data is refused.
-        ranks: Of a source: returns the ranks that its items depend on, as ``[[rank, world_size]]``, with a pair for each source inside it;
-            an empty list if its items are the same on every rank. ``None``: they depend on the rank of this process.
+        per_epoch: Whether a stream restarts with each epoch: ``items`` end with the epoch.
+        epochs: For a source, the number of passes over its data. ``None``: unlimited or unknown.
+        one_to_one: Whether each input of a map or stream becomes exactly one output, even if errors are skipped. ``"in order"``: before the
+            next input is taken. ``"reordered"``: at any time, with its own passport. ``None``: unknown; a plain map is taken to be
+            one-to-one unless it drops items or skips errors.
+        remake: Makes an item again when a run resumes. For a source, receives the epoch and index of the item, and its ``part`` from
+            ``made_of`` of the passport (else ``None``). For a stream, or a map that returns ``Several``, receives the inputs of the item
+            (each a ``Stamped``) and the part. Returns the item, a stream with its passport.
+        identity: For a source, returns a text that changes when the source's data change. A state saved with other data is refused.
+        ranks: For a source, returns the ranks that its items depend on, as ``[[rank, world_size]]``, with a pair for each source inside it;
+            an empty list if its items are the same on every rank. ``None``: the items depend on the rank of this process.
         workers_parameter: The parameter that sets the number of workers.
-        skips_epochs: Whether a source that numbers epochs skips the rest of an epoch when a loop over the epoch is left.
-        whole_epochs: Whether a stream needs the rest of an epoch that was left, because it counts or keeps the items.
-        repeats: Whether a stream makes epochs of its own, so that no ``Repeat`` can come after it.
-        on_demand: Whether a source begins only when the sink has asked for an item.
+        skips_epochs: Whether a source that numbers epochs skips the rest of an epoch after a loop over it ended early.
+        whole_epochs: Whether a stream needs the rest of an epoch whose loop ended early, because it counts or keeps the items.
+        repeats: Whether a stream makes its own epochs, so that no ``Repeat`` can come after it.
+        on_demand: Whether a source starts only when the sink asks for an item.
         after: Receives the stages before the component, and returns the list that replaces them and the component.
         adds_a_stage: Whether the last stage that ``after`` returns runs with the settings of the stage that holds the component.
         stands_for: The component that the user wrote, if this component is a part of it or wraps it.
-        ahead: Of a map that works on several items at once: receives the stage's context, and makes a
-            :class:`highway.engine.ahead.WorkerAhead` for each worker, on its thread; ``None``: the map works on one item at a time. The map
-            itself is called for single items that are made again.
-        start_threads: Starts threads of its own, before the threads of the pipeline are started.
-        stamped: Of a source: iterates with passports, as ``__iter__`` does without.
-        deal_anew: Of a source that ranks share: receives its state on another number of ranks, epoch and index of their last item, and
-            these ranks, and returns its state on this rank.
+        ahead: For a map that works on several items at once, receives the stage's context and creates a
+            :class:`highway.engine.ahead.WorkerAhead` for each worker, on the worker's thread; ``None``: the map works on one item at a
+            time. When a run resumes, the map itself is called for single items.
+        start_threads: Starts the component's own threads, before the threads of the pipeline start.
+        stamped: For a source, iterates like ``__iter__``, but with passports.
+        deal_anew: For a source that ranks share, receives its state on another number of ranks, the epoch and index of the last item there,
+            and those ranks. Returns the source's state on this rank.
     """
 
     # Any component:
@@ -135,11 +134,11 @@ class Traits:
         """Return the declarations of a component.
 
         Raises:
-            PipelineError: ``__highway__`` returned something else.
+            PipelineError: ``__highway__`` returned an object of another type.
         """
-        if inspect.isclass(op):  # as a map, such as ``str``: its members are those of its instances
+        if inspect.isclass(op):  # a class used as a map, such as ``str``: its methods belong to its instances
             return cls()
-        declare = getattr(type(op), "__highway__", None)  # of the class, as Python finds special methods
+        declare = getattr(type(op), "__highway__", None)  # looked up on the class, as Python does for special methods
         declared = cls() if declare is None else declare(op)
         if not isinstance(declared, cls):
             raise PipelineError(f"{name_of(op)}.__highway__() returned {declared!r:.80}; expected highway.Traits(...)")
@@ -147,32 +146,32 @@ class Traits:
 
 
 def layers(op: Any) -> Iterator[Any]:
-    """Yield a component, the component that it stands for, and so on to the component that the user wrote."""
+    """Yield a component, the component that it wraps or is part of, and so on, up to the component that the user wrote."""
     while op is not None:
         yield op
         op = Traits.of(op).stands_for
 
 
 def written(op: Any) -> Any:
-    """Return the component that the user wrote, which this one is, is part of, or wraps."""
+    """Return the component that the user wrote, for a component that is part of it or wraps it."""
     *_, last = layers(op)
     return last
 
 
 def fingerprint_of(value: Any) -> Callable[[], str] | None:
-    """Return the method ``fingerprint()`` of a dataset or another value that a component holds, if it can be called without arguments."""
+    """Return the method ``fingerprint()`` of a value that a component holds, such as a dataset, if it can be called without arguments."""
     method = getattr(type(value), "fingerprint", None)
     return value.fingerprint if inspect.isroutine(method) and takes_arguments(method, 1) and not inspect.isclass(value) else None
 
 
 def shape_of(op: Any, first: bool = False, label: str = "") -> Shape:
-    """Return the shape of a component by what it defines; only the ``first`` of a list can be a source.
+    """Return the shape of a component from the methods it defines. Only the ``first`` component of a list can be a source.
 
-    A callable is a source if it can be called without arguments, else a map, but for a generator function, which is a source or an error.
-    Errors call the component by its ``label``.
+    A callable without required arguments is a source if it is first; other callables are maps. A generator function with arguments is an
+    error. Error messages use ``label`` as the component's name.
 
     Raises:
-        PipelineError: it has none of the shapes, or is a class where an instance is meant.
+        PipelineError: the component has none of the shapes, or is a class instead of an instance.
     """
     defining = (*_SHAPES, "__call__", "__iter__")
     if inspect.isclass(op) and any(inspect.isfunction(getattr(op, method, None)) for method in defining):
@@ -200,7 +199,7 @@ def shape_of(op: Any, first: bool = False, label: str = "") -> Shape:
 
 
 def expect_list(stages: Any) -> None:
-    """Raise PipelineError for one stage, a path or several arguments, where a list of stages is expected."""
+    """Raise PipelineError if ``stages`` is a single stage or a path instead of a list of stages."""
     if isinstance(stages, (str, bytes, PurePath)):
         _expect_items(stages)
     if not isinstance(stages, (Sequence, Iterator)) or isinstance(stages, range):
@@ -208,7 +207,7 @@ def expect_list(stages: Any) -> None:
 
 
 def _expect_items(op: Any) -> None:
-    """Raise PipelineError for a source that iterates over something else than the items that are meant."""
+    """Raise PipelineError for a first stage whose iteration does not yield the items the user meant, such as a string or a dict."""
     if isinstance(op, PurePath):
         op = str(op)
     if isinstance(op, (str, bytes)):
@@ -230,7 +229,7 @@ def expect_one_argument(op: Callable[..., Any], label: str = "", besides: Sequen
     """Raise PipelineError for a map that needs several arguments."""
     try:
         parameters = [one for one in inspect.signature(op).parameters.values() if one.name not in besides]
-    except (TypeError, ValueError):  # a builtin without a signature: calling it will tell
+    except (TypeError, ValueError):  # a builtin without a signature: an error shows when it is called
         return
     by_position = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     needed = [one.name for one in parameters if one.kind in by_position and one.default is one.empty]
@@ -245,33 +244,33 @@ _SHAPES: dict[str, Shape] = {"stages": "composite", "stream": "stream", "consume
 
 
 def shape_by_method(op: Any) -> Shape | None:
-    """Return the shape of a composite, stream or sink, which a method gives away; ``None`` for what may be a source or a map."""
+    """Return ``"composite"``, ``"stream"`` or ``"sink"`` if a component has the method of that shape; ``None`` for sources and maps."""
     return next((shape for method, shape in _SHAPES.items() if callable(getattr(op, method, None))), None)
 
 
 def name_of(op: Any) -> str:
-    """Return what a component is called: its class, or the function or class that it is."""
+    """Return the name of a component: the name of its class, or of the function or class that it is."""
     named = op if inspect.isroutine(op) or inspect.isclass(op) else type(op)
     return getattr(named, "__name__", type(op).__name__).strip("<>")
 
 
 def _needs_nothing(op: Callable[..., Any]) -> bool:
-    """Say whether a callable can be called without arguments."""
+    """Return whether a callable can be called without arguments."""
     try:
         inspect.signature(op).bind()
     except TypeError:
         return False
     except ValueError:
-        pass  # a builtin without a signature: calling it will tell
+        pass  # a builtin without a signature: an error shows when it is called
     return True
 
 
 def hangs_on_seed(op: Any) -> bool:
-    """Say whether what a component makes hangs on the pipeline's seed: it takes an ``rng``, or its own ``seed`` is ``None``."""
+    """Return whether the output of a component depends on the pipeline's seed: it takes an ``rng``, or its own ``seed`` is ``None``."""
     takes = callable(op) and not hasattr(op, "__iter__") and takes_rng(op)
     return (takes or seed_parameter(op, 0) is None) and Traits.of(op).draws
 
 
 def seed_parameter(op: Any, default: Any = None) -> Any:
-    """Return the ``seed`` that the component which the user wrote was made with."""
+    """Return the ``seed`` of the component that the user wrote, or ``default``."""
     return getattr(written(op), "__dict__", {}).get("seed", default)

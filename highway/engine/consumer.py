@@ -1,4 +1,4 @@
-"""Who takes the items of a pipeline: where that is in their epochs, and what ``state_dict()`` says of it."""
+"""The consumer of a pipeline's items: its position in the epochs, and the state that ``state_dict()`` returns."""
 
 from __future__ import annotations
 
@@ -37,40 +37,40 @@ FORMAT = 3  # of states; 2 has no version
 
 
 class Consumer:
-    """Takes the items of a run, and knows where in its epochs it is, and where behind the last marker (:mod:`highway.engine.resume`)."""
+    """Takes the items of a run, and tracks its position in the epochs and after the last marker (:mod:`highway.engine.resume`)."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
-        self._turn = threading.Lock()  # held by who waits for an item, so that none overtakes a marker
-        self._place = threading.RLock()  # held while what follows changes
+        self._turn = threading.Lock()  # held while waiting for an item, so that no item overtakes a marker
+        self._place = threading.RLock()  # guards the attributes below
         self.epoch = 0
         self._has_begun = False  # whether an item of this epoch was taken
-        self._held: Stamped | None = None  # the first item of the next epoch: by it the end of one is seen
-        self._skipped = -1  # the last epoch that a loop has left early
+        self._held: Stamped | None = None  # the first item of the next epoch, which shows that the epoch before has ended
+        self._skipped = -1  # the last epoch whose loop ended early
         self._loop: int | None = None  # the epoch that a loop is in
-        self._was_left = False  # whether that loop was left, and the rest of its epoch waits for the next one
-        self._looped = False  # whether there was a loop over a whole epoch
-        self._marker = Marker()  # the last that came
-        self._met: Marker | None = None  # it, unless it came in another run
-        self._errors: Counter[int] = Counter()  # what was left out before it, by the stage's number
-        self._taken = 0  # items that came behind it
+        self._was_left = False  # whether that loop ended early, and the next loop gets the rest of its epoch
+        self._looped = False  # whether a loop over a whole epoch has finished
+        self._marker = Marker()  # the last marker
+        self._met: Marker | None = None  # the last marker, unless it came from another run
+        self._errors: Counter[int] = Counter()  # errors skipped before the marker, by the stage's number
+        self._taken = 0  # items taken after the marker
         self._last: tuple[int, int] | None = None  # epoch and index of the last item,
         self._previous: tuple[int, int] | None = None  # and of the item before it
-        self._ranks_before: Ranks | None = None  # the ranks of ``_last``, if it was another rank of as many that has given it
-        self._loops = 0  # loops that have begun
-        self.has_ended = False  # whether the end of the stream was reached, here or in the run that this run continues
-        self._repeated = 0  # how many of those are left out, since the run that this one goes on from has given them already
+        self._ranks_before: Ranks | None = None  # the ranks of ``_last``, if another rank of the same world size returned it
+        self._loops = 0  # loops started so far
+        self.has_ended = False  # whether the stream has ended, here or in the run that this run resumes
+        self._repeated = 0  # how many of them to drop, because the run that this run resumes has already returned them
         self._unordered = next((worker for worker in run.workers if worker.shape == "map" and not worker.stage.ordered), None)
-        self._given: list[tuple[int, int]] = []  # where no order is kept: which items came behind the marker,
-        self._left_out: set[tuple[int, int]] = set()  # and which ones are left out
-        self._received: Consumer | PipelineError | None = None  # where the loop is, if somebody takes items ahead of it
-        self.is_in_stage = False  # whether the last item was taken by a stage of another pipeline
+        self._given: list[tuple[int, int]] = []  # if no order is kept: the items returned after the marker,
+        self._left_out: set[tuple[int, int]] = set()  # and the items to drop
+        self._received: Consumer | PipelineError | None = None  # the loop's position, if an adapter takes items ahead of the loop
+        self.is_in_stage = False  # whether a stage of another pipeline took the last item
 
     def take(self, timeout: float | None) -> Stamped:
-        """Return the next item of the run: no marker, none of an epoch that was left, none that was given already.
+        """Return the next item of the run. Markers, items of skipped epochs and items that were returned before are dropped.
 
         Raises:
-            TimeoutError: another thread has waited for one all the time.
+            TimeoutError: no item came within ``timeout`` seconds, or another thread was waiting for one all that time.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         if not self._turn.acquire(True, -1 if timeout is None else timeout):
@@ -89,7 +89,7 @@ class Consumer:
             self._turn.release()
 
     def _is_next(self, stamped: Stamped) -> bool:
-        """Note what has come, and say whether it is an item that is wanted."""
+        """Record an item or marker, and return whether the consumer wants the item."""
         self._held = None
         if type(stamped.item) is Marker:
             self._errors.update({worker.number: worker.left_out.behind.pop(self._met, 0) for worker in self._run.workers})
@@ -114,7 +114,7 @@ class Consumer:
         return True
 
     def position(self) -> Consumer:
-        """Return where this is now, as a copy that stays there."""
+        """Return a copy that keeps the current position."""
         with self._place:
             position = copy.copy(self)
             position._received = None
@@ -124,18 +124,18 @@ class Consumer:
         return position
 
     def received(self, position: Consumer | PipelineError | None) -> None:
-        """Have :meth:`state` return the state at a position, or raise an error; ``None``: return the state of this itself."""
+        """Make :meth:`state` return the state at ``position``, or raise it if it is an error. ``None`` undoes this."""
         self._received = position
         self.is_in_stage &= position is not None
 
     def left(self) -> Consumer:
-        """Return this position, after the loop there was left."""
+        """Return the position after the loop ends early."""
         if self._loop is not None:
             self._leave(self._loop)
         return self
 
     def _leave(self, number: int) -> None:
-        """Note that the loop over an epoch was left."""
+        """Record that the loop over an epoch ended early."""
         self._was_left = not self._run.skip(number)
         if not self._was_left:
             self._finish(number)
@@ -144,16 +144,16 @@ class Consumer:
 
     @property
     def is_taken_ahead(self) -> bool:
-        """Whether somebody takes items ahead of a loop, and says which of them the loop has received."""
+        """Whether an adapter takes items ahead of a loop, and reports which items the loop has received."""
         return self._received is not None
 
     def one_epoch(self, items: Iterator[Stamped]) -> Iterator[Any]:
-        """Yield the items of an epoch: the rest of the epoch that the last loop did not finish, else the next epoch.
+        """Yield the items of one epoch: the rest of the epoch that the last loop did not finish, else the next epoch.
 
-        An epoch of which nothing is left, because maps dropped all its items, is a loop over no items.
+        If maps dropped all items of an epoch, the loop yields nothing.
 
         Raises:
-            EndOfStream: there is no other epoch.
+            EndOfStream: there are no more epochs.
         """
         self._loops += 1
         loop, number, self._loop = self._loops, -1 if self._loop is None else self._loop, None
@@ -171,7 +171,7 @@ class Consumer:
                 was_left = False
                 number = self._loop = max(number, epoch)
                 yield stamped.item
-        except (GeneratorExit, Cancelled):  # the loop was left
+        except (GeneratorExit, Cancelled):  # the loop ended early
             if loop == self._loops:  # else a later loop has taken more
                 self._leave(number)
             raise
@@ -187,22 +187,22 @@ class Consumer:
         self._looped = True
 
     def _finish(self, epoch: int) -> None:
-        """Have the next loop be over the epoch after this one."""
+        """Make the next loop run over the epoch after ``epoch``."""
         self.epoch, self._has_begun, self._loop, self._looped = epoch + 1, False, None, True
 
     def _put_back(self, stamped: Stamped) -> None:
-        """Keep the item that was taken last for the next loop."""
+        """Keep the last item for the next loop."""
         self._held, self._taken, self._last = stamped, self._taken - 1, self._previous
         del self._given[-1:]
 
     @property
     def _next_epoch(self) -> int:
-        """The epoch of the next loop, if no epoch is to be finished."""
+        """The epoch of the next loop, if no epoch is unfinished."""
         return self.epoch + self._has_begun
 
     @property
     def has_empty_epoch(self) -> bool:
-        """Whether there is another epoch, of which maps have dropped all items; asked when the stream has ended."""
+        """Whether there is another epoch whose items were all dropped by maps. Called when the stream has ended."""
         epochs = self._run.epochs()
         return epochs is not None and self._next_epoch < epochs and not self._is_cut_short
 
@@ -211,10 +211,10 @@ class Consumer:
         return self._run.stopped or self._run.workers[0].context.draining
 
     def state(self) -> dict[str, Any]:
-        """Return what ``state_dict()`` does, for :meth:`go_on`.
+        """Return the state of :meth:`highway.Pipeline.state_dict`, for :meth:`go_on`.
 
         Raises:
-            PipelineError: a stage does not say its state, or nobody knows where the loop is.
+            PipelineError: A stage does not support states, the pipeline was drained, or the loop's position is unknown.
         """
         if isinstance(self._received, PipelineError):
             raise self._received
@@ -238,7 +238,7 @@ class Consumer:
         return state | {"digest": _digest(state, "state_dict")}
 
     def flushed(self) -> set[str]:
-        """Return which stages may have handed on, since the pipeline was drained, what else would have waited for more."""
+        """Return the stages that may have flushed buffered items since the pipeline was drained."""
         first = self._run.workers[0]
         if not first.context.draining:
             return first.context.flushed
@@ -267,10 +267,10 @@ class Consumer:
         return self._run.identities()
 
     def remake(self, lineage: list[Any]) -> Stamped:
-        """Return an item again that came out of the pipeline.
+        """Make an item again that came out of the pipeline.
 
         Raises:
-            PipelineError: a stage cannot make it again.
+            PipelineError: A stage cannot make the item again.
         """
         for worker in self._run.workers:
             if worker.traits.repeats:
@@ -279,11 +279,11 @@ class Consumer:
         return Remaker(self._run.workers, len(self._run.workers)).items([lineage])[0]
 
     def go_on(self, state: Any, allow_changed: Collection[str] | None = ()) -> None:
-        """Begin at the state of another run's consumer; called before the run begins.
+        """Resume from the state of another run's consumer. Called before the run begins.
 
         Args:
-            state: What :meth:`state` returned.
-            allow_changed: See :meth:`Pipeline.load_state_dict`. ``None``: the caller has compared the stages already.
+            state: The return value of :meth:`state`.
+            allow_changed: See :meth:`Pipeline.load_state_dict`. ``None``: the caller has already compared the stages.
 
         Raises:
             PipelineError: the state is not valid, or belongs to another pipeline.
@@ -326,7 +326,7 @@ class Consumer:
         self._run.resumed_from = state
 
     def _expect_items_to_be_known_again(self) -> None:
-        """Raise PipelineError if no order is kept, and a later stage makes other items if its input comes in another order."""
+        """Raise PipelineError if no order is kept and the output of a later stage depends on the order of its input."""
         if self._unordered is None:
             return
         for worker in self._run.workers[self._unordered.number :]:
@@ -337,10 +337,10 @@ class Consumer:
                 )
 
     def _deal_anew(self, state: Mapping[str, Any], ranks: Ranks, allow_changed: Collection[str] | None) -> tuple[int, list[int] | None]:
-        """Have the source resume from a state of other ranks; return how many items after the marker to drop, and the last item.
+        """Resume the source from a state of other ranks. Return the number of items to drop after the marker, and the last item.
 
         Raises:
-            PipelineError: a stage holds items of its own rank, or may give more or fewer items than it takes.
+            PipelineError: A stage holds items of its own rank, or does not return exactly one item per input.
         """
         source, *rest = self._run.workers
         why = f"is not exact on other ranks: the state was saved on {_shown(state['ranks'])}, and this is {_shown(ranks)}"
@@ -365,12 +365,12 @@ class Consumer:
 
 
 def _is_fresh(state: Mapping[str, Any]) -> bool:
-    """Return whether a state is that of a run that had given nothing yet, which fits any ranks."""
+    """Return whether a state was saved before the run returned any item. Such a state fits any ranks."""
     return not (state["last"] or state["states"] or state["ended"] or state["epoch"])
 
 
 def _refuse(stage: str, why: str, allow_changed: Collection[str] | None) -> None:
-    """Raise PipelineError, or log a warning if the user accepts this change of the stage."""
+    """Raise PipelineError, or log a warning if the user accepts the change of this stage."""
     if allow_changed is None:
         return
     if not is_named(stage, allow_changed):

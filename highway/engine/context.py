@@ -1,8 +1,8 @@
-"""The context of a stage: what the engine gives the code of a stage in one run, and the code gives the engine.
+"""The context of a stage: the interface between the engine and the stage's code during a run.
 
-Streams and sinks have it as ``items.context``. Sources and maps receive it if they have a parameter ``context``:
-``__iter__(self, context=None)`` or ``__call__(self, item, context)``. Only code that cannot receive it, such as a socket deep inside a
-library, asks for the context of its thread: :func:`here`.
+Streams and sinks have it as ``items.context``. Sources and maps receive it if they have a parameter ``context``: ``__iter__(self,
+context=None)`` or ``__call__(self, item, context)``. Only code that cannot receive it, such as a socket deep inside a library, asks for the
+context of its thread: :func:`here`.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ class Context:
     """One run of a stage, as the code of the stage sees it. The workers of a stage share it.
 
     Attributes:
-        seed: The seed of the pipeline; 0 outside of any.
-        workers_behind: How many workers take what the stage hands on; 1 if no stage does.
-        draining: Whether the pipeline was asked to end (:meth:`highway.Pipeline.drain`). The end of the input is not that of the data then.
-            A stream that makes items of its own ends when it sees this.
-        lock: Held by the code of the stage while it changes what its workers share.
+        seed: The seed of the pipeline; 0 outside of any pipeline.
+        workers_behind: Number of workers of the next stage; 1 if there is no next stage.
+        draining: Whether :meth:`highway.Pipeline.drain` was called. The input then ends before the data end. A stream that creates its own
+            items stops when this is set.
+        lock: The code of the stage holds it while it changes an object that its workers share.
     """
 
     def __init__(
@@ -64,22 +64,22 @@ class Context:
         self.save: Callable[[], Any] | None = None  # see highway.engine.resume
         self.resume: Callable[[], Any] | None = None
         self.says_its_state = False
-        self.refusal = ""  # why there is no state, if not because the source does not say it
-        self.is_source = False  # of a stream: whether it needs no more input
+        self.refusal = ""  # why there is no state, if the reason is not that the source does not support states
+        self.is_source = False  # for a stream: whether it needs no more input
         self.holds = False  # whether items may wait in the stage, or it counts them
-        self.inner = 0  # sources inside of the one that runs, which number epochs of their own
-        self.skipped = -1  # the last epoch whose items nobody wants any more
+        self.inner = 0  # number of nested sources that are running; they number their own epochs
+        self.skipped = -1  # the last epoch whose items are no longer wanted
         self.draining = False
-        self.flushed: set[str] = set()  # stages of a pipeline inside that have handed on what waited in them, since it was drained
+        self.flushed: set[str] = set()  # stages of an inner pipeline that have flushed their items since it was drained
         self.lock = threading.Lock()
-        self._counters: dict[int, tuple[object, dict[str, Any]]] = {}  # by the component's id, for as long as it lives
-        self.counts: dict[str, int] = {}  # what is of no component, but of what it calls
-        self.report_error = report_error  # returns if the stage skips errors and its budget lasts, else raises the error
+        self._counters: dict[int, tuple[object, dict[str, Any]]] = {}  # by the component's id, as long as the component lives
+        self.counts: dict[str, int] = {}  # counts of code that the component calls
+        self.report_error = report_error  # returns if the stage skips errors and max_errors is not exceeded, else raises the error
         self.report_state = report_state
         self.seed = seed
-        self.key = 0  # on which the random numbers of a map hang
+        self.key = 0  # the random numbers of a map depend on it
         self.workers_behind = 1
-        self.hand_over: HandOver | None = None  # of a source: that of its pipeline
+        self.hand_over: HandOver | None = None  # for a source: the hand-over of its pipeline
         self._starved, self._blocked = _Waiting(self, "starved"), _Waiting(self, "blocked")
         self.is_stage = is_stage
 
@@ -96,51 +96,52 @@ class Context:
             raise Cancelled
 
     def seed_or(self, own: int | None) -> int:
-        """Return the ``own`` seed of a component, or else the pipeline's seed, as a number from 0 to 2**63 - 1."""
+        """Return the ``own`` seed of a component, or the pipeline's seed if it is ``None``, as a number from 0 to 2**63 - 1."""
         return self.seed % 2**63 if own is None else own
 
     def counters(self, component: object) -> dict[str, Any]:
-        """Return the counters of a component in this run, to be written into; statistics show them beside the engine's own.
+        """Return the counters of a component in this run, as a dict to write into. Statistics show them beside the engine's counters.
 
-        They are empty at first. If two pipelines contain the same component, each has counters of its own. Outside of a stage it is a dict
-        that nobody else has.
+        The dict is empty at first. If two pipelines contain the same component, each has its own counters. Outside a stage, each call
+        returns a new dict.
         """
         return self._counters_of(component) if self.is_stage else {}
 
     def count(self, component: object, name: str) -> None:
-        """Add 1 to one of :meth:`counters`, whatever other threads of the stage count meanwhile."""
+        """Add 1 to one of :meth:`counters`. Safe while other threads of the stage count."""
         with self.lock:
             counts = self.counters(component)
             counts[name] = counts.get(name, 0) + 1
 
     def count_calls(self, counts: Mapping[str, int]) -> None:
-        """Add to the counters of the stage those of code that its component calls."""
+        """Add counts of code that the component calls to the counters of the stage."""
         with self.lock:
             for name, number in counts.items() if self.is_stage else ():
                 self.counts[name] = self.counts.get(name, 0) + number
 
     def is_skipped(self, epoch: int) -> bool:
-        """Return whether nobody wants the items of an epoch, because a loop over it was left. A source then begins the next epoch."""
+        """Return whether a loop over an epoch ended early, so that its items are not wanted. A source then begins the next epoch."""
         return epoch <= self.skipped and not self.inner
 
     def finish(self) -> bool:
-        """Return whether a drain, and nothing else, interrupted the source; from here on, only a cancellation does.
+        """Return whether a drain interrupted the source and the stage is not cancelled. Afterwards only a cancellation interrupts the
+        source.
 
-        For sources that have received more than they have yielded: they catch ``Cancelled``, and raise it again unless this is true. A
-        source that declares ``Traits(finishes=True)`` is not ended between two items.
+        For sources that have received more items than they have yielded: they catch ``Cancelled``, and raise it again if this returns
+        ``False``. A source that declares ``Traits(finishes=True)`` is not ended between two items.
         """
         with self.lock:
             self.interrupted.clear()
-            if self.cancelled:  # asked after the event was cleared, so that a cancellation in between is not lost
+            if self.cancelled:  # checked after the event was cleared, so that no cancellation in between is lost
                 self.interrupted.set()
             return self.draining and not self.cancelled
 
     def starved(self) -> AbstractContextManager[None]:
-        """Count the time in the block as waiting for input, not as work: for sources that wait for a peer or a device."""
+        """Count the time in the block as waiting for input, not as work. For sources that wait for a peer or a device."""
         return self._starved
 
     def blocked(self) -> AbstractContextManager[None]:
-        """Count the time in the block as waiting for room downstream, not as work: for sinks that wait for a peer."""
+        """Count the time in the block as waiting for room downstream, not as work. For sinks that wait for a peer."""
         return self._blocked
 
     # --- for the engine ---
@@ -160,13 +161,13 @@ class Context:
         if key not in self._counters:
             try:
                 held: object = weakref.ref(component, lambda _: self._counters.pop(key, None))
-            except TypeError:  # a tuple, say: it lives as long as this
+            except TypeError:  # no weak reference, such as for a tuple: keep the component alive
                 held = component
             self._counters.setdefault(key, (held, {} if copy_of is None else self._counters_of(copy_of)))
         return self._counters[key][1]
 
     def copied(self, component: object, original: object) -> None:
-        """Have the copy of a component count with the original."""
+        """Make the copy of a component share the counters of the original."""
         self._counters_of(component, copy_of=original)
 
     def counted(self, components: Iterable[object]) -> dict[str, Any]:
@@ -187,7 +188,7 @@ _thread = _Thread()
 
 
 def here() -> Context:
-    """Return the context of the stage that runs on this thread; outside of any, one that is never cancelled."""
+    """Return the context of the stage that runs on this thread. Outside a stage, return a context that is never cancelled."""
     return _thread.context
 
 
@@ -197,13 +198,13 @@ def in_stage() -> bool:
 
 
 def enter(context: Context) -> None:
-    """Make ``context`` that of the calling thread; the engine calls this at the start of each worker."""
+    """Make ``context`` the context of the calling thread. The engine calls this at the start of each worker."""
     _thread.context = context
 
 
 @contextlib.contextmanager
 def entered(context: Context) -> Iterator[None]:
-    """Have this thread work for another stage than its own."""
+    """Use the context of another stage on this thread within the block."""
     before, _thread.context = _thread.context, context
     try:
         yield
@@ -212,7 +213,7 @@ def entered(context: Context) -> Iterator[None]:
 
 
 def on_behalf_of(other: Context) -> Context:
-    """Return the context of another stage, which may have ended, for this thread to do its work: cancelled as this thread's stage is."""
+    """Return a copy of the context of another stage, which may have ended, that is cancelled when this thread's stage is cancelled."""
     own, context = here(), copy.copy(other)
     context.interrupted, context.cancelled, context.report_state = own.interrupted, own.cancelled, own.report_state
     context._starved, context._blocked = _Waiting(context, "starved"), _Waiting(context, "blocked")
@@ -220,18 +221,18 @@ def on_behalf_of(other: Context) -> Context:
 
 
 def leave() -> None:
-    """Call the functions that were registered with :func:`at_end` on this thread; the engine does this at the end of each worker."""
+    """Call the functions that were registered with :func:`at_end` on this thread. The engine does this at the end of each worker."""
     while _thread.at_end:
         _thread.at_end.pop()()
 
 
 def at_end(callback: Callable[[], None]) -> None:
-    """Have ``callback`` called on this thread when the worker ends, so that a map can free what it keeps for each worker."""
+    """Call ``callback`` on this thread when the worker ends, so that a map can free the resources that it keeps for each worker."""
     _thread.at_end.append(callback)
 
 
 class OfThread(threading.local, Generic[T]):
-    """A value for each thread, made when that asks first."""
+    """A value for each thread, created when the thread uses it first."""
 
     def __init__(self, make: Callable[[], T]) -> None:
         self.value = make()

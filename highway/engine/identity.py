@@ -1,8 +1,9 @@
 """The pipeline that saved a state, as the state knows it: hashes of each stage's parameters, code and data.
 
-Parameters and code are hashed when a pipeline begins, before a stage can change its own attributes, data when the first state is saved or
-loaded. If parameters or data differ, the state is refused, with the names of the parameters. If only code differs, a warning is logged:
-people fix bugs in the middle of a run. :mod:`highway.engine.hashing` says which values count as parameters, and which as code.
+Parameters and code are hashed when a pipeline begins, before a stage can change its own attributes. Data are hashed when the first state is
+saved or loaded. If parameters or data differ, the state is refused, with the names of the parameters. If only code differs, a warning is
+logged, because people fix bugs in the middle of a run. :mod:`highway.engine.hashing` defines which values count as parameters, and which as
+code.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _DATA = "what it reads (of files their paths, sizes and times count)"
 
 
 class Identities:
-    """The stages of a pipeline as they are now.
+    """The stages of a pipeline in their current form.
 
     Args:
         workers: The stages.
@@ -102,7 +103,7 @@ def identities(workers: Sequence[StageWorkers]) -> dict[str, dict[str, Any]]:
 
 
 def expect_same(saved: Mapping[str, Mapping[str, Any]], current: Mapping[str, Mapping[str, Any]], allow_changed: Collection[str]) -> None:
-    """Compare the stages that saved a state with those that load it.
+    """Compare the stages in a state with the stages that load it.
 
     Args:
         saved: The identities in the state.

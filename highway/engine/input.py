@@ -1,4 +1,4 @@
-"""What streams and sinks iterate over: the items that come in, epoch by epoch for those that begin anew with each."""
+"""The iterators over the input that streams and sinks receive, with one iterator per epoch for streams that restart with each epoch."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 
 class StageInput:
-    """The input of a stream or sink: the bare items, and the passport of the last."""
+    """The input of a stream or sink: bare items, and the passport of the last item."""
 
     epoch = 0
 
     def __init__(self, workers: StageWorkers, meter: Meter, count: bool = False) -> None:
         self.passport, self.context = Passport(), workers.context
         self._workers, self._meter, self._count = workers, meter, count
-        self.rest: Iterator[Stamped] = iter(())  # of those that came together
+        self.rest: Iterator[Stamped] = iter(())  # the remaining items of an entry of several
 
     @property
     def left_out(self) -> int:
@@ -39,7 +39,7 @@ class StageInput:
         return self._handed_on(self._get())
 
     def _get(self) -> Stamped:
-        """Wait for the next item, of an epoch that was not left; markers that come before it get the state of the stage."""
+        """Wait for the next item of an epoch that is not skipped. Add the stage's state to markers that come before it."""
         workers = self._workers
         if workers.demand is not None:
             workers.demand.set()
@@ -70,13 +70,13 @@ class StageInput:
 
 
 class InputByEpoch(StageInput):
-    """The input of a stream that begins anew with each epoch. It takes one item ahead, since an epoch ends where the next begins."""
+    """The input of a stream that restarts with each epoch. It reads one item ahead, because the next epoch's first item ends an epoch."""
 
     epoch = -1
     _ahead: Stamped | None = None
 
     def begin_next(self) -> bool:
-        """Go to the next epoch, whatever is left of this one, and say whether there is one."""
+        """Skip the rest of this epoch, and return whether there is another one."""
         self._workers.context.save = between_epochs
         for _ in self:
             pass
@@ -97,13 +97,13 @@ class InputByEpoch(StageInput):
 
 
 def together(items: Items) -> Iterator[list[Stamped]]:
-    """Iterate over what comes into a stream, with passports, over as much at once as comes together; ``items.passport`` is the first's."""
+    """Iterate over lists of items that arrived together, with passports. ``items.passport`` belongs to the first item of the list."""
     for item in items:
         yield [Stamped(item, items.passport), *getattr(items, "rest", ())]
 
 
 class EpochInWork:
-    """Keeps the epochs apart where workers do not keep the order: none begins with an epoch before all are done with the last."""
+    """Separates the epochs if workers keep no order: no worker begins an epoch before all are done with the last one."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -111,7 +111,7 @@ class EpochInWork:
         self._done = threading.Condition()
 
     def enter(self, epoch: int) -> None:
-        """Wait until all are done with other epochs, to begin with an item of this one."""
+        """Wait until all workers are done with other epochs, before one begins an item of this epoch."""
         if epoch != self._epoch:
             self.wait()
         with self._done:
@@ -119,14 +119,14 @@ class EpochInWork:
             self._workers += 1
 
     def wait(self) -> None:
-        """Wait until all are done."""
+        """Wait until all workers are done."""
         with self._done:
             while self._workers:
                 self._context.check()
                 self._done.wait(0.1)
 
     def leave(self) -> None:
-        """Say that an item is done."""
+        """Record that a worker is done with an item."""
         with self._done:
             self._workers -= 1
             self._done.notify()

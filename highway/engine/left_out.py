@@ -1,4 +1,4 @@
-"""What a stage leaves out where ``on_error="skip"``: how much of its budget is spent, and when to warn."""
+"""The errors that a stage skips with ``on_error="skip"``: the rest of ``max_errors``, and when to log a warning."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("highway")
 
 LONGEST = 400  # characters of an error's text that are kept
-WARN_EVERY = 5.0  # seconds between two warnings of one stage about what it left out
+WARN_EVERY = 5.0  # seconds between two warnings of one stage about skipped errors
 
 
 class LeftOut:
@@ -27,11 +27,11 @@ class LeftOut:
         stage: The stage.
 
     Attributes:
-        errors: How many there were in this run.
-        fatal: The one with which the budget was spent.
-        last: The last one, in words.
-        earlier: How many there were in the run that this one goes on from; the budget is for both.
-        behind: How many there were behind each marker and before the next; of the first items, behind ``None``.
+        errors: Number of errors in this run.
+        fatal: The error that exceeded ``max_errors``.
+        last: The text of the last error.
+        earlier: Number of errors in the run that this run resumes. ``max_errors`` counts both.
+        behind: Number of errors between each marker and the next; ``None`` for the errors before the first marker.
     """
 
     def __init__(self, stage: Stage) -> None:
@@ -44,15 +44,15 @@ class LeftOut:
         self._warned = -WARN_EVERY
 
     def add(self, error: Exception, marker: Marker | None, where: Callable[[], str]) -> None:
-        """Count an error, and warn of it unless that was done just now.
+        """Count an error, and log a warning if the last one was long enough ago.
 
         Args:
             error: The error.
-            marker: The last one before the item that it is about.
-            where: Says what the worker is at.
+            marker: The last marker before the item that raised the error.
+            where: Returns the place of the worker, for the warning.
 
         Raises:
-            Exception: ``error`` itself, when the budget is spent.
+            Exception: ``error`` itself, if it exceeds ``max_errors``.
         """
         with self._lock:
             self.errors += 1

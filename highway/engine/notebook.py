@@ -1,4 +1,4 @@
-"""What a notebook shows of pipelines and their statistics, and how it lets go of what it has shown."""
+"""Output of pipelines and their statistics in notebooks, and how a notebook releases an object that it has shown."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _LAST = ("_", "__", "___")  # IPython's names for the last three outputs
 
 
 def table(rows: Sequence[Sequence[str]], *sentences: str) -> str:
-    """Return a table in HTML, whose first row is its heading, with sentences below it."""
+    """Return an HTML table with sentences below it. The first row is its heading."""
     first, *others = rows
     head, body = _row(first, "th"), "".join(_row(row, "td") for row in others)
     return f"<table><thead>{head}</thead><tbody>{body}</tbody></table>{''.join(map(paragraph, sentences))}"
@@ -34,9 +34,10 @@ def _row(cells: Sequence[str], tag: str) -> str:
 
 
 def release(shown: object) -> None:
-    """Have IPython keep the ``repr()`` of a displayed object in its history of outputs, and not the object itself.
+    """Make IPython keep the ``repr()`` of a displayed object in its output history, instead of the object itself.
 
-    Else ``Out`` and ``_`` would hold it until the session ends, and a pipeline's threads with it. Without IPython nothing is done.
+    Otherwise ``Out`` and ``_`` would keep it alive until the session ends, with the threads of a pipeline. Without IPython this does
+    nothing.
     """
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython else None

@@ -1,4 +1,4 @@
-"""Attributes by which components declared their traits up to version 0.1.0, such as ``numbers_epochs = True``.
+"""Traits that components declared with attributes up to version 0.1.0, such as ``numbers_epochs = True``.
 
 highway still reads them from classes that do not define ``__highway__``, with a warning, until version 0.3. An attribute counts only if it
 has the type that it had to have, and if components of this shape could declare it. It is looked up without running any of the component's
@@ -67,7 +67,7 @@ def old_words(op: Any) -> dict[str, Any]:
         return {}
     held: dict[str, Any] = {}
     for base in cls.__mro__:
-        if "__highway__" in vars(base):  # its traits replace the attributes of this class and of those that it extends
+        if "__highway__" in vars(base):  # its traits replace the attributes of this class and of its bases
             held = {name: value for name, value in held.items() if not hasattr(base, name)}
             break
         held = {**vars(base), **held}

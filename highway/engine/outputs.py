@@ -1,4 +1,4 @@
-"""What a stage's code returns or yields, as it is handed on: with passports, and weighed."""
+"""Attaches passports to the results and outputs of a stage's code, and measures their size."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
     from highway.engine.workers import StageWorkers
 
 
-_STAMPED, _PASSPORT = partial(tuple.__new__, Stamped), partial(tuple.__new__, Passport)  # without a frame for each, as _make takes one
+_STAMPED, _PASSPORT = partial(tuple.__new__, Stamped), partial(tuple.__new__, Passport)  # without a frame for each, as _make needs
 
 
 def returned(workers: StageWorkers, result: Any, passport: Passport) -> Any:
-    """Return the result of a map with its passport; several items as ``Together``, and ``DROP`` unchanged.
+    """Return the result of a map with its passport: several items as ``Together``, and ``DROP`` unchanged.
 
     Raises:
         TypeError: the result is ``None``.
-        PipelineError: the result is ``DROP``, or without items, which the map has to declare here.
+        PipelineError: the result is ``DROP`` or has no items, and the map has to declare this here.
     """
     if result is None:
         raise TypeError(f"{workers.stage.name} returned None; return the item, or return DROP to leave it out")
@@ -36,7 +36,7 @@ def returned(workers: StageWorkers, result: Any, passport: Passport) -> Any:
         made_of = zip(repeat(workers.number), repeat((passport,)), result.parts)
         passports = zip(repeat(passport.epoch), result.indexes, repeat(passport.origin), result.keys, repeat(passport.times), made_of)
         together = Together(map(_STAMPED, zip(result.items, map(_PASSPORT, passports), strict=True)))
-        if not together and workers.traits.stands_for is None:  # a reader plans its samples, and counts those that it skips
+        if not together and workers.traits.stands_for is None:  # a reader plans its samples, and counts skipped samples itself
             workers.note_drop("Several without items")
         return together or DROP
     if result is DROP:
@@ -46,14 +46,14 @@ def returned(workers: StageWorkers, result: Any, passport: Passport) -> Any:
 
 
 def yielded(workers: StageWorkers, output: Stamped) -> Stamped:
-    """Return what a source or stream has stamped, with what its passport does not say."""
+    """Return an item that a source or stream stamped, with the missing entries of its passport filled in."""
     if not output.passport.times:
         output = _complete(output, workers.origin, (time.time(),))
     return Stamped(output.item, made_by(workers, output.passport)) if output.passport.made_of else output
 
 
 def weight(result: Any) -> tuple[int, int, int]:
-    """Return how many items are handed on, one or several together, how many bytes, and how many more of such may wait."""
+    """Return the number of items of a result, their bytes, and how many extra items of this size may wait."""
     if type(result) is not Together:
         return 1, *weighed(result.item)
     sizes, more = zip(*[weighed(item) for item, _ in result], strict=True)
@@ -61,6 +61,6 @@ def weight(result: Any) -> tuple[int, int, int]:
 
 
 def _complete(given: Stamped, origin: Origin, times: tuple[float, ...]) -> Stamped:
-    """Fill in who made an item and when, if the stage that stamped it left that out."""
+    """Fill in the origin and times of an item, if the stage that stamped it did not."""
     epoch, index, _, keys, own, made_of = given.passport
     return given if own else Stamped(given.item, Passport(epoch, index, origin, keys, times, made_of))

@@ -1,4 +1,4 @@
-"""``Pipeline``: stages in worker threads, as their user sees them."""
+"""``Pipeline``: a chain of stages in worker threads."""
 
 from __future__ import annotations
 
@@ -29,28 +29,28 @@ STOPPED = "the pipeline was stopped; build a new one"
 
 
 class Pipeline:
-    """A chain of stages, each in worker threads of its own.
+    """A chain of stages, each with its own worker threads.
 
-    Nothing starts before the first :meth:`dequeue`, iteration or :meth:`run`. A loop over the pipeline is one epoch, if its source numbers
-    them, and the next loop is the next epoch, which the workers have begun by then; what is left of an epoch when its loop is left is not
-    made. :meth:`dequeue` and sinks get one epoch after the other.
+    Nothing starts before the first :meth:`dequeue`, iteration or :meth:`run`. If the source numbers its epochs, each ``for`` loop over the
+    pipeline is one epoch. The workers start the next epoch before the current loop ends. If a loop ends early, the rest of its epoch is
+    skipped. :meth:`dequeue` and sinks get the epochs one after the other.
 
-    A script whose last act is to construct a pipeline that ends in a sink runs it until its source ends or the script is interrupted (see
-    :mod:`highway.engine.script`).
+    If the last act of a script is to construct a pipeline that ends in a sink, the pipeline runs until its source ends or the script is
+    interrupted (see :mod:`highway.engine.script`).
 
     Args:
-        stages: Components, or :class:`Stage` objects that say how to run one. The first is the source; a sink can only be the last.
-        seed: What all that is random derives from: in sources, streams and maps that have no seed of their own, and in maps that take an
-            ``rng``, with the stage's name and the item's epoch and index. ``None``: that of the pipeline that this is part of, else 0.
-        origin: Host, role and replica that the items which are made here carry in their passports.
-        start: Whether a script that ends with this pipeline, and has not run or stopped it, runs it then.
-        isolated: Whether the stages run in a process of their own, which takes nothing of this one's time but to take an item. Nothing else
-            changes, but that stages and items must be picklable; arrays come out as views of shared memory.
-        budget_mb: Megabytes of shared memory that the items of an isolated pipeline may take; one of them may take half.
+        stages: Components, or :class:`Stage` objects with settings. The first is the source. A sink can only be the last.
+        seed: Seed of all random numbers: in sources, streams and maps that have no seed of their own, and, with the stage's name and the
+            item's epoch and index, in maps that take an ``rng``. ``None``: the seed of the pipeline that contains this one, else 0.
+        origin: Host, role and replica in the passports of the items that this pipeline creates.
+        start: Whether the pipeline runs when the script ends, if it ends in a sink and the script has neither run nor stopped it.
+        isolated: Whether the stages run in a separate process, which leaves this process only the work of receiving items. Stages and items
+            must be picklable. Arrays are views of shared memory. Everything else stays the same.
+        budget_mb: Megabytes of shared memory for the items of an isolated pipeline. One item may take at most half of it.
 
     Raises:
         ConfigError: ``seed`` is no integer.
-        PipelineError: the stages do not fit together, or one cannot be sent to a process of its own.
+        PipelineError: the stages do not fit together, or a stage cannot be sent to a separate process.
 
     >>> with Pipeline([range(3), str]) as pipeline:
     ...     print(list(pipeline))
@@ -81,11 +81,11 @@ class Pipeline:
         expanded = expand(stages)
         origin = origin or Origin(os.uname().nodename)
         self._arguments = (stages, seed, origin, False, isolated, budget_mb)
-        self.stages = [stage for stage, _ in expanded]  # as they run: composites replaced by what they consist of, with names of their own
+        self.stages = [stage for stage, _ in expanded]  # as they run: each composite is replaced by its parts, which have their own names
         self.seed = seed
         self._run = Run(expanded, seed, origin)
         if isolated:
-            from highway.children.isolated import IsolatedRun  # here, since it is built on the engine, and on same-host links
+            from highway.children.isolated import IsolatedRun  # imported here, because it depends on the engine and on same-host links
 
             self._run = IsolatedRun(stages, expanded, seed, origin, budget_mb)
         self.hand_over = self._run.workers[0].context.hand_over = HandOver()
@@ -110,23 +110,23 @@ class Pipeline:
         """Build the pipeline of one role of a topology file.
 
         Args:
-            path: The YAML file, or several, which are merged by key; later ones count.
-            role: One of the file's roles, and ``replica`` which one of its processes, from 0.
+            path: The YAML file, or several files, which are merged by key. Later files override earlier ones.
+            role: A role of the file. ``replica`` is the number of one of its processes, from 0.
             plugins: Modules whose classes the file may name as ``package.module:Class``.
-            isolated: Whether it runs in a process of its own; see :class:`Pipeline`.
-            on: Where it finds the others, if not at the file's hosts: ``"ray"`` or ``"ray:NAME"``, a run of the file, or of that name, in
-                the Ray cluster of this process; ``"folder:PATH"``, a folder that all hosts see.
-            **variables: Values for the file's ``vars``; for one that is called like an argument here, see :func:`highway.topology.load`.
+            isolated: Whether the stages run in a separate process; see :class:`Pipeline`.
+            on: Where the processes of the run find each other, if not at the hosts of the file: ``"ray"`` or ``"ray:NAME"``, a run of the
+                file (or with that name) in the Ray cluster of this process; ``"folder:PATH"``, a folder that all hosts can access.
+            **variables: Values for the file's ``vars``. If a variable has the name of an argument here, see :func:`highway.topology.load`.
 
         Raises:
-            ConfigError: the file, the role, a variable or where the others are is wrong; the message says how.
+            ConfigError: the file, the role, a variable or ``on`` is wrong. The message names the mistake.
         """
-        from highway.topology import load  # here, since it is built on the engine: with isolated runs the one way from here to a room above
+        from highway.topology import load  # imported here, because it depends on the engine
 
         return load(path, variables, plugins).joined(on, isolated).pipeline(role, replica, isolated=isolated)
 
     def __highway__(self) -> Traits:
-        """Return the declarations of a pipeline that is the source of another pipeline."""
+        """Return the traits of a pipeline that is the source of another pipeline."""
         return Traits(
             finishes=True,
             numbers_epochs=self.numbers_epochs,
@@ -137,24 +137,24 @@ class Pipeline:
         )
 
     def __getitems__(self, numbers: Any) -> Any:
-        """Raise TypeError: a pipeline is no dataset, though torch's ``DataLoader`` takes it for one."""
+        """Raise TypeError: a pipeline is not a dataset, although torch's ``DataLoader`` would accept it as one."""
         raise TypeError(self.why_no_Dataset)
 
     if not TYPE_CHECKING:  # for a type checker, a pipeline has no __getitem__
-        __getitem__ = __getitems__  # which torch's DataLoader calls with batch_size=None
+        __getitem__ = __getitems__  # torch's DataLoader calls it with batch_size=None
 
     def dequeue(self, block: bool = True, timeout: float | None = None) -> Any:
         """Return the next item.
 
         Args:
-            block: Whether to wait for it; ``False`` is ``timeout=0``.
-            timeout: Seconds to wait at most.
+            block: Whether to wait for the item. ``False`` is the same as ``timeout=0``.
+            timeout: Maximum seconds to wait.
 
         Raises:
             EndOfStream: the source has ended, or the pipeline was stopped.
-            TimeoutError: there is no item yet; the pipeline goes on.
+            TimeoutError: no item arrived in time. The pipeline continues.
             PipelineError: the pipeline ends in a sink.
-            Exception: what a stage raised, with notes that say where; again on every later call.
+            Exception: the error that a stage raised, with notes about its place. Every later call raises it again.
         """
         if not self._run.has_begun:
             self._run.note_stages()
@@ -162,14 +162,14 @@ class Pipeline:
 
     def _dequeue(self, timeout: float | None) -> Stamped:
         if self.ends_in_sink:
-            script.forget(self._run)  # who takes it for another kind of pipeline does not expect that it runs at the end
+            script.forget(self._run)  # a caller that takes items does not expect the pipeline to run at the end
             raise PipelineError(f"{self._last} is a sink, nothing comes out of this pipeline; call run()")
         if not self._consumer.has_ended or self._run.has_begun:  # else the state was saved at the end
             self._run.start()
             try:
                 return self.hand_over.take(lambda: self._consumer.take(timeout), here().hand_over)
             except (EndOfStream, Cancelled):
-                pass  # which is no context of the error that follows
+                pass  # do not chain it to the error that follows
         cancel.check_cancelled()
         has_ended = self._consumer.has_ended = self._consumer.has_ended or not self._stopped
         self._run.join()
@@ -177,10 +177,10 @@ class Pipeline:
         raise EndOfStream(ENDED if has_ended else STOPPED)
 
     def __iter__(self) -> Iterator[Any]:
-        """Yield the items of an epoch; where the source does not number epochs, all items until the end.
+        """Yield the items of an epoch. If the source does not number epochs, yield all items until the end.
 
         Raises:
-            EndOfStream: there are no more epochs, or the pipeline was stopped: a loop over no items would look like an empty epoch.
+            EndOfStream: there are no more epochs, or the pipeline was stopped. A loop without items would look like an empty epoch.
         """
         self._consumer.received(None)
         self._run.note_stages()  # an adapter may take the items in a stage of its own
@@ -189,9 +189,9 @@ class Pipeline:
         return self._consumer.one_epoch(iter(()) if self._is_over and self._consumer.has_empty_epoch else self.stamped())
 
     def __len__(self) -> int:
-        """Return how many items an epoch has, on this rank.
+        """Return the number of items of an epoch on this rank.
 
-        After this, a map that returns ``DROP`` without declaring it (``Stage(f, drops=True)``) ends the run with an error.
+        Afterwards, a map that returns ``DROP`` without declaring it (``Stage(f, drops=True)``) ends the run with an error.
 
         Raises:
             TypeError: a stage does not know the number, or a map drops items.
@@ -203,7 +203,7 @@ class Pipeline:
         return True
 
     def stamped(self) -> Iterator[Stamped]:
-        """Yield items with their passports until the end: what another pipeline takes that this one is the source of.
+        """Yield items with their passports until the end, for a pipeline whose source is this pipeline.
 
         Raises:
             EndOfStream: as a loop over the pipeline does.
@@ -224,10 +224,10 @@ class Pipeline:
                 try:
                     item = self._dequeue(None)
                 except EndOfStream:
-                    if drained:  # and there may be other sources beside this one
+                    if drained:  # another pipeline may have other sources
                         raise Cancelled from None
                     return
-                except Cancelled:  # the pipeline that this one is the source of
+                except Cancelled:  # of the pipeline whose source is this pipeline
                     if not here().finish():
                         raise
                     self.drain()
@@ -241,38 +241,40 @@ class Pipeline:
                 self.stop()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return where the loop is, between two items, in a few kilobytes that JSON can hold; for :meth:`load_state_dict`.
+        """Return the position of the loop between two items, for :meth:`load_state_dict`. JSON can hold it, in a few kilobytes.
 
-        Items that an adapter such as ``to_device`` has taken, and the loop has not received, do not count.
+        Items that an adapter such as ``to_device`` has taken, but the loop has not received, do not count.
 
         Raises:
-            PipelineError: a stage has no state, the pipeline ends in a sink, or it is part of another pipeline, whose state includes it.
+            PipelineError: a stage does not support states, the pipeline ends in a sink, or another pipeline contains it. Call the
+                ``state_dict()`` of that pipeline instead.
+                includes it.
         """
         if self.ends_in_sink:
             raise PipelineError(f"state_dict: {self._last} is a sink, which takes items without an end; take them by a loop or dequeue()")
         return self._consumer.state()
 
     def load_state_dict(self, state: Mapping[str, Any], allow_changed: Collection[str] | None = ()) -> None:
-        """Resume where another pipeline of the same stages was: with the next item, and the rest of the epoch in the first loop.
+        """Resume at the state of another pipeline with the same stages. The first loop yields the rest of that epoch.
 
-        At most as many items as come between two markers, :data:`highway.engine.resume.MARK_EVERY` of the source's, are made once more, and
-        what waited in the stages.
+        Resuming repeats the work for the items that waited in the stages, and for the items since the last marker: at most
+        :data:`highway.engine.resume.MARK_EVERY` items of the source, if the source is that fast.
 
         Args:
-            state: What :meth:`state_dict` returned there.
-            allow_changed: Names of stages whose parameters, data or ranks may have changed since. A warning says what has changed; the rest
-                of the run may differ. ``None``: this pipeline is part of another component, which has compared the stages already.
+            state: The return value of :meth:`state_dict`.
+            allow_changed: Names of stages whose parameters, data or ranks may have changed. A warning names the changes; the rest of the
+                run may differ. ``None``: this pipeline is part of another component, which has already compared the stages.
 
         Raises:
-            PipelineError: this pipeline has begun, the state is not a state, or it was saved with other stages, parameters, data, seeds or
-                ranks; or ``allow_changed`` names no stage.
+            PipelineError: this pipeline has begun; ``state`` is not a state, or was saved with other stages, parameters, data, seeds or
+                ranks; or ``allow_changed`` names an unknown stage.
         """
         if self._run.has_begun:
             raise PipelineError("load_state_dict: the pipeline has begun; load the state before the first item")
         self._consumer.go_on(state, allow_changed)
 
     def ranks(self) -> Ranks:
-        """Return the ranks that the source depends on; for a pipeline that this pipeline is the source of."""
+        """Return the ranks that the source depends on, for a pipeline whose source is this pipeline."""
         source = self._run.workers[0]
         return ranks_of(source.stage.op, source.traits)
 
@@ -281,15 +283,15 @@ class Pipeline:
         return self._consumer.position()
 
     def received(self, position: Any, is_left: bool = False) -> None:
-        """Have :meth:`state_dict` return the state at the position of the last item that a loop has received.
+        """Make :meth:`state_dict` return the state at the position of the last item that a loop has received.
 
-        For adapters that take items ahead of the loop: they take a :meth:`position` with each item, and call this when the loop receives
-        the item. After the loop they call it with ``None``: the state is then the one after a loop over the pipeline itself. If the source
-        does not number epochs, items that no loop has received still do not count.
+        For adapters that take items ahead of the loop. They store a :meth:`position` with each item, and call this when the loop receives
+        the item. After the loop they call it with ``None``, which restores the pipeline's own state. If the source does not number epochs,
+        items that no loop has received still do not count.
 
         Args:
-            position: The position; or the :class:`~highway.PipelineError` that :meth:`state_dict` raises, if nobody knows the position.
-            is_left: Whether the loop was left there, so that the state is that of the next epoch.
+            position: The position; or the :class:`~highway.PipelineError` that :meth:`state_dict` raises if the position is unknown.
+            is_left: Whether the loop ended early, so that the state is the one before the next epoch.
         """
         if is_left and isinstance(position, Consumer):
             position = position.left()
@@ -297,7 +299,7 @@ class Pipeline:
             self._consumer.received(position)
 
     def remake(self, epoch: int, index: int, part: Any) -> Stamped:
-        """Return an item again that came out of this pipeline; for a pipeline that this one is the source of."""
+        """Make an item of this pipeline again, for a pipeline whose source is this pipeline."""
         return self._consumer.remake(part or [epoch, index])
 
     def run(self) -> None:
@@ -305,16 +307,16 @@ class Pipeline:
 
         Raises:
             PipelineError: the last stage is no sink; iterate over the pipeline instead.
-            Exception: what a stage raised.
+            Exception: the error that a stage raised.
         """
         self.start()
         self._run.background = False
         self._run.wait()
 
     def start(self) -> None:
-        """Begin to run a pipeline that ends in a sink, and return at once; :meth:`run` waits for its end, :meth:`stop` ends it.
+        """Start a pipeline that ends in a sink, and return at once. :meth:`run` waits for its end, :meth:`stop` ends it.
 
-        If the script ends before it, it is stopped. What a stage raises is logged, and raised by :meth:`run`.
+        If the script ends first, the pipeline is stopped. An error of a stage is logged, and raised by :meth:`run`.
 
         Raises:
             PipelineError: the last stage is no sink; iterate over the pipeline instead.
@@ -325,37 +327,39 @@ class Pipeline:
         self._run.start()
 
     def drain(self) -> None:
-        """Have the source end before its next item: what it has yielded passes through, and then the pipeline ends as at its end.
+        """End the source before its next item. The items that it has yielded pass through, and then the pipeline ends.
 
-        Returns at once, and may be called from any thread. A source that waits is interrupted as by :meth:`stop`, by ``Cancelled`` out of
-        :func:`highway.check_cancelled`; a :class:`~highway.modules.ZMQSource` yields what it has received already.
+        Returns at once, and may be called from any thread. A source that waits is interrupted by ``Cancelled`` from
+        :func:`highway.check_cancelled`, as by :meth:`stop`. A :class:`~highway.modules.ZMQSource` first yields the items that it has
+        received.
         """
         self._run.drain()
 
     def stop(self) -> None:
-        """Cancel all stages and wait for their threads; a stage that does not end within 5 s is named in a warning and left behind.
+        """Cancel all stages and wait for their threads. If a stage does not end within 5 s, a warning names it, and its thread keeps
+        running.
 
-        May be called again, from any thread, and while others wait in :meth:`dequeue`, who then get ``EndOfStream``.
+        May be called again, from any thread, and while other threads wait in :meth:`dequeue`, which then raises ``EndOfStream`` there.
         """
         self._stopped = True
         self._run.stop()
 
     def stats(self) -> PipelineStats:
-        """Return what each stage has done so far."""
+        """Return the statistics of each stage so far."""
         return replace(self._run.stats(), waited=self.hand_over.waited)
 
     def dashboard(self, address: str = "") -> ServedPage:
-        """Serve a page for a browser that shows this pipeline, until it is closed or the pipeline is gone, and print its address.
+        """Serve a web page that shows this pipeline until the page is closed or the pipeline is deleted, and print its address.
 
-        ``address`` is ``[ADDRESS:]PORT``; by default any free port of 127.0.0.1. Elsewhere the printed address includes a token.
+        ``address`` is ``[ADDRESS:]PORT``; by default any free port of 127.0.0.1. For other addresses the printed URL includes a token.
         Raises ConfigError if the port is taken.
         """
-        from highway.observe.dashboard.local import serve  # here, since only who looks needs an HTTP server
+        from highway.observe.dashboard.local import serve  # imported here, because only this page needs an HTTP server
 
         return serve({"pipeline": self}, address)
 
     def outcome(self) -> tuple[bool, BaseException | None]:
-        """Return whether its stages have ended, and what a stage raised that ended them."""
+        """Return whether the stages have ended, and the error that ended them."""
         return self._run.has_ended, self._run.error
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -373,12 +377,12 @@ class Pipeline:
         return str(self._run)
 
     def _repr_html_(self) -> str:
-        from highway.engine import notebook  # here, since only notebooks need it
+        from highway.engine import notebook  # imported here, because only notebooks need it
 
         return notebook.paragraph(repr(self)) + self.stats()._repr_html_()
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
-        """Be shown by IPython, which keeps what it shows: the text in place of the pipeline, whose threads end with the last reference."""
+        """Print the text, and make IPython keep it instead of the pipeline. The threads of a pipeline end with the last reference."""
         from highway.engine import notebook
 
         printer.text(repr(self))
@@ -386,7 +390,7 @@ class Pipeline:
 
     @property
     def epoch(self) -> int:
-        """In which epoch the last item was, from 0; behind a loop, the next one."""
+        """The epoch of the last item, from 0; after a loop, the next epoch."""
         return self._consumer.epoch
 
     @property
@@ -396,5 +400,5 @@ class Pipeline:
 
     @property
     def epochs(self) -> int | None:
-        """How many epochs it has; ``None``: without end, or it cannot be known."""
+        """Number of epochs; ``None`` if it is unlimited or unknown."""
         return self._run.epochs()

@@ -1,6 +1,6 @@
-"""Fields whose first axis differs from sample to sample, in a batch: padded, as lists, or one after the other."""
+"""Fields whose first axis differs from sample to sample, in a batch: padded, as lists, or concatenated."""
 
-# Without annotations from __future__: components in other modules inherit these hints, and theirs are evaluated where they are.
+# Without annotations from __future__: components in other modules inherit these hints, which are evaluated in this module.
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -16,24 +16,24 @@ from highway.process.aligned import aligned, aligned_copy
 
 Fill = float | dict[str | int, float]
 _NDIM, _DTYPE = attrgetter("ndim"), attrgetter("dtype")
-_BEHIND = {"pad": "count", "offsets": "offsets"}  # what is handed on beside a field, and how it is called
+_BEHIND = {"pad": "count", "offsets": "offsets"}  # suffix of the field that is added beside a ragged field
 
 
 @dataclass
 class RaggedOptions:
-    """What becomes of fields whose first axis differs from sample to sample. Components have these parameters by having this as a base.
+    """How to batch fields whose first axis differs from sample to sample. A base class that adds these parameters to components.
 
     Args:
-        ragged: ``"pad"``: ``(B, N, ...)``, where N is the most that a sample has, rounded up, and behind it int32 ``(B,)``, how many each
-            has. ``"offsets"``: the samples' values one after the other, ``(sum, ...)``, and int32 ``(B + 1,)``, where each begins, and the
-            end. ``"list"``: the list of the samples' arrays. ``None``: there are no such fields.
-        fields: Which these are, by name or position; ``None``: all that have an axis. (Of those, one in which all samples agree is not
-            rounded up.)
-        multiple: What N is rounded up to a multiple of, so that batches have few shapes.
-        pad_to: N itself, for all fields or by field; a sample that has more is an error.
-        fill: What stands in the rows that are none, for all fields or by field.
+        ragged: ``"pad"``: ``(B, N, ...)``, where N is the largest size in the batch, rounded up, and an int32 field ``(B,)`` with the size
+            of each sample. ``"offsets"``: the samples' values concatenated, ``(sum, ...)``, and an int32 field ``(B + 1,)`` with the start
+            of each sample, and the end. ``"list"``: a list of the samples' arrays. ``None``: there are no such fields.
+        fields: Names or positions of the ragged fields. ``None``: all fields that have an axis; of these, a field whose samples all have
+            the same size is not rounded up.
+        multiple: N is rounded up to a multiple of this number, so that batches have few shapes.
+        pad_to: Fixed N, for all fields or by field. A larger sample is an error.
+        fill: Padding value, for all fields or by field.
 
-    What is handed on beside a field ``boxes`` is called ``boxes_count`` or ``boxes_offsets``; in a tuple it stands behind all fields.
+    The field added beside a field ``boxes`` is called ``boxes_count`` or ``boxes_offsets``. In a tuple it comes after all fields.
     """
 
     ragged: Literal["pad", "list", "offsets"] | None = None
@@ -49,12 +49,12 @@ class RaggedOptions:
             require(not given or self.ragged in how, self, name, f"nothing without ragged={' or '.join(map(repr, how))}")
 
     def collated(self, samples: Sequence[Item], size: int | None = None) -> Item:
-        """Return a batch of samples; ``size`` is that of all padded fields, if it is given.
+        """Return a batch of samples. ``size`` is the size of all padded fields, if given.
 
         Raises:
-            ValueError: they do not go together, a sample has more than fits, or ``pad_to`` or ``fill`` is for a field that is not
-                padded; the message names the field.
-            KeyError: there is no field of a name in ``fields``.
+            ValueError: the samples do not fit together, a sample is larger than ``pad_to``, or ``pad_to`` or ``fill`` names a field that is
+                not padded. The message names the field.
+            KeyError: ``fields`` names a field that does not exist.
         """
         if self.ragged is None:
             return collate(samples)
@@ -79,11 +79,11 @@ class RaggedOptions:
         return extended(samples[0], values, behind, _BEHIND[self.ragged]) if behind else rebuild(samples[0], values)
 
     def has(self, name: Field, sample: Item) -> bool:
-        """Say whether a field is ragged; ``sample`` is any one."""
+        """Return whether a field is ragged. ``sample`` is any sample."""
         if self.fields is None:
             return not isinstance(value := get(sample, name), (dict, tuple)) and array_of(name, value).ndim > 0
         for field in self.fields:
-            get(sample, field)  # raises if there is none
+            get(sample, field)  # raises if there is no such field
         return name in self.fields or (isinstance(name, int) and name - len(names(sample)) in self.fields)
 
     def _size(self, name: Field, counts: np.ndarray, size: int | None) -> int:
@@ -103,16 +103,16 @@ class RaggedOptions:
 
 
 def taken_apart(batch: Item, ragged: Literal["pad", "offsets"], fields: Sequence[Field] | None = None) -> list[Item]:
-    """Return the samples of a batch that :meth:`RaggedOptions.collated` has made, as views, without padding, counts and offsets.
+    """Return the samples of a batch from :meth:`RaggedOptions.collated`, as views, without padding, counts and offsets.
 
     Args:
         batch: A dict, tuple or list.
-        ragged: What its ragged fields are.
-        fields: Which these are; ``None``: those of a dict that have a count, or offsets, beside them.
+        ragged: Form of the ragged fields.
+        fields: Names or positions of the ragged fields. ``None``: in a dict, the fields that have a count or offsets beside them.
 
     Raises:
         KeyError: there is no such field, or no count or offsets beside it.
-        ValueError: these do not fit, or the fields are of different numbers of samples.
+        ValueError: the counts or offsets do not fit, or the fields have different numbers of samples.
     """
     known, what = names(batch), _BEHIND[ragged]
     beside: dict[Field, Field]
@@ -149,10 +149,10 @@ _PARTS = {"pad": _without_padding, "offsets": _between_offsets}
 
 
 def ragged_arrays(name: Field, column: Sequence[Any]) -> list[np.ndarray]:
-    """Return the values of a ragged field as arrays, which agree but for their first axes.
+    """Return the values of a ragged field as arrays that agree except for their first axes.
 
     Raises:
-        ValueError: they do not, or one has no such axis.
+        ValueError: the arrays differ, or an array has no first axis.
     """
     arrays = list(column)
     if set(map(type, arrays)) != {np.ndarray}:
@@ -185,7 +185,7 @@ def _padded(name: Field, arrays: Sequence[np.ndarray], counts: np.ndarray, size:
 
 
 def expect_named(parameter: str, given: Any, fields: Collection[Field]) -> None:
-    """Raise a ValueError if a parameter says something by field of one that is none of these."""
+    """Raise a ValueError if a parameter by field names a field that is not in ``fields``."""
     for name in given if isinstance(given, dict) else ():
         if name not in fields:
             there = ", ".join(map(repr, fields)) or "none"
@@ -195,10 +195,10 @@ def expect_named(parameter: str, given: Any, fields: Collection[Field]) -> None:
 
 
 def fill_value(name: Field, dtype: np.dtype[Any], fill: Fill) -> Any:
-    """Return what stands where a field has no values.
+    """Return the padding value of a field.
 
     Raises:
-        ValueError: its dtype does not hold it.
+        ValueError: the dtype of the field cannot hold it.
     """
     value = fill.get(name, 0.0) if isinstance(fill, dict) else fill
     if dtype.kind in "US":

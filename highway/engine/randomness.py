@@ -1,4 +1,4 @@
-"""Where random numbers in maps come from (docs/adr/0003): one sequence for each stage, a substream of it for each item."""
+"""The random numbers of maps (docs/adr/0003): one sequence for each stage, and a substream of it for each item."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import numpy as np
 from numpy.random import Generator, Philox
 
 _MASK = 2**64 - 1
-_AT_ONCE = 256  # integers that are drawn together
+_AT_ONCE = 256  # integers drawn at once
 
 
 def stage_key(seed: int, name: str) -> int:
-    """Return what the sequence of a stage hangs on: the pipeline's seed and the stage's name."""
+    """Return the key of a stage's sequence, which depends on the pipeline's seed and the stage's name."""
     return int.from_bytes(hashlib.blake2b(f"{seed}/{name}".encode(), digest_size=16).digest(), "little")
 
 
@@ -23,24 +23,24 @@ def generator(key: int, epoch: int, index: int) -> Generator:
 
 
 def counter_of(epoch: int, index: int) -> int:
-    """Return where the substream of an item begins in the sequence of a stage."""
-    # Philox is a counter-based generator: each (epoch, index) owns a substream of 2**128 numbers of the stage's own sequence.
+    """Return the counter at which the substream of an item begins."""
+    # Philox is a counter-based generator: each (epoch, index) has a substream of 2**128 numbers of the stage's sequence.
     return (epoch & _MASK) << 192 | (index & _MASK) << 128
 
 
 class Substreams:
-    """One generator that is set to any place of any sequence; much quicker than a new one for each."""
+    """A generator that can be set to any position of any sequence. This is much faster than creating a new generator each time."""
 
     def __init__(self) -> None:
         self._rng = Generator(Philox(key=0))
-        self._fresh = self._rng.bit_generator.state  # with nothing left of what was drawn before
+        self._fresh = self._rng.bit_generator.state  # the state of a generator that has drawn nothing
 
     def at(self, key: int, counter: int) -> Generator:
-        """Return the generator, as if it were a new one; for use until the next call.
+        """Return the generator at a position, as if it were new. The next call moves it.
 
         Args:
-            key: What the sequence hangs on, below 2**128.
-            counter: Where it begins, below 2**256, in steps of four numbers.
+            key: Key of the sequence, below 2**128.
+            counter: Position in the sequence, below 2**256. Each step is four numbers.
         """
         place = self._fresh["state"]
         for name, value in (("key", key), ("counter", counter)):
@@ -50,14 +50,14 @@ class Substreams:
 
 
 def state_of(rng: Generator) -> list[int]:
-    """Return where a Philox generator is, as JSON can hold it."""
+    """Return the state of a Philox generator, in a form that JSON can hold."""
     state: Any = rng.bit_generator.state
     numbers = [*state["state"]["counter"], *state["state"]["key"], *state["buffer"]]
     return [int(number) for number in (*numbers, state["buffer_pos"], state["has_uint32"], state["uinteger"])]
 
 
 def go_on(rng: Generator, numbers: list[int]) -> None:
-    """Bring a Philox generator to where another one was."""
+    """Set a Philox generator to the state of another one."""
     *arrays, position, has_half, half = numbers
     counter, key, buffer = (np.array(part, np.uint64) for part in (arrays[:4], arrays[4:6], arrays[6:]))
     state = {"counter": counter, "key": key}
@@ -72,23 +72,23 @@ def go_on(rng: Generator, numbers: list[int]) -> None:
 
 
 def epoch_and_index(rng: Generator) -> tuple[int, int]:
-    """Return the epoch and index that a fresh generator was made for."""
+    """Return the epoch and index for which a new generator was created."""
     counter = rng.bit_generator.state["state"]["counter"]
     return int(counter[3]), int(counter[2])
 
 
 class Below:
-    """Integers from 0 up to a bound, as a Philox generator draws them one by one; while the bound stays the same, drawn many at once.
+    """Integers from 0 up to a bound, equal to single draws of a Philox generator. While the bound is the same, many are drawn at once.
 
     Args:
-        rng: What draws them, and nothing else meanwhile.
+        rng: The generator. Nothing else may draw from it meanwhile.
     """
 
     def __init__(self, rng: Generator) -> None:
         self._rng = rng
         self._bound = 0
-        self._before: Any = None  # the generator's state before those that were drawn at once
-        self._left: list[int] = []  # of these, the last one first
+        self._before: Any = None  # the generator's state before the buffered integers were drawn
+        self._left: list[int] = []  # buffered integers, the next one last
 
     def next(self, bound: int) -> int:
         """Return the next integer below ``bound``."""
@@ -104,11 +104,11 @@ class Below:
         return int(self._rng.integers(bound))
 
     def state(self) -> list[int]:
-        """Return where the generator is, as :func:`state_of` does."""
+        """Return the state of the generator, as :func:`state_of` does."""
         return state_of(self._caught_up() if self._left else self._rng)
 
     def _caught_up(self) -> Generator:
-        """Return a generator that has drawn what was handed out, and no more."""
+        """Return a generator that has drawn only the integers that were returned."""
         rng = Generator(Philox())
         rng.bit_generator.state = self._before
         rng.integers(self._bound, size=_AT_ONCE - len(self._left))

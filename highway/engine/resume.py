@@ -1,11 +1,11 @@
-"""How a run goes on where another one was: states of sources and streams, the markers that collect them, and items that are made again.
+"""Resume a run: states of sources and streams, the markers that collect them, and the remaking of items.
 
-Every so often the source sends a :class:`Marker` after its items. Each stage that meets it writes down its state and hands it on, so that
-it says where all of them were at one moment of the stream (Chandy and Lamport, *Distributed snapshots*, 1985). Whoever takes the items
-(:class:`highway.engine.consumer.Consumer`) keeps the last marker, and counts those behind it.
+The source regularly sends a :class:`Marker` after its items. Each stage that receives the marker adds its state and passes the marker on,
+so that the marker holds the states of all stages at one point of the stream (Chandy and Lamport, *Distributed snapshots*, 1985).
+:class:`highway.engine.consumer.Consumer` keeps the last marker and counts the items after it.
 
-A state holds numbers, never what was read: of items that wait in a stage it says how they were made, their *lineage*, and they are made
-again. docs/adr/0011 says why, docs/howto/resume.md how a source or stream of one's own says its state.
+A state holds no data. For each item that waits in a stage, it holds the item's *lineage*: how the item was made. When the run resumes, the
+items are made again. docs/adr/0011 gives the reasons, and docs/howto/resume.md shows how to write a source or stream that supports states.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
     from highway.engine.workers import StageWorkers
 
 MARK_EVERY = 100  # outputs of the source between two markers at most,
-MARK_APART = 0.01  # but where that many take less than so many seconds
+MARK_APART = 0.01  # but at least this many seconds between them
 MARK_WITHIN = 0.25  # seconds between two markers at most, if there are outputs
-MARK_SHARE = 0.02  # of the time of a stage, which markers may take; where one holds very many items they come less often
+MARK_SHARE = 0.02  # share of a stage's time that markers may take; a stage that holds very many items gets fewer markers
 
 
 class Saved(NamedTuple):
-    """What a source or stream needs to go on from between two items.
+    """The state of a source or stream between two items.
 
     Args:
-        state: What JSON can hold.
-        held: Of a stream: the inputs that wait in it.
+        state: A value that JSON can hold.
+        held: For a stream, the inputs that wait in it.
     """
 
     state: Any = None
@@ -45,14 +45,14 @@ Save = Callable[[], Saved | None]
 
 
 def keep(save: Save, as_source: bool = False) -> None:
-    """Say how the state of the source or stream that runs on this thread is found; called when it starts.
+    """Register the function that returns the state of the source or stream on this thread. Call it when the source or stream starts.
 
-    A stream is asked when it asks for its next input, a source when it has yielded; one that cannot be left there returns ``None``. A
-    stream without a state says ``keep(Saved)``.
+    The engine calls ``save`` when a stream asks for its next input, or after a source has yielded. ``save`` returns ``None`` if the run
+    cannot be resumed at this point. A stream without a state calls ``keep(Saved)``.
 
     Args:
         save: Returns the state.
-        as_source: Of a stream: whether it asks for no more inputs, and is asked as a source is; markers begin here then.
+        as_source: For a stream that takes no more inputs: ask it for its state as a source, and start markers here.
     """
     context = here()
     context.save, context.says_its_state, context.is_source = save, True, as_source
@@ -60,26 +60,26 @@ def keep(save: Save, as_source: bool = False) -> None:
 
 
 def saved() -> Saved | None:
-    """Return what the source or stream that begins on this thread is to go on from; ``None`` if it begins at the start."""
+    """Return the state from which the source or stream on this thread resumes; ``None`` if it starts from the beginning."""
     context = here()
     resume, context.resume = context.resume, None
     return resume() if resume is not None else None
 
 
 def is_resumed() -> bool:
-    """Say whether :func:`saved` has something to say."""
+    """Return whether :func:`saved` will return a state."""
     return here().resume is not None
 
 
 def between_epochs() -> None:
-    """Stand in the place of ``save`` of a stream that waits for an epoch to begin with, and so has no state; never called."""
+    """Take the place of ``save`` for a stream that waits for an epoch, and so has no state. It is never called."""
 
 
 class Keeper:
-    """A block in which :func:`keep` and :func:`saved` are those of a source inside of the one that runs on this thread.
+    """A block in which :func:`keep` and :func:`saved` apply to a source inside the source that runs on this thread.
 
     Args:
-        state: What the inner one is to go on from; ``None``: it begins at the start.
+        state: The state from which the inner source resumes; ``None``: it starts from the beginning.
     """
 
     def __init__(self, state: Any) -> None:
@@ -99,15 +99,15 @@ class Keeper:
 
 
 class Marker:
-    """Goes through the stages behind an item of the source.
+    """Passes through the stages after an item of the source and collects their states.
 
     Args:
-        clock: Says when the next is due; none if it was read from a state.
-        states: What stages have written down, by their number; what is ``held`` there are passports, or lineages that were read.
-        made: Lineages to which those that were read refer.
+        clock: Decides when the next marker is due; ``None`` if the marker was read from a state.
+        states: States of the stages, by stage number. Their ``held`` entries are passports, or lineages read from a state.
+        made: The shared lineages that lineages read from a state refer to.
 
     Attributes:
-        refused: The first stage that does not say its state.
+        refused: The first stage that does not support states.
     """
 
     __slots__ = ("clock", "made", "refused", "states")
@@ -116,7 +116,7 @@ class Marker:
         self.clock, self.states, self.made, self.refused = clock, {} if states is None else states, made, ""
 
     def as_json(self) -> dict[str, Any]:
-        """Return the states, and the lineages to which they refer."""
+        """Return the states and the shared lineages."""
         if self.made is not None:
             return {"states": {str(number): state for number, state in self.states.items()}, "made": self.made}
         lineages, states = _Lineages(), {}
@@ -127,10 +127,10 @@ class Marker:
 
 
 def lineage(passport: Passport, of_input: Callable[[Passport], Any] | None = None) -> list[Any]:
-    """Return how an item was made, as JSON holds it.
+    """Return how an item was made, in a form that JSON can hold.
 
-    ``[epoch, index]`` of its passport; with ``made_of`` behind these the number of the stage that made it, which part of its inputs it is,
-    and the lineage of each of these, or what ``of_input`` returns for it.
+    ``[epoch, index]`` of its passport. If the passport has ``made_of``, these are followed by the number of the stage that made the item,
+    the item's part, and for each input its lineage or the return value of ``of_input``.
     """
     if not passport.made_of:
         return [passport.epoch, passport.index]
@@ -139,15 +139,15 @@ def lineage(passport: Passport, of_input: Callable[[Passport], Any] | None = Non
 
 
 class _Lineages:
-    """Lineages in which an input that several items share, such as the batch they were cut from, is a number.
+    """Lineages in which an input that several items share, such as the batch they were split from, is replaced by a number.
 
     Attributes:
-        made: The lineage of each of these inputs, by that number.
+        made: The lineages of the shared inputs, indexed by these numbers.
     """
 
     def __init__(self) -> None:
         self.made: list[Any] = []
-        self._numbers: dict[int, int] = {}  # by the identity of the passport
+        self._numbers: dict[int, int] = {}  # by the id of the passport
 
     def of_input(self, passport: Passport) -> Any:
         if not passport.made_of:
@@ -161,37 +161,37 @@ class _Lineages:
 
 
 class MarkerClock:
-    """Says when it is time for another marker: sooner the less time these take."""
+    """Decides when the next marker is due. The less time markers take, the sooner."""
 
     def __init__(self) -> None:
         self._not_before = 0.0
         self.begin(0)
 
     def begin(self, items: int) -> None:
-        """Wait again, from a number of items that the source has sent."""
+        """Restart the wait, after the source has sent ``items`` items in total."""
         self._items, self._at = items, time.monotonic()
 
     def is_due(self, items: int) -> bool:
-        """Say so, when the source has sent so many items."""
+        """Return whether a marker is due after the source has sent ``items`` items in total."""
         now = time.monotonic()
         waited = now - self._at
         return now >= self._not_before and (waited >= MARK_WITHIN or (items - self._items >= MARK_EVERY and waited >= MARK_APART))
 
     def spent(self, seconds: float) -> None:
-        """Wait for so long that the time which a stage has spent on a marker is a small part of it."""
+        """Delay the next marker so that markers take only a small part of the time, after a stage spent ``seconds`` on one."""
         self._not_before = max(self._not_before, time.monotonic() + seconds / MARK_SHARE)
 
 
 def mark(worker: StageWorkers, marker: Stamped, epoch: int = 0) -> bool:
-    """Write down the state of a stage, and hand the marker on.
+    """Add the state of a stage to a marker and pass the marker on.
 
     Args:
-        worker: The stage, on whose thread this is called.
-        marker: What it has met.
-        epoch: The one that a stream which begins anew with each is in.
+        worker: The stage. Called on its thread.
+        marker: The marker that the stage received.
+        epoch: The current epoch of a stream that restarts with each epoch.
 
     Returns:
-        Whether it could be left here; if not, a source sends no marker now.
+        Whether the run can be resumed at this point. If not, a source sends no marker now.
     """
     save, states, began = worker.context.save, marker.item.states, time.monotonic()
     if save is between_epochs:
@@ -210,7 +210,7 @@ def mark(worker: StageWorkers, marker: Stamped, epoch: int = 0) -> bool:
 
 
 def _asked(save: Save, marker: Stamped) -> Saved | None:
-    """Return what a stage says; a source inside of it that does not say where it is refuses in its place, by its name."""
+    """Return the state of a stage. If a source inside it does not support states, the marker records that source's name."""
     try:
         return save()
     except PipelineError as error:
@@ -219,41 +219,41 @@ def _asked(save: Save, marker: Stamped) -> Saved | None:
 
 
 def made_by(worker: StageWorkers, passport: Passport) -> Passport:
-    """Return a passport whose ``made_of`` says which stage has made the item."""
+    """Complete ``made_of`` of a passport with the number of the stage that made the item."""
     stage, *rest = passport.made_of
     if stage is None:
-        return Passport(*passport[:5], (worker.number, *rest))  # half of what _replace takes
-    if worker.shape == "source":  # it comes from a pipeline, of whose stages that speaks
+        return Passport(*passport[:5], (worker.number, *rest))  # half of the time of _replace
+    if worker.shape == "source":  # the item comes from an inner pipeline: ``made_of`` holds a stage number there
         return passport._replace(made_of=(worker.number, (), lineage(passport)))
     return passport
 
 
 def resume(worker: StageWorkers, state: Any, remaker: Remaker) -> None:
-    """Have a stage go on from what another run has written down; called before it begins."""
+    """Make a stage resume from a saved state. Called before the stage begins."""
     worker.resumed = state
     if state and "state" in state:
         worker.context.resume = lambda: Saved(state["state"], remaker.items(state["held"]))
 
 
 class Remaker:
-    """Makes items again as they came into a stage, from their lineages; what several were made of, once.
+    """Makes items again from their lineages, as they entered a stage. An input that several items share is made once.
 
     Args:
         workers: All stages.
-        number: Which of them they came into.
-        made: The lineages to which those of the items refer by numbers.
+        number: Number of the stage that the items entered.
+        made: The shared lineages that the items' lineages refer to.
     """
 
     def __init__(self, workers: Sequence[StageWorkers], number: int, made: Sequence[list[Any]] = ()) -> None:
         self._workers, self._number, self._made = workers, number, made
-        self._uses: Counter[Any] = Counter()  # how often an input will be asked for
-        self._inputs: dict[Any, Stamped] = {}  # those that were made, and will be asked for again
+        self._uses: Counter[Any] = Counter()  # remaining uses of each input
+        self._inputs: dict[Any, Stamped] = {}  # inputs that will be used again
 
     def items(self, lineages: Sequence[list[Any]]) -> list[Stamped]:
-        """Return items again; they are made in the order of the source, which may read them one after the other.
+        """Make items again, in the order of the source, so that it may read them sequentially.
 
         Raises:
-            PipelineError: a stage cannot make what it has made again, or makes something else now.
+            PipelineError: A stage cannot make its items again, or now makes other items.
         """
         for lineage in lineages:
             self._count_inputs(lineage)
@@ -268,7 +268,7 @@ class Remaker:
                 self._count_inputs(of_input)
 
     def _inputs_of(self, lineage: Sequence[Any]) -> Iterator[tuple[Any, list[Any]]]:
-        """Yield the lineage of each input of an item, and what it is remembered by."""
+        """Yield the key and the lineage of each input of an item."""
         for of_input in lineage[4:]:
             yield (lineage[2], repr(of_input)), self._made[of_input] if isinstance(of_input, int) else of_input
 
@@ -280,7 +280,7 @@ class Remaker:
         return stamped
 
     def _item(self, lineage: Sequence[Any], number: int) -> Stamped:
-        """Return an item again as it came into a stage: as it was made, and through the maps between."""
+        """Make an item again and apply the maps between the stage that made it and the stage that it entered."""
         epoch, index, *made_of = lineage
         stage, part = made_of[:2] or (0, None)
         worker = self._workers[stage]

@@ -1,13 +1,13 @@
-"""A script that ends with a pipeline: constructing one that ends in a sink is enough to run it.
+"""Scripts that end with a pipeline: constructing a pipeline that ends in a sink is enough to run it.
 
 ::
 
     p = Pipeline([ImageFileReader(data_dir, 16, (240, 320)), ZMQSink("tcp://source:5555")])   # the last line
 
-Nothing starts when a pipeline is constructed, so such a script would end having done nothing. Therefore a pipeline that ends in a sink,
-was constructed by the ``__main__`` script itself, and was neither run nor stopped when the script ends, is run then, before the
-interpreter exits: until its source ends (exit code 0), a stage raises (1, with the error's message) or it is interrupted (130). It is not
-run if the script ends in an exception, ``SystemExit`` included, in an interactive interpreter, or with ``start=False``.
+Nothing starts when a pipeline is constructed, so such a script would end without doing anything. Therefore a pipeline runs at the end of
+the script, before the interpreter exits, if it ends in a sink, was constructed by the ``__main__`` script itself, and was neither run nor
+stopped. It runs until its source ends (exit code 0), a stage raises (1, with the error's message) or it is interrupted (130). It does not
+run if the script ends with an exception (including ``SystemExit``), in an interactive interpreter, or with ``start=False``.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ from typing import TYPE_CHECKING, NoReturn
 from highway.process import script_interrupt
 from highway.process.interrupt import ignore_at_exit
 
-if TYPE_CHECKING:  # which imports this
+if TYPE_CHECKING:  # because that module imports this one
     from highway.engine.threads import Run
 
 log = logging.getLogger("highway")
 
 
-_waiting: dict[Run, tuple[object, FrameType]] = {}  # each with its pipeline, which must not be collected meanwhile, and the script
+_waiting: dict[Run, tuple[object, FrameType]] = {}  # each with its pipeline, which must stay alive, and the script's frame
 _registered = False
 
 
 def is_built_by_script(frame: FrameType) -> bool:
-    """Say whether ``frame`` belongs to a script that the interpreter runs, rather than a library or an interactive session."""
+    """Return whether ``frame`` belongs to a script that the interpreter runs, not to a library or an interactive session."""
     return frame.f_globals.get("__name__") == "__main__" and "__file__" in frame.f_globals and script_interrupt.is_script()
 
 
 def run_at_end(run: Run, pipeline: object, frame: FrameType) -> None:
-    """Run it when the main thread has come to its end, unless it is forgotten before, or the script that ``frame`` is of ends otherwise.
+    """Run the pipeline when the main thread ends, unless it is forgotten first or the script of ``frame`` ends with an exception.
 
-    Python starts no threads any more by then (3.12 and later), so they are created now, waiting.
+    In Python 3.12 and later no threads can be started then, so they are created now and wait.
     """
     global _registered
     while frame.f_code.co_name != "<module>" and frame.f_back is not None:
@@ -57,12 +57,12 @@ def run_at_end(run: Run, pipeline: object, frame: FrameType) -> None:
         _registered = True
         ignore_at_exit()
         script_interrupt.quiet_while(lambda: bool(_waiting), _is_running)
-        # The hook that concurrent.futures uses: called when the main thread ends, before its fellows are joined and atexit functions run.
+        # concurrent.futures uses this hook too: it is called when the main thread ends, before other threads are joined.
         threading._register_atexit(_run_all)  # type: ignore[attr-defined]
 
 
 def not_begun() -> str:
-    """Return what to say to who waits for an item while pipelines wait for the end of the script; empty if there are none."""
+    """Return a hint for a caller that waits for an item while pipelines wait for the end of the script; empty if there are none."""
     pipelines = ", ".join(str(pipeline) for pipeline, _ in _waiting.values())
     if not pipelines:
         return ""
@@ -70,12 +70,12 @@ def not_begun() -> str:
 
 
 def forget(run: Run) -> None:
-    """Do not run it at the end: somebody has started or stopped it."""
+    """Do not run the pipeline at the end, because it was started or stopped."""
     _waiting.pop(run, None)
 
 
 def _is_running(frame: FrameType | None) -> bool:
-    """Say whether a frame is of the script, or of what the script has called."""
+    """Return whether a frame belongs to the script, or to a function that the script has called."""
     scripts = [script for _, script in _waiting.values()]
     while frame is not None and frame not in scripts:
         frame = frame.f_back
@@ -88,7 +88,7 @@ def _run_all() -> None:
 
 
 def _run(is_interrupted: Callable[[], bool]) -> None:
-    pipelines = dict(_waiting)  # which must not be collected before they have ended
+    pipelines = dict(_waiting)  # keeps the pipelines alive until they have ended
     runs = list(pipelines)
     failed = getattr(sys, "last_value", None) is not None  # and its traceback was printed
     for run, (pipeline, frame) in pipelines.items():
@@ -100,7 +100,7 @@ def _run(is_interrupted: Callable[[], bool]) -> None:
     try:
         for run in runs:
             if not is_interrupted():
-                run.start()  # which forgets it
+                run.start()  # which also forgets it
         for run in runs:
             run.wait(is_interrupted)
     except KeyboardInterrupt:
@@ -112,12 +112,12 @@ def _run(is_interrupted: Callable[[], bool]) -> None:
 
 
 def _has_returned(frame: FrameType) -> bool:
-    """Say whether the code of a frame that has ended came to its end: the last that it did was to return."""
+    """Return whether the code of an ended frame ended with a return."""
     return dis.opname[frame.f_code.co_code[frame.f_lasti]].startswith("RETURN")
 
 
 def _exit(code: int, runs: list[Run]) -> NoReturn:
-    """Leave with an exit code: at this point only ``os._exit`` can set one, so what an exit does otherwise is done here."""
+    """Exit with an exit code. Only ``os._exit`` can set one here, so the rest of an exit is done first."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for run in runs:
         run.stop()

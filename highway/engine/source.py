@@ -1,4 +1,4 @@
-"""Whatever is a source, while it is iterated over: its items, where it is in them, and what makes one of them again."""
+"""Iterates over a source of any kind, tracks its position, and makes single items of it again."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from highway.process.ranks import rank_and_world_size
 
 
 class OpenSource:
-    """The iterator of a source: an iterable, a function that returns one, or one that is called until it raises ``EndOfStream``.
+    """The iterator of a source: an iterable, a function that returns an iterable, or a function that is called until ``EndOfStream``.
 
     Args:
-        op: The source, and ``traits`` its declarations.
-        context: What the source receives if it takes it.
-        state: Where to begin, as :meth:`state` has said it.
+        op: The source. ``traits`` are its declarations.
+        context: Passed to the source if it takes a context.
+        state: The position to resume from, from :meth:`state`.
 
     Attributes:
-        first: The number of the item that it begins with.
+        first: Index of the first item.
     """
 
     def __init__(self, op: Any, traits: Traits, context: Context, state: Any = None) -> None:
@@ -36,13 +36,13 @@ class OpenSource:
         self._stamped = traits.stamped
         if self._stamped is not None:  # it is a pipeline
             if state is not None:
-                op.load_state_dict(state, None)  # the pipeline around it has compared all stages
+                op.load_state_dict(state, None)  # the outer pipeline has compared all stages
             try:
                 self._items = self._stamped()
             except EndOfStream:
                 if state is None:
                     raise
-                self._items = iter(())  # the state was saved at its end
+                self._items = iter(())  # the state was saved at the end
         elif isinstance(op, Sequence):
             self.first = state or 0
             self._items = itertools.islice(op, self.first, None)
@@ -60,14 +60,14 @@ class OpenSource:
 
     @property
     def says_its_state(self) -> bool:
-        """Whether :meth:`state` is known without the source's own :func:`~highway.engine.resume.keep`: of pipelines and sequences."""
+        """Whether :meth:`state` works without :func:`~highway.engine.resume.keep` in the source: for pipelines and sequences."""
         return self._stamped is not None or isinstance(self.op, Sequence)
 
     def state(self) -> Any:
-        """Return where it is, as JSON holds it: how many items were taken, or the state of the pipeline that it is.
+        """Return the position in a form that JSON can hold: the number of items taken, or the state of a pipeline.
 
         Raises:
-            PipelineError: it is neither a sequence nor a pipeline, or a stage of that does not say where it is.
+            PipelineError: it is neither a sequence nor a pipeline, or a stage of the pipeline does not support states.
         """
         if not self.says_its_state:
             raise PipelineError(f"{name_of(self.op)} does not say where it is")
@@ -79,17 +79,17 @@ class OpenSource:
 
 
 def remake_of(op: Any, traits: Traits) -> Callable[..., Any] | None:
-    """Return what makes items of a source or stream again, called as ``remake`` of :class:`Traits`; ``None`` if nothing does."""
+    """Return a function that makes items of a source or stream again, with the arguments of ``remake`` of :class:`Traits`, or ``None``."""
     return (lambda epoch, index, part: op[index]) if isinstance(op, (Sequence, np.ndarray)) else traits.remake
 
 
 def ranks_of(op: Any, traits: Traits) -> Ranks:
-    """Return the ranks that the items of a source depend on, as ``ranks`` of :class:`Traits`.
+    """Return the ranks that the items of a source depend on, in the form of ``ranks`` of :class:`Traits`.
 
-    A source that does not declare its ranks is taken to depend on the rank of this process.
+    A source that does not declare its ranks is assumed to depend on the rank of this process.
 
     Raises:
-        ConfigError: the environment names a rank that is not valid.
+        ConfigError: the environment names an invalid rank.
     """
     if traits.ranks is not None:
         return traits.ranks()
@@ -97,7 +97,7 @@ def ranks_of(op: Any, traits: Traits) -> Ranks:
 
 
 def iterator_of(op: Any, context: Context) -> Iterator[Any]:
-    """Iterate over a source that is no pipeline, which receives the context if it takes it."""
+    """Iterate over a source that is not a pipeline, and pass it the context if it takes one."""
     if hasattr(op, "__iter__"):
         return iter(op.__iter__(context=context)) if takes_context(op.__iter__) else iter(op)
     op = partial(op, context=context) if takes_context(op) else op
@@ -115,13 +115,13 @@ def _call_until_end(function: Callable[[], Any]) -> Iterator[Any]:
 
 
 _END = object()
-_LOOK = 0.1  # seconds between two looks whether the source was stopped
+_LOOK = 0.1  # seconds between two checks whether the source was stopped
 
 
 class Fed:
-    """Yield what :meth:`put` takes, until :meth:`close`. In an isolated pipeline it crosses to the process of that.
+    """Yield the values passed to :meth:`put`, until :meth:`close`. In an isolated pipeline, values are sent to its process.
 
-    A pipeline that is fed does not say its state: whoever feeds it knows what is to come.
+    A pipeline with this source does not support states, because only the caller of :meth:`put` knows the next values.
     """
 
     def __init__(self) -> None:
@@ -129,18 +129,18 @@ class Fed:
         self._forward: Callable[[Any], None] = self._values.put
 
     def put(self, value: Any) -> None:
-        """Hand over a value; returns at once, and may be called before the pipeline begins."""
+        """Add a value. Returns at once, and may be called before the pipeline begins."""
         self._forward(value)
 
     def forward(self, send: Callable[[Any], None]) -> None:
-        """Have values sent elsewhere, those too that wait."""
+        """Send values elsewhere, including the values that already wait."""
         self._forward = send
         while not self._values.empty():
             if (value := self._values.get()) is not _END:
                 send(value)
 
     def close(self) -> None:
-        """End behind the values that were handed over."""
+        """End after the values that were put."""
         self._values.put(_END)
 
     def values(self) -> Iterator[Any]:

@@ -1,6 +1,6 @@
-"""What the author of a component needs: ``Stage``, which says how to run one, ``DROP``, and the passport beside each item.
+"""The parts that authors of components need: ``Stage`` with its settings, ``DROP``, and the passport of each item.
 
-What a component is stands in :mod:`highway.engine.component`.
+:mod:`highway.engine.component` defines what a component is.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ class Drop(enum.Enum):
 
 
 DROP: Final = Drop.DROP
-"""What a map returns to leave its item out."""
+"""A map returns this to drop its item."""
 
 
 class Origin(NamedTuple):
-    """Who made an item."""
+    """The host and process that created an item."""
 
     host: str = ""
     role: str = ""
@@ -40,16 +40,16 @@ class Origin(NamedTuple):
 
 
 class Passport(NamedTuple):
-    """What travels beside an item: enough to say which item it is, whatever happened to its arrays on the way.
+    """Metadata that travels with an item and identifies it.
 
-    ``(epoch, index)`` names the item within its source; randomness in maps hangs on it. ``keys`` names the samples in it (file names,
-    shard keys), one for each. ``times`` are Unix seconds: when the source made it, then each time it was sent. ``made_of`` is
-    ``(None, passports, part)`` of what a stream made of other items: their passports, and which part of them it is; for resuming, within
-    the process alone.
+    ``(epoch, index)`` identifies the item within its source. Random numbers in maps depend on it. ``keys`` names the samples in the item
+    (file names, shard keys), one key per sample. ``times`` are Unix seconds: when the source created the item, then each time it was sent.
+    ``made_of`` is ``(None, passports, part)`` for an item that a stream made of other items: their passports, and which part of them it is.
+    It serves to resume, and only within the process.
     """
 
     epoch: int = 0
-    index: int = 0  # type: ignore[assignment]  # hides tuple.index, which nobody asks a passport for
+    index: int = 0  # type: ignore[assignment]  # hides tuple.index, which a passport does not need
     origin: Origin = Origin()
     keys: tuple[str, ...] = ()
     times: tuple[float, ...] = ()
@@ -64,15 +64,15 @@ class Stamped(NamedTuple):
 
 
 class Several(NamedTuple):
-    """What a map returns that makes several items of one, such as all samples that it reads together.
+    """Return value of a map that makes several items of one, such as all samples that it reads at once.
 
-    Each has the epoch, origin and times of that one, and is made again by the map's ``remake``.
+    Each has the epoch, origin and times of that item. The map's ``remake`` makes it again.
 
     Args:
         items: The items.
-        indexes: Of each the index in its passport,
-        keys: the keys there,
-        parts: and which part of the one it is.
+        indexes: The index of each item in its passport,
+        keys: its keys,
+        parts: and its part number.
     """
 
     items: Sequence[Any]
@@ -82,11 +82,11 @@ class Several(NamedTuple):
 
 
 class Items(Protocol):
-    """What a stream or sink iterates over: the bare items.
+    """The iterator that a stream or sink receives: bare items.
 
-    ``passport`` is that of the item returned last. ``context`` is that of the stage.
-    ``left_out`` is how many errors ``on_error="skip"`` has left out in the stages before,
-    up to now: of items that are on their way, too. ``epoch`` is which one this is, for a stream that begins anew with each, else 0.
+    ``passport`` is the passport of the last item. ``context`` is the context of the stage. ``left_out`` is the number of errors skipped so
+    far by ``on_error="skip"`` in the stages before, including errors of items after this one. ``epoch`` is the current epoch for a stream
+    that restarts with each epoch, else 0.
     """
 
     passport: Passport
@@ -106,31 +106,30 @@ OnError = Literal["raise", "skip"]
 @checked
 @dataclass(frozen=True)
 class Stage:
-    """A component, and how to run it.
+    """A component with settings for running it.
 
     Args:
         op: The component: an iterable, a callable, or an object with ``stream``, ``consume`` or ``stages``.
-        num_workers: Worker threads of a map. ``None`` means one, or, for a component that declares ``parallel`` (highway's own
-            maps do), as many as the cores this process may use.
+        num_workers: Worker threads of a map. ``None``: one, or for a component that declares ``parallel`` (highway's own maps do), the
+            number of available cores.
         ordered: Whether a map with several workers keeps the order of its items.
-        buffer_size: Finished items that may wait for the next stage, at least 1. ``None``: 2, and more if they are small
-            (numbers, texts and arrays): 32 of up to 4 kB each, 6 of up to 256 kB. Threads that take turns for each of these cost as much as
-            what is done with it, or more.
-        on_error: ``"raise"`` ends the run with the first error; ``"skip"`` leaves out the item, counts it and warns. What a source, stream
-            or sink raises ends the run in any case, since it cannot be resumed; errors that it can go on from it reports by
-            :meth:`highway.engine.context.Context.report_error`.
-        max_errors: With ``"skip"``: the errors that may be left out, in a run that goes on from a state those before it too; one more ends
-            the run. ``None`` is no limit.
-        per_worker: Of a map that is not thread-safe, such as a tokenizer: whether each worker has a copy of its own, made by
-            ``copy.deepcopy`` (so by the component's ``__deepcopy__``, if it has one) on the worker's thread when it begins. ``op``
-            itself is copied only, never called. The copies start alike, so one that draws by a generator of its own must seed it by
-            ``rng``.
-        name: Name in statistics and messages; random numbers depend on it. The class's or function's name if empty.
-        drops: Whether a map may return ``DROP``. A map that does not declare this must hand on every item on several ranks, and after
-            ``len(pipeline)`` was called: both count on it.
+        buffer_size: Finished items that may wait for the next stage, at least 1. ``None``: 2, or more if the items are small (numbers,
+            texts and arrays): 32 more of up to 4 kB each, or 6 more of up to 256 kB. For smaller buffers, switching threads for each item
+            can cost as much as the work on it.
+        on_error: ``"raise"`` ends the run with the first error. ``"skip"`` drops the item, counts the error and logs a warning. An error
+            raised by a source, stream or sink always ends the run, because the iterator cannot continue; they report errors after which
+            they can continue by :meth:`highway.engine.context.Context.report_error`.
+        max_errors: With ``"skip"``, the maximum number of errors, including those before a resume. One more ends the run. ``None``: no
+            limit.
+        per_worker: For a map that is not thread-safe, such as a tokenizer: whether each worker has its own copy, created by
+            ``copy.deepcopy`` (so by the component's ``__deepcopy__``, if it has one) on the worker's thread when it begins. ``op`` itself
+            is only copied, never called. All copies start in the same state, so a map with its own generator must seed it from ``rng``.
+        name: Name in statistics and messages. Random numbers depend on it. If empty, the name of the class or function.
+        drops: Whether a map may return ``DROP``. A map that does not declare this must return an item for each input if there are several
+            ranks, and after ``len(pipeline)`` was called, because both depend on the count.
 
-    A ``Stage`` around a composite passes ``num_workers``, ``ordered``, ``per_worker``, ``drops`` and the error policy on to the maps in
-    it, and the error policy to its source too.
+    A ``Stage`` around a composite passes ``num_workers``, ``ordered``, ``per_worker``, ``drops`` and the error policy to the maps in it,
+    and the error policy to its source too.
     """
 
     op: Any
@@ -151,22 +150,22 @@ class Stage:
 
     @property
     def label(self) -> str:
-        """``name``, or what the component is called."""
+        """``name``, or the name of the component."""
         return self.name or name_of(self.op)
 
     @property
     def settings(self) -> list[str]:
-        """The names of the settings that are not the default ones, but for ``name``."""
+        """Names of the settings that differ from their defaults, without ``name``."""
         return [field.name for field in fields(self) if field.name not in ("op", "name") and getattr(self, field.name) != field.default]
 
     @cached_property
     def traits(self) -> Traits:
-        """The declarations of the component, which are read once."""
+        """The traits of the component, read once."""
         return Traits.of(self.op)
 
     @property
     def layers(self) -> list[Any]:
-        """The component, the component that it stands for, and so on to the component that the user wrote."""
+        """The component, then the component that it wraps or is part of, and so on, up to the component that the user wrote."""
         return [self.op, *layers(self.traits.stands_for)]
 
     def changed(self, **settings: Any) -> Stage:
@@ -186,7 +185,7 @@ class Stage:
         """
         try:
             return copy.deepcopy(self.op)
-        except Exception as error:  # __deepcopy__ and __reduce__ raise what they like
+        except Exception as error:  # __deepcopy__ and __reduce__ may raise any error
             raise PipelineError(
                 f"{self.label} cannot be copied for each of its workers (per_worker=True): {type(error).__name__}: {error}; give it a "
                 "method __deepcopy__(self, memo) that returns a new one, or have it make what cannot be copied when it is first called"
@@ -194,10 +193,10 @@ class Stage:
 
 
 def expand(stages: Sequence[Any]) -> list[tuple[Stage, Shape]]:
-    """Return the stages of a list with their shapes: composites replaced by what they consist of, bare components wrapped, labels unique.
+    """Return a list of stages with their shapes. Composites are replaced by their parts, bare components are wrapped, and names are unique.
 
     Raises:
-        PipelineError: the list is empty, a source is not first, a sink is not last, or something in it is no stage.
+        PipelineError: the list is empty, a source is not first, a sink is not last, or an entry is not a stage.
     """
     flat = _flatten(stages, at_start=True)
     if not flat:
@@ -254,7 +253,7 @@ def _as_stage(given: Any) -> Stage:
 
 
 def _inherit(outer: Stage, part: Stage, is_source: bool) -> Stage:
-    """Return a part of a composite with the settings that the stage around it hands on."""
+    """Return a part of a composite with the settings that it inherits from the stage around it."""
     changes: dict[str, Any] = {}
     if is_source or shape_of(part.op) == "map":
         if outer.on_error != "raise":
@@ -269,17 +268,17 @@ def _inherit(outer: Stage, part: Stage, is_source: bool) -> Stage:
     return part.changed(**changes)
 
 
-_SHARED = (FunctionType, BuiltinFunctionType, type, type(None), bool, int, float, str, bytes)  # whose copies are themselves
+_SHARED = (FunctionType, BuiltinFunctionType, type, type(None), bool, int, float, str, bytes)  # types whose copies are the same object
 
 
 def _holds_functions_only(op: Any) -> bool:
-    """Say whether a component is a function or class, or all that it holds of its own, so that a copy shares with it what they use."""
+    """Return whether a component is a function or class, or holds only such objects, so that a copy shares its variables with it."""
     held = (op,) if isinstance(op, _SHARED) else tuple(getattr(op, "__dict__", {}).values())
     return any(map(callable, held)) and all(isinstance(value, _SHARED) for value in held)
 
 
 def unique(stages: Sequence[Stage]) -> list[Stage]:
-    """Return the stages with unique names: the second ``Map`` is ``Map-2``. Random numbers and states depend on these names."""
+    """Return the stages with unique names: the second ``Map`` becomes ``Map-2``. Random numbers and states depend on these names."""
     labels = {stage.label for stage in stages}
     names: list[str] = []
     for stage in stages:

@@ -1,4 +1,4 @@
-"""How much each stage did, what it waited for, and the sentence that names the bottleneck."""
+"""Statistics: the work and waiting times of each stage, and a sentence that names the bottleneck."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ STARVED: Final = 1
 BLOCKED: Final = 2
 IDLE: Final = 3
 
-FREE = 0.5  # of a core, at least, that must be free for more workers to help
-SHORTEST = 0.1  # seconds that a pipeline must have run to be judged
+FREE = 0.5  # cores that must be free, at least, for more workers to help
+SHORTEST = 0.1  # seconds that a pipeline must have run before it is judged
 
 
 class Meter:
-    """Counts of one worker, written by its thread alone, so without a lock; read by anybody."""
+    """Counts of one worker. Only its thread writes them, so they need no lock; any thread may read them."""
 
     __slots__ = ("bytes", "errors", "items", "seconds", "since", "state")
 
@@ -35,42 +35,42 @@ class Meter:
         self.since = time.perf_counter()
 
     def enter(self, state: int) -> None:
-        """Begin to be ``BUSY``, ``STARVED`` (waiting for input), ``BLOCKED`` (waiting for room behind it) or ``IDLE``."""
+        """Change the state to ``BUSY``, ``STARVED`` (waiting for input), ``BLOCKED`` (waiting for room downstream) or ``IDLE``."""
         now = time.perf_counter()
         self.seconds[self.state] += now - self.since
         self.state = state
         self.since = now
 
     def read(self) -> tuple[float, float, float]:
-        """Return the seconds busy, starved and blocked, with the state that lasts still."""
+        """Return the seconds busy, starved and blocked, including the current state."""
         seconds = list(self.seconds)
         seconds[self.state] += max(0.0, time.perf_counter() - self.since)
         return seconds[BUSY], seconds[STARVED], seconds[BLOCKED]
 
 
 class HandOver:
-    """Where a pipeline hands its items over.
+    """The point where a pipeline passes items to its caller.
 
-    If the items are taken by the source of another pipeline, as ``to_device`` does on a thread of its own, the loop that trains waits
-    there, and not here.
+    If the source of another pipeline takes the items, as with ``to_device`` on its own thread, the training loop waits at the hand-over of
+    that pipeline instead.
 
     Attributes:
-        look: Called with each item on the thread that takes it; for somebody who wants to see one.
+        look: Called with each item on the thread that takes it, for an observer.
     """
 
     def __init__(self) -> None:
         self.look: Callable[[Any], None] | None = None
         self._meter = Meter()
         self._outer: HandOver | None = None
-        self._earlier = 0.0  # seconds that were waited at the hand-overs of earlier loops
+        self._earlier = 0.0  # seconds waited at the hand-overs of earlier loops
 
     @property
     def waited(self) -> float:
-        """Seconds that were waited at the last hand-over, with the wait that lasts still."""
+        """Seconds waited at the last hand-over, including the current wait."""
         return self._earlier + (self._meter.read()[1] if self._outer is None else self._outer.waited)
 
     def take(self, take: Callable[[], T], outer: HandOver | None) -> T:
-        """Return an item that ``take`` waits for, for the source of another pipeline if ``outer`` is its hand-over."""
+        """Return the item that ``take`` waits for. ``outer`` is the hand-over of the pipeline whose source takes the item, if any."""
         if outer is not self._outer and outer is not None:
             self._earlier = self.waited if self._outer is not None else self._earlier
             self._outer = outer
@@ -86,23 +86,23 @@ class HandOver:
 
 @dataclass(frozen=True)
 class StageStats:
-    """One stage since the start of its pipeline.
+    """Statistics of one stage since the start of its pipeline.
 
     Args:
         name: The stage's name.
-        num_workers: Its worker threads.
-        items: Items it has handed on; for a sink, items it has taken.
-        bytes: Bytes of the arrays in them.
-        errors: Errors left out under ``on_error="skip"``.
-        busy: Seconds its workers worked, all together.
+        num_workers: Number of its worker threads.
+        items: Items it has passed on; for a sink, items it has taken.
+        bytes: Bytes of the arrays in these items.
+        errors: Errors skipped by ``on_error="skip"``.
+        busy: Seconds its workers worked, summed over workers.
         starved: Seconds they waited for input.
         blocked: Seconds they waited for room in the next stage's queue.
-        queued: Items that wait behind it or are being made.
-        capacity: How many of these there can be.
+        queued: Items in its output queue, finished or in work.
+        capacity: Maximum of ``queued``.
         shape: ``"source"``, ``"map"``, ``"stream"`` or ``"sink"``.
-        counters: What the component counts of its own (a link's gaps, the decoder in use).
-        parameter: The parameter that says how many workers it has.
-        error: The last error that was left out, in words.
+        counters: The component's own counters (a link's gaps, the decoder in use).
+        parameter: The parameter that sets its number of workers.
+        error: The text of the last skipped error.
     """
 
     name: str
@@ -129,27 +129,27 @@ class StageStats:
 
     @property
     def memory(self) -> float:
-        """Bytes that may wait behind it at most, by the mean size of its items; of a link, with its budget for one connection."""
+        """Maximum bytes in its output queue, by the mean size of its items; for a link, including its budget for one connection."""
         queue = self.capacity * self.bytes / self.items if self.items else 0.0
         return queue + 1e6 * float(self.counters.get("budget_mb", 0.0))
 
     def share(self, seconds: float) -> float:
-        """Return the part, 0 to 1, of its workers' time that ``seconds`` is."""
+        """Return the fraction, 0 to 1, of its workers' time that ``seconds`` is."""
         return seconds / max(self.busy + self.starved + self.blocked, 1e-9)
 
 
 @dataclass(frozen=True)
 class PipelineStats:
-    """All stages of a pipeline since it started. ``str()`` is a table, and so is what a notebook shows.
+    """Statistics of all stages of a pipeline since it started. ``str()`` returns a table, which notebooks show too.
 
     Args:
         stages: The stages, in order.
         seconds: Seconds since it started.
-        cpu: Seconds of cores that its process has used since then, with the processes that it has started.
-        cores: The cores that its process may use; 0 if that is not known.
-        load: How many of these all processes of the machine have used, over the last minute.
-        waited: Seconds that whoever takes its items has waited for them, at the last hand-over: of ``to_device(pipeline)``, in that loop.
-        resident: Bytes of memory that its process has now; 0 if that is not known.
+        cpu: Seconds of CPU time of its process since then, including the processes that it started.
+        cores: Cores available to its process; 0 if unknown.
+        load: Cores used by all processes of the machine, averaged over the last minute.
+        waited: Seconds that the caller has waited for items, at the last hand-over: for ``to_device(pipeline)``, in that loop.
+        resident: Bytes of memory of its process now; 0 if unknown.
     """
 
     stages: list[StageStats]
@@ -162,22 +162,22 @@ class PipelineStats:
 
     @property
     def items(self) -> int:
-        """Items that came out at the end."""
+        """Items that have left the last stage."""
         return self.stages[-1].items
 
     @property
     def rate(self) -> float:
-        """Items per second that came out at the end, over the whole run."""
+        """Items per second that have left the last stage, averaged over the whole run."""
         return self.items / self.seconds if self.seconds > 0 else 0.0
 
     @property
     def memory(self) -> float:
-        """Bytes that may wait in its queues and at its links at most; what the stages hold themselves comes on top."""
+        """Maximum bytes in its queues and links, without the items that stages hold themselves."""
         return sum(stage.memory for stage in self.stages)
 
     @property
     def cores_used(self) -> float:
-        """Cores that its process has used, on average."""
+        """Average number of cores used by its process."""
         return self.cpu / self.seconds if self.seconds > 0 else 0.0
 
     @property
@@ -188,10 +188,10 @@ class PipelineStats:
     def limit(self, others: float = 0.0) -> str:
         """Return one sentence that names what limits the rate.
 
-        It is the stage whose workers are busiest: what stands behind it starves, what stands before it is blocked.
+        The limit is the stage whose workers are busiest: stages after it starve, stages before it are blocked.
 
         Args:
-            others: Cores of this machine that other processes of the same run use.
+            others: Cores of this machine used by other processes of the same run.
         """
         last = self.stages[-1]
         waited = last.share(last.blocked)
@@ -218,7 +218,7 @@ class PipelineStats:
 
     @property
     def progress(self) -> list[str]:
-        """A line for each stage that counts how far its first epoch is, as a cache does."""
+        """One line for each stage that reports the progress of its first epoch, such as a cache."""
         return [f"{stage.name}: {stage.counters['first_epoch']}." for stage in self.stages if "first_epoch" in stage.counters]
 
     def table(self) -> str:
@@ -226,7 +226,7 @@ class PipelineStats:
         return fit(self._rows(), WIDTH).text()
 
     def _repr_html_(self) -> str:
-        from highway.engine import notebook  # here, since only notebooks need it
+        from highway.engine import notebook  # imported here, because only notebooks need it
 
         return notebook.table([[cell.full for cell in row] for row in self._rows()], self.bottleneck)
 
@@ -254,13 +254,13 @@ class PipelineStats:
 
 
 def one_thread(shape: Shape) -> str:
-    """Return what to do about a stage of this shape, which is no map, that is short of time."""
+    """Return advice for a slow stage of this shape, which is not a map."""
     batches = " or, if it does little for each item, have it yield batches" if shape == "source" else ""
     return f"a {shape} has one thread: move work from it into a map{batches}"
 
 
 def more_workers(stage: StageStats, cores: int, whom: str = "it", sign: str = "=") -> str:
-    """Return how a map that is short of time may use more cores, of which its process has so many (0 if that is not known)."""
+    """Return how a slow map may use more cores. ``cores`` is the number available to its process, 0 if unknown."""
     more = f"give {whom} more workers ({stage.parameter}{sign}{stage.num_workers + 1})"
     if not cores or stage.num_workers < cores or stage.parameter != "num_workers":
         return more
@@ -268,13 +268,13 @@ def more_workers(stage: StageStats, cores: int, whom: str = "it", sign: str = "=
 
 
 def more_cores(ways: Sequence[str], cores: int, used: float, where: str = "") -> str:
-    """Return what to do about a stage that is short of time: one of the ``ways`` to let it use more cores, if there are any.
+    """Return advice for a slow stage: one of the ``ways`` to let it use more cores, if any are free.
 
     Args:
-        ways: What would help, in words.
-        cores: The cores that there are; 0 if that is not known.
-        used: How many of them are used.
-        where: The machine, as ``" of gpu1"``; by default it is this one.
+        ways: Sentences that describe the ways.
+        cores: Number of cores; 0 if unknown.
+        used: Number of cores in use.
+        where: The machine, such as ``" of gpu1"``; by default this machine.
     """
     if not cores:
         return f"{', or '.join(ways)}, while there are cores"

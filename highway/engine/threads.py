@@ -36,19 +36,19 @@ from highway.process.cores import available_cores, cpu_seconds, machine_load, re
 
 log = logging.getLogger("highway")
 
-WAITING = 2  # finished items that may wait for the next stage, and more if they are small
-STOP_TIMEOUT = 5.0  # seconds that stop() waits for a stage before it names it and goes on
-EXPLAIN_AFTER = 5.0  # seconds to wait for an item before who waits is told of pipelines that have not begun
-INTERRUPT_POLL = 0.1  # seconds between two looks whether Ctrl-C was overlooked
+WAITING = 2  # finished items that may wait for the next stage; more if they are small
+STOP_TIMEOUT = 5.0  # seconds that stop() waits for a stage before it logs a warning
+EXPLAIN_AFTER = 5.0  # seconds to wait for an item before the caller is told of pipelines that have not begun
+INTERRUPT_POLL = 0.1  # seconds between two checks whether a Ctrl-C was missed
 
 
 class Run:
-    """The threads and queues of a pipeline. They hold on to this and never to the ``Pipeline``, so that it can be collected."""
+    """The threads and queues of a pipeline. They refer to this and never to the ``Pipeline``, so that it can be garbage-collected."""
 
     def __init__(self, stages: list[tuple[Stage, Shape]], seed: int | None, origin: Origin) -> None:
         self.workers: list[StageWorkers] = []
-        self.output = Channel(1)  # in front of the source: never used
-        self.numbers_epochs = False  # whether passports say in which epoch an item is
+        self.output = Channel(1)  # input of the source: never used
+        self.numbers_epochs = False  # whether passports give the epoch of each item
         for stage, shape in stages:
             count = worker_count(stage, shape)
             outbox = Channel((stage.buffer_size or WAITING) + count, count, 0 if stage.buffer_size else MOST_MORE)
@@ -68,15 +68,15 @@ class Run:
         self._watch_maps()
         self._seed = seed
         self.stopped = False
-        self.background = False  # nobody waits for it, who would be told of an error
+        self.background = False  # whether the pipeline runs in the background, so that no caller would see an error
         self.error: BaseException | None = None
         self._trace: TracebackType | None = None
         self._lock = threading.Lock()
-        self._gate = threading.Lock()  # a bare lock: Ctrl-C may leave the one inside an Event held
+        self._gate = threading.Lock()  # a bare lock, because Ctrl-C may leave the lock inside an Event held
         self._gate.acquire()
         self._opened = self._has_given = False
-        self.resumed_from: Any = None  # the state that it goes on from
-        self.is_counted = False  # whether the length was returned
+        self.resumed_from: Any = None  # the state that this run resumes
+        self.is_counted = False  # whether len(pipeline) was called
         self._unfinished = len(self.workers)
         self._threads: list[threading.Thread] = []
         self._started_at = self._ended_at = 0.0
@@ -84,7 +84,7 @@ class Run:
         self._pid = os.getpid()
 
     def _watch_maps(self) -> None:
-        """Have maps watched, before any stream, that get items of the user's list or array: as the source, or by a ``Reader``."""
+        """Watch the maps before any stream, if they get items of the user's list or array: from the source, or from a ``Reader``."""
         source = self.workers[0].layers[-1]
         items = getattr(source, "__dict__", {}).get("dataset", source)
         if not isinstance(items, (list, tuple, deque, np.ndarray)) or not mistakes.log.isEnabledFor(logging.WARNING):
@@ -106,7 +106,7 @@ class Run:
 
     @property
     def seed(self) -> int:
-        """What is drawn derives from it: its own, or that of the pipeline that this one is a part of, if it is."""
+        """The seed of the random numbers: the pipeline's own seed, or the seed of the pipeline that contains it."""
         return here().seed if self._seed is None else self._seed
 
     def use_seed(self) -> None:
@@ -122,16 +122,16 @@ class Run:
         return self._ended_at > 0
 
     def spawn(self) -> None:
-        """Start the threads; they do nothing before :meth:`start` opens the gate.
+        """Start the threads. They wait until :meth:`start` opens the gate.
 
         Raises:
-            RuntimeError: the system gives this process no more threads; then none of them is left.
+            RuntimeError: the system allows this process no more threads. Threads that were started have ended.
         """
         try:
             with self._lock:
                 if not self._threads and not self.stopped:
                     self._start_threads()
-        except BaseException as error:  # Ctrl-C too
+        except BaseException as error:  # including Ctrl-C
             if isinstance(error, RuntimeError):
                 number = sum(len(workers.meters) for workers in self.workers)
                 error.add_note(
@@ -148,7 +148,7 @@ class Run:
             for number in range(len(workers.meters)):
                 name = f"highway:{workers.stage.name}:{number}"
                 thread = threading.Thread(target=self._thread, args=(workers, number), name=name, daemon=True)
-                self._threads.append(thread)  # before it starts: Ctrl-C may come while it does
+                self._threads.append(thread)  # before it starts, because Ctrl-C may come meanwhile
                 thread.start()
 
     def start(self) -> None:
@@ -160,7 +160,7 @@ class Run:
         if self._opened:
             return
         script.forget(self)
-        if not in_stage():  # which compares the whole pipeline
+        if not in_stage():  # the outer pipeline compares all its stages
             self.note_stages()
         self.spawn()
         self.use_seed()
@@ -180,12 +180,12 @@ class Run:
         workers.work(number, self)
 
     def take(self, timeout: float | None) -> Stamped:
-        """Return what comes out next: an item, or a marker of :mod:`highway.engine.resume`.
+        """Return the next output: an item, or a marker of :mod:`highway.engine.resume`.
 
         Raises:
-            TimeoutError: nothing came within ``timeout`` seconds.
+            TimeoutError: no output came within ``timeout`` seconds.
             EndOfStream: the run has ended.
-            Cancelled: it has failed or was stopped.
+            Cancelled: the run has failed or was stopped.
         """
         if not self._has_given:
             if others := "" if in_stage() else script.not_begun():
@@ -193,13 +193,13 @@ class Run:
             self._has_given = True
         if timeout is not None or not in_stage():
             return self._get(timeout)
-        while True:  # this pipeline is a part of another one, whose end must be able to interrupt it
+        while True:  # this pipeline is part of another pipeline, whose end must interrupt it
             cancel.check_cancelled()
             with contextlib.suppress(TimeoutError), here().starved():
                 return self._get(0.1)
 
     def _first(self, timeout: float | None, others: str) -> Stamped:
-        """Wait for the first item, and say so if pipelines that have not begun may be what it waits for."""
+        """Wait for the first item, and mention it in the error if pipelines that have not begun may be the cause."""
         try:
             item = self._get(EXPLAIN_AFTER if timeout is None else timeout)
         except TimeoutError:
@@ -214,7 +214,7 @@ class Run:
         return self.output.get(timeout)  # type: ignore[no-any-return]
 
     def fail(self, error: BaseException) -> None:
-        """Keep the first error and cancel everything."""
+        """Store the first error and cancel all stages."""
         with self._lock:
             first = self.error is None and not self.stopped
             if first:
@@ -226,7 +226,7 @@ class Run:
         self._cancel()
 
     def finished(self, worker: StageWorkers) -> None:
-        """A stage has ended: nobody wants what stands before it."""
+        """Handle the end of a stage: cancel the stages before it."""
         self._cancel(upto=self.workers.index(worker))
         with self._lock:
             self._unfinished -= 1
@@ -240,7 +240,7 @@ class Run:
     def _cancel(self, upto: int | None = None) -> None:
         for workers in self.workers[:upto]:
             workers.context.cancel()
-        for workers in self.workers[:upto]:  # not before: who is woken by it shall know why
+        for workers in self.workers[:upto]:  # not before: a thread that this wakes needs the reason
             workers.outbox.cancel()
 
     def raise_error(self) -> None:
@@ -251,21 +251,21 @@ class Run:
         """Wait until all threads have ended.
 
         Args:
-            is_interrupted: Says whether Ctrl-C came, where it is not raised; then it is raised here.
+            is_interrupted: Returns whether Ctrl-C came in a place where it is not raised. This method then raises it.
         """
         try:
             for thread in self._threads:
                 while thread.is_alive():
                     if is_interrupted():
                         raise KeyboardInterrupt
-                    thread.join(INTERRUPT_POLL)  # Python may overlook a Ctrl-C that comes just before it begins to wait
+                    thread.join(INTERRUPT_POLL)  # Python may miss a Ctrl-C that comes just before it begins to wait
         except BaseException:
             self.stop()
             raise
         self.raise_error()
 
     def skip(self, epoch: int) -> bool:
-        """Have nothing more made of an epoch, and of those before it; return whether that can be done."""
+        """Skip the rest of an epoch and the epochs before it. Return whether that is possible."""
         source = max((number for number, workers in enumerate(self.workers) if workers.traits.repeats), default=0)
         if not self.workers[source].traits.skips_epochs:
             return False
@@ -274,10 +274,10 @@ class Run:
         return True
 
     def length(self) -> int:
-        """Return how many items an epoch has.
+        """Return the number of items of an epoch.
 
         Raises:
-            TypeError: a stage does not say.
+            TypeError: a stage does not know the number.
         """
         length = 0
         for workers in self.workers:
@@ -286,30 +286,30 @@ class Run:
         return length
 
     def count(self) -> None:
-        """Have each map hand on every item, unless it declares to drop items; called when the length was returned."""
+        """Require each map to return an item for each input, unless it declares drops. Called after the length was returned."""
         self.is_counted = True
         for workers in self.workers:
             workers.is_counted = True
 
     def epochs(self) -> int | None:
-        """Return how many epochs the pipeline gives, those without items too; ``None`` if no stage declares this."""
+        """Return the number of epochs of the pipeline, including empty ones; ``None`` if no stage declares it."""
         if any(workers.shape == "stream" and not _keeps_epochs(workers) for workers in self.workers):
             return None
         return next((workers.traits.epochs for workers in reversed(self.workers) if workers.traits.repeats or workers.number == 0), None)
 
     @cached_property
     def snapshot(self) -> Identities:
-        """The stages as they were when the run began, or a state was first saved or loaded."""
+        """The identities of the stages when the run began, or when a state was first saved or loaded."""
         return Identities(self.workers)
 
     def note_stages(self) -> None:
-        """Note how the stages are before one of them changes itself, if a state can be asked for."""
+        """Record the identities of the stages before a stage changes itself, if the state can be requested."""
         first = self.workers[0]
         if first.is_asked and not isinstance(first.stage.op, Fed):
             self.snapshot  # noqa: B018
 
     def identities(self) -> dict[str, Any]:
-        """Return hashes of each stage and what it reads, by its name."""
+        """Return hashes of each stage and of its data, by the stage's name."""
         return self.snapshot.identities()
 
     def drain(self) -> None:
@@ -326,7 +326,7 @@ class Run:
 
     def join(self) -> None:
         deadline = time.monotonic() + STOP_TIMEOUT
-        others = [thread for thread in self._threads if thread.ident not in (None, threading.get_ident())]  # None where one did not start
+        others = [thread for thread in self._threads if thread.ident not in (None, threading.get_ident())]  # None if a thread did not start
         for thread in others:
             thread.join(max(0.0, deadline - time.monotonic()))
         for thread in others:
@@ -336,7 +336,7 @@ class Run:
                 )
 
     def abandon(self) -> None:
-        """Stop because the pipeline was collected or the interpreter exits; on any thread, maybe on one of ours with a lock held."""
+        """Stop after a garbage collection or at the exit of the interpreter. May run on any thread, even on a worker that holds a lock."""
         if os.getpid() != self._pid or not self._threads:
             return
         if threading.get_ident() in [thread.ident for thread in self._threads]:
@@ -353,12 +353,12 @@ class Run:
 
 
 def _keeps_epochs(workers: StageWorkers) -> bool:
-    """Return whether a stream gives items of each epoch that it receives, or epochs of its own."""
+    """Return whether a stream yields items of each epoch that it receives, or its own epochs."""
     return workers.traits.per_epoch or workers.traits.repeats or workers.traits.one_to_one is not None
 
 
 def _length(workers: StageWorkers, length: int) -> int:
-    """Return how many items leave a stage in an epoch, if ``length`` items enter it.
+    """Return the number of items that leave a stage in an epoch, if ``length`` items enter it.
 
     Raises:
         TypeError: the stage does not know.

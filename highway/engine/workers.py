@@ -1,4 +1,4 @@
-"""What runs on the worker threads of one stage: a body for each of the four shapes."""
+"""The code that runs on the worker threads of one stage, with a body for each of the four shapes."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ from highway.mistakes import FIRST_ITEMS, WrittenInput
 from highway.parameters.hints import takes_context, takes_rng
 from highway.process.cores import available_cores
 
-if TYPE_CHECKING:  # which imports this
+if TYPE_CHECKING:  # because that module imports this one
     from highway.engine.threads import Run
 
 
 class _Here(threading.local):
-    """A worker's number, and the item that it works on; other threads make items of the stage again."""
+    """A worker's number and current item. Thread-local, because other threads make items of the stage again."""
 
     number = 0
     passport: Passport | None = None
-    marker: Marker | None = None  # the last before it
+    marker: Marker | None = None  # the last marker before the item
 
 
 class StageWorkers:
-    """One stage of a pipeline while it runs: its queues, its meters and the code of its threads."""
+    """One stage of a running pipeline: its queues, its meters and the code of its threads."""
 
     def __init__(self, stage: Stage, shape: Shape, count: int, inbox: Channel, outbox: Channel, origin: Origin) -> None:
         self.stage, self.shape, self.origin, self.traits = stage, shape, origin, stage.traits
@@ -48,30 +48,30 @@ class StageWorkers:
         self.context = Context(self.report_error, self._report_state)
         self.layers = stage.layers
         self.body = {"source": self._source, "map": self._map, "stream": self._stream, "sink": self._sink}[shape]
-        self.idle: set[int] = set()  # workers that wait for an input, of those that could have several
-        self.turn = threading.Lock()  # held while an input is taken and its slot in the output is reserved
+        self.idle: set[int] = set()  # workers that wait for an input, if they can hold several items
+        self.turn = threading.Lock()  # held while an input is taken and its output slot is reserved
         self._tally = threading.Lock()
         self.copying = threading.Lock()
         self._running = len(self.meters)
         self.here = _Here()
         self.left_out = LeftOut(stage)
-        self.last_marker: Marker | None = None  # the last that a map has met
-        self.before: list[StageWorkers] = []  # the stages that its input has passed through
-        self.demand: threading.Event | None = None  # set when the sink has asked for an item, if the source waits for that
+        self.last_marker: Marker | None = None  # the last marker that a map has received
+        self.before: list[StageWorkers] = []  # the stages before this one
+        self.demand: threading.Event | None = None  # set when the sink asks for an item, if the source starts on demand
         self._ends_between = shape == "source" and not self.traits.finishes
         self._takes_rng = shape == "map" and takes_rng(stage.op)
         self._takes_context = shape == "map" and takes_context(stage.op)
         self.drops = stage.drops or self.traits.drops
-        self.has_dropped = False  # whether a map that does not declare it has returned DROP
-        self.is_counted = False  # whether len(pipeline) was returned, which counts on every item of a map that does not declare to drop
-        self.numbers_epochs = False  # whether the passports of what comes in say in which epoch it is
+        self.has_dropped = False  # whether a map that does not declare drops has returned DROP
+        self.is_counted = False  # whether len(pipeline) was called: it counts every item of a map that does not declare drops
+        self.numbers_epochs = False  # whether the passports of the inputs give their epochs
         self.in_work = EpochInWork(self.context)
         self.number = 0
-        self.is_asked = True  # whether the pipeline may be asked where it is
-        self.resumed: Any = None  # what another run has written down of this stage, to go on from
+        self.is_asked = True  # whether the pipeline can be asked for its state
+        self.resumed: Any = None  # the saved state of this stage, to resume from
 
     def use_seed(self, seed: int) -> None:
-        """Have all that the stage draws derive from a pipeline's seed; called before it begins."""
+        """Derive all random numbers of the stage from the pipeline's seed. Called before the stage begins."""
         self.context.seed, self.context.key = seed, stage_key(seed, self.stage.name)
 
     def stats(self) -> StageStats:
@@ -116,7 +116,7 @@ class StageWorkers:
         source = OpenSource(self.stage.op, self.traits, self.context, self.resumed and self.resumed["state"])
         if source.says_its_state:
             keep(lambda: Saved(source.state()))
-        self._emit(source, meter, StageInput(self, meter), source.first)  # no items stand before it, and their passport says epoch 0
+        self._emit(source, meter, StageInput(self, meter), source.first)  # nothing comes before a source; this input's passport has epoch 0
 
     def _stream(self, meter: Meter) -> None:
         if not (self.numbers_epochs and self.traits.per_epoch):
@@ -144,7 +144,7 @@ class StageWorkers:
         op, marker = self.with_context(op, self.context), None
         while True:
             self.outbox.acquire(meter)
-            if several:  # and another one may wait for an input
+            if several:  # another worker may be waiting for an input
                 meter.enter(STARVED)
             with self.turn:
                 try:
@@ -168,7 +168,7 @@ class StageWorkers:
             self.hand_on(slot, result, meter)
 
     def hand_on(self, slot: Slot | None, result: Any, meter: Meter) -> None:
-        """Hand on what a map has made of an item, or ``DROP``: in its slot where the order is kept."""
+        """Pass on the result of a map, or ``DROP``: in its slot if the order is kept."""
         more = None
         if result is not DROP:
             count, size, more = weight(result)
@@ -182,8 +182,8 @@ class StageWorkers:
             self.in_work.leave()
 
     def _own_copy(self) -> Any:
-        """Return a worker's copy of a map that is not thread-safe; its counters are those of the map."""
-        with self.copying:  # copying it may not be thread-safe either, which is why no worker calls the map itself
+        """Return a worker's copy of a map that is not thread-safe. The copy shares the map's counters."""
+        with self.copying:  # copying may not be thread-safe either, so no worker calls the map itself
             copied = self.stage.copied()
         for part, original in zip(layers(copied), self.layers, strict=False):
             self.context.copied(part, original)
@@ -194,7 +194,7 @@ class StageWorkers:
         return partial(op, context=context) if self._takes_context else op
 
     def apply(self, item: Any, passport: Passport, op: Any) -> Any:
-        """Return what the map makes of an item, with its passport, or ``DROP``."""
+        """Return the map's result for an item, with its passport, or ``DROP``."""
         try:
             result = op(item, generator(self.context.key, passport.epoch, passport.index)) if self._takes_rng else op(item)
             return returned(self, result, passport)
@@ -203,11 +203,11 @@ class StageWorkers:
             return DROP
 
     def watch(self, read: Callable[[Passport], Any], source: str) -> None:
-        """Check for the map's first items whether it writes into items of the list that the pipeline reads.
+        """Check on the map's first items whether the map writes into items of the list that the pipeline reads.
 
         Args:
-            read: Returns the item with a passport, as the list holds it.
-            source: What the first stage is called in a warning.
+            read: Returns the list's item for a passport.
+            source: Name of the first stage, for the warning.
         """
         left = itertools.count(-FIRST_ITEMS)
 
@@ -221,13 +221,13 @@ class StageWorkers:
         setattr(self, "apply", apply)  # noqa: B010  # mypy forbids the assignment; the method is back after a few items
 
     def _emit(self, outputs: Iterator[Any], meter: Meter, items: StageInput, first: int = 0) -> None:
-        """Hand on what a source or stream yields; close its iterator here, on its own thread, when nobody wants more.
+        """Pass on the outputs of a source or stream, and close its iterator on its own thread when no more outputs are wanted.
 
         Args:
-            outputs: What it yields.
-            meter: Counts it.
+            outputs: The iterator of the outputs.
+            meter: Counts the outputs.
             items: The input.
-            first: The number of the first output that says none.
+            first: Index of the first output without a passport.
         """
         numbers, clock, context, is_source = itertools.count(first), MarkerClock(), self.context, self.shape == "source"
         begins = is_source and self.traits.numbers_epochs and self.resumed is None
@@ -263,7 +263,7 @@ class StageWorkers:
                 outputs.close()
 
     def _expect_first_epoch(self, epoch: int) -> None:
-        """Raise PipelineError if the first item of a user's source is of a later epoch: the loops before it would be empty."""
+        """Raise PipelineError if the first item of a user's source has a later epoch, because the loops before it would be empty."""
         is_own = self.traits.skips_epochs and type(self.stage.op).__module__.partition(".")[0] != "highway"
         if is_own and epoch > self.context.skipped + 1:
             raise PipelineError(
@@ -271,7 +271,7 @@ class StageWorkers:
                 f"and the first {epoch} would be empty. To begin in a later epoch, load a state"
             )
 
-    # --- what the stage's code says of itself ---
+    # --- what the stage's code reports ---
 
     @property
     def keeps_count(self) -> bool:
@@ -281,10 +281,10 @@ class StageWorkers:
         return self.shape == "map" and self.stage.ordered and not self.drops and self.stage.on_error != "skip"
 
     def note_drop(self, returned: str = "DROP") -> None:
-        """Note that the map has dropped an item.
+        """Record that the map has dropped an item.
 
         Raises:
-            PipelineError: the map does not declare this, and the number of its items matters.
+            PipelineError: the map does not declare drops, and the number of its items matters.
         """
         if self.drops:
             return
@@ -298,7 +298,7 @@ class StageWorkers:
             )
 
     def note_renumbered(self) -> None:
-        """Raise PipelineError if the map returned an item with another epoch or index, and ranks count on these."""
+        """Raise PipelineError if the map changed the epoch or index of an item while several ranks depend on them."""
         if self._world_size > 1 and self.traits.one_to_one is None:
             raise PipelineError(
                 f"{self.stage.name} returned an item with another epoch or index, by which {self._world_size} ranks share the samples; "
@@ -313,23 +313,23 @@ class StageWorkers:
         self.meters[self.here.number].enter({"busy": BUSY, "starved": STARVED, "blocked": BLOCKED}[state])
 
     def report_error(self, error: Exception) -> None:
-        """Count and report an error that the stage may leave out, or raise it."""
-        if self.stage.on_error != "skip" or isinstance(error, (ConfigError, PipelineError)):  # which are of no one item
+        """Count and log an error if the stage skips errors; else raise it."""
+        if self.stage.on_error != "skip" or isinstance(error, (ConfigError, PipelineError)):  # these errors do not belong to a single item
             raise error
-        if error is self.left_out.fatal:  # on its way out of the component
+        if error is self.left_out.fatal:  # the error is already on its way out of the component
             raise error
         self.meters[self.here.number].errors += 1
         self.left_out.add(error, self.here.marker, self._where)
 
     def _located(self, error: BaseException, cause: BaseException | None = None) -> BaseException:
-        """Return the error with a note that says where it was raised; never one that could pass for an end of the stream."""
+        """Return the error with a note about its place. An error that looks like the end of a stream becomes a RuntimeError."""
         if isinstance(error, (EndOfStream, StopIteration, StopAsyncIteration, GeneratorExit)):
             what = f"{type(error).__name__}{f': {error}' if str(error) else ''}"
             cause, error = error, RuntimeError(f"{self.stage.name} raised {what}; to end a stream, return")
         if cause is not None:
             error.__cause__ = cause
         error.add_note(f"highway: {self._where()}")
-        if isinstance(error, ValueError) and "read-only" in str(error):  # numpy's words
+        if isinstance(error, ValueError) and "read-only" in str(error):  # numpy's message
             error.add_note(
                 "an array may be shared with others: write into array.copy(), or, if it comes from a link, say ZMQSource(writable=True)"
             )
@@ -353,7 +353,7 @@ class StageWorkers:
 
 
 def worker_count(stage: Stage, shape: Shape) -> int:
-    """Return how many threads run a stage: one, but for a map, which gets what it asks for."""
+    """Return the number of threads of a stage: 1, or for a map the number that it asks for."""
     if shape != "map":
         return 1
     return stage.num_workers or (available_cores() if stage.traits.parallel else 1)

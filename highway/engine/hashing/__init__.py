@@ -1,4 +1,4 @@
-"""One hash for values and code: states and caches are known by it."""
+"""Hashes of values and code, by which states and caches detect changes."""
 
 from highway.engine.hashing.bounded import Hashed as Hashed
 from highway.engine.hashing.bounded import UnknownValueError as UnknownValueError

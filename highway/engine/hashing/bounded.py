@@ -1,7 +1,7 @@
 """Hashes of texts, arrays and lists of any size, in a bounded time.
 
-64 MB of texts and arrays are hashed whole; of larger ones a sample is hashed, and their length, dtype and shape. Of a list of more than
-16,384 entries (about a million, if they are numbers or texts, or lists or tuples of these), so many are hashed, evenly spread.
+Texts and arrays are hashed whole up to 64 MB in total. After that, a sample of each is hashed, with its length, dtype and shape. For a list
+of more than 16,384 entries (about a million, if they are numbers or texts, or lists or tuples of these), evenly spaced entries are hashed.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from highway.engine.hashing.objects import FLAT
 from highway.errors import HighwayError
 
 MOST_BYTES = 64 * 2**20
-MOST_ENTRIES, MOST_PLAIN = 2**14, 2**20  # of a list
-MOST_LISTED, MOST_OBJECTS = 2**16, 2**18  # entries of all lists, and objects; of more the types alone count
-MOST_NESTED = 40  # objects inside each other that are hashed one in the other; those inside come later
-_FEW = 16  # entries of a list, when so many are hashed already
-_BLOCKS, _BLOCK = 256, 4096  # of a sample: how many, and bytes of each
+MOST_ENTRIES, MOST_PLAIN = 2**14, 2**20  # entries of a list that are hashed
+MOST_LISTED, MOST_OBJECTS = 2**16, 2**18  # entries of all lists, and objects; after that only types count
+MOST_NESTED = 40  # nesting depth up to which objects are hashed recursively; deeper objects are hashed later
+_FEW = 16  # entries of a list that are hashed after these limits
+_BLOCKS, _BLOCK = 256, 4096  # number of blocks in a sample, and bytes of each
 
 
 class UnknownValueError(HighwayError):
@@ -36,8 +36,8 @@ class Hashed(NamedTuple):
     """The hash of a value.
 
     Args:
-        values: Changes with what the program hands over.
-        code: Changes with source files; empty if no code of the user's is in it.
+        values: Changes with the values that the program passes in.
+        code: Changes with source files; empty if it depends on no user code.
     """
 
     values: bytes
@@ -45,13 +45,13 @@ class Hashed(NamedTuple):
 
 
 class Bounded(ABC):
-    """What a hasher does with values of any size."""
+    """Base class of hashers: hashes values of any size."""
 
     def __init__(self) -> None:
         self.begin()
 
     def begin(self) -> None:
-        """Begin with another component: as much as for each of them may be hashed whole."""
+        """Reset the limits for the next component."""
         self._bytes_left, self._entries_left, self._objects_left = MOST_BYTES, MOST_LISTED, MOST_OBJECTS
 
     @abstractmethod
@@ -70,7 +70,7 @@ class Bounded(ABC):
         return Hashed(b"%d " % length + hashlib.blake2b(data, digest_size=16, person=(kind or type(value).__name__).encode()).digest())
 
     def entries(self, part: Callable[[int], list[Any]], length: int) -> Hashed:
-        """Return the hash of the entries of a list, of which ``part`` returns each so many-th."""
+        """Return the hash of the entries of a list. ``part`` returns every n-th entry."""
         entries = part(1 + (length - 1) // MOST_PLAIN if length else 1)
         kinds, flat = set(map(type, entries)), entries
         if kinds and kinds <= {tuple, list}:
@@ -115,7 +115,7 @@ class Bounded(ABC):
 
 
 def summed(kind: str, parts: Iterable[tuple[str, Hashed]]) -> Hashed:
-    """Return the hash of a value of parts with names."""
+    """Return the hash of a value with named parts."""
     values, codes = [kind.encode()], []
     for name, (value, code) in parts:
         values.append(b"%s\0%d " % (name.encode(errors="surrogatepass"), len(value)) + value)

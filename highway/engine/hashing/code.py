@@ -1,8 +1,8 @@
-"""What a function depends on: its source, and the names that it reads.
+"""The dependencies of a function: its source, and the names that it reads.
 
-A function of the user's own is known by its source without comments and layout, or by its bytecode if there is no source: code that was
-typed in or generated, two lambdas in one line, and files that have changed since highway was imported, which may not be what runs. Code of
-installed packages, and code in C, is known by its name and the package's version.
+A function of the user is identified by its source without comments and layout. Without source it is identified by its bytecode: code that
+was typed in or generated, two lambdas in one line, and files that have changed since highway was imported. Code of installed packages, and
+code in C, is identified by its name and the version of the package.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from highway.distribution import version_of
 
 _INSTALLED = tuple(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
 _IMPORTED_AT = time.time()
-_SCRIPTS = ("__main__", "__mp_main__")  # the latter in child processes
+_SCRIPTS = ("__main__", "__mp_main__")  # the second one in child processes
 
 
 def is_users(value: Any) -> bool:
-    """Return whether a function, class or module is the user's own: neither highway's, nor of an installed package, nor in C."""
+    """Return whether a function, class or module belongs to the user: not to highway, an installed package, or C code."""
     name = value.__name__ if isinstance(value, types.ModuleType) else getattr(value, "__module__", None) or ""
     module = sys.modules.get(name)
     if name.partition(".")[0] in ("highway", "builtins"):
         return False
-    if module is None:  # it was made by exec, or its module is gone
+    if module is None:  # created by exec, or its module no longer exists
         return isinstance(value, (type, types.FunctionType))
     file = getattr(module, "__file__", None)
     return name in _SCRIPTS if not isinstance(file, str) else not _is_installed(file)
@@ -62,7 +62,7 @@ def _version(package: str) -> str:
 
 
 def text_of(code: types.CodeType) -> str:
-    """Return the source of a function, without comments and layout; its bytecode if there is no source."""
+    """Return the source of a function, without comments and layout, or its bytecode if there is no source."""
     try:
         found = _functions(code.co_filename, _written_at(code.co_filename)).get((code.co_firstlineno, code.co_name), [])
     except (OSError, SyntaxError, ValueError, RecursionError):
@@ -93,7 +93,7 @@ def _functions(file: str, _: int) -> dict[tuple[int, str], list[str]]:
 
 
 def _bytecode(code: types.CodeType) -> Iterator[str]:
-    """Yield texts that change when code does."""
+    """Yield texts that change when the code changes."""
     yield f"{code.co_argcount} {code.co_kwonlyargcount} {code.co_flags} {code.co_names} {code.co_varnames} {code.co_code.hex()}"
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
@@ -105,12 +105,12 @@ def _bytecode(code: types.CodeType) -> Iterator[str]:
 
 
 class Names(NamedTuple):
-    """What a function does with names and their attributes: ``("self", "scale")`` is the attribute of an argument.
+    """The names and attributes that a function uses. ``("self", "scale")`` is the attribute of an argument.
 
     Args:
-        read: What it reads. A name alone, ``("self",)``, is used in another way, such as an argument of a call.
-        assigned: What it assigns: attributes, and names outside of the function.
-        filled: What it changes in place, if that is a container: by assigning an entry, or by a method such as ``append``.
+        read: Names it reads. A name alone, ``("self",)``, is used in another way, such as an argument of a call.
+        assigned: Attributes it assigns, and names outside the function.
+        filled: Containers it changes in place, by assigning an entry or by a method such as ``append``.
     """
 
     read: frozenset[tuple[str, ...]]
@@ -120,7 +120,7 @@ class Names(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def names_of(code: types.CodeType) -> Names:
-    """Return what a function does with names, and so the functions inside of it."""
+    """Return the names and attributes that a function and its inner functions use."""
     steps = list(dis.get_instructions(code))
     ends: dict[int, tuple[str, ...]] = {}  # chains of names, by the step that ends them
     read: set[tuple[str, ...]] = set()
@@ -158,7 +158,7 @@ _FILLING = {"append", "appendleft", "extend", "insert", "add", "update", "setdef
 
 
 def _before(steps: list[dis.Instruction], number: int) -> int:
-    """Return the number of the step before those that made what is on top of the stack before a step."""
+    """Return the number of the step before the steps that compute the top of the stack."""
     depth = 0
     while number > 0 and depth < 1:
         number -= 1
@@ -167,8 +167,8 @@ def _before(steps: list[dis.Instruction], number: int) -> int:
 
 
 def changed_while_running(cls: type) -> Names:
-    """Return what the methods do that run in a pipeline, and those that they call, with attributes of their object, by name."""
-    methods = defaultdict[str, list[types.FunctionType]](list)  # those of the base classes too, which super() calls
+    """Return, by attribute name, how the methods that run in a pipeline, and the methods that they call, use their object."""
+    methods = defaultdict[str, list[types.FunctionType]](list)  # includes methods of base classes, which super() calls
     for base in cls.__mro__:
         for name, function in functions_of(base):
             methods[name].append(function)
@@ -198,11 +198,11 @@ _RUNNING = (
     "forward",
     "remake",
     *("set_epoch", "transform", "encode", "decode"),
-)  # which other code calls
+)  # methods that other code calls
 
 
 def functions_of(cls: type) -> Iterator[tuple[str, types.FunctionType]]:
-    """Yield the functions that a class defines, by name: methods and those of properties, but none that a decorator generated."""
+    """Yield the functions that a class defines, by name: methods and property functions, without functions that a decorator generated."""
     for name, value in vars(cls).items():
         for part in (value, *(getattr(value, one, None) for one in ("fget", "fset", "__func__", "func", "__wrapped__"))):
             if isinstance(part, types.FunctionType) and part.__code__.co_filename != "<string>":
@@ -210,7 +210,7 @@ def functions_of(cls: type) -> Iterator[tuple[str, types.FunctionType]]:
 
 
 def attributes_of(cls: type) -> Iterator[tuple[str, Any]]:
-    """Yield the class attributes that are no functions or properties, by name."""
+    """Yield the class attributes that are neither functions nor properties, by name."""
     for name, value in vars(cls).items():
         if not (hasattr(type(value), "__get__") or (name.startswith("__") and name.endswith("__")) or name == "_abc_impl"):
             yield name, value

@@ -1,4 +1,4 @@
-"""What an object holds: the attributes that it was made with, what it is pickled as, and its memory as an array."""
+"""The contents of an object: its constructor parameters, its pickled form, and its memory as an array."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from highway.engine.hashing.code import Names, changed_while_running, is_users
 from highway.parameters.hints import NAMED, parameters_of
 from highway.parameters.ranges import Unhashed
 
-FLAT = {type(None), bool, int, float, complex, str, bytes}  # whose marshalled bytes are always the same
+FLAT = {type(None), bool, int, float, complex, str, bytes}  # types whose marshalled bytes are always the same
 LEAVES = (type, types.ModuleType, types.BuiltinFunctionType, np.generic, np.ndarray, np.dtype, np.ufunc, enum.Enum, PurePath)
 _INERT = {"_thread", "threading", "logging", "concurrent", "queue", "_queue", "weakref", "_weakref", "_weakrefset"}
 _RESOURCES = {"io", "_io", "tempfile", "sqlite3", "socket", "ssl", "subprocess", "multiprocessing", "asyncio", "_contextvars", "random"}
@@ -34,7 +34,7 @@ def left_out(cls: type, whole: bool) -> frozenset[str]:
 
     Args:
         cls: The class.
-        whole: Whether an instance is a whole stage of a pipeline, and no part of a component.
+        whole: Whether an instance is a whole stage of a pipeline, not part of a component.
     """
     try:
         hints = {name: parameter.annotation for name, parameter in parameters_of(cls).items()}
@@ -44,7 +44,7 @@ def left_out(cls: type, whole: bool) -> frozenset[str]:
 
 
 def _evaluated(cls: type) -> Iterator[tuple[str, Any]]:
-    """Yield the hints in a class's body that can be evaluated one by one; imports may be there for type checkers alone."""
+    """Yield the type hints of a class that can be evaluated, one by one. Others may be imported only for type checkers."""
     for name, hint in vars(cls).get("__annotations__", {}).items():
         with contextlib.suppress(Exception):
             yield name, eval(hint, dict(vars(sys.modules[cls.__module__]))) if isinstance(hint, str) else hint
@@ -57,10 +57,11 @@ def _notes(hint: Any) -> Iterator[Unhashed]:
 
 
 def attributes_held(value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the attributes that an object was made with, by name, in the order of a dataclass's fields or else of the names.
+    """Yield the attributes that hold an object's parameters, by name, in the order of a dataclass's fields or else sorted by name.
 
-    Not what it opens, caches or counts while it runs: properties that are kept, the fields of a dataclass that are no parameters,
-    attributes that its methods assign or fill, and private attributes of other packages' classes that keep all their parameters.
+    Attributes that the object opens, caches or counts while it runs are skipped: cached properties, fields of a dataclass that are not
+    parameters, attributes that its methods assign or fill, and private attributes of other packages' classes that keep all their
+    parameters.
     """
     cls = type(value)
     held = _held(value)
@@ -68,7 +69,7 @@ def attributes_held(value: Any) -> Iterator[tuple[str, Any]]:
     if dataclasses.is_dataclass(cls):
         fields = dataclasses.fields(cls)
         yield from ((field.name, getattr(value, field.name, None)) for field in fields if field.init)
-        if not is_users(cls):  # whose other attributes follow from the fields
+        if not is_users(cls):  # its other attributes follow from the fields
             return
         taken = {field.name for field in fields}
         has_more = any(getattr(field, "_field_type", None) is dataclasses._FIELD_INITVAR for field in cls.__dataclass_fields__.values())  # type: ignore[attr-defined]
@@ -83,11 +84,11 @@ def attributes_held(value: Any) -> Iterator[tuple[str, Any]]:
 
 def _held(value: Any) -> dict[str, Any]:
     held = {**getattr(value, "__dict__", {}), **{name: getattr(value, name) for name in slots_of(type(value)) if hasattr(value, name)}}
-    return {name: part for name, part in held.items() if isinstance(name, str) and name.isidentifier()}  # not what @opened has kept
+    return {name: part for name, part in held.items() if isinstance(name, str) and name.isidentifier()}  # no values that @opened keeps
 
 
 def _plain(name: str) -> str:
-    """Return the name of an attribute without what makes it private."""
+    """Return the name of an attribute without its private prefix."""
     return name.split("__")[-1].lstrip("_")
 
 
@@ -114,18 +115,18 @@ def _kept(cls: type) -> _Kept:
 
 
 def _is_kept_property(value: Any) -> bool:
-    """Return whether a class attribute is a property like :class:`functools.cached_property`, whose value is kept in the object."""
+    """Return whether a class attribute is a property that stores its value in the object, like :class:`functools.cached_property`."""
     kind = type(value)
     return hasattr(kind, "__get__") and not hasattr(kind, "__set__") and not isinstance(value, types.FunctionType)
 
 
 def is_container(value: Any) -> bool:
-    """Return whether a value is a list, a dict or the like, which may be filled in place."""
+    """Return whether a value is a container, such as a list or dict, that may be filled in place."""
     return isinstance(value, (list, dict, set, bytearray, deque, np.ndarray))
 
 
 def is_changed(names: Names, chain: tuple[str, ...], value: Any) -> bool:
-    """Return whether a function assigns a value that it has by a chain of names, or fills it."""
+    """Return whether a function assigns or fills the value at a chain of names."""
     return chain in names.assigned or (chain in names.filled and is_container(value))
 
 
@@ -142,33 +143,33 @@ def is_module(value: Any) -> bool:
 
 @functools.cache
 def names_of_module(cls: type) -> frozenset[str]:
-    """Return the attributes that each module of torch has: parameters, buffers, hooks, mode."""
+    """Return the attributes that every torch module has: parameters, buffers, hooks, mode."""
     base = next((base for base in cls.__mro__ if base.__module__ == "torch.nn.modules.module"), None)
     return frozenset() if base is None else frozenset(vars(base()))
 
 
 def is_trained(value: Any) -> bool:
-    """Return whether a module of torch has parameters that are trained."""
+    """Return whether a torch module has trainable parameters."""
     return any(getattr(parameter, "requires_grad", False) for parameter in value.parameters())
 
 
 def seed_of(value: Any) -> Any:
-    """Return the seed of a random number generator of NumPy or torch, which does not change when it is used; ``None`` if it has none."""
+    """Return the initial seed of a NumPy or torch generator, or ``None`` if it has none."""
     if isinstance(value, (np.random.Generator, np.random.BitGenerator)):
         own: Any = getattr(value, "bit_generator", value)
         seeds = own.seed_seq
-        entropy = getattr(seeds, "entropy", None)  # of 128 bits that NumPy has drawn if there is no seed
+        entropy = getattr(seeds, "entropy", None)  # 128 random bits if no seed was given
         return None if entropy is None or (isinstance(entropy, int) and entropy >> 96) else (entropy, seeds.spawn_key)
     return value.initial_seed() if hasattr(type(value), "initial_seed") else None
 
 
 def is_generator(value: Any) -> bool:
-    """Return whether a value is a random number generator, whose state changes while it is used."""
+    """Return whether a value is a random number generator."""
     return isinstance(value, (np.random.Generator, np.random.BitGenerator, np.random.RandomState)) or hasattr(type(value), "initial_seed")
 
 
 def pickled(value: Any) -> tuple[bool, tuple[Any, ...] | None]:
-    """Return whether it is for an object's class to say how it is pickled, and as what; ``None`` if it cannot be."""
+    """Return whether the class of an object defines its pickled form, and that form; ``None`` if the object cannot be pickled."""
     cls = type(value)
     own = copyreg.dispatch_table.get(cls)
     changed = [name for name in ("__reduce_ex__", "__reduce__", "__getstate__") if getattr(cls, name) is not getattr(object, name)]
@@ -178,7 +179,7 @@ def pickled(value: Any) -> tuple[bool, tuple[Any, ...] | None]:
             return False, None
     try:
         found: Any = own(value) if own is not None else value.__reduce_ex__(5)
-    except Exception:  # it raises what it likes
+    except Exception:  # pickling may raise any error
         return True, None
     return True, found if isinstance(found, tuple) else (found,)
 
@@ -188,22 +189,22 @@ def is_tensor(value: Any) -> bool:
 
 
 def as_array(value: Any) -> np.ndarray | None:
-    """Return an array, a tensor in the memory of this machine, or a buffer as an array; ``None`` for anything else."""
+    """Return an array for an array, a tensor in CPU memory, or a buffer; ``None`` for other values."""
     try:
         if is_tensor(value):
             return np.asarray(value.detach())
         return np.asarray(value) if isinstance(value, (np.ndarray, np.generic)) else np.frombuffer(value, np.uint8)
-    except Exception:  # of other packages, which raise what they like
+    except Exception:  # other packages may raise any error
         return None
 
 
 def is_inert(value: Any) -> bool:
-    """Return whether a value changes no item, such as a lock or a logger."""
+    """Return whether a value cannot change items, such as a lock or a logger."""
     return type(value).__module__.partition(".")[0] in _INERT
 
 
 def is_hidden(value: Any) -> bool:
-    """Return whether a value changes whenever it is used, such as a file, an iterator or a random number generator without a seed."""
+    """Return whether a value changes when it is used, such as a file, an iterator or a random number generator without a seed."""
     cls = type(value)
     if is_users(cls):
         return False

@@ -1,7 +1,7 @@
-"""A hash of any value: of all that a component is made of, and of the code that it runs.
+"""A hash of any value that a component contains, and of its code.
 
-Values are what the program hands to a component: arguments, attributes, defaults, values that a function closes over. Code is what source
-files contain: functions, class attributes, and what functions read from their module. So each hash has two parts (:class:`Hashed`).
+Values are objects that the program passes to a component: arguments, attributes, defaults and closure variables. Code is the content of
+source files: functions, class attributes, and values that functions read from their module. So each hash has two parts (:class:`Hashed`).
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ from highway.errors import HighwayError
 
 
 class Hasher(Bounded):
-    """Hashes values. Each object is hashed once for a component, as it is then.
+    """Hashes values. Each object is hashed once per component, in its current form.
 
     Args:
-        strict: Whether a value that cannot be hashed is an error; else it is known by its type. Also whether the weights of a model that is
-            being trained count.
-        seed: Stands for the ``seed`` of components that have none of their own; for a pipeline's hash, if that is not known otherwise.
+        strict: Whether a value that cannot be hashed is an error; if not, its type is hashed. Also whether the weights of a model in
+            training count.
+        seed: Replaces the ``seed`` of components that have no seed of their own, for the hash of a pipeline.
 
     Attributes:
-        data: The methods ``fingerprint`` and ``identity`` of what was hashed since this was emptied, to be called when time permits.
-        unseen: What cannot be hashed: if the hasher is strict, the names in code that refer to it, else the types of values.
+        data: The methods ``fingerprint`` and ``identity`` of the hashed values since this list was emptied. They are called later.
+        unseen: Values that could not be hashed: if the hasher is strict, the names in code that refer to them, else their types.
     """
 
     def __init__(self, strict: bool, seed: int | None = None) -> None:
@@ -60,25 +60,25 @@ class Hasher(Bounded):
         self.data: list[Callable[[], str]] = []
         self.unseen: list[str] = []
         super().__init__()
-        self._known: dict[int, tuple[Hashed, Any]] = {}  # by id, with the object, so that no other one gets its id
+        self._known: dict[int, tuple[Hashed, Any]] = {}  # by id, with the object, so that no other object gets its id
         self._known_code: dict[int, tuple[bytes, Any]] = {}
-        self._path: dict[Any, int] = {}  # what is being hashed, to the innermost
-        self._nested: dict[int, Any] = {}  # what is too deep in others, by id
+        self._path: dict[Any, int] = {}  # the values being hashed, from outer to inner
+        self._nested: dict[int, Any] = {}  # deeply nested values, by id
         self._declared: tuple[Any, Traits | None] = None, None
-        self._later: list[Any] = []  # that of it which is not hashed yet
+        self._later: list[Any] = []  # nested values that are not hashed yet
         self._reading: set[tuple[int, Any]] = set()
 
     def parameters(self, op: Any, traits: Traits | None = None) -> Iterator[tuple[str, Hashed]]:
-        """Yield what a component consists of, by name: its parameters, or what its function closes over.
+        """Yield the parts of a component, by name: its parameters, or the closure variables of its function.
 
-        ``traits`` are its declarations, if they were read already.
+        ``traits`` are its traits, if they were read already.
 
         Raises:
-            UnknownValueError: the hasher is strict, and one of the values cannot be hashed.
+            UnknownValueError: the hasher is strict, and a value cannot be hashed.
         """
         self.begin()
         for found in (self._known, self._known_code, self._path, self._nested):
-            found.clear()  # so that the hash does not depend on what was hashed before
+            found.clear()  # so that the hash does not depend on values hashed before
         self._path[id(op)], self._later, self._declared = 0, [], (op, traits)
         parts = self._parts(op, whole=True)
         yield from (("", self._leaf(op)),) if parts is None else parts
@@ -122,7 +122,7 @@ class Hasher(Bounded):
         return found
 
     def _is_too_deep(self, value: Any) -> bool:
-        """Return whether a value is so deep in others that it is to be hashed later, so that a recursion cannot fail."""
+        """Return whether a value is so deeply nested that it is hashed later, to avoid a RecursionError."""
         if len(self._path) < MOST_NESTED:
             return False
         if id(value) not in self._nested:
@@ -130,10 +130,10 @@ class Hasher(Bounded):
             self._later.append(value)
         return True
 
-    # --- what has parts with names ---
+    # --- values with named parts ---
 
     def _parts(self, value: Any, whole: bool = False) -> Iterator[tuple[str, Hashed]] | None:
-        """Return the parts of a value that has some with names; ``whole``: of a whole stage."""
+        """Return the named parts of a value, or ``None``. ``whole``: the value is a whole stage."""
         if isinstance(value, functools.partial):
             return self._partial(value)
         if isinstance(value, types.MethodType):
@@ -190,7 +190,7 @@ class Hasher(Bounded):
                 yield from self._read(name, held, value.__code__)
 
     def _method(self, value: types.MethodType) -> Iterator[tuple[str, Hashed]]:
-        """Yield a method, and of its object only what the method reads."""
+        """Yield a method, and the attributes of its object that the method reads."""
         yield "class", self._class(type(value.__self__))
         yield from self._of_method(value.__self__, value.__func__)
 
@@ -208,7 +208,7 @@ class Hasher(Bounded):
                 self._reading.discard(mark)
 
     def _read(self, name: str, value: Any, code: types.CodeType) -> Iterator[tuple[str, Hashed]]:
-        """Yield what a function reads of a value that it has by a name: some of its attributes, or all of it; nothing that it changes."""
+        """Yield the parts of a named value that a function reads: some attributes, or the whole value. It skips parts that it changes."""
         names = names_of(code)
         if is_changed(names, (name,), value):
             return
@@ -220,7 +220,7 @@ class Hasher(Bounded):
             yield from self._attribute((name,), value, rest, names)
 
     def _attribute(self, path: tuple[str, ...], value: Any, names: tuple[str, ...], changed: Names) -> Iterator[tuple[str, Hashed]]:
-        """Yield what a function reads that reads an attribute of a value, and maybe one of that."""
+        """Yield the parts that a function reads through an attribute, and possibly an attribute of that attribute."""
         own = {} if isinstance(value, type) else getattr(value, "__dict__", {})
         (first, *rest), path = names, (*path, names[0])
         if first in own:
@@ -235,7 +235,7 @@ class Hasher(Bounded):
         if is_users(type(value)) and (function := next(functions, None)) is not None:
             yield ".".join(path), summed("", self._of_method(value, function))
         elif is_users(type(value)) and any(name == first for base in type(value).__mro__ for name, _ in attributes_of(base)):
-            yield ".".join(path[:-1]), self._class(type(value))  # whose code includes the attribute
+            yield ".".join(path[:-1]), self._class(type(value))  # the class's code includes the attribute
         else:
             yield ".".join(path[:-1]), self.of(value)
 
@@ -250,7 +250,7 @@ class Hasher(Bounded):
                     yield name, self.of(part)
 
     def _module(self, value: Any) -> Iterator[tuple[str, Hashed]]:
-        """Yield what a module of torch holds; if it is trained, without what belongs to the model's checkpoint."""
+        """Yield the contents of a torch module. If it is being trained, its checkpoint's contents are skipped."""
         yield "class", self._class(type(value))
         if (original := getattr(value, "_orig_mod", None)) is not None:  # of torch.compile
             yield from self._module(original)
@@ -263,7 +263,7 @@ class Hasher(Bounded):
         for name, part in value.named_children():
             yield name, self.of(part)
         if self._strict or not is_trained(value):
-            changes = value.training and getattr(value, "track_running_stats", False)  # BatchNorm counts what it has seen
+            changes = value.training and getattr(value, "track_running_stats", False)  # BatchNorm counts its inputs
             for parts in (value.named_parameters(recurse=False), () if changes else value.named_buffers(recurse=False)):
                 yield from ((name, self.of(part)) for name, part in parts)
 
@@ -273,14 +273,14 @@ class Hasher(Bounded):
             yield f"state {place}", self.of(list(part) if isinstance(part, Iterator) else part)
 
     def _note_data(self, value: Any, whole: bool) -> bool:
-        """Note what a value says of its data, and return whether it has a fingerprint."""
+        """Record a value's methods that identify its data, and return whether it has a fingerprint."""
         if isinstance(value, type) or not any(hasattr(type(value), name) for name in ("fingerprint", "__highway__", "stages")):
             return False
         op, traits = self._declared
         traits = traits if value is op and traits is not None else Traits.of(value)
         fingerprint = traits.fingerprint or fingerprint_of(value)
         if not whole and dataclasses.is_dataclass(value) and shape_by_method(value) == "composite":
-            with contextlib.suppress(HighwayError):  # it cannot run, and says so when it is to
+            with contextlib.suppress(HighwayError):  # it cannot run, and raises when it is run
                 self.data += [
                     own for part in cast(Any, value).stages() if (own := Traits.of(getattr(part, "op", part)).identity) is not None
                 ]
@@ -288,7 +288,7 @@ class Hasher(Bounded):
             self.data.append(own)
         return fingerprint is not None
 
-    # --- what has none ---
+    # --- values without named parts ---
 
     def _leaf(self, value: Any) -> Hashed:
         kind = type(value).__qualname__
@@ -305,7 +305,7 @@ class Hasher(Bounded):
             bound = [] if isinstance(owner, types.ModuleType | None) else [("self", self.of(owner))]
             return summed(kind, [*bound, ("name", Hashed(value.__name__.encode(), name_and_version(value).encode()))])
         if isinstance(value, (list, tuple)):
-            own: Any = list if isinstance(value, list) else tuple  # a class that is derived from it may fail, as datasets may
+            own: Any = list if isinstance(value, list) else tuple  # a derived class may fail, as datasets may
             length = own.__len__(value)
             entries = self.entries(lambda step: own.__getitem__(value, slice(None, None, step)), length)
             return summed(f"{kind} {length}", [("", entries), *self._own(value)])
@@ -314,7 +314,7 @@ class Hasher(Bounded):
             return summed(f"{kind} {dict.__len__(value)}", [("", pairs), *self._own(value)])
         if isinstance(value, (set, frozenset)):
             return summed(f"{kind} {len(value)}", [("", self.set_of(value))])
-        if is_tensor(value) and ((value.requires_grad and not self._strict) or as_array(value) is None):  # trained, or elsewhere
+        if is_tensor(value) and ((value.requires_grad and not self._strict) or as_array(value) is None):  # trained, or on another device
             return self.text(f"{kind} {value.dtype} {tuple(value.shape)}")
         if (array := as_array(value)) is not None:
             return self.array(kind, array)
@@ -325,7 +325,7 @@ class Hasher(Bounded):
         return summed(kind, [("class", self._class(type(value)))])
 
     def _own(self, value: Any) -> Iterator[tuple[str, Hashed]]:
-        """Yield the attributes of a list or dict of a class that is derived from these."""
+        """Yield the attributes of an object whose class is derived from list or dict."""
         if type(value).__module__ != "builtins":
             yield "class", self._class(type(value))
             yield from ((name, self.of(part)) for name, part in attributes_held(value) if not name.startswith("_"))
@@ -333,7 +333,7 @@ class Hasher(Bounded):
     # --- code ---
 
     def _class(self, cls: type) -> Hashed:
-        """Return the hash of a class: its name, and as code its methods and attributes, those of the user's base classes too."""
+        """Return the hash of a class: its name, and as code its methods and attributes, including the user's base classes."""
         return Hashed(cls.__qualname__.encode(), self._as_code(cls, self._class_parts))
 
     def _class_parts(self, cls: type) -> Iterator[tuple[str, Hashed]]:
@@ -342,7 +342,7 @@ class Hasher(Bounded):
                 yield name, self._referred(f"{base.__name__}.{name}", part)
 
     def _code(self, function: types.FunctionType) -> Hashed:
-        """Return the hash of what a function does: all of it code."""
+        """Return the hash of a function; all of it counts as code."""
         return Hashed(function.__name__.encode(), self._as_code(function, self._function_parts))
 
     def _function_parts(self, function: types.FunctionType) -> Iterator[tuple[str, Hashed]]:
@@ -372,7 +372,7 @@ class Hasher(Bounded):
         return values + code
 
     def _global(self, name: str, value: Any, code: types.CodeType) -> Iterator[tuple[str, Hashed]]:
-        """Yield what code reads of a name in its module."""
+        """Yield the parts that code reads of a name in its module."""
         read = sorted(chain[1:] for chain in names_of(code).read if chain[0] == name)
         if isinstance(value, types.ModuleType):
             yield name, Hashed(name_and_version(value).encode())
@@ -386,7 +386,7 @@ class Hasher(Bounded):
             yield name, self._referred(name, value, code)
 
     def _referred(self, name: str, value: Any, code: types.CodeType | None = None) -> Hashed:
-        """Return the hash of what code refers to; of what cannot be known, or is filled while it runs, that of its type."""
+        """Return the hash of a value that code refers to. If it is unknown or filled at run time, its type is hashed."""
         kind = Hashed(type(value).__qualname__.encode())
         if isinstance(value, dict) and type(value) is not dict:  # a Counter, a defaultdict
             return kind
