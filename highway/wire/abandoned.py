@@ -1,8 +1,7 @@
 """Ends of links that nobody closed, kept until it is safe to close them.
 
-A finaliser runs on whatever thread drops the last reference or collects garbage, in the middle of anything: there no socket of ZeroMQ may
-be touched, and nothing waited for. So it hands the end over, and the thread that opened the end closes it, or another one when that thread
-has ended.
+A finaliser runs at any moment, on the thread that drops the last reference or collects garbage. There it must neither touch a socket of
+ZeroMQ nor wait. So it hands the end over. The thread that opened the end closes it, or another thread if that thread has ended.
 """
 
 from __future__ import annotations
@@ -17,14 +16,14 @@ from highway.wire.transports.zmq.context import close_at_exit
 
 
 class Closable(Protocol):
-    """What can be closed."""
+    """Any object with ``close()``."""
 
     def close(self) -> None:
         """Close it; may wait for ``linger_ms``."""
 
 
 class OwnerThread(NamedTuple):
-    """Where an end was opened."""
+    """The process and the thread that opened an end."""
 
     pid: int
     thread: threading.Thread
@@ -40,7 +39,7 @@ _abandoned: deque[tuple[OwnerThread, Closable]] = deque()
 
 
 def opened(end: Closable) -> OwnerThread:
-    """Return the owner of what is opened on this thread, to be closed when the process exits unless that was done before."""
+    """Register an end that this thread opened, and return its owner. An end that is still open at exit is closed then."""
     _open[end] = owner = OwnerThread(os.getpid(), threading.current_thread())
     return owner
 
@@ -51,7 +50,7 @@ def hand_over(owner: OwnerThread, end: Closable) -> None:
 
 
 def close_abandoned() -> None:
-    """Close what this thread, or one that has ended, had opened and dropped."""
+    """Close the ends that this thread, or a thread that has ended, opened and dropped."""
     for _ in range(len(_abandoned)):
         try:
             owner, end = _abandoned.popleft()

@@ -1,4 +1,4 @@
-"""Addresses as ZeroMQ takes them, and what to do about those that it does not take."""
+"""Addresses in the form that ZeroMQ takes, and advice about addresses that it refuses."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from highway.errors import LinkError
 log = logging.getLogger("highway")
 
 SOCKETS_FOLDER = f"/tmp/highway-{os.getuid()}"
-"""Where the sockets of a topology's ``ipc`` links are.
+"""Folder of the sockets of a topology's ``ipc`` links.
 
-It does not depend on the environment: whoever joins from another terminal must find them, and ``TMPDIR`` may be too long for a socket.
+It does not depend on the environment: processes that join from another terminal must find it, and ``TMPDIR`` may be too long for a socket.
 """
 
 _CREDENTIALS = struct.Struct("3i")
@@ -30,7 +30,7 @@ LOOKS = 20  # meanwhile; they are counted, since the process may be stopped for 
 
 
 def interface(url: str, location: str) -> str:
-    """Return a location with the address that its host name stands for, since ZeroMQ binds no names."""
+    """Return a location with the host name replaced by its address, because ZeroMQ binds no names."""
     host, port = location.rsplit(":", 1)
     if host == "*" or host.startswith("["):
         return location
@@ -47,7 +47,7 @@ def interface(url: str, location: str) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Say whether a host's name or address is one that only this machine reaches."""
+    """Return whether only this machine can reach a host, given its name or address."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -63,7 +63,7 @@ def warn_unresolved(url: str, location: str) -> None:
 
 
 def check_folder(url: str, path: str) -> None:
-    """Make :data:`SOCKETS_FOLDER`, if a socket's path is in it; refuse one that others can write into, and so take the other end's place.
+    """Create :data:`SOCKETS_FOLDER` if a socket's path is in it. Others must not write into it: they could take the other end's place.
 
     Raises:
         LinkError: another user can write into the folder.
@@ -82,9 +82,9 @@ def check_folder(url: str, path: str) -> None:
 
 
 def check_free(url: str, path: str) -> None:
-    """Refuse a path on which somebody listens: ZeroMQ would take it from him without a word.
+    """Refuse a path on which a process listens: ZeroMQ would take the path over silently.
 
-    It is looked at for a moment, since a socket that was closed here a moment ago is closed in the background.
+    The check is repeated for a moment, because ZeroMQ closes sockets in the background.
     """
     user = None
     for _ in range(LOOKS):
@@ -100,14 +100,14 @@ def check_free(url: str, path: str) -> None:
 
 
 class SocketFile(NamedTuple):
-    """The file of a UNIX socket, which ZeroMQ leaves behind: it cannot tell whether another socket has taken the path meanwhile."""
+    """The file of a UNIX socket. ZeroMQ does not remove it, because it cannot tell whether another socket has taken the path."""
 
     path: str
     number: int  # of its inode
 
     @classmethod
     def at(cls, path: str) -> SocketFile | None:
-        """Return the one at a path; ``None`` where there is none, as for a name in the abstract namespace."""
+        """Return the socket file at a path; ``None`` if there is none, as for a name in the abstract namespace."""
         with contextlib.suppress(OSError):
             found = os.lstat(path)
             if stat.S_ISSOCK(found.st_mode) and not path.startswith("@"):
@@ -115,7 +115,7 @@ class SocketFile(NamedTuple):
         return None
 
     def remove(self) -> None:
-        """Remove it, unless another file is there by now."""
+        """Remove the file, unless another file has taken its place."""
         with contextlib.suppress(OSError):  # somebody else has removed it
             if os.lstat(self.path).st_ino == self.number:
                 os.unlink(self.path)
@@ -130,13 +130,13 @@ def remove_if_dead(path: str) -> None:
 
 
 def peer_process(connection: socket.socket) -> tuple[int, int]:
-    """Return the numbers of the process and of the user at the other end of a UNIX socket (at an end that connects: who bound it)."""
+    """Return the process ID and user ID at the other end of a UNIX socket (for an end that connects: of the process that bound it)."""
     process, user, _ = _CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
     return process, user
 
 
 def peer_user(connection: socket.socket) -> int | None:
-    """Return the number of the user at the other end of a UNIX socket; ``None`` of others."""
+    """Return the user ID at the other end of a UNIX socket; ``None`` for other sockets."""
     if connection.family != socket.AF_UNIX:
         return None
     _, user = peer_process(connection)
@@ -144,7 +144,7 @@ def peer_user(connection: socket.socket) -> int | None:
 
 
 def of_another_user(link: object, user: int, locations: Sequence[str]) -> LinkError:
-    """Return the error for an end that has connected to another user's."""
+    """Return the error for an end that has connected to a process of another user."""
     places = ", ".join(f"ipc://{each}" for each in locations[:4])
     return LinkError(
         errno.EACCES,
@@ -155,7 +155,7 @@ def of_another_user(link: object, user: int, locations: Sequence[str]) -> LinkEr
 
 
 def way_out(number: int, address: str) -> str:
-    """Return what to do about an address that cannot be used, as the end of a sentence; ``number`` is the system's error number."""
+    """Return advice about an address that cannot be used, as the end of a sentence; ``number`` is the ``errno``."""
     if number == errno.EADDRINUSE:
         port = address.rsplit(":", 1)[-1]
         return (

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from highway.errors import ConfigError
 
-MOST = 1_000_000  # texts of one; a data set may have that many shards
+MOST = 1_000_000  # texts from one expansion; a data set may have that many shards
 
 _BRACES = re.compile(r"\{([^{}]*(?:,[^{}]*)+|[^{},]+\.\.[^{},]+)\}")
 
@@ -19,9 +19,9 @@ def expand_braces(text: str, most: int = MOST) -> list[str]:
     ['zsub://ha:7880', 'zsub://ha:7881', 'zsub://hb:7880', 'zsub://hb:7881']
 
     Raises:
-        ConfigError: a range is none, or there are more than ``most`` texts.
+        ConfigError: a range is malformed, or there are more than ``most`` texts.
     """
-    found: dict[str, None] = {}  # braces within braces are expanded from the inside, which repeats what stands beside them
+    found: dict[str, None] = {}  # nested braces are expanded from the inside, which repeats the text beside them
     for number, whole in enumerate(_expanded(text)):
         found[whole] = None
         if len(found) > most or number > 10 * most:

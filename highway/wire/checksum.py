@@ -1,7 +1,7 @@
-"""A checksum for each array of a ``.ten`` file, behind its header's dimensions, where stock tensorcom looks for nothing.
+"""A checksum for each array of a ``.ten`` file, after the dimensions in its header, where stock tensorcom does not read.
 
-It is the last 16 bytes of the header's chunk: ``~HwXxh3~`` and the xxh3_64, little-endian, of the header up to there and of the data.
-Files that carry none, of tensorcom or of highway 0.1.0, are read as they are. Messages on the wire have no checksums.
+It is the last 16 bytes of the header's chunk: ``~HwXxh3~`` and the little-endian xxh3_64 of the preceding header bytes and the data.
+Files without checksums (of tensorcom or of highway 0.1.0) are read without a check. Messages on the wire have no checksums.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _SUM = struct.Struct("<8sQ")
 
 
 def with_checksums(frames: Sequence[Buffer]) -> list[Buffer]:
-    """Return headers and data in turn, each header with a checksum of itself and the data behind it."""
+    """Return headers and data in turn, each header with a checksum of itself and of its data."""
     sealed: list[Buffer] = []
     for header, data in zip(frames[::2], frames[1::2], strict=True):
         sealed += [bytes(header) + _SUM.pack(MAGIC, _sum(header, data)), data]
@@ -28,10 +28,10 @@ def with_checksums(frames: Sequence[Buffer]) -> list[Buffer]:
 
 
 def check(frames: Sequence[Buffer]) -> None:
-    """Check the checksums of valid headers and data in turn; where one has a checksum, all have.
+    """Check the checksums of valid headers and data in turn. If one array has a checksum, all must have one.
 
     Raises:
-        FrameError: they do not fit, or a header of highway's has something else behind it.
+        FrameError: a checksum is wrong, or a header of highway is followed by other bytes.
     """
     headers = [memoryview(header).cast("B") for header in frames[::2]]
     if not any(behind_header(header)[:8] == envelope.MAGIC or header[-_SUM.size : -8] == MAGIC for header in headers):
@@ -46,7 +46,7 @@ def check(frames: Sequence[Buffer]) -> None:
 
 
 def _end_of(header: Buffer, position: int) -> bytes:
-    """Return the checksum behind a header, or nothing if there is none."""
+    """Return the checksum after a header; empty if there is none."""
     behind = behind_header(header)
     end = bytes(behind[envelope.length(behind) :])
     if end and (len(end) != _SUM.size or not end.startswith(MAGIC)):

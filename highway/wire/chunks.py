@@ -1,6 +1,6 @@
-"""Buffers one after the other, as chunks: tenbin in a single message and in ``.ten`` files. Public as :mod:`highway.tenbin`.
+"""Buffers in sequence, as chunks: tenbin in a single message and in ``.ten`` files. Public as :mod:`highway.tenbin`.
 
-A chunk is ``~TenBin~``, the int64 length, the bytes, and zeros up to a multiple of 64 bytes of them.
+A chunk is ``~TenBin~``, the int64 length, the bytes, and zero padding to a multiple of 64 bytes.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ magic_bytes = magic_str.encode("ascii")
 magic: int = struct.unpack("<q", magic_bytes)[0]
 
 _START = struct.Struct("<8sq")
-_PIECE = 1 << 24  # bytes asked of a stream at once, so that a length that lies allocates no more
+_PIECE = 1 << 24  # bytes read from a stream at a time, so that a false length allocates no more
 
 
 def roundup(n: int, k: int = 64) -> int:
-    """Return the next multiple of ``k`` that is not below ``n``."""
+    """Round ``n`` up to a multiple of ``k``."""
     return k * ((n + k - 1) // k)
 
 
 def encode_chunks(l: Sequence[Buffer]) -> bytearray:  # noqa: E741 - tensorcom's name
-    """Return buffers as one: each with magic, length and padding."""
+    """Concatenate buffers into one, each with magic, length and padding."""
     views = [_flat(buffer) for buffer in l]
     result = bytearray(sum(_START.size + roundup(view.nbytes) for view in views))
     offset = 0
@@ -49,17 +49,17 @@ def decode_chunks(buf: Buffer) -> list[memoryview]:
     """Return the chunks in a buffer, as views of it.
 
     Raises:
-        FrameError: it is not a row of chunks.
+        FrameError: the buffer is not a sequence of chunks.
     """
     view = _flat(buf)
     return [view[begin : begin + length] for begin, length in _chunks(view.nbytes, lambda begin, end: view[begin:end])]
 
 
 def _chunks(nbytes: int, part: Callable[[int, int], Buffer]) -> Iterator[tuple[int, int]]:
-    """Yield where each chunk of so many bytes begins, and its length. Raises as :func:`decode_chunks`.
+    """Yield the offset and the length of each chunk in ``nbytes`` bytes. Raises as :func:`decode_chunks`.
 
     Args:
-        part: Returns the bytes from one place to another, or up to the end.
+        part: Returns the bytes between two offsets, or up to the end.
     """
     offset = 0
     while offset < nbytes:
@@ -95,7 +95,7 @@ def read_chunk(stream: BinaryIO) -> bytes | bytearray | None:
     """Read one chunk, or return ``None`` at the end.
 
     Raises:
-        FrameError: there is no chunk, or not the whole of it.
+        FrameError: there is no chunk, or it is incomplete.
     """
     start = stream.read(_START.size)
     if not start:
@@ -116,7 +116,7 @@ def read(stream: BinaryIO, n: int = 999999, infos: Infos = False) -> Any:
     """Read at most ``n`` arrays from a stream.
 
     Raises:
-        FrameError: what is there is not whole, or not tenbin.
+        FrameError: the arrays are incomplete, or not tenbin.
     """
     chunks: list[Buffer] = []
     for position in range(n):
@@ -141,12 +141,12 @@ def load(fname: str | os.PathLike[str], infos: Infos = False, nocheck: bool = Fa
     """Return the arrays in a file, whose name must end in ``.ten`` unless ``nocheck``.
 
     Args:
-        infos: ``True`` returns ``(arrays, infos)``; a list is compared with those in the file.
-        mmap: Map the file into memory instead of reading it; one without checksums is then read only where it is used. A mapped file must
-            not be cut short while its arrays are in use: that ends the process.
+        infos: ``True`` returns ``(arrays, infos)``; a list is compared with the infos in the file.
+        mmap: Map the file into memory instead of reading it. Without checksums, only the pages that are used are read. Do not truncate a
+            mapped file while its arrays are in use: that kills the process.
 
     Raises:
-        FrameError: the file is not whole, not tenbin, or does not fit the checksums in it; the message begins with its name.
+        FrameError: the file is truncated, not tenbin, or its checksums do not match; the message begins with the file's name.
     """
     _check_name(fname, nocheck)
     try:
@@ -159,32 +159,32 @@ def load(fname: str | os.PathLike[str], infos: Infos = False, nocheck: bool = Fa
 
 
 def load_chunks(fname: str | os.PathLike[str], mmap: bool = False) -> list[memoryview]:
-    """Return the chunks in a file: what was read, each aligned to 64 bytes, or with ``mmap`` views of the file itself.
+    """Return the chunks in a file: copies, each aligned to 64 bytes, or with ``mmap`` views of the file itself.
 
     Raises:
-        FrameError: the file is not a row of chunks.
+        FrameError: the file is not a sequence of chunks.
     """
     with open(fname, "rb") as stream:
         size = os.fstat(stream.fileno()).st_size
         if mmap and size:
             return decode_chunks(_mmap.mmap(stream.fileno(), 0, access=_mmap.ACCESS_READ))
-        if not size:  # empty, or no file but a pipe
+        if not size:  # empty, or a pipe
             return decode_chunks(stream.read())
         return read_aligned(stream, size)
 
 
 def read_aligned(stream: BufferedReader | BytesIO, size: int) -> list[memoryview]:
-    """Return the chunks in a stream of so many bytes, each aligned to 64 bytes.
+    """Return the chunks in a stream of ``size`` bytes, each aligned to 64 bytes.
 
     Raises:
-        FrameError: it is not a row of chunks.
+        FrameError: the stream is not a sequence of chunks.
     """
 
     def part(begin: int, end: int) -> bytes:
         stream.seek(begin)
         return stream.read(end - begin)
 
-    memory, chunks = aligned((size,), np.uint8).data, list[memoryview]()  # what stands before a chunk in the file leaves room to align it
+    memory, chunks = aligned((size,), np.uint8).data, list[memoryview]()  # the bytes before a chunk in the file leave room to align it
     for begin, length in _chunks(size, part):
         chunk, memory = memory[:length], memory[roundup(length) :]
         if stream.readinto(chunk) < length:

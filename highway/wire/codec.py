@@ -1,4 +1,4 @@
-"""Codecs: how an item, with its envelope, becomes the frames of a message, and back. Chosen by name with ``codec=``."""
+"""Codecs: convert an item and its envelope to the frames of a message, and back. Chosen by name with ``codec=``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Frame = tenbin.Buffer
 
 
 class Message(NamedTuple):
-    """A decoded message. ``envelope`` is ``None`` if the sender knows none, ``infos`` are those of the arrays."""
+    """A decoded message. ``envelope`` is ``None`` if the sender does not send envelopes; ``infos`` are the infos of the arrays."""
 
     item: Any
     envelope: Envelope | None
@@ -32,33 +32,32 @@ _OTHER = (
 )
 
 
-_BRIEF = 512  # bytes of a first frame that is compared with earlier ones
+_BRIEF = 512  # bytes; a longer first frame is not compared with earlier ones
 _NUMBER_KEY, _PASSPORT_KEY = packb("number"), packb("passport")
-_WIDTHS = {0xCC: 2, 0xCD: 3, 0xCE: 5, 0xCF: 9}  # bytes of a number in msgpack, by the first of them
+_WIDTHS = {0xCC: 2, 0xCD: 3, 0xCE: 5, 0xCF: 9}  # bytes of a msgpack number, by its first byte
 
 
 class Codec(Protocol):
-    """How items become frames.
+    """Converts items to frames and back.
 
-    ``single`` says that a message is one frame whatever it holds, ``has_envelopes`` that the envelope travels with items too, not only with
-    the end.
+    ``single``: a message is always one frame. ``has_envelopes``: the envelope travels with each item, not only with the end.
     """
 
     single: bool
     has_envelopes: bool
 
     def encode(self, item: Any, envelope: Envelope, allow64: bool = False, infos: Sequence[str] | None = None) -> list[Frame]:
-        """Return the frames of a message; of the envelope, what describes the item (``kind``, ``names``, ``bools``) is filled in here.
+        """Return the frames of a message. Sets the envelope's description of the item (``kind``, ``names``, ``bools``).
 
         Raises:
             TypeError: a field cannot be sent; the message names it and the way out.
         """
 
     def decode(self, frames: Sequence[Frame]) -> Message:
-        """Return what was sent, as views of the frames.
+        """Return the message, as views of the frames.
 
         Raises:
-            FrameError: the frames are no message.
+            FrameError: the frames are not a message.
         """
 
 
@@ -69,7 +68,7 @@ class Tensorcom:
     has_envelopes = True
 
     def encode(self, item: Any, envelope: Envelope, allow64: bool = False, infos: Sequence[str] | None = None) -> list[Frame]:
-        """As :meth:`Codec.encode`; a dict's names of up to 8 ASCII characters are the arrays' infos too."""
+        """As :meth:`Codec.encode`. Keys of a dict of up to 8 ASCII characters are also the infos of the arrays."""
         kind, keys, values = _parts(item)
         if not values and not (envelope.end or envelope.mark):
             raise ItemError("an item without fields cannot be sent; leave it out of the stream (return DROP)")
@@ -98,15 +97,15 @@ class Tensorcom:
 
 
 class _Form(NamedTuple):
-    """What is the same in all messages whose items have the same fields, of the same dtypes and shapes."""
+    """The parts that all messages share whose items have the same fields, dtypes and shapes."""
 
-    described: Form  # what the envelope says of it
+    described: Form  # the envelope's description of the item
     headers: tuple[bytes, ...]
 
 
 @lru_cache(1024)  # a stream repeats the same few
 def _form(kind: ItemKind, keys: tuple[Any, ...], types: tuple[Any, ...], allow64: bool, infos: tuple[str, ...] | None) -> _Form:
-    """Return the form of items with fields of these types: dtype and shape of each, and ``True`` for bytes; the class of what is no array.
+    """Return the form of items with fields of these types: (dtype, shape), for bytes also ``True``; for other values their class.
 
     Raises:
         TypeError: such an item cannot be sent; the message names the field and the way out.
@@ -129,7 +128,7 @@ def _form(kind: ItemKind, keys: tuple[Any, ...], types: tuple[Any, ...], allow64
 
 
 def _type_of(value: Any) -> Any:
-    """Return what :func:`_form` is told of a value that is no array."""
+    """Return the type of a value that is not an array, in the form that :func:`_form` takes."""
     return (_BYTE, (len(value),), True) if type(value) is bytes else type(value)
 
 
@@ -141,15 +140,15 @@ _BYTE = np.dtype(np.uint8)
 
 
 class _First(NamedTuple):
-    """What the first frames say of messages that differ in their number alone: a sender's, whose items are alike and have no passports."""
+    """The content of first frames that differ only in their number: messages of one sender, with items alike and without passports."""
 
     layout: tenbin.ArrayLayout
     before: tuple[Any, ...]  # the envelope's fields up to the number
-    behind: tuple[Any, ...]  # and from there on
+    behind: tuple[Any, ...]  # and the fields after it
 
 
 def _read_before(frame: Frame) -> tuple[_First | None, int]:
-    """Return what a first frame says, if one was read that differs in its number alone, and its number; else ``None`` and 0."""
+    """Return the content and number of a first frame, if an equal frame with another number is known; else ``None`` and 0."""
     whole = b"" if (view := memoryview(frame)).nbytes > _BRIEF else bytes(view)
     begin = whole.find(_NUMBER_KEY) + len(_NUMBER_KEY)
     if not len(_NUMBER_KEY) <= begin < len(whole) or _PASSPORT_KEY in whole:
@@ -164,12 +163,12 @@ def _read_before(frame: Frame) -> tuple[_First | None, int]:
 
 @lru_cache(256)
 def _without_number(before: bytes, code: int, behind: bytes) -> _First | None:
-    """Return what first frames say of messages that differ in their number alone, or ``None`` if these are none.
+    """Return the content of first frames that differ only in their number, or ``None`` if these frames do not.
 
     Args:
-        before: What stands in front of the number.
-        code: The first byte of a number of several bytes; 0 if it has one.
-        behind: What stands behind it.
+        before: The bytes before the number.
+        code: The first byte of a number of several bytes; 0 if the number has one byte.
+        behind: The bytes after the number.
     """
     start = bytes([code]) + bytes(_WIDTHS[code] - 2) if code else b""
     frames = [before + start + bytes([number]) + behind for number in range(2)]
@@ -205,9 +204,9 @@ class Msgpack:
     has_envelopes = False
 
     def encode(self, item: Any, envelope: Envelope, allow64: bool = False, infos: Sequence[str] | None = None) -> list[Frame]:
-        """As :meth:`Codec.encode`; numbers, strings, nested lists and dicts can be sent too, and 64-bit arrays always."""
+        """As :meth:`Codec.encode`. Also takes numbers, strings, nested lists and dicts; 64-bit arrays are always allowed."""
         for name, value in zip(names(item), fields(item), strict=True):
-            if (found := _named_tuple(value)) is not None:  # it would come back as a plain tuple
+            if (found := _named_tuple(value)) is not None:  # it would arrive as a plain tuple
                 raise tenbin.no_array(name, found)
         return [msgpack.encode_end(envelope.sender, envelope.number) if envelope.end else msgpack.encode(item)]
 
@@ -236,7 +235,7 @@ def named(name: str) -> Codec:
     """Return a codec by its name.
 
     Raises:
-        ConfigError: there is none of that name.
+        ConfigError: no codec has this name.
     """
     found = CODECS.get(cast(CodecName, name))
     if found is None:
@@ -245,7 +244,7 @@ def named(name: str) -> Codec:
 
 
 def _parts(item: Any) -> tuple[ItemKind, tuple[Any, ...], Sequence[Any]]:
-    """Return the kind of an item, a dict's keys, and the values: :func:`batch.names` and :func:`batch.fields` for each message."""
+    """Return the kind of an item, a dict's keys, and the values; a fast form of :func:`batch.names` and :func:`batch.fields`."""
     if isinstance(item, tuple):
         return "tuple", (), item
     if isinstance(item, dict):

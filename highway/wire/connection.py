@@ -27,39 +27,39 @@ class Connection:
         for xs, ys in highway.Connection("zsub://127.0.0.1:7880", epoch=1000000):
             train(xs, ys)
 
-    Use it on one thread, in the process that made it. Iteration ends when ``total`` is reached, or when all senders have said that they
-    ended (:class:`~highway.modules.ZMQSink` does; stock tensorcom peers, and a ``Connection`` without ``?end=1`` in its URL, do not);
-    either closes the connection. Who leaves the loop before, or sends, uses a ``with`` block or calls :meth:`close`. What is forgotten
-    gives a ResourceWarning, and is closed when its thread opens another connection, or when the process exits.
+    Use it on one thread, in the process that created it. Iteration ends when ``total`` is reached, or when all senders have announced
+    their end (:class:`~highway.modules.ZMQSink` does; stock tensorcom peers, and a ``Connection`` without ``?end=1`` in its URL, do not).
+    Both close the connection. If you leave the loop early, or send, use a ``with`` block or call :meth:`close`. A connection that you do
+    not close gives a ResourceWarning. It is closed when its thread opens another connection, or when the process exits.
 
     Args:
-        url: A URL whose scheme says what socket and who binds (see :mod:`highway.wire.url`), or several; ``None`` to call
+        url: One URL or several. The scheme determines the socket and which end binds (see :mod:`highway.wire.url`). ``None`` if you call
             :meth:`connect` later.
-        epoch: What ``len()`` returns, for frameworks that ask for the length of an epoch.
+        epoch: The value of ``len()``, for frameworks that need the length of an epoch.
         total: Samples after which iteration ends; -1 is no limit.
         multipart: Whether a message has one frame for each header and array, or a single one.
         infos: When sending, one name of up to 8 ASCII characters for each array. When receiving, ``True`` returns ``(arrays, infos)``,
-            and a list is compared with what came.
-        device: Where received arrays go, as torch tensors; ``None`` leaves them numpy arrays.
+            and a list is compared with the infos received.
+        device: Device of the received arrays, as torch tensors; ``None`` keeps numpy arrays.
         allow64: Whether arrays with 64-bit elements may be sent.
-        raw: Whether to return a message's frames as they came.
+        raw: Whether to return a message's frames undecoded.
         batch_transforms: Functions for the arrays of a received message; if there are fewer, they start again from the first. ``None``
             among them does nothing.
         batch_count: Whether to count the samples of a batch (its first array's length), or each message as one.
         converters: As ``batch_transforms``, applied after them; or ``"torch"``, ``"torch_cuda"`` or ``"numpy"``.
-        report: Samples between two printed lines about the rate, while iterating; -1 prints none.
-        stats_horizon: Messages that the recent rates in :attr:`stats` are taken from.
-        noexpand: Whether braces in the URL are left as they are.
-        on_error: What iteration does about a message that cannot be decoded: ``"raise"``, or ``"skip"``, which counts it as
-            ``malformed`` in :attr:`counters`.
-        writable: Whether received arrays are copies that may be written into, aligned to 64 bytes. By default they are read-only views of
-            the message: numpy says ``assignment destination is read-only`` to who writes into them, and ``torch.from_numpy`` warns that
-            they are not writable. Tensors of ``converters="torch"`` are writable in any case, frames of ``raw`` in none.
+        report: Samples between two printed lines about the rate, while iterating; -1 prints nothing.
+        stats_horizon: Number of recent messages for the recent rates in :attr:`stats`.
+        noexpand: Whether to keep braces in the URL unexpanded.
+        on_error: If a message cannot be decoded, ``"raise"`` raises and ``"skip"`` skips it. Both count it as ``malformed`` in
+            :attr:`counters`.
+        writable: Whether received arrays are writable copies, aligned to 64 bytes. By default they are read-only views of the message: a
+            write raises numpy's ``assignment destination is read-only``, and ``torch.from_numpy`` warns that they are not writable.
+            Tensors of ``converters="torch"`` are always writable, frames of ``raw`` never.
 
     Attributes:
         stats: Counts and rates of messages and bytes, a :class:`Statistics`.
-        counters: ``messages``, ``bytes``, ``gaps``, ``duplicates``, ``late`` and ``malformed`` of what was received.
-        batch_size: Samples in the message that was received last; 1 before the first.
+        counters: Received ``messages``, ``bytes``, ``gaps``, ``duplicates``, ``late`` and ``malformed``.
+        batch_size: Samples in the last received message; 1 before the first.
         sampler, batch_sampler: ``None``, for frameworks that ask each loader for them.
 
     Raises:
@@ -112,7 +112,7 @@ class Connection:
 
     @property
     def socket(self) -> NoReturn:
-        """What tensorcom has here; raises AttributeError, which says what to use in place of it."""
+        """Not available, unlike in tensorcom. Raises AttributeError, which names the replacements."""
         raise AttributeError(
             "a Connection does not give away its `socket`: what passes by it would be neither numbered nor counted. Use recv(timeout=) and "
             "send(timeout=) for RCVTIMEO and SNDTIMEO, ?budget_mb= and ?linger_ms= in the URL for RCVHWM, SNDHWM and LINGER, and close()"
@@ -120,19 +120,19 @@ class Connection:
 
     @property
     def context(self) -> NoReturn:
-        """What tensorcom has here; raises AttributeError, which says what to use in place of it."""
+        """Not available, unlike in tensorcom. Raises AttributeError, which names the replacements."""
         raise AttributeError("a Connection has no `context` of its own: all of a process share one, which ends with it; use close()")
 
     @property
     def bound(self) -> list[str]:
-        """Addresses that peers can connect to, with the ports that were really bound; empty if this end connects."""
+        """Addresses that peers can connect to, with the actual ports; empty if this end connects."""
         return self._end.bound if self._end else []
 
     def connect(self, url: str | Sequence[str], topic: str = "") -> None:
-        """Open the socket for one URL or several that share it. Called again, it adds to them: a second publisher, for instance.
+        """Open the socket for one URL, or for several that share it. A second call adds URLs, for instance of a second publisher.
 
         Args:
-            topic: What a subscriber asks for, if the URL has no ``#topic``.
+            topic: Topic of a subscriber, if the URL has no ``#topic``.
 
         Raises:
             ConfigError: a URL cannot be used as written, or cannot share the socket: scheme, options and topic must be the same.
@@ -154,10 +154,10 @@ class Connection:
             self._end.wait_for_receivers()
 
     def send(self, data: Any, allow64: bool = False, timeout: float | None = None) -> None:
-        """Send arrays (a list, tuple or dict), which nobody may change afterwards; wait while the receivers are behind.
+        """Send arrays (a list, tuple or dict). Do not change them afterwards. Waits if the receivers are slow.
 
         Raises:
-            TypeError: a value is no array, or 64 bits wide without ``allow64``.
+            TypeError: a value is not an array, or is 64 bits wide without ``allow64``.
             TimeoutError: there was no room within ``timeout`` seconds.
             LinkError: the connection is closed, or can only receive.
         """
@@ -177,7 +177,7 @@ class Connection:
         Raises:
             EndOfStream: all senders have ended.
             TimeoutError: nothing came within ``timeout`` seconds.
-            FrameError: what came is no message, or its infos are others than asked for; the next call goes on with the next one.
+            FrameError: the message is malformed, or its infos differ from ``infos``; the next call returns the next message.
             LinkError: the connection is closed, or can only send.
         """
         if self._ended:
@@ -201,7 +201,7 @@ class Connection:
         return data if self.infos is None else tenbin.check_infos(data, list(message.infos), self.infos)
 
     def serve(self, source: Iterable[Any], report: int | None = None) -> None:
-        """Send everything in ``source``, then wait until it has left.
+        """Send everything in ``source``, then wait until all of it has left this process.
 
         Args:
             report: Samples between two printed lines about the rate; by default the connection's.
@@ -215,7 +215,7 @@ class Connection:
             self._end.finish()
 
     def items(self, report: int | None = None) -> Iterator[Any]:
-        """Yield what is received, until ``total`` samples have come or all senders have ended.
+        """Yield received messages, until ``total`` samples have come or all senders have ended.
 
         Args:
             report: Samples between two printed lines about the rate; by default the connection's.
@@ -234,13 +234,13 @@ class Connection:
         return len(values[0]) if self.batch_count and values else 1
 
     def to_dataset(self, signature: Any = None) -> Any:
-        """Return what is received as a ``tf.data.Dataset``; see :func:`highway.adapters.tensorflow.to_dataset`."""
-        from highway.adapters.tensorflow import to_dataset  # here, since it needs TensorFlow
+        """Return the received messages as a ``tf.data.Dataset``; see :func:`highway.adapters.tensorflow.to_dataset`."""
+        from highway.adapters.tensorflow import to_dataset  # here, because it needs TensorFlow
 
         return to_dataset(self, signature)
 
     def close(self) -> None:
-        """Close the socket. What was sent may leave within ``linger_ms``, in the background. Closing again does nothing."""
+        """Close the socket. Sent messages may leave within ``linger_ms``, in the background. Closing again does nothing."""
         if self._end:
             self._end.close()
         self._end = None

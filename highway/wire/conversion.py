@@ -9,15 +9,15 @@ Converter = Callable[[Any], Any]
 
 
 def converters(given: str | Converter | Sequence[Converter | None] | None, device: str | None) -> list[Converter | None]:
-    """Return the functions that ``converters=`` and ``device=`` ask for; a device alone asks for tensors.
+    """Return the functions for ``converters=`` and ``device=``; a device alone means tensors.
 
     Raises:
-        ConfigError: there is no converter of that name, or torch is needed and missing.
+        ConfigError: no converter has this name, or torch is needed and missing.
     """
     if given is None and device is not None:
         given = "torch"
     if isinstance(given, str):
-        from highway.adapters.arrays import named  # for who names them; nothing else here needs adapters, which know torch
+        from highway.adapters.arrays import named  # only for a converter by name; nothing else here needs adapters, which know torch
 
         return [named(given, device)]
     return listify(given)
@@ -32,7 +32,7 @@ def transform_with(values: Sequence[Any], functions: Sequence[Converter | None])
 
 
 def listify(given: Any) -> list[Any]:
-    """Return a list: of nothing for ``None``, of the elements of a list or tuple, else of the one value."""
+    """Return a list: empty for ``None``, the elements of a list or tuple, else the one value."""
     if given is None:
         return []
     return list(given) if isinstance(given, (list, tuple)) else [given]

@@ -1,4 +1,4 @@
-"""What a receiver counts: one list for who counts, adds up, shows and exports it."""
+"""The counters of a receiver: one table for the code that counts, sums, shows and exports them."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Final, NamedTuple
 
 
 class LinkCounter(NamedTuple):
-    """Something that is counted.
+    """One counter.
 
     Args:
-        about: What it counts: a sentence.
-        at_viewer: What it means to who looks at a stream.
-        is_fault: Whether it counts what should not be.
+        about: Description, a sentence.
+        at_viewer: Description for a person who looks at a stream.
+        is_fault: Whether a count above 0 is a fault.
     """
 
     about: str
@@ -32,11 +32,11 @@ FAULTS: Final = tuple(name for name, counter in LINK_COUNTERS.items() if counter
 
 
 def start(counters: dict[str, float]) -> None:
-    """Set to 0 what a receiver counts, but for what was counted before: these, items ``received``, and ``senders`` heard and ``ended``."""
+    """Set the missing counters of a receiver to 0: these, items ``received``, and ``senders`` heard and ``ended``."""
     for name in (*LINK_COUNTERS, "received", "senders", "ended"):
         counters.setdefault(name, 0)
 
 
 def faults(counters: Mapping[str, float]) -> dict[str, int]:
-    """Return how many faults a receiver has counted, by name."""
+    """Return the faults that a receiver has counted, by name."""
     return {name: int(counters.get(name, 0)) for name in FAULTS}

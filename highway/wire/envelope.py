@@ -1,7 +1,7 @@
-"""What rides on the wire beside an item, behind the dimensions in the first array's header, where a reader of tenbin alone ignores it.
+"""Metadata of a message: bytes after the dimensions in the first array's header, which a plain reader of tenbin ignores.
 
 Layout: ``~Highwy~``, int64 version (1), int64 length of the payload, the payload, zeros up to a multiple of 8. The payload is a msgpack
-map; ``docs/reference/wire.md`` lists its keys. What comes in is checked field by field, bounded in size, and never executed.
+map; ``docs/reference/wire.md`` lists its keys. Received payloads are checked field by field, bounded in size, and never executed.
 """
 
 from __future__ import annotations
@@ -23,30 +23,30 @@ KINDS = get_args(ItemKind)
 MAGIC = b"~Highwy~"
 VERSION = 1
 MAX_PAYLOAD = 1 << 20  # bytes
-MAX_ROW = 1024  # elements; msgpack allocates rows before it reads them, and they nest
-NAME_BYTES = range(8, 33)  # of a sender's name: receivers keep it
-MOST_MADE = 512  # characters of what a sender says of its software
+MAX_ROW = 1024  # elements; msgpack allocates rows before it reads them, and rows can be nested
+NAME_BYTES = range(8, 33)  # of a sender's name: receivers store it
+MOST_MADE = 512  # characters of a sender's software and host
 NUMBERS = range(1 << 63)  # of messages
 _START = struct.Struct("<8sqq")
-_packed = msgpack.Packer().pack  # of a number; msgpack.packb makes a packer each time
+_packed = msgpack.Packer().pack  # of a number; msgpack.packb creates a packer each time
 
 
 class Envelope(NamedTuple):
-    """What is known about a message beside its arrays.
+    """The metadata of a message.
 
     Args:
         kind: Whether the item is a tuple, a list, a dict or one bare array.
         names: The fields of a dict.
         bools: Positions of the arrays that are boolean, and travel as ``u1``.
         passport: The item's passport, if it has one.
-        sender: Random bytes that name the run of a sender, or none if it does not number its messages.
-        number: The message's number among those of the sender, from 0; for an end, how many there were.
-        shared: Whether the sender deals its messages out to several receivers, so that each sees gaps in the numbers.
-        end: Whether this message says that the sender has ended; its arrays are empty then.
-        made: The software of the sender, which pixels depend on, and its host; empty if it does not say.
-        mark: Whether it is no item, but tells a receiver that leaves that it has read what was sent to it; its arrays are empty then.
-        leave: The TCP port at which receivers tell the sender that they leave, 0 if only those on its machine can; ``None`` if none can.
-        extra: Whether, at its end, the sender is one more than those whose ends receivers wait for.
+        sender: Random bytes that identify the run of a sender; empty if the sender does not number its messages.
+        number: The message's number among the messages of the sender, from 0; for an end, the number of messages.
+        shared: Whether the sender distributes its messages over several receivers, so that each sees gaps in the numbers.
+        end: Whether this message announces the end of the sender; its arrays are empty then.
+        made: The sender's software, which affects pixels, and its host; empty if unknown.
+        mark: Whether this message is a marker that tells a leaving receiver that it has read all its messages. Its arrays are empty.
+        leave: TCP port at which receivers announce that they leave; 0 if only receivers on the same machine can; ``None`` if none can.
+        extra: Whether receivers do not count this sender among the senders whose ends they wait for.
         byte_strings: Positions of the arrays that are ``bytes``, such as image files, and travel as ``u1``.
     """
 
@@ -67,13 +67,13 @@ class Envelope(NamedTuple):
 
 Form = tuple[ItemKind, tuple[str, ...], tuple[int, ...], tuple[int, ...]]  # kind, names, bools and byte strings
 _Fixed = tuple[ItemKind, tuple[str, ...], tuple[int, ...], tuple[int, ...], bytes, bool, bool, tuple[str, ...], bool, int | None, bool]
-"""All of an envelope but the passport and the number."""
+"""All fields of an envelope except the passport and the number."""
 
 _DEFAULTS = Envelope._field_defaults
 
 
 def pack(envelope: Envelope, form: Form | None = None) -> bytes:
-    """Return the extension of a header: a multiple of 8 bytes; ``form`` says of the item what the envelope would."""
+    """Return the extension of a header: a multiple of 8 bytes. ``form`` replaces the envelope's description of the item."""
     passport, sender, number = envelope[3:6]
     fixed: _Fixed = (*(form or (*envelope[:3], envelope.byte_strings)), sender, *envelope[6:12])
     packed_number = _packed(number) if sender else b""
@@ -84,9 +84,9 @@ def pack(envelope: Envelope, form: Form | None = None) -> bytes:
     return _whole(first + msgpack.packb(_plain(passport)) + second + packed_number + third, fixed[1], passport)
 
 
-@lru_cache(1024)  # without passports, the messages of a sender differ in their number alone
+@lru_cache(1024)  # without passports, the messages of a sender differ only in their number
 def _around_number(fixed: _Fixed, width: int) -> tuple[bytes, bytes]:
-    """Return what stands before and behind the number, of so many bytes, in the extensions of a sender whose items have no passports."""
+    """Return the bytes before and after the number (of ``width`` bytes) in extensions without passports."""
     first, second, third = _constants(fixed, False)
     whole = _whole(first + second + bytes(width) + third, fixed[1], None)
     begin = _START.size + len(first + second)
@@ -114,7 +114,7 @@ def check_sender(sender: bytes, number: int) -> None:
     """Check the name of a sender and the number of a message.
 
     Raises:
-        FrameError: they are not such as a sender gives.
+        FrameError: no sender uses such a name or number.
     """
     if sender and len(sender) not in NAME_BYTES:
         raise FrameError(f"extension: a sender's name of {len(sender)} bytes; expected {NAME_BYTES[0]} to {NAME_BYTES[-1]}")
@@ -123,13 +123,13 @@ def check_sender(sender: bytes, number: int) -> None:
 
 
 def length(extension: bytes | memoryview) -> int:
-    """Return how many bytes an envelope takes of those behind a valid header; none if there is no envelope."""
+    """Return how many of the bytes after a valid header belong to the envelope; 0 if there is no envelope."""
     return _START.size + -(-_START.unpack_from(extension)[2] // 8) * 8 if extension[:8] == MAGIC else 0
 
 
 @lru_cache(1024)
 def _constants(fixed: _Fixed, has_passport: bool) -> tuple[bytes, bytes, bytes]:
-    """Return what is the same in a stream's messages: the payload up to its passport, from there to its number, and from there on."""
+    """Return the constant parts of a stream's messages: the payload before the passport, between passport and number, and after it."""
     kind, names, bools, byte_strings, sender, shared, end, made, mark, leave, extra = fixed
     if len(names) > MAX_ROW:
         raise ItemError(f"{len(names)} fields; expected at most {MAX_ROW}, which receivers take")
@@ -159,10 +159,10 @@ def _pairs(values: dict[str, Any]) -> bytes:
 
 
 def unpack(extension: bytes | memoryview) -> Envelope | None:
-    """Return what stands behind the dimensions of a header, or ``None`` if that is not ours.
+    """Return the envelope after the dimensions of a header, or ``None`` if the bytes are not highway's.
 
     Raises:
-        FrameError: it begins as ours does, but is not whole, or not what it should be.
+        FrameError: the bytes begin like an envelope, but are truncated or invalid.
     """
     if extension[:8] != MAGIC:
         return None
@@ -215,7 +215,7 @@ def _check_made(made: tuple[Any, ...]) -> None:
 
 
 def _plain(passport: Passport) -> tuple[Any, ...]:
-    """Return what travels of a passport, its keys as one string, so that a batch of any size has a row of fixed length."""
+    """Return a passport as it travels: its keys are one string, so that a batch of any size has a row of fixed length."""
     if wrong := [key for key in passport.keys if "\0" in key]:
         raise ItemError(f"a sample key holds a zero character, which separates keys on the wire: {wrong[0]!r:.80}")
     epoch, index, origin, keys, times, _ = passport
@@ -233,7 +233,7 @@ def _passport(values: tuple[Any, ...]) -> Passport:
     return Passport(epoch, index, Origin(host, role, replica), () if keys is None else tuple(keys.split("\0")), times)
 
 
-_Types = dict[str, tuple[type, ...]]  # the one that is expected, and those that are accepted too
+_Types = dict[str, tuple[type, ...]]  # the expected type, and other types that are accepted
 _TYPES: _Types = {
     "kind": (str,),
     "names": (tuple,),
@@ -259,7 +259,7 @@ def _check(name: str, value: Any, types: tuple[type, ...]) -> None:
 
 
 def _checked(where: str, values: Iterable[Any], types: _Types) -> list[Any]:
-    """Return so many of the values as there are types; what stands behind them is of a later version."""
+    """Check and return one value for each type; further values come from a later version and are ignored."""
     checked = []
     for (name, expected), value in zip(types.items(), values):
         _check(where + name, value, expected)

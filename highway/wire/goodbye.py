@@ -1,10 +1,10 @@
 """How a receiver over tcp or ipc leaves without a loss: it tells its senders, and they pause until it is gone (docs/adr/0010-drain.md).
 
-A sender listens beside its link, on a thread of its own: on a UNIX socket in the abstract namespace that is named after it, and, where its
-link leaves the machine, on a TCP port that its messages announce. A receiver that leaves says the sender's name there. The sender then
-says how many it has sent, and sends no items, but marks with that number: on each connection, nothing that was sent before a mark comes
-behind it. The receiver reads until it finds such a mark (one with a lower number was for a receiver that left before), says so, closes its
-end of the link, and then this connection; the sender goes on with the receivers that are left.
+A sender listens beside its link, on a separate thread: on a UNIX socket in the abstract namespace that is named after the sender. If
+the link leaves the machine, it also listens on a TCP port that its messages announce. A receiver that leaves sends the sender's name there.
+The sender replies with the number of messages that it has sent. Then it sends no items, but marks with that number: on each connection, all
+earlier messages come before the mark. The receiver reads until it finds such a mark (a mark with a lower number was for a receiver that
+left earlier), confirms it, closes its end of the link, and then this connection. The sender then continues with the other receivers.
 """
 
 from __future__ import annotations
@@ -28,29 +28,29 @@ from highway.wire.transports.protocol import Frame, Peers
 from highway.wire.url import Link
 
 MAGIC: Final = b"~HwyBye~"
-STILL_READING, FOUND = b"\0", b"\1"  # what a receiver says behind it: now and then, and once
-_NUMBER: Final = struct.Struct("<Q")  # what the sender says: how many messages it had sent when it paused
-PAUSE: Final = 20.0  # seconds that a receiver may take to leave; then the sender goes on all the same
-SILENCE: Final = 3.0  # seconds that it may take between two bytes which say that it reads still
-READING: Final = 0.1  # seconds between two of them
-HELLO: Final = 2.0  # seconds that a caller may take to name the sender; on a busy machine it may not run for a while, once it has called
-GONE: Final = 5.0  # seconds that ZeroMQ may take to notice that it is gone
+STILL_READING, FOUND = b"\0", b"\1"  # sent by a receiver next: repeatedly, and once
+_NUMBER: Final = struct.Struct("<Q")  # the sender's reply: how many messages it had sent when it paused
+PAUSE: Final = 20.0  # seconds that a receiver may take to leave; then the sender continues anyway
+SILENCE: Final = 3.0  # seconds between two signs of life of a receiver, at most
+READING: Final = 0.1  # seconds between two signs of life
+HELLO: Final = 2.0  # seconds that a caller may take to name the sender; on a busy machine it may not run for a while after it has called
+GONE: Final = 5.0  # seconds that ZeroMQ may take to notice that a receiver is gone
 ROUND: Final = 0.05  # seconds between two rounds of marks
 PENDING: Final = 128  # callers that have not named the sender yet; if there are more, the oldest is dropped
 
 
 class LeaveServer:
-    """Where receivers say that they leave. It listens at once, on a thread of its own until it is closed.
+    """Serves receivers that want to leave. Listens from construction until it is closed, on a separate thread.
 
     Args:
-        link: The link whose receivers they are.
+        link: The link of the receivers.
         name: The sender's name.
-        sender: What to pause.
-        mark: Returns the frames of a mark behind so many messages.
+        sender: The sender to pause.
+        mark: Returns the frames of a mark after a given number of messages.
 
     Attributes:
-        port: Where it listens besides the UNIX socket; 0 for nowhere.
-        left: Receivers that have left after they had read all that was sent to them.
+        port: TCP port that it listens on besides the UNIX socket; 0 if there is none.
+        left: Receivers that left after they had read all messages sent to them.
 
     Raises:
         OSError: it cannot listen.
@@ -61,11 +61,11 @@ class LeaveServer:
         self._pid = os.getpid()
         self._callers: dict[socket.socket, _Caller] = {}
         self._paused_at = self._rests_until = self._marks_at = float("-inf")
-        self._number = self._gone = self._closed_before = 0  # of the last pause: messages sent by then, receivers that left, those before
+        self._number = self._gone = self._closed_before = 0  # of the last pause: messages sent before it, receivers that left, those before
         self._listening = [socket.create_server(path_of(name), family=socket.AF_UNIX, backlog=PENDING)]
         self.port = self.left = 0
         if (host := interface(link, sender.bound)) and not is_loopback(host):
-            with contextlib.suppress(OSError):  # then only receivers on this machine are heard
+            with contextlib.suppress(OSError):  # then only receivers on this machine can connect
                 self._listening.append(socket.create_server((host, 0), family=_family_of(host), backlog=PENDING))
                 self.port = self._listening[-1].getsockname()[1]
         self._closing, self._wake = socket.socketpair()
@@ -73,7 +73,7 @@ class LeaveServer:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop listening. Receivers that are leaving are not waited for. Closing again does nothing."""
+        """Stop listening. Does not wait for receivers that are leaving. Closing again does nothing."""
         if os.getpid() == self._pid and self._wake.fileno() >= 0:
             self._wake.send(b"\0")
             self._thread.join()
@@ -81,7 +81,7 @@ class LeaveServer:
                 each.close()
 
     def _serve(self) -> None:
-        """Serve all callers side by side, so that one that is silent or slow holds up no other."""
+        """Serve all callers concurrently, so that a silent or slow caller delays no other."""
         try:
             while self._closing not in (ready := readable([self._closing, *self._listening, *self._callers], self._patience())):
                 for sock in ready:
@@ -96,7 +96,7 @@ class LeaveServer:
                 sock.close()
 
     def _patience(self) -> float | None:
-        """Return the seconds until something is due though no caller says anything; ``None`` if nothing is."""
+        """Return the seconds until something is due even if no caller sends anything; ``None`` if nothing is."""
         if self._sender.is_paused:
             return ROUND
         due = [caller.since + HELLO for caller in self._callers.values() if not caller.is_known]
@@ -106,7 +106,7 @@ class LeaveServer:
     def _accept(self, listener: socket.socket) -> None:
         try:
             connection, _ = listener.accept()
-        except OSError:  # the caller has given up, or no descriptor is left: then look again after a moment
+        except OSError:  # the caller has given up, or there is no free descriptor: try again after a moment
             readable([self._closing], ROUND)
             return
         connection.setblocking(False)
@@ -118,7 +118,7 @@ class LeaveServer:
             self._drop(connection)
 
     def _hear(self, sock: socket.socket) -> None:
-        """Take in what a caller says: first the name of this sender, which only its receivers know; then how far it is."""
+        """Receive from a caller: first the name of this sender, which only its receivers know; then its progress."""
         caller = self._callers.get(sock)
         if caller is None:  # it was dropped a moment ago
             return
@@ -127,7 +127,7 @@ class LeaveServer:
             said = sock.recv(64 if caller.is_known else len(hello) - len(caller.said))
         except BlockingIOError:
             return
-        except OSError:  # it went without having read the number
+        except OSError:  # it closed without reading the number
             said = b""
         caller.heard = time.monotonic()
         if caller.is_known:
@@ -143,7 +143,7 @@ class LeaveServer:
             self._drop(sock)
 
     def _look(self) -> None:
-        """Do what is due: pause the sender and answer those that leave, send marks, and give up those that take too long."""
+        """Do what is due: pause the sender and answer receivers that leave, send marks, and drop callers that take too long."""
         now = time.monotonic()
         for sock, caller in list(self._callers.items()):
             if not caller.is_known:
@@ -154,7 +154,7 @@ class LeaveServer:
                 is_late = False
                 if self._may_begin(now):
                     caller.leaves_since = caller.heard = now
-                    with contextlib.suppress(OSError):  # it went at once
+                    with contextlib.suppress(OSError):  # it has closed already
                         sock.send(_NUMBER.pack(self._number))
             if is_late:
                 self._drop(sock)
@@ -168,9 +168,9 @@ class LeaveServer:
             self._sender.mark(self._mark(self._number))
 
     def _may_begin(self, now: float) -> bool:
-        """Say whether a receiver may leave now, and pause the sender for it.
+        """Return whether a receiver may leave now, and pause the sender for it.
 
-        Receivers may leave together. After a pause the sender rests as long, so that who calls again and again stops nobody.
+        Several receivers may leave in one pause. After a pause the sender runs for at least as long, so that repeated calls cannot stop it.
         """
         if self._sender.is_paused:
             return now < self._paused_at + PAUSE
@@ -182,7 +182,7 @@ class LeaveServer:
         return True
 
     def _go_on(self) -> None:
-        """End the pause, once ZeroMQ has noticed that the receivers are gone that have left."""
+        """End the pause, once ZeroMQ has noticed that the receivers that left are gone."""
         noticed = time.monotonic() + GONE
         if self._gone:
             while _closed(self._sender.peers()) < self._closed_before + self._gone and time.monotonic() < noticed:
@@ -200,14 +200,14 @@ class LeaveServer:
 
 @dataclass
 class _Caller:
-    """A connection to the server, and how far it is.
+    """A connection to the server, and its progress.
 
     Args:
-        since: When it came.
-        said: What it has said of the sender's name.
+        since: Time of the connection.
+        said: The part of the sender's name received so far.
         is_known: Whether it named the sender.
-        leaves_since: When the sender was paused for it; ``None`` before that.
-        heard: When it said something last.
+        leaves_since: Time when the sender was paused for it; ``None`` before that.
+        heard: Time when it last sent something.
         is_found: Whether it has read a mark.
     """
 
@@ -220,18 +220,18 @@ class _Caller:
 
 
 class Leave:
-    """The other side: tells senders that this receiver leaves, and keeps who has still to send a mark. For the thread that receives."""
+    """The receiver's side: tells senders that this receiver leaves, and tracks which marks are missing. For the receiving thread."""
 
     def __init__(self) -> None:
         self._asked: dict[bytes, socket.socket] = {}
         self._told: set[bytes] = set()
-        self._numbers: dict[bytes, bytes] = {}  # of messages that each has sent when it paused, as far as they have come
+        self._numbers: dict[bytes, bytes] = {}  # the reply of each sender, as far as it has been received
         self._due = 0.0
         self.marked: set[bytes] = set()
         self.unreachable: set[bytes] = set()
 
     def tell(self, name: bytes, port: int | None, host: str) -> None:
-        """Tell a sender, or go on with it; ``port`` is the one that it announced, ``None`` if it announced none."""
+        """Tell a sender, or continue telling it; ``port`` is the port that it announced, ``None`` if it announced none."""
         if name in self._told or name in self.unreachable:
             return
         try:
@@ -239,13 +239,13 @@ class Leave:
                 self._asked[name] = _call(name, port, host)
             self._asked[name].send(MAGIC + name)
             self._told.add(name)
-        except BlockingIOError:  # it is on its way there
+        except BlockingIOError:  # the connection is still being established
             pass
         except OSError:
             self.unreachable.add(name)
 
     def found(self, name: bytes, number: int) -> None:
-        """Note that a sender's mark has come, if it is not one for a receiver that left before: then messages may be behind it."""
+        """Note a sender's mark, unless it is for a receiver that left earlier: then messages may follow it."""
         if not self.waits_for(name) or name not in self._told or len(said := self._numbers.get(name, b"")) < _NUMBER.size:
             return
         if number >= _NUMBER.unpack(said)[0]:
@@ -254,7 +254,7 @@ class Leave:
                 self._asked[name].send(FOUND)
 
     def waits_for(self, name: bytes) -> bool:
-        """Say whether a sender that is there has still to send a mark."""
+        """Return whether a reachable sender has not sent its mark yet."""
         if name in self.unreachable or name in self.marked:
             return False
         if name in self._told:
@@ -272,7 +272,7 @@ class Leave:
         return True
 
     def go_on(self) -> None:
-        """Say that this receiver reads still, now and then."""
+        """Send a sign of life to the senders, if one is due."""
         if (now := time.monotonic()) >= self._due:
             self._due = now + READING
             for name in self._told - self.unreachable:
@@ -280,13 +280,13 @@ class Leave:
                     self._asked[name].send(STILL_READING)
 
     def close(self) -> None:
-        """Close the connections; by then this end of the link must be closed."""
+        """Close the connections. This end of the link must be closed before."""
         for connection in self._asked.values():
             connection.close()
 
 
 def has_back_channel(link: Link) -> bool:
-    """Say whether receivers can tell the senders of a link that they leave: where they push and pull over a transport that has marks."""
+    """Return whether receivers can tell a link's senders that they leave: push and pull over a transport that has marks."""
     return not link.fans_out and link.transport.departure == "marks"
 
 
@@ -296,7 +296,7 @@ def path_of(name: bytes) -> str:
 
 
 def interface(link: Link, bound: Sequence[str]) -> str:
-    """Return this machine's address that a link uses to reach others (the first one's); ``""`` if it has none or that is not known."""
+    """Return this machine's address that a link uses to reach others (for the first address); ``""`` if there is none or it is unknown."""
     locations = [address.removeprefix("tcp://") for address in bound or link.addresses if address.startswith("tcp://")]
     if not locations:
         return rendezvous.directory(str(link)).host if link.transport.is_named else ""
@@ -318,10 +318,10 @@ def _family_of(host: str) -> socket.AddressFamily:
 
 
 def _call(name: bytes, port: int | None, host: str) -> socket.socket:
-    """Return a connection to a sender, which may be on its way still.
+    """Return a connection to a sender, which may still be in progress.
 
     Raises:
-        OSError: it cannot be reached.
+        OSError: the sender cannot be reached.
     """
     if port is None:
         raise ConnectionRefusedError
@@ -339,7 +339,7 @@ def _call(name: bytes, port: int | None, host: str) -> socket.socket:
 
 
 def _may_ask(connection: socket.socket) -> bool:
-    """Say whether the other end is of this user, which only a UNIX socket tells."""
+    """Return whether the other end belongs to this user, as far as known: only a UNIX socket tells."""
     return connection.family != socket.AF_UNIX or peer_user(connection) == os.getuid()
 
 

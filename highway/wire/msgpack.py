@@ -1,11 +1,11 @@
-"""The codec of Highway 2017: an item as msgpack, its arrays as the package msgpack-numpy writes them, all in one frame.
+"""The codec of Highway 2017: an item as msgpack, with arrays in the format of the package msgpack-numpy, all in one frame.
 
 An array is the map ``{"nd": True, "type": "|u1", "kind": "", "shape": [...], "data": bytes}`` with byte strings as keys; a numpy scalar is
 ``{"nd": False, "type": ..., "data": ...}``. Arrays of Python objects, which msgpack-numpy pickles, are refused on both sides.
 
 msgpack before version 1.0, which Highway used, wrote byte strings and texts alike, as texts. Messages and values of that time are
-recognised by their first array, and decoded as Highway decoded them: arrays are arrays, and texts are ``bytes``. So are values of a
-database that hold no array, and a text that is not UTF-8, such as a JPEG.
+recognised by their first array, and decoded as Highway decoded them: arrays are arrays, and texts are ``bytes``. The same applies to
+values of a database without arrays, and to a text that is not UTF-8, such as a JPEG.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ import numpy as np
 from highway.errors import FrameError, ItemError
 from highway.wire.envelope import check_sender
 
-MAX_ROW = 10_000  # elements of a list or map; msgpack allocates them before it reads them, and they nest
-END = 0x48  # the code of the extension type that says that a sender has ended
-_ARRAY = re.compile(rb"[\x83\x85](?:\xc4\x02|\xa2)nd[\xc2\xc3](?:\xc4\x04|\xa4)type")  # the map that holds it
+MAX_ROW = 10_000  # elements of a list or map; msgpack allocates them before it reads them, and they can be nested
+END = 0x48  # the code of the extension type for the end of a sender
+_ARRAY = re.compile(rb"[\x83\x85](?:\xc4\x02|\xa2)nd[\xc2\xc3](?:\xc4\x04|\xa4)type")  # the map that holds an array
 _KINDS = "biufcSU"  # of dtypes that hold plain values
 
 
 class StreamEnd(NamedTuple):
-    """What a sender that has ended sends: its name and how many messages there were."""
+    """The end of a sender: its name and its number of messages."""
 
     sender: bytes
     number: int
@@ -38,7 +38,7 @@ def encode(item: Any) -> bytes:
     """Return an item as msgpack; an array is copied once.
 
     Raises:
-        TypeError: it holds something that msgpack cannot express; the message names its type.
+        TypeError: the item holds something that msgpack cannot express; the message names its type.
     """
     try:
         packed: bytes = msgpack.packb(item, default=_encode)
@@ -48,14 +48,14 @@ def encode(item: Any) -> bytes:
 
 
 def decode(frame: Any, stored: bool = False) -> Any:
-    """Return the item in a frame; its arrays are read-only views of msgpack's copies of their bytes. Lists come back as tuples.
+    """Return the item in a frame. Its arrays are read-only views of msgpack's copies of their bytes. Lists become tuples.
 
     Args:
         frame: The message, or the value.
-        stored: Whether it is a value of a database.
+        stored: Whether ``frame`` is a value of a database.
 
     Raises:
-        FrameError: it is no msgpack, or an array in it is not what it announces.
+        FrameError: the frame is not msgpack, or an array does not match its description.
     """
     view = memoryview(frame)
     try:
@@ -89,7 +89,7 @@ class _BytesAsText(Exception):
 
 
 def _has_bytes_as_text(frame: bytes, without_array: bool) -> bool:
-    """Return whether the first array of a message has a text as its first key, as all texts and bytes were before msgpack 1.0."""
+    """Return whether the first array of a message has a text as its first key, like all byte strings before msgpack 1.0."""
     old, new = frame.find(b"\xa2nd"), frame.find(b"\xc4\x02nd")
     return (old < new or new < 0) if old >= 0 else new < 0 and without_array
 
@@ -100,7 +100,7 @@ def begins_array(value: bytes | memoryview) -> bool:
 
 
 def encode_end(sender: bytes, number: int) -> bytes:
-    """Return the message that says that a sender has ended."""
+    """Return the message that announces the end of a sender."""
     packed: bytes = msgpack.packb(msgpack.ExtType(END, msgpack.packb([sender, number])))
     return packed
 

@@ -1,4 +1,4 @@
-"""What the query of a link's URL can set: ``?option=value&...``."""
+"""The options in the query of a link's URL: ``?option=value&...``."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from highway.parameters.location import did_you_mean
 PeerKind = Literal["any", "highway"]
 """Which programs may be at the other end of a link."""
 
-OLD_NAMES: Mapping[str, str] = {"hwm_mb": "budget_mb"}  # which are accepted still
+OLD_NAMES: Mapping[str, str] = {"hwm_mb": "budget_mb"}  # still accepted
 
 
 @dataclass(frozen=True)
 class LinkOptions:
-    """What the query of a URL can set.
+    """The options in the query of a URL.
 
     Args:
         codec: How items become frames: ``tensorcom`` (one header and one data frame for each array), ``tenbin`` (the same in a single
             frame) or ``msgpack`` (Highway 2017's).
-        budget_mb: Megabytes of messages that may wait at each end of each connection, 64 by default. At least two messages may, at most
-            1000 at a sender and four at a receiver; three more may be on their way. On a same-host link (``+shm``) it is the shared memory
-            that the sender may use, 256 by default, of which one message may take half.
-        linger_ms: Milliseconds that the tail of a stream waits for a receiver when there is none.
-        max_mb: Megabytes that one frame may have; whoever sends a larger one is disconnected by the receiver.
-        senders: Senders that must at least have ended before a receiver ends, besides all that are connected; 0 means one for each URL of
+        budget_mb: Megabytes of messages that may wait at each end of each connection, 64 by default. At least two messages may wait, at
+            most 1000 at a sender and four at a receiver; three more may be under way. On a same-host link (``+shm``): the shared memory
+            that the sender may use, 256 by default; one message may take half of it.
+        linger_ms: Milliseconds that the last messages of a stream wait for a receiver if there is none.
+        max_mb: Maximum size of a frame in megabytes; a receiver disconnects a peer that sends a larger frame.
+        senders: Number of senders that must have ended before a receiver ends, besides all connected senders; 0 means one for each URL of
             a receiver that connects.
         receivers: Receivers that must be connected before the first item is sent.
         end: Whether the sender tells the receivers when its stream has ended.
         tap: Address at which the sender lets viewers look, such as ``ipc://@name`` or ``tcp://host:port``; none by default.
-        extra: Whether the sender is there for some time only: receivers hear its end, but do not count it among ``senders``.
+        extra: Whether the sender is temporary: receivers see its end, but do not count it among ``senders``.
         peers: ``any``, or ``highway`` to refuse programs that do not announce that they are highway. Both ends must have the same value.
     """
 
@@ -54,7 +54,7 @@ DEFAULTS = LinkOptions()
 
 
 def parse_options(url: str, query: str, defaults: LinkOptions) -> LinkOptions:
-    """Return what a query sets, and else the defaults.
+    """Return the options in a query; other options keep their defaults.
 
     Raises:
         ConfigError: an option is unknown, or its value cannot be used; the message names the ``url``.
@@ -93,4 +93,4 @@ _CONVERT: dict[str, tuple[Callable[[str], object], str]] = {
     "PeerKind": ({"any": "any", "highway": "highway"}.__getitem__, "any or highway"),
     "bool": ({"0": False, "1": True, "false": False, "true": True}.__getitem__, "0 or 1"),
 }
-"""Type of an option -> what makes one of a text, and what is expected."""
+"""Type of an option -> function that converts a text, and the expected form."""

@@ -1,4 +1,4 @@
-"""A sender that a second thread may pause, and send for (see :mod:`highway.wire.goodbye`), or have look at its connections."""
+"""A sender that a second thread may pause, send with (see :mod:`highway.wire.goodbye`), or use to check its connections."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from highway.engine.context import here
 from highway.wire.transports.protocol import Frame, Peers, TransportSender, deadline_of
 from highway.wire.url import Link
 
-SLICE: Final = 0.15  # seconds that a thread keeps the sender for, at most; more than a wait of the socket lasts, before which it is polled
+SLICE: Final = 0.15  # maximum seconds that a thread holds the sender; longer than a wait of the socket, before which it polls
 MARK: Final = 0.025  # seconds that a mark waits for room, at most
 LOOK_EVERY: Final = 1.0  # seconds between two looks at the connections while nothing is sent
 
@@ -22,7 +22,7 @@ class PausableSender:
     """A :class:`~highway.wire.transports.protocol.TransportSender` that a second thread may pause, and send marks with.
 
     Attributes:
-        is_paused: Whether the thread that sends is to wait; the other thread ends it.
+        is_paused: Whether the sending thread must wait; the other thread resets it.
     """
 
     def __init__(self, sender: TransportSender) -> None:
@@ -61,18 +61,18 @@ class PausableSender:
             return self._sender.unread()
 
     def close(self, linger: float) -> None:
-        if os.getpid() == self._pid:  # in a forked child, nobody gives back the lock
+        if os.getpid() == self._pid:  # in a forked child, nobody releases the lock
             with self._lock:
                 self._sender.close(linger)
 
     def pause(self) -> int:
-        """Have the thread that sends wait; return how many messages it has sent."""
+        """Make the sending thread wait; return how many messages it has sent."""
         self.is_paused = True
-        with self._lock:  # so that it is not in the middle of one
+        with self._lock:  # so that it is not in the middle of a message
             return self._sent
 
     def mark(self, frames: Sequence[Frame]) -> None:
-        """Send a mark for each connection, or as many as there is room for; for the other thread."""
+        """Send a mark over each connection, or as many as there is room for; for the other thread."""
         with self._lock, contextlib.suppress(TimeoutError):
             peers = self._sender.peers()
             for _ in range(peers.live if peers else 0):
@@ -101,10 +101,10 @@ class PausableSender:
 
 
 class Caretaker(threading.Thread):
-    """Has a sender look at its connections while it sends nothing: until then ZeroMQ keeps 11 kB of each one that was closed.
+    """Checks a sender's connections while nothing is sent: until then ZeroMQ keeps 11 kB for each closed connection.
 
     Args:
-        sender: What others use at the same time.
+        sender: The sender, which other threads use at the same time.
     """
 
     def __init__(self, sender: PausableSender) -> None:

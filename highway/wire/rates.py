@@ -1,4 +1,4 @@
-"""Rates of messages: how many, how large, over all time and of late."""
+"""Rates of messages: their number and size, in total and recently."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections import deque
 
 
 class Statistics:
-    """Count messages and their sizes, and tell the rates.
+    """Count messages and their sizes, and compute rates.
 
     Args:
-        horizon: How many of the last messages the recent rates are taken from.
+        horizon: Number of recent messages for the recent rates.
     """
 
     def __init__(self, horizon: int = 1000) -> None:
@@ -48,7 +48,7 @@ class Statistics:
         return _ratio(sum(size for _, size in list(self.recent)[1:]), self._span())
 
     def summary(self) -> str:
-        """Return the recent rates as a line for people."""
+        """Return the recent rates as a line of text."""
         return f"rate {self.recent_rate():.1f} msg/s throughput {self.recent_throughput():.2e} bytes/s"
 
     def _span(self) -> float:

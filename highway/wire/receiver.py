@@ -1,4 +1,4 @@
-"""The end of a link that receives: items out of a socket, with gaps and repetitions counted, until all senders have ended."""
+"""The receiving end of a link: reads items from a socket, counts gaps and duplicates, until all senders have ended."""
 
 from __future__ import annotations
 
@@ -20,35 +20,35 @@ from highway.wire.url import Link, joined
 
 log = logging.getLogger("highway")
 
-CHECK_EVERY_AT_THE_END = 0.1  # seconds between two looks at who is connected, when somebody has ended
+CHECK_EVERY_AT_THE_END = 0.1  # seconds between two checks of the connections, after a sender has ended
 CHECK_EVERY = 1.0  # the same before
-TELL_AFTER = 10.0  # seconds without a message, and without a sender that could send one, before it is said; then after twice as many
+TELL_AFTER = 10.0  # seconds without a message, and without a sender that could send one, before a warning; the interval then doubles
 TELL_SILENCE_AFTER = 60.0  # the same while such a sender is connected
-TELL_AT_LEAST = 600.0  # seconds between two times that it is said, at most
+TELL_AT_LEAST = 600.0  # maximum seconds between two warnings
 
 FOR_EVER = float("inf")
 
 wait_for_senders: float | None = None
-"""Seconds that receivers of this process wait while nobody is connected that could send something; then their stream ends.
+"""Seconds that receivers of this process wait while no sender is connected; then their stream ends.
 
-``None`` is for ever.
+``None`` means for ever.
 """
 
 
 class LinkReceiver:
-    """The end that receives. Opens its socket at once; use it in a ``with`` block, on one thread.
+    """The receiving end. Opens its socket at once; use it in a ``with`` block, on one thread.
 
     Args:
-        link: Where from.
-        counters: Where to count ``messages`` and ``bytes`` of the wire, the items ``received``, ``gaps``, ``duplicates``, ``late``,
+        link: The link to receive from.
+        counters: Dict that counts ``messages`` and ``bytes`` of the wire, the items ``received``, ``gaps``, ``duplicates``, ``late``,
             ``malformed``, ``senders``, ``ended`` and ``strangers``.
 
     Attributes:
         bound: Addresses that peers can connect to; empty if this end connects.
-        transport_end: What its frames come from.
+        transport_end: The end that provides its frames.
 
     Raises:
-        ConfigError: there is no such codec.
+        ConfigError: the codec is unknown.
         LinkError: the socket cannot be bound or connected.
     """
 
@@ -66,7 +66,7 @@ class LinkReceiver:
         """Open further addresses on the same socket.
 
         Raises:
-            ConfigError: they cannot share it.
+            ConfigError: they cannot share the socket.
             LinkError: an address cannot be bound or connected.
         """
         whole = joined([self._link, link])
@@ -80,7 +80,7 @@ class LinkReceiver:
         Raises:
             EndOfStream: every sender has ended; also on every later call.
             TimeoutError: nothing came within ``timeout`` seconds.
-            FrameError: what came is no message; the next call goes on with the next one.
+            FrameError: the message is malformed; the next call returns the next message.
         """
         deadline = deadline_of(timeout)
         while not self._over:
@@ -111,14 +111,14 @@ class LinkReceiver:
         raise EndOfStream(f"{self._link}: the stream has ended")
 
     def recv_raw(self, timeout: float | None = None) -> list[Any]:
-        """Wait for the next message and return its frames as they came, ends included. Raises as :meth:`recv`, but no ``FrameError``."""
+        """Wait for the next message and return its frames undecoded, ends included. Raises as :meth:`recv`, but no ``FrameError``."""
         frames = self._frames(deadline_of(timeout))
         if frames is None:
             raise EndOfStream(f"{self._link}: the stream has ended")
         return frames
 
     def _frames(self, deadline: float) -> list[Any] | None:
-        """Wait for the frames of the next message, or return ``None`` if all senders have gone after they had ended.
+        """Wait for the frames of the next message, or return ``None`` if all senders have ended and gone.
 
         Raises:
             TimeoutError: nothing came before ``deadline`` (of ``time.monotonic()``).
@@ -143,14 +143,14 @@ class LinkReceiver:
             return frames
 
     def leave(self) -> None:
-        """Have the senders turn to other receivers, where they can be told. What they sent before can still be received."""
+        """Make the senders use other receivers, if they can be told. Messages that they sent before can still be received."""
         self.transport_end.refuse()
         if has_back_channel(self._link):
             self._leave = Leave()
             self.awaits_marks()
 
     def awaits_marks(self) -> bool:
-        """Say whether, after :meth:`leave`, a sender that was told may have sent something that was not received yet."""
+        """After :meth:`leave`: return whether a sender may have sent something that was not received yet."""
         if self._leave is None:
             return False
         self._leave.go_on()
@@ -160,7 +160,7 @@ class LinkReceiver:
         return any(self._leave.waits_for(name) for name in senders)
 
     def untold(self) -> int:
-        """Return how many senders are connected that could not be told; what is on its way from them is lost."""
+        """Return how many connected senders could not be told; messages under way from them are lost."""
         peers = None if self._leave is None else self.transport_end.peers()
         return 0 if peers is None or self._leave is None else max(0, self._unended(peers) - len(self._leave.marked))
 
@@ -177,12 +177,12 @@ class LinkReceiver:
         self.close()
 
     def _source(self, envelope: Envelope, frames: list[Any]) -> SourceAddress:
-        """Return where a message came from; where the transport does not tell, each sender counts as a connection."""
+        """Return the source of a message. If the transport does not report it, each sender counts as a connection."""
         return self.transport_end.source(frames) or SourceAddress(envelope.sender)
 
     @property
     def _enough(self) -> bool:
-        """Whether so many senders have ended that this may be the end of the stream."""
+        """Whether enough senders have ended for the end of the stream."""
         names, connections, wanted = self._senders.ended, self._senders.connections, self._link.options.senders
         if self._link.bind:
             return min(names, connections) >= (wanted or 1)
@@ -190,7 +190,7 @@ class LinkReceiver:
         return names >= wanted if wanted else max(names, connections) >= len(self._link.locations)
 
     def is_over(self) -> bool:
-        """Say whether nothing more will come; asked when nothing is left to be read. While it may, say now and then what is waited for."""
+        """Return whether nothing more will come; called when nothing is left to read. Otherwise log from time to time what is awaited."""
         peers = self.transport_end.peers()
         if peers is None:
             return self._link.bind and self._enough
@@ -205,14 +205,14 @@ class LinkReceiver:
         return self._wait_on(peers, unended > 0)
 
     def _unended(self, peers: Peers) -> int:
-        """Return how many connections are open over which no end has come.
+        """Return over how many open connections no end has come.
 
-        One that was closed is taken for that of a sender that had ended: so a stream may end late, but never too early.
+        A closed connection is assumed to belong to a sender that had ended: so a stream may end late, but never too early.
         """
         return max(0, peers.live - max(0, self._senders.connections - (peers.seen - peers.live)))
 
     def _wait_on(self, peers: Peers, may_come: bool) -> bool:
-        """Say what is waited for, at growing intervals; return whether it has been long enough."""
+        """Log what is awaited, at growing intervals; return whether the wait has been long enough."""
         silence, now = self._silence, time.monotonic()
         if silence.messages != self.counters["messages"] or silence.may_come != may_come:
             self._silence = silence = _Silence(self.counters["messages"], now, TELL_SILENCE_AFTER if may_come else TELL_AFTER, may_come)
@@ -242,7 +242,7 @@ class LinkReceiver:
 
 @dataclass
 class _Silence:
-    """That nothing comes: how many messages had come, since when, when it is told next (in seconds from then), and if one may come."""
+    """A time without messages: messages before it, its start, the next warning (seconds after the start), and if one may come."""
 
     messages: float
     since: float

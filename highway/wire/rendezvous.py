@@ -1,8 +1,8 @@
-"""How ends of links find each other that have a name in place of an address: ``zpush+named://images.reader.0``.
+"""How ends of links with a name instead of an address find each other: ``zpush+named://images.reader.0``.
 
-The end that binds takes a free port, and publishes its address under the name. The end that connects follows the name: to where it is
-published now, and to another place when it is published there. A thread of its own speaks to the rendezvous, which all processes of a run
-share; who moves data only reads what that has heard last.
+The end that binds takes a free port, and publishes its address under the name. The end that connects follows the name: it connects to the
+published address, and to a new address when that is published. A separate thread uses the rendezvous, which all processes of a run share.
+The threads that move data only read the addresses that it has received last.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from highway.wire.registries.table import KINDS
 
 log = logging.getLogger("highway")
 
-REFRESH = 1.0  # seconds between two looks at where all names are; before they are all known, between a tenth of that and that
+REFRESH = 1.0  # seconds between two queries of all names; while some are unknown, from a tenth of that
 SHOWN = 4  # names in a message
-TELL_AFTER = 10.0  # seconds for which a name is not published, or a question not answered, before it is said
-CLOSE = 5.0  # seconds that the thread that asks may take to end
+TELL_AFTER = 10.0  # seconds for which a name is not published, or a query not answered, before a warning
+CLOSE = 5.0  # seconds that the querying thread may take to end
 
 
 class Directory:
-    """What this process knows of where names are, heard on a thread of its own until it is closed.
+    """The addresses of names that this process knows. A separate thread updates them until it is closed.
 
-    What it has published it publishes again only if nothing is there any more, as in a rendezvous that was lost and has begun anew: where
-    another address is there, another process has taken the place of this one, which may have been cut off and be back.
+    It publishes its own names again only if the rendezvous has no address for them, as after a loss of the rendezvous. If another
+    address is there, another process has replaced this one, which may have been disconnected for a while.
 
     Args:
-        rendezvous: Where it publishes and asks.
-        host: Where others reach this process's host: a name or an IP address.
+        rendezvous: The rendezvous to use.
+        host: Address of this host for others: a name or an IP address.
 
     Attributes:
-        version: Changes when an address does.
+        version: Changes whenever an address does.
     """
 
     def __init__(self, rendezvous: Rendezvous, host: str) -> None:
@@ -50,32 +50,32 @@ class Directory:
         self._lock, self._wake = threading.Lock(), threading.Event()
         self._threads: list[threading.Thread] = []
         self._silence = _Silence()
-        self._asked_at: float | None = None  # since when the rendezvous has not answered
+        self._asked_at: float | None = None  # since when a query has been unanswered
         self._is_closed, self._closed = False, threading.Event()
 
     def publish(self, name: str, url: str) -> None:
-        """Say where a name of this process is: ``tcp://host:port``."""
+        """Publish the address of a name of this process: ``tcp://host:port``."""
         with self._lock:
             self._published[name] = url
         self._begin()
 
     def follow(self, name: str) -> None:
-        """Ask where a name is from now on."""
+        """Query the address of a name from now on."""
         with self._lock:
             self._wanted.add(name)
         self._begin()
 
     def address(self, name: str) -> str:
-        """Return where a name was when it was last heard of, as a URL; empty if it never was."""
+        """Return the last known address of a name, as a URL; empty if it is unknown."""
         return self._known.get(name, "")
 
     def close(self) -> None:
-        """Hear and say nothing more; what was heard stays known."""
+        """Stop querying and publishing; known addresses stay known."""
         self._is_closed = True
         self._wake.set()
         self._closed.set()
         for thread in self._threads:
-            thread.join(CLOSE)  # a folder that hangs keeps its thread
+            thread.join(CLOSE)  # a folder that hangs blocks its thread
 
     def _begin(self) -> None:
         if not self._threads:
@@ -86,7 +86,7 @@ class Directory:
         self._wake.set()
 
     def _watch(self) -> None:
-        """Report a rendezvous that hangs, such as a folder of a file server that is gone; the thread that asks it cannot."""
+        """Report a rendezvous that hangs, such as a folder of a file server that is gone; the querying thread cannot."""
         while not self._closed.wait(REFRESH):
             asked = self._asked_at
             if asked is not None and time.monotonic() >= asked + TELL_AFTER:
@@ -125,11 +125,11 @@ class Directory:
 
 
 class _Silence:
-    """Says once what is not heard, of the rendezvous and of each name."""
+    """Warns once if the rendezvous does not answer, and once for each unknown name."""
 
     def __init__(self) -> None:
         self._is_told = False
-        self._since: dict[str, float] = {}  # when each name was missed first
+        self._since: dict[str, float] = {}  # when each name was first missed
         self._told: set[str] = set()
         self._junk: dict[str, object] = {}
 
@@ -162,11 +162,11 @@ _directory: Directory | None = None
 
 
 def use(rendezvous: Rendezvous, host: str = "") -> Directory:
-    """Have the links that this process opens from now on find each other at a rendezvous, if they have names.
+    """Set the rendezvous for links with names that this process opens from now on.
 
     Args:
-        rendezvous: Where; it is the same for all processes of a run.
-        host: Where others reach this host; by default :func:`own_address`.
+        rendezvous: The rendezvous; the same for all processes of a run.
+        host: Address of this host for others; by default :func:`own_address`.
     """
     global _directory
     _directory = Directory(rendezvous, host or own_address())
@@ -174,10 +174,10 @@ def use(rendezvous: Rendezvous, host: str = "") -> Directory:
 
 
 def directory(url: str) -> Directory:
-    """Return what this process knows of names.
+    """Return the directory of this process.
 
     Raises:
-        LinkError: no rendezvous is used here.
+        LinkError: this process has no rendezvous.
     """
     if _directory is None:
         raise LinkError(
@@ -187,35 +187,35 @@ def directory(url: str) -> Directory:
 
 
 def own_address() -> str:
-    """Return this host's address among others: that of its name or, if that is for itself alone or another's, that of its way out.
+    """Return this host's address for others: the address of its name or, if that is a loopback or foreign address, of its default route.
 
-    A host without either has its loopback address.
+    A host with neither has its loopback address.
     """
     with contextlib.suppress(OSError):
         if not is_loopback(address := socket.gethostbyname(socket.gethostname())):
             return _probed(lambda probe: probe.bind((address, 0)))
-    with contextlib.suppress(OSError):  # it sends nothing; nobody has this address (RFC 5737), so it is where all others are
+    with contextlib.suppress(OSError):  # sends nothing; this address is reserved (RFC 5737), so the route to it is the default route
         return _probed(lambda probe: probe.connect(("192.0.2.1", 9)))
     return "127.0.0.1"
 
 
 def _probed(use: Callable[[socket.socket], None]) -> str:
-    """Return the address of a socket that was used so."""
+    """Return the address of a socket after ``use``."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         use(probe)
         return str(probe.getsockname()[0])
 
 
 def join(text: str, host: str = "", run: str = "") -> None:
-    """Have the links of this process that have names find each other where a text says; saying it again changes nothing.
+    """Set the rendezvous of this process from a text; setting the same text again changes nothing.
 
     Args:
-        text: As for :func:`parse`; or the name of a kind alone whose places are runs, which stands for the place ``run``.
+        text: As for :func:`parse`; or only a kind whose places are runs, which means the place ``run``.
         host: As for :func:`use`.
         run: The name of the run.
 
     Raises:
-        ConfigError: it is none, or this process has joined another one.
+        ConfigError: the text is invalid, or this process already uses another rendezvous.
     """
     global _joined
     if run and (kind := KINDS.get(text)) and kind.places_are_runs:
@@ -235,7 +235,7 @@ def parse(text: str) -> Rendezvous:
     """Return the rendezvous of a text: ``KIND:PLACE``, such as ``folder:PATH`` or ``ray:RUN``.
 
     Raises:
-        ConfigError: it is none.
+        ConfigError: the text is invalid.
     """
     kind, _, place = text.partition(":")
     if kind not in KINDS or not place:

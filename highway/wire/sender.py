@@ -1,6 +1,6 @@
-"""The end of a link that sends: items into a socket, numbered, and with an end.
+"""The sending end of a link: writes numbered items into a socket, and announces the end of the stream.
 
-How the end of a stream travels, and what is guaranteed, is written down in ``docs/reference/wire.md``.
+``docs/reference/wire.md`` describes how the end of a stream travels, and the guarantees.
 """
 
 from __future__ import annotations
@@ -28,28 +28,28 @@ from highway.wire.url import Link, joined
 
 log = logging.getLogger("highway")
 
-LOOK_EVERY = 0.5  # seconds between two looks whether a message still has to be sent
-CHECK_EVERY = 0.01  # seconds between two looks at what has left and who is connected
-TELL_AFTER = 10.0  # seconds of waiting for receivers before it is said
+LOOK_EVERY = 0.5  # seconds between two checks whether a message still has to be sent
+CHECK_EVERY = 0.01  # seconds between two checks of unsent messages and connections
+TELL_AFTER = 10.0  # seconds of waiting for receivers before a warning
 
 
 class LinkSender:
-    """The end that sends. Opens its socket at once; use it in a ``with`` block, on one thread.
+    """The sending end. Opens its socket at once; use it in a ``with`` block, on one thread.
 
     Args:
-        link: Where to.
-        allow64: Whether arrays with 64-bit elements may be sent, unless :meth:`send` says otherwise.
-        made: What to say of this process's software, and its host; nothing by default.
-        hears_leave: Whether receivers over tcp and ipc can tell it that they leave, which takes a thread.
+        link: The link to send to.
+        allow64: Whether arrays with 64-bit elements may be sent, unless :meth:`send` overrides it.
+        made: This process's software and host, for the envelope; empty by default.
+        hears_leave: Whether receivers over tcp and ipc can announce that they leave, which takes a thread.
 
     Attributes:
-        name: What its messages name it: random bytes.
+        name: Its name in messages: random bytes.
         bound: Addresses that peers can connect to; empty if this end connects.
-        transport_end: What its frames go through.
-        tap: Where viewers look, if the link has one.
+        transport_end: The end that transports its frames.
+        tap: The tap for viewers, if the link has one.
 
     Raises:
-        ConfigError: there is no such codec.
+        ConfigError: the codec is unknown.
         LinkError: the socket cannot be bound or connected.
     """
 
@@ -59,7 +59,7 @@ class LinkSender:
         self.name = os.urandom(8)
         self._number = 0
         self._closed = False
-        self._empty: Any = np.empty(0, np.uint8)  # what the end looks like to a peer that does not know it: an empty batch
+        self._empty: Any = np.empty(0, np.uint8)  # the arrays of an end: an empty batch, for a peer that does not know ends
         self.transport_end: TransportSender = opener_of(link.transport).open_sender(link)
         self.bound = self.transport_end.bound
         self._leave: LeaveServer | None = None
@@ -72,7 +72,7 @@ class LinkSender:
                     self._leave = LeaveServer(link, self.name, pausable, self._mark)
                 if link.bind:
                     self._caretaker = Caretaker(pausable)
-            except (OSError, RuntimeError) as error:  # RuntimeError: since Python 3.12, a script that has ended can start no thread
+            except (OSError, RuntimeError) as error:  # RuntimeError: since Python 3.12, a script that has ended cannot start threads
                 log.info("%s: receivers that leave cannot tell so, and lose what is on its way to them: %s", link, error)
         self.tap = open_tap(link)
 
@@ -83,7 +83,7 @@ class LinkSender:
         self._link = whole
 
     def wait_for_receivers(self) -> bool:
-        """Wait until as many receivers are connected as the link's options ask for; return False if the pipeline is drained before."""
+        """Wait until as many receivers are connected as the link's options require; return False if the pipeline is drained first."""
         wanted, told = self._link.options.receivers, time.monotonic() + TELL_AFTER
         while (peers := self.transport_end.peers()) is not None and peers.live < wanted:
             if time.monotonic() > told:
@@ -97,7 +97,7 @@ class LinkSender:
 
     @property
     def receivers(self) -> int:
-        """Receivers that have been connected, at the same time or one after the other; 0 if the transport does not tell."""
+        """Receivers that have been connected, concurrently or one after another; 0 if the transport does not report it."""
         peers = self.transport_end.peers()
         return peers.seen if peers else 0
 
@@ -116,13 +116,13 @@ class LinkSender:
         timeout: float | None = None,
         allow64: bool | None = None,
     ) -> bool:
-        """Send an item, which nobody may change afterwards; wait while the receivers are behind.
+        """Send an item. Do not change it afterwards. Waits if the receivers are slow.
 
         Returns:
-            Whether to go on: false if the pipeline was drained before anybody came for the first item.
+            Whether to continue: False if the pipeline was drained before a receiver came for the first item.
 
         Raises:
-            LinkError: the pipeline was drained and no receiver came, so that something is lost.
+            LinkError: the pipeline was drained and no receiver came, so that items are lost.
             TypeError: a field cannot be sent; the message names it and the way out.
             TimeoutError: there was no room within ``timeout`` seconds.
         """
@@ -141,13 +141,13 @@ class LinkSender:
         return True
 
     def _deliver(self, frames: Sequence[Any], timeout: float | None) -> bool:
-        """Send a message; in a pipeline that is drained while no receiver is there, one is waited for no longer than ``linger_ms``.
+        """Send a message. If the pipeline is drained while no receiver is connected, wait for one for at most ``linger_ms``.
 
         Returns:
-            Whether it was sent. If not, nobody has ever come, and nothing is lost but what this process has made itself.
+            Whether it was sent. If not, no receiver has ever come, and only items that this process itself created are lost.
 
         Raises:
-            LinkError: no receiver came, and something is lost.
+            LinkError: no receiver came, and received items are lost.
         """
         if timeout is not None or not in_stage():
             self.transport_end.send(frames, timeout)
@@ -166,19 +166,19 @@ class LinkSender:
                 log.info("%s: drained before its receivers came, so nothing was sent", self._link)
                 return False
             since = now if since is None else since
-            if not peers.seen or now - since >= self._link.options.linger_ms / 1000:  # one that was there may come again
+            if not peers.seen or now - since >= self._link.options.linger_ms / 1000:  # a receiver that was connected may reconnect
                 raise LinkError(
                     f"{self._link}: drained while no receiver was there, so message {self._number} and what waits for it were not sent; "
                     "with receivers=1 or more in the URL or the link, nothing is taken before receivers are there"
                 )
 
     def finish(self) -> None:
-        """Wait until everything has left this process, and tell the receivers that nothing more will come, if the link's options say so.
+        """Wait until everything has left this process, and announce the end to the receivers, if the link's options say so.
 
-        While a receiver is connected this takes as long as it takes; without one, ``linger_ms``.
+        While a receiver is connected there is no time limit; without one, it is ``linger_ms``.
 
         Raises:
-            LinkError: messages could not be delivered; says how many.
+            LinkError: messages could not be delivered; the message tells how many.
         """
         self._drain()
         if self._link.options.end:
@@ -191,9 +191,9 @@ class LinkSender:
                     self.tap.finish(frames)
 
     def close(self, linger: float | None = None) -> None:
-        """Close the socket; what has not left may do so within ``linger`` seconds (the link's, by default) in the background.
+        """Close the socket; unsent messages may leave within ``linger`` seconds (the link's, by default) in the background.
 
-        By default, while messages wait and no receiver is there, one is waited for as long, and a warning says if none came.
+        By default, if messages wait and no receiver is connected, wait for one as long, and log a warning if none came.
         """
         if self._closed:
             return
@@ -207,7 +207,7 @@ class LinkSender:
             linger = self._link.options.linger_ms / 1000
             deadline = time.monotonic() + linger
             while (unsent := self._lost()) and time.monotonic() < deadline:
-                time.sleep(CHECK_EVERY)  # no transport tells when messages have left: look again until the deadline
+                time.sleep(CHECK_EVERY)  # no transport signals when messages have left: check again until the deadline
             if unsent:
                 log.warning("%s: %d messages were not delivered: no receiver came within %g s", self._link, unsent, linger)
         self.transport_end.close(linger)
@@ -257,17 +257,17 @@ class LinkSender:
         linger = self._link.options.linger_ms / 1000
         told, live, again, calm = 0, peers.live, 0.0, 0
         deadline = time.monotonic() + linger
-        waits = bool(self._number) or not here().draining  # for a first receiver: there is something that it should have got
-        # A publisher drops an end too that finds a subscriber behind, so it stays to tell it again until the subscriber goes.
+        waits = bool(self._number) or not here().draining  # for a first receiver, if there is something that it should have received
+        # A publisher also drops an end if a subscriber is slow, so it repeats the end until the subscriber disconnects.
         may_come = self._link.bind or len(self._link.locations) > 1 or self._link.fans_out
         while peers.live or (waits and not (peers.seen or self._link.fans_out)) or self._is_cut_off(peers, told):
             now = time.monotonic()
-            if peers.live and (peers.seen > told or now > again):  # newcomers; and once more, should one have been passed over
+            if peers.live and (peers.seen > told or now > again):  # new receivers; and again, in case one was skipped
                 heard, calm = self._tell(frames, peers.live), 0
                 told, again = (peers.seen if heard else told), now + linger / 2
             if peers.live != live:
                 live, deadline = peers.live, now + linger
-            is_calm = not (self.transport_end.unsent() or self.transport_end.unread())  # in this order: it goes from the one to the other
+            is_calm = not (self.transport_end.unsent() or self.transport_end.unread())  # in this order: unsent becomes unread
             calm = calm + 1 if is_calm else 0
             if (now > deadline and calm) or (not may_come and told and calm > 2):
                 if not peers.seen:
@@ -282,7 +282,7 @@ class LinkSender:
             peers = self.transport_end.peers() or peers
 
     def _is_cut_off(self, peers: Peers, told: int) -> bool:
-        """Say whether nobody has heard the end, and a receiver is gone that did not say that it leaves, with what was on its way there."""
+        """Return whether no receiver has heard the end, and a receiver left without notice, with the messages under way to it."""
         if told or peers.live or self._leave is None or here().draining:
             return False
         return peers.seen > self._leave.left
@@ -291,7 +291,7 @@ class LinkSender:
         try:
             self.transport_end.send_to_each(self._addressed(frames), receivers, 10 * CHECK_EVERY)
         except TimeoutError:
-            return False  # they are behind, and will be told with the next round
+            return False  # they are slow, and will be told in the next round
         return True
 
 
@@ -301,7 +301,7 @@ def _wait() -> None:
 
 
 def _emptied(item: Any) -> Any:
-    """Return an item like this one with no samples in it."""
+    """Return an item of the same structure with no samples."""
     plain = [np.empty(0) if isinstance(value, (dict, tuple)) else value for value in batch.fields(item)]
     values = [np.frombuffer(value, np.uint8) if type(value) is bytes else np.asarray(value) for value in plain]
     return batch.rebuild(item, [np.empty((0, *value.shape[1:]), value.dtype) for value in values])

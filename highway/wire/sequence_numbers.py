@@ -1,7 +1,7 @@
-"""What a receiver knows of those that send to it: which numbers are missing or came twice, and who has ended.
+"""The state of a receiver's senders: missing and duplicate numbers, and which senders have ended.
 
-Whatever comes, it stays small: at most ``MOST`` senders are remembered, each with the last ``WINDOW`` numbers, and the first ``NAMED`` of
-them have counters of their own.
+Its size is bounded: it stores at most ``MOST`` senders, each with the last ``WINDOW`` numbers. The first ``NAMED`` senders have their own
+counters.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 MOST: Final = 10_000
 NAMED: Final = 100
-WINDOW: Final = 4096  # numbers that are remembered, one byte each
+WINDOW: Final = 4096  # numbers that are stored, one byte each
 LABEL: Final = 64  # characters of a host's or role's name
 
 
@@ -30,23 +30,23 @@ class SequenceNumbers:
     """The numbers that have come from one sender.
 
     Args:
-        label: What messages and counters call the sender.
-        warns: Whether a message is to say the first time that something is wrong.
-        first: The number that came first.
-        leave, host: Where the sender is told of receivers that leave: the port, as in an envelope, and its host.
-        in_order: Whether what is missing will not come any more. It may where several connections lead to the same sender, which deals
-            its messages out to them: then a number counts as missing when ``WINDOW`` later ones have come, or the end.
+        label: Name of the sender in messages and counters.
+        warns: Whether to log a warning at the first fault.
+        first: The first number received.
+        leave, host: Where receivers tell the sender that they leave: the port, as in an envelope, and its host.
+        in_order: Whether a missing number can no longer come. It can if several connections lead to the same sender, which distributes
+            its messages over them: then a number counts as missing when ``WINDOW`` later numbers have come, or the end.
     """
 
     def __init__(self, label: str, warns: bool, first: int, leave: int | None, host: str, in_order: bool) -> None:
         self.label, self.warns, self.leave, self.host = label, warns, leave, host
-        self.next = 0  # behind the highest that has come
+        self.next = 0  # one above the highest number received
         self._first, self._in_order = first, in_order
-        self._settled = 0  # below, what has not come was counted
+        self._settled = 0  # missing numbers below are counted already
         self._came = bytearray(WINDOW)
 
     def take(self, number: int) -> tuple[int, int, bool]:
-        """Note a message's number; return how many are found missing: before the first, and behind it; and whether it came before."""
+        """Note a message's number; return how many are missing before ``first`` and after it, and whether the number is a duplicate."""
         if number < self.next:
             if self.next - number > WINDOW:  # too long ago to know
                 return 0, 0, False
@@ -66,13 +66,13 @@ class SequenceNumbers:
         return *missing, False
 
     def end(self, number: int) -> tuple[int, int]:
-        """Note that there were so many messages; return as :meth:`take` how many are found missing."""
+        """Note the total number of messages; return the missing numbers as :meth:`take` does."""
         missing = self._settle(max(number, self.next))
         self.next = max(number, self.next)
         return missing
 
     def _settle(self, until: int) -> tuple[int, int]:
-        """Return how many below ``until`` have not come and were not counted: before the first, and behind it."""
+        """Return how many uncounted numbers below ``until`` are missing: before ``first``, and after it."""
         start = max(self._settled, self.next if self._in_order else 0)
         known = range(start, min(until, self.next))
         beyond = range(max(start, self.next), max(until, self.next))
@@ -83,21 +83,21 @@ class SequenceNumbers:
 
 
 class Senders:
-    """All that send to one receiver.
+    """All senders of one receiver.
 
     Args:
         link: The receiver's link.
-        counters: Where ``gaps``, ``duplicates``, ``late``, ``malformed``, ``senders`` and ``ended`` are counted.
+        counters: Dict that counts ``gaps``, ``duplicates``, ``late``, ``malformed``, ``senders`` and ``ended``.
 
     Attributes:
-        ended: Senders that have ended, without those that are one more than is waited for.
+        ended: Senders that have ended, without ``extra`` senders.
         connections: Connections over which an end has come.
     """
 
     def __init__(self, link: Link, counters: dict[str, float]) -> None:
         self.link, self._counters = link, counters
         self._numbers: dict[bytes, SequenceNumbers] = {}
-        self._on: dict[Hashable, set[bytes]] = {}  # the senders that were heard first over a source
+        self._on: dict[Hashable, set[bytes]] = {}  # the senders that were first heard over a source
         self._ended: dict[bytes, None] = {}
         self._ended_on: dict[Hashable, set[bytes]] = {}
         self._warned_of_ends = False
@@ -105,7 +105,7 @@ class Senders:
         start(counters)
 
     def take(self, envelope: Envelope, source: Callable[[], SourceAddress]) -> None:
-        """Note a message; ``source`` is asked where a sender comes from that was not heard before."""
+        """Note a message; ``source`` is called for a sender that was not heard before."""
         known = self._numbers.get(envelope.sender)
         if known is None:
             known = self._hear(envelope, source())
@@ -114,12 +114,12 @@ class Senders:
             self._count(known, envelope, late, gaps, again)
 
     def end(self, envelope: Envelope, source: SourceAddress, connections: int) -> bool:
-        """Note that a sender has ended; say whether it is believed: it must have been heard, or be the first that comes over a connection.
+        """Note the end of a sender; return whether it is accepted: the sender was heard, or is the first over its connection.
 
         Args:
-            envelope: That of the end.
-            source: Where it came from.
-            connections: How many connections have come from there.
+            envelope: The envelope of the end.
+            source: Where the end came from.
+            connections: How many connections have come from this source.
         """
         known = self._numbers.get(envelope.sender)
         if known is None:
@@ -169,7 +169,7 @@ class Senders:
         return _keep(self._numbers, envelope.sender, known)
 
     def _count(self, known: SequenceNumbers, envelope: Envelope, late: int, gaps: int, again: bool) -> None:
-        # Who pulls gets a share of what is dealt out. A subscriber gets all, also at the tap of a link that deals out.
+        # A pulling end gets a share of a distributed stream. A subscriber gets everything, also at the tap of a distributing link.
         if envelope.shared and (not self.link.fans_out or envelope.end):
             late = gaps = 0
         for name, count in (("late", late), ("gaps", gaps), ("duplicates", int(again))):
@@ -185,7 +185,7 @@ class Senders:
 
 
 def _keep(known: dict[Any, T], key: Hashable, value: T) -> T:
-    """Return what is kept under a key, which is ``value`` if nothing was; the oldest is forgotten for it where ``MOST`` are kept."""
+    """Return the value stored under a key; store ``value`` if there is none, and drop the oldest entry if there are ``MOST``."""
     if key not in known:
         if len(known) >= MOST:
             del known[next(iter(known))]

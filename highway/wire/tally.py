@@ -1,7 +1,7 @@
-"""How many messages this process has received and sent over links: counted so that whoever launched it knows even if it is killed.
+"""Counts of the messages that this process has received and sent over links. Its launcher can read them even if it is killed.
 
-The counts are int64s in memory that the launcher may share with the process, and are written with each message. Reports through a pipe
-would be some time old when the process dies.
+The counts are int64s in memory that the launcher may share with the process, and are updated with each message. Reports through a pipe
+would be out of date when the process dies.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ class Counts:
     """Messages of all links of a process; ends of streams are not counted.
 
     Args:
-        received: Messages that were taken from links, those that could not be decoded among them.
-        senders: Senders that these came from.
-        sent: Messages that were handed to links, one that is just being sent among them.
-        receivers: Receivers that were connected, at the same time or one after the other.
+        received: Messages taken from links, including malformed ones.
+        senders: Senders of these messages.
+        sent: Messages handed to links, including a message that is being sent.
+        receivers: Receivers that were connected, concurrently or one after another.
     """
 
     received: int = 0
@@ -35,13 +35,13 @@ class Counts:
         return Counts(*map(sum, zip(astuple(self), astuple(other), strict=True)))
 
 
-RECEIVED, SENDERS, SENT, RECEIVERS = range(4)  # where each of the counts is
+RECEIVED, SENDERS, SENT, RECEIVERS = range(4)  # index of each count
 SIZE: Final = 4 * 8  # bytes
 NAME: Final = "highway-tally"  # of the memory, in /proc
 
 
 class Tally:
-    """The counts of a process as its launcher sees them. Close it when they are of no more use."""
+    """The counts of a process as its launcher sees them. Close it after use."""
 
     def __init__(self) -> None:
         self.descriptor = anonymous_file(NAME)
@@ -50,14 +50,14 @@ class Tally:
         self._last = Counts()
 
     def read(self) -> Counts:
-        """Return the counts: those of this moment, and after :meth:`close` the last ones."""
+        """Return the current counts; after :meth:`close` the last ones."""
         if not self._memory.closed:
             with memoryview(self._memory).cast("q") as values:
                 self._last = Counts(*values)
         return self._last
 
     def close(self) -> None:
-        """Give the memory back; the process keeps its own hold of it."""
+        """Release the memory; the process keeps its own mapping."""
         if not self._memory.closed:
             self.read()
             self._memory.close()
@@ -68,7 +68,7 @@ def read_kept(path: str) -> Counts:
     """Return the counts at a path in ``/proc``, where another process has the descriptor of a :class:`Tally`.
 
     Raises:
-        OSError: that process has ended, or the path is not one of counts.
+        OSError: that process has ended, or the path does not hold counts.
     """
     if NAME not in os.readlink(path):
         raise FileNotFoundError(f"{path}: no counts of highway")
@@ -77,7 +77,7 @@ def read_kept(path: str) -> Counts:
 
 
 def here() -> memoryview:
-    """Return the counts of this process, to be written: by ``RECEIVED``, ``SENDERS`` and so on."""
+    """Return the counts of this process as writable memory, indexed by ``RECEIVED``, ``SENDERS`` and so on."""
     return _here
 
 
@@ -88,7 +88,7 @@ def share(descriptor: int) -> None:
         descriptor: Its descriptor, inherited from the launcher.
     """
     global _here
-    memory = mmap.mmap(descriptor, SIZE)  # goes with the process
+    memory = mmap.mmap(descriptor, SIZE)  # freed when the process ends
     os.close(descriptor)
     _here = memoryview(memory).cast("q")
 

@@ -1,7 +1,7 @@
-"""A tap: a second way out at the end of a link that sends, for viewers that come and go (``docs/howto/look.md``).
+"""A tap: a second output at the sending end of a link, for viewers that come and go (``docs/howto/look.md``).
 
-It is a publisher of its own, beside the link's socket. While nobody has subscribed, no message is given to it. A viewer that is slow misses
-messages; the link never waits for it.
+It is a publisher beside the link's socket. While nobody has subscribed, it gets no messages. A slow viewer misses messages; the link
+never waits for it.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from highway.wire.url import Link, parse
 
 log = logging.getLogger("highway")
 
-CHECK_VIEWERS_EVERY = 0.05  # seconds between two looks at whether somebody has subscribed
-VIEWERS_MAY_STAY = 1.0  # seconds that viewers may take to go when the stream has ended
+CHECK_VIEWERS_EVERY = 0.05  # seconds between two checks for subscribers
+VIEWERS_MAY_STAY = 1.0  # seconds that viewers may take to disconnect after the end of the stream
 END_AGAIN_EVERY = 0.02  # seconds between two ends
 LINGER = 0.5  # seconds that the last messages may take to leave
-# As ``budget_mb``: two bytes, and so two messages of any size, may wait for each viewer. That is the high-water mark from the start, and
-# stays it; setting it again while subscribers come and go crashes libzmq 4.3.5.
+# As ``budget_mb``: two bytes, and so two messages of any size, may wait for each viewer. The high-water mark is constant: setting it
+# again while subscribers come and go crashes libzmq 4.3.5.
 LEAST = 2e-6
 NEVER = float("inf")
-ANY_SIZE = 1e6  # as ``max_mb``: what the link takes the tap takes
+ANY_SIZE = 1e6  # as ``max_mb``: the tap takes every frame that the link takes
 
 
 def open_tap(link: Link) -> Tap | None:
-    """Return the tap that the options of a link ask for; ``None`` if they ask for none, or its address is in use or cannot be had."""
+    """Return the tap that a link's options ask for; ``None`` if they ask for none, or its address is in use or unavailable."""
     if not link.options.tap:
         return None
     try:
         return Tap(link)
     except LinkError as error:
-        if error.errno == errno.EADDRINUSE:  # as when a process has joined, whose number another one has
+        if error.errno == errno.EADDRINUSE:  # as when a process has joined with the number of another process
             log.info("%s: viewers see what the process sends that was here first, and not what this one sends", link)
             return None
         log.info("%s: the tap is off, nobody can look into this end of the link: %s", link, error)
@@ -46,15 +46,15 @@ def open_tap(link: Link) -> Tap | None:
 
 
 class Tap:
-    """Where viewers see what goes over a link. Opens its socket at once; for the thread that sends.
+    """Shows viewers the messages of a link. Opens its socket at once; for the sending thread.
 
     Args:
         link: The link, with its ``tap`` option.
 
     Attributes:
-        sender: What its frames go through.
+        sender: The end that transports its frames.
         bound: The address that was bound.
-        is_watched: Whether somebody looked when it was last asked.
+        is_watched: Whether there were viewers at the last check.
 
     Raises:
         LinkError: the address cannot be bound.
@@ -69,15 +69,15 @@ class Tap:
         self.is_watched = False
 
     def offer(self, frames: Sequence[Frame]) -> None:
-        """Show a message to those who look, without waiting for them; nobody may change its frames afterwards."""
+        """Show a message to the viewers, without waiting for them; do not change its frames afterwards."""
         now = time.monotonic()
         if self.is_watched or now >= self._due:
             self._pass_on(frames, now)
 
     def finish(self, frames: Sequence[Frame]) -> None:
-        """Tell the viewers that nothing more will come.
+        """Announce the end of the stream to the viewers.
 
-        They are told until they have gone, ``VIEWERS_MAY_STAY`` seconds at most, since who is behind misses messages, and may miss this.
+        The end is repeated until they have disconnected, for at most ``VIEWERS_MAY_STAY`` seconds, because slow viewers miss messages.
         """
         deadline = time.monotonic() + VIEWERS_MAY_STAY
         while self._due < NEVER:
@@ -87,7 +87,7 @@ class Tap:
             cancel.wait(END_AGAIN_EVERY)
 
     def close(self, linger: float = LINGER) -> None:
-        """Close the socket; what has not left may do so within ``linger`` seconds, in the background."""
+        """Close the socket; unsent messages may leave within ``linger`` seconds, in the background."""
         self._due, self.is_watched = NEVER, False
         self.sender.close(min(linger, LINGER))
 
@@ -97,9 +97,9 @@ class Tap:
                 self._due = now + CHECK_VIEWERS_EVERY
                 peers = self.sender.peers()
                 self.is_watched = peers is not None and peers.live > 0
-                self.sender.unsent()  # forgets the messages that were dropped
+                self.sender.unsent()  # releases the dropped messages
             if self.is_watched:
                 self.sender.send(frames, 0)
-        except Exception as error:  # whatever it is, the link goes on
+        except Exception as error:  # the link must continue after any error
             log.warning("%s: the tap is closed: %s", self._link, error)
             self.close(0)

@@ -1,11 +1,11 @@
 """Arrays as headers and data, the tenbin format; :mod:`highway.wire.chunks` puts them into one buffer, and :mod:`highway.tenbin` is public.
 
 Every array is a header and its data in C order. A header is a row of little-endian int64s: the dtype's code (8 ASCII bytes, zero
-padded), an info (8 ASCII bytes), the rank (0 to 9), the dimensions. Int64s behind them are ignored here; :mod:`highway.wire.envelope` puts
-some there.
+padded), an info (8 ASCII bytes), the rank (0 to 9), the dimensions. Int64s after them are ignored here; :mod:`highway.wire.envelope`
+stores metadata there.
 
-The names and their meaning are those of tensorcom's module. Decoded arrays are read-only views where the buffers are, and nothing is
-allocated for a size before it was checked against the bytes that are there.
+Names and semantics are tensorcom's. Decoded arrays are read-only views of the buffers, and a size is checked against the available bytes
+before memory is allocated for it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import numpy as np
 from highway.engine.batch import how_to_flatten
 from highway.errors import FrameError, ItemError
 
-Buffer = Any  # bytes, bytearray, memoryview, numpy array or zmq.Frame: whatever memoryview() takes
+Buffer = Any  # bytes, bytearray, memoryview, numpy array or zmq.Frame: anything that memoryview() takes
 Array = np.ndarray[Any, Any]
 ARRAYS = (np.ndarray, np.generic)
 Infos = bool | Sequence[str] | None
@@ -74,7 +74,7 @@ def str64(s: str) -> int:
 
 
 def unstr64(i: int) -> str:
-    """Return the string that :func:`str64` made an int64 of.
+    """Return the string that :func:`str64` converted to an int64.
 
     Raises:
         FrameError: it holds bytes that are not ASCII.
@@ -86,7 +86,7 @@ def check_acceptable_input_type(data: Sequence[Array], allow64: bool) -> None:
     """Check that arrays can be sent.
 
     Raises:
-        TypeError: a value is no array, has a dtype that the format lacks, or has 64-bit elements although ``allow64`` is false.
+        TypeError: a value is not an array, has a dtype that the format lacks, or has 64-bit elements although ``allow64`` is false.
     """
     for position, array in enumerate(data):
         if not isinstance(array, ARRAYS):
@@ -95,7 +95,7 @@ def check_acceptable_input_type(data: Sequence[Array], allow64: bool) -> None:
 
 
 def no_array(field: object, found: type) -> ItemError:
-    """Return what to raise where something else than an array is to be sent."""
+    """Return the error for a value that is not an array."""
     way_out = "make it one, such as np.asarray(value, np.int32)"
     if found is list:
         way_out += "; images of different sizes need one first, such as by Augmentations([Resize((224, 224))])"
@@ -117,10 +117,10 @@ def check_type(dtype: np.dtype[Any], rank: int, field: object, allow64: bool) ->
 
 
 def check_infos(data: Any, infos: Sequence[str], required_infos: Infos = None) -> Any:
-    """Return ``data``, or ``(data, infos)`` if ``required_infos`` is true, or check that they are those of a list.
+    """Return ``data``; ``(data, infos)`` if ``required_infos`` is true; if it is a list, check that it equals ``infos``.
 
     Raises:
-        FrameError: they are not.
+        FrameError: the infos differ.
     """
     if required_infos is None or required_infos is False:
         return data
@@ -132,7 +132,7 @@ def check_infos(data: Any, infos: Sequence[str], required_infos: Infos = None) -
 
 
 def encode_header(a: Array, info: str = "", extension: bytes = b"") -> bytes:
-    """Return the header of an array; ``extension`` is put behind its dimensions, where readers of arrays ignore it.
+    """Return the header of an array; ``extension`` follows its dimensions, where readers of arrays ignore it.
 
     Raises:
         TypeError: the format has no such dtype.
@@ -156,7 +156,7 @@ def decode_header(h: Buffer) -> tuple[tuple[int, ...], np.dtype[Any], str]:
     """Return the shape, dtype and info in a header.
 
     Raises:
-        FrameError: it is not a header; the message says what was expected, and where.
+        FrameError: the buffer is not a header; the message tells what was expected, and where.
     """
     return layout(h)[:3]
 
@@ -167,7 +167,7 @@ def encode_list(l: Sequence[Array], infos: Sequence[str] | None = None) -> list[
     The data are views, unless an array is not contiguous or not little-endian. Booleans become ``u1``.
 
     Raises:
-        TypeError, ValueError: as :func:`encode_header`; ``infos`` are not as many as the arrays.
+        TypeError, ValueError: as :func:`encode_header`; or the number of ``infos`` differs from the number of arrays.
     """
     if infos is not None and len(infos) != len(l):
         raise ValueError(f"{len(infos)} infos for {len(l)} arrays; expected one for each")
@@ -179,16 +179,16 @@ def encode_list(l: Sequence[Array], infos: Sequence[str] | None = None) -> list[
 
 
 def decode_list(l: Sequence[Buffer], infos: Infos = False) -> Any:  # noqa: E741 - tensorcom's name
-    """Return the arrays in a list of buffers, as views of them; with ``infos=True`` the pair of them and their infos.
+    """Return the arrays in a list of buffers, as views; with ``infos=True``, return ``(arrays, infos)``.
 
     Raises:
-        FrameError: the buffers are not headers and data in turn, or ``infos`` is a list and others came.
+        FrameError: the buffers are not headers and data in turn, or ``infos`` is a list that differs.
     """
     return check_infos(*decode_frames(l), infos)
 
 
 def decode_frames(frames: Sequence[Buffer], first: ArrayLayout | None = None) -> tuple[list[Array], list[str]]:
-    """Return the arrays in a list of buffers, as views of them, and their infos; ``first`` is what the first header says, if it is known.
+    """Return the arrays in a list of buffers, as views, and their infos; ``first`` is the layout in the first header, if known.
 
     Raises as :func:`decode_list`.
     """
@@ -205,20 +205,20 @@ def decode_frames(frames: Sequence[Buffer], first: ArrayLayout | None = None) ->
             if data.nbytes != size:
                 raise FrameError(f"{data.nbytes} bytes of data; its header announces {size}, shape {shape} of {dtype}")
             arrays.append(np.ndarray(shape, dtype, data if data.readonly else data.toreadonly()))
-        except ValueError as error:  # a FrameError, or numpy's: a shape with no elements can still be beyond it
+        except ValueError as error:  # a FrameError, or numpy's: even a shape with no elements can exceed its limits
             raise FrameError(f"array {position // 2}: {error}") from None
         infos.append(info)
     return arrays, infos
 
 
 def behind_header(h: Buffer) -> memoryview:
-    """Return what stands behind the dimensions in a valid header."""
+    """Return the bytes after the dimensions in a valid header."""
     view = memoryview(h).cast("B")
     return view[_START.size + 8 * view[16] :]
 
 
 class ArrayLayout(NamedTuple):
-    """What a header says."""
+    """The content of a header."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -227,9 +227,9 @@ class ArrayLayout(NamedTuple):
 
 
 def layout(buffer: Buffer) -> ArrayLayout:
-    """Return what a header says, whatever is behind its dimensions. Raises as :func:`decode_header`."""
+    """Return the content of a header; bytes after the dimensions are ignored. Raises as :func:`decode_header`."""
     view = memoryview(buffer)
-    if view.nbytes > _LARGEST:  # what is behind the dimensions differs from message to message
+    if view.nbytes > _LARGEST:  # the bytes after the dimensions differ from message to message
         _check_length(view.nbytes)
         view = view.cast("B")
         view = view[: _START.size + 8 * min(view[16], MAX_RANK)]
@@ -276,7 +276,7 @@ def _text(raw: bytes) -> str:
 
 
 def bytes_of(array: Array | np.generic) -> memoryview:
-    """Return the elements in C order, little-endian: a view, if they lie in memory like that."""
+    """Return the elements in C order, little-endian: a view, if they have this layout in memory."""
     if array.dtype not in _CODES:
         array = np.asarray(array)
         array = array.view(np.uint8) if array.dtype == np.bool_ else array.astype(array.dtype.newbyteorder("<"))

@@ -1,6 +1,6 @@
 """URLs of links: ``KIND[+TRANSPORT]://location[?option=value&...][#topic]``.
 
-The kind fixes the type of socket and who binds:
+The kind determines the type of socket and which end binds:
 
 ========  =======  =========  ====================================================
 scheme    socket   who binds  used by
@@ -16,10 +16,10 @@ zrsub     sub      binds      as zsub
 ========  =======  =========  ====================================================
 
 Transports are ``tcp`` (the default; location ``host:port``), ``ipc`` (a path), ``shm`` (a name on this machine; push and pull only) and
-``inproc`` (a name within the process). Plain ``tcp://``, ``ipc://``, ``shm://`` and ``inproc://`` mean push for who sends and pull for who
-receives, and ``bind=`` says who binds. ``named`` is tcp whose location is a name, found at a rendezvous
-(:mod:`highway.wire.rendezvous`). Braces expand as in a shell, ``zsub://host:788{0..3}``, and all expanded URLs share one socket, as
-several URLs do, also of tcp and ipc. Port ``0`` or ``*`` is a free port; host ``*`` is every interface, an empty host the loopback
+``inproc`` (a name within the process). Plain ``tcp://``, ``ipc://``, ``shm://`` and ``inproc://`` mean push at a sender and pull at a
+receiver; ``bind=`` selects the end that binds. ``named`` is tcp with a name as location, which is looked up at a rendezvous
+(:mod:`highway.wire.rendezvous`). Braces expand as in a shell, ``zsub://host:788{0..3}``. All expanded URLs share one socket, and so do
+several URLs, which may mix tcp and ipc. Port ``0`` or ``*`` is a free port; host ``*`` is every interface, an empty host the loopback
 interface.
 """
 
@@ -41,7 +41,7 @@ from highway.wire.transports.table import TRANSPORTS, Transport
 Kind = Literal["push", "pull", "pub", "sub"]
 Direction = Literal["send", "receive"]
 
-MOST_URLS = 10_000  # that one text with braces may stand for
+MOST_URLS = 10_000  # maximum expansions of one text with braces
 
 SCHEMES: dict[str, tuple[Kind, bool]] = {
     "zpush": ("push", False),
@@ -80,20 +80,20 @@ KINDS: dict[Kind, SocketKind] = {
 _URL = re.compile(r"(?P<scheme>[^:/?#+]+)(?:\+(?P<transport>[^:/?#]*))?://(?P<location>[^?#]*)(?:\?(?P<query>[^#]*))?(?:#(?P<topic>.*))?")
 _TCP = re.compile(r"(?P<host>\[[^\]]*\]|[^:\[\]]*):(?P<port>\d+|\*)")
 
-SHOWN_URLS = 4  # of a link, in messages
+SHOWN_URLS = 4  # URLs of a link that messages show
 
 
 @dataclass(frozen=True)
 class Link:
-    """One end of a link: what the URLs of one socket say.
+    """One end of a link: the content of the URLs of one socket.
 
     Args:
         urls: The URLs as given, after the expansion of braces.
         kind: The type of socket.
         bind: Whether this end binds; else it connects.
-        transports: The transport of each: all ``shm``, all ``inproc``, or ``tcp`` and ``ipc`` in any order.
-        locations: The location of each: ``host:port``, a path or a name.
-        topic: Prefix that a subscriber asks for; what a publisher puts in front of its messages.
+        transports: The transport of each URL: all ``shm``, all ``inproc``, or ``tcp`` and ``ipc`` in any order.
+        locations: The location of each URL: ``host:port``, a path or a name.
+        topic: Prefix that a subscriber subscribes to; a publisher puts it before its messages.
         options: The query.
     """
 
@@ -107,7 +107,7 @@ class Link:
 
     @property
     def transport(self) -> Transport:
-        """The transport of its first URL. Those that share a socket differ in what their locations are, and in nothing else."""
+        """The transport of the first URL. The transports of one socket differ only in the form of their locations."""
         return self.transports[0]
 
     @property
@@ -127,11 +127,11 @@ class Link:
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """What ZeroMQ calls them: ``transport://location`` of each URL."""
+        """The addresses for ZeroMQ: ``transport://location`` of each URL."""
         return tuple(f"{transport.name}://{location}" for transport, location in zip(self.transports, self.locations, strict=True))
 
     def __str__(self) -> str:
-        """What messages call it: its URLs without their options, and the first ones of many."""
+        """Return its name in messages: its URLs without their options, and only the first ones of many."""
         shown = [re.sub(r"\?[^#]*", "", url) for url in self.urls]
         return ", ".join(shown) if len(shown) <= SHOWN_URLS else f"{', '.join(shown[:SHOWN_URLS])} and {len(shown) - SHOWN_URLS} more"
 
@@ -144,17 +144,17 @@ def parse(
     braces: bool = True,
     defaults: LinkOptions = DEFAULTS,
 ) -> Link:
-    """Return what one URL, or several that share a socket, say.
+    """Parse one URL, or several that share a socket.
 
     Args:
         url: A URL or several.
         direction: Whether items are sent or received at this end.
-        bind: Who binds, for plain URLs such as ``tcp://host:port``; ``None`` means that the sender does.
+        bind: Whether this end binds, for plain URLs such as ``tcp://host:port``; ``None`` means that the sender does.
         braces: Whether braces are expanded.
-        defaults: Options that the query does not set.
+        defaults: Values of options that the query does not set.
 
     Raises:
-        ConfigError: a URL cannot be used as written; the message says what is expected.
+        ConfigError: a URL is invalid; the message tells what is expected.
     """
     given = [url] if isinstance(url, str) else list(url)
     urls = [each for one in given for each in (expand_braces(one, MOST_URLS) if braces else [one])]
@@ -164,7 +164,7 @@ def parse(
 
 
 def joined(links: Sequence[Link]) -> Link:
-    """Return what several links say that share a socket; a ConfigError names the first one that cannot."""
+    """Concatenate links that share a socket; a ConfigError names the first link that cannot."""
     first = links[0]
     for link in links[1:]:
         why = [each.alone for each in (*link.transports, *first.transports) if each.alone]
@@ -178,20 +178,20 @@ def joined(links: Sequence[Link]) -> Link:
 
 
 def _settings(link: Link) -> tuple[object, ...]:
-    """Return what is the same for all URLs of a socket."""
+    """Return the settings that all URLs of a socket share."""
     return link.kind, link.bind, link.topic, dataclasses.replace(link.options, budget_mb=link.budget_mb)
 
 
 def url_of(scheme: str, transport: Transport, location: str) -> str:
-    """Return a URL without options; the transport is left out where it is the default."""
+    """Return a URL without options; the default transport is omitted."""
     return f"{scheme}://{location}" if transport is _DEFAULT else f"{scheme}+{transport.name}://{location}"
 
 
 def kind_of(url: str | Sequence[str]) -> Kind:
-    """Return the type of socket that the scheme of a URL, or of the first of several, fixes.
+    """Return the type of socket for the scheme of a URL, or of the first of several.
 
     Raises:
-        ConfigError: it fixes none: it is a plain one such as ``tcp://``, or unknown.
+        ConfigError: the scheme determines none: it is a plain scheme such as ``tcp://``, or unknown.
     """
     first = url if isinstance(url, str) else next(iter(url), "")
     scheme = re.split(r"[+:]", first, maxsplit=1)[0]

@@ -1,1 +1,1 @@
-"""Where names are published and found: one module for each kind of rendezvous, and ``table``, which lists them."""
+"""Where names are published and found: one module for each kind of rendezvous, and ``table`` with all of them."""

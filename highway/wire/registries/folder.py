@@ -15,7 +15,7 @@ class FolderRendezvous:
     """A folder that all hosts see: a file for each name.
 
     Args:
-        path: The folder; it is made if it is not there.
+        path: The folder; it is created if it does not exist.
     """
 
     host = ""
@@ -33,7 +33,7 @@ class FolderRendezvous:
 
     def find(self, names: Collection[str]) -> Mapping[str, str]:
         try:
-            there = set(os.listdir(self._path))  # NFS remembers for a minute that there is no such file, unless its folder is listed
+            there = set(os.listdir(self._path))  # NFS caches for a minute that a file does not exist, unless its folder is listed
         except FileNotFoundError:  # nobody has published yet
             return {}
         files = {name: self._file(name) for name in names}
@@ -44,9 +44,9 @@ class FolderRendezvous:
 
 
 def _text_of(file: Path) -> str:
-    """Return what a file holds, up to the length of an address; empty if it is no file. Strangers may have written it."""
+    """Return the content of a file, up to the length of an address; empty if it is not a file. Other users may have written it."""
     try:
-        with os.fdopen(os.open(file, os.O_RDONLY | os.O_NONBLOCK), "rb") as opened:  # a pipe would keep it waiting
+        with os.fdopen(os.open(file, os.O_RDONLY | os.O_NONBLOCK), "rb") as opened:  # a pipe would block
             return opened.read(LONGEST + 1).decode(errors="replace")
     except (FileNotFoundError, IsADirectoryError):
         return ""

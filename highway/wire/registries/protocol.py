@@ -1,4 +1,4 @@
-"""What a rendezvous does, and what an address in it looks like."""
+"""The protocol of a rendezvous, and the form of its addresses."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ LONGEST = 300  # characters of an address
 
 
 class Rendezvous(Protocol):
-    """Where the processes of a run publish addresses by name. Its methods are called on one thread, which they may keep waiting.
+    """Where the processes of a run publish addresses by name. Its methods are called on one thread, which they may block.
 
     Attributes:
-        host: Where others reach this host, if it knows better than this host's name.
+        host: Address of this host for others, if the rendezvous knows a better one than this host's name.
     """
 
     host: str
 
     def publish(self, addresses: Mapping[str, str]) -> None:
-        """Say where names of this process are: ``tcp://host:port`` of each. Raises OSError if it cannot be reached."""
+        """Publish the addresses of this process's names: ``tcp://host:port`` of each. Raises OSError if it cannot be reached."""
 
     def find(self, names: Collection[str]) -> Mapping[str, str]:
-        """Return where names are, of those that are known. Raises as :meth:`publish`."""
+        """Return the addresses of those names that are known. Raises as :meth:`publish`."""
 
 
 def is_address(text: object) -> bool:

@@ -1,4 +1,4 @@
-"""A rendezvous in a Ray cluster: an actor on its head node, found by the name of the run. What uses it has called ``ray.init()``."""
+"""A rendezvous in a Ray cluster: an actor on its head node, found by the name of the run. Requires ``ray.init()``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def import_ray() -> Any:
     """Return the module ``ray``.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: Ray is not installed.
     """
     try:
         import ray
@@ -28,16 +28,16 @@ def import_ray() -> Any:
 
 
 Since = tuple[str, int]
-"""A change: the life of the registry, and the number of the change in it."""
+"""A change: the ID of the registry's life, and the number of the change in it."""
 
 NEVER: Since = ("", 0)
 
 
 class AddressBook:
-    """Where the names of a run are: an actor. If its process is lost, Ray starts another one, to which all publish anew.
+    """An actor that stores the addresses of a run's names. If its process is lost, Ray starts a new one, and all processes publish again.
 
-    Each address has the number of the change by which it came. A registry that began anew has another ``life``, so that numbers which
-    its predecessor gave mean nothing to it.
+    Each address has the number of the change by which it came. A new registry has another ``life``, so that numbers of its predecessor mean
+    nothing to it.
     """
 
     def __init__(self) -> None:
@@ -45,14 +45,14 @@ class AddressBook:
         self._found: dict[str, tuple[int, str]] = {}
 
     def publish(self, addresses: Mapping[str, str]) -> None:
-        """Take in where names are."""
+        """Store the addresses of names."""
         for name, address in addresses.items():
             if self._found.get(name, (0, ""))[1] != address:
                 self._number += 1
                 self._found[name] = self._number, address
 
     def changes(self, since: Since) -> tuple[Since, bool, dict[str, str]]:
-        """Return the last change, whether these are all names, and where those are that came after another change."""
+        """Return the last change, whether these are all names, and the addresses that came after change ``since``."""
         life, last = since
         last = last if life == self._life else 0
         found = {name: address for name, (number, address) in self._found.items() if number > last}
@@ -60,10 +60,10 @@ class AddressBook:
 
 
 def start_registry(run: str) -> Any:
-    """Start the registry of a run on the head node, where it is lost only with the whole cluster; it ends with this process.
+    """Start the registry of a run on the head node, whose loss is the loss of the cluster; it ends with this process.
 
     Raises:
-        ConfigError: a run of that name has one.
+        ConfigError: a run of that name already has a registry.
     """
     ray = import_ray()
     on_head = {"node:__internal_head__": 0.001}
@@ -78,7 +78,7 @@ class RayRendezvous:
     """The registry of a run in the Ray cluster that this process has joined.
 
     Args:
-        run: The name of the run, which is that of its file without ``.yaml`` if ``highway launch`` was not given another one.
+        run: The name of the run. By default ``highway launch`` uses the name of its file without ``.yaml``.
 
     Raises:
         ConfigError: Ray is not installed, or this process has not joined a cluster.

@@ -1,4 +1,4 @@
-"""One process of a host speaks to a rendezvous for others, over a UNIX socket: what it takes to speak to it, they need not import."""
+"""One process of a host uses a rendezvous for the others, over a UNIX socket, so that they need not import its libraries."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ TIMEOUT = 30.0  # seconds that an answer may take
 
 
 class Relay:
-    """Asks a rendezvous for other processes of this host, on a thread of its own, until it is closed.
+    """Uses a rendezvous on behalf of other processes of this host, on a separate thread, until it is closed.
 
     Args:
-        rendezvous: Who is asked.
+        rendezvous: The rendezvous to use.
 
     Attributes:
-        text: Where the others ask: what their ``--rendezvous`` is.
+        text: The ``--rendezvous`` of the other processes.
     """
 
     def __init__(self, rendezvous: Rendezvous) -> None:
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         if sys.platform == "linux":
-            path = f"@highway-relay-{os.getuid()}-{os.urandom(8).hex()}"  # a name that goes with this process, however that ends
+            path = f"@highway-relay-{os.getuid()}-{os.urandom(8).hex()}"  # a name that disappears with this process, however it ends
         else:
             self._folder = tempfile.TemporaryDirectory(prefix="highway-")
             path = f"{self._folder.name}/relay"
@@ -41,7 +41,7 @@ class Relay:
         self._thread.start()
 
     def close(self) -> None:
-        """Answer no more."""
+        """Stop answering."""
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()
@@ -50,12 +50,12 @@ class Relay:
 
 
 def _address(path: str) -> str:
-    """Return a path as a socket takes it; ``@`` begins a name in Linux's abstract namespace, for which there is no file."""
+    """Return a path in the form that a socket takes; ``@`` begins a name in Linux's abstract namespace, which has no file."""
     return f"\0{path[1:]}" if path.startswith("@") else path
 
 
 def _is_ours(connection: socket.socket) -> bool:
-    """Return whether the other end belongs to this user: anybody on this host may use an abstract name."""
+    """Return whether the other end belongs to this user: any user of this host may use an abstract name."""
     return sys.platform != "linux" or peer_process(connection)[1] in (os.getuid(), 0)
 
 
@@ -65,7 +65,7 @@ class _Server(socketserver.UnixStreamServer):
         super().__init__(path, _Question)
 
     def verify_request(self, request: Any, client_address: Any) -> bool:
-        """Return whether to answer: only to this user."""
+        """Return whether to answer: only this user is answered."""
         return _is_ours(request)
 
 
@@ -87,10 +87,10 @@ class _Question(socketserver.StreamRequestHandler):
 
 
 class RelayRendezvous:
-    """A rendezvous that another process of this host asks, by a :class:`Relay`.
+    """A rendezvous that this process reaches through a :class:`Relay` in another process of this host.
 
     Args:
-        path: Where that listens.
+        path: The address of the relay.
     """
 
     host = ""

@@ -16,10 +16,10 @@ class RendezvousKind:
     """A kind of rendezvous.
 
     Args:
-        name: What stands before the colon.
+        name: The text before the colon.
         open: Returns the rendezvous at a place.
-        shown: How users write it, and what it is; empty if only launchers use it.
-        places_are_runs: Whether its places are names of runs, so that the name of the kind alone stands for the run of a topology.
+        shown: Its form and a description, for users; empty if only launchers use it.
+        places_are_runs: Whether its places are names of runs, so that the kind alone means the run of a topology.
     """
 
     name: str

@@ -1,5 +1,6 @@
-"""How messages travel: ``table`` says what each transport is, ``protocol`` what all offer, ``zmq`` and ``shm`` are the two that there are.
-``memory`` sees to the memory of what arrives.
+"""How messages travel: ``table`` lists the transports, ``protocol`` is their interface, ``zmq`` and ``shm`` are the implementations.
+
+``memory`` manages the memory of received messages.
 
 May use: engine (cancel), and of the wire ``url`` and ``address``.
 """

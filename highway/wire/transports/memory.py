@@ -1,4 +1,4 @@
-"""The memory of messages that arrive."""
+"""The memory of received messages."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ import numpy as np
 from highway.process.aligned import aligned_copy
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # malloc.h
-LARGEST = 32 << 20  # bytes; the greatest that glibc takes
+LARGEST = 32 << 20  # bytes; the maximum that glibc accepts
 KEPT = 256 << 20  # bytes
 SETTINGS = ("GLIBC_TUNABLES", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TOP_PAD_", "MALLOC_TRIM_THRESHOLD_")
 
 
 @cache
 def keep_freed_memory() -> None:
-    """Have glibc keep up to 256 MB of what was freed for the messages to come, in each of its arenas, instead of giving it back.
+    """Make glibc keep up to 256 MB of freed memory in each of its arenas for later messages, instead of returning it to the system.
 
-    ZeroMQ allocates each message and frees it. What glibc gives back to the system in between is faulted in again, 4 kB at a time. It is
-    left as it is where the user has set it (:data:`SETTINGS`), and where there is no glibc; mallopt(3).
+    ZeroMQ allocates and frees the memory of each message. Memory that glibc returns to the system is faulted in again, 4 kB at a time. If
+    the user has set one of :data:`SETTINGS`, or if there is no glibc, this function does nothing; mallopt(3).
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None and not any(name in os.environ for name in SETTINGS):
@@ -31,9 +31,9 @@ def keep_freed_memory() -> None:
 
 
 def writable(item: Any) -> Any:
-    """Return an item whose arrays are copies that nobody else has, in C order and aligned to 64 bytes.
+    """Return an item whose arrays are exclusive copies, in C order and aligned to 64 bytes.
 
-    Arrays within tuples, lists and dicts are copied too; other values stay as they are.
+    Arrays within tuples, lists and dicts are copied too; other values are unchanged.
     """
     if isinstance(item, np.ndarray):
         keep_freed_memory()

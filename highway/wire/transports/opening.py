@@ -1,4 +1,4 @@
-"""Opens the ends of links, by the package of their transport, which is imported when it is first needed."""
+"""Opens the ends of links. The package of a transport is imported when it is first needed."""
 
 from __future__ import annotations
 
@@ -24,5 +24,5 @@ _PACKAGES: Mapping[str, Callable[[], Opener]] = {"zmq": _zmq, "shm": _shm}
 
 
 def opener_of(transport: Transport) -> Opener:
-    """Return what opens the ends of a transport."""
+    """Return the opener for the ends of a transport."""
     return _PACKAGES[transport.package]()

@@ -1,4 +1,4 @@
-"""What a transport offers: an end that sends frames, and an end that receives them. They are opened by the transport in a link's URL."""
+"""The interface of a transport: a sending end and a receiving end, opened by the transport in a link's URL."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from typing import Any, NamedTuple, Protocol
 
 from highway.wire.url import Link
 
-Frame = Any  # bytes, memoryview, numpy array or zmq.Frame: whatever memoryview() takes
+Frame = Any  # bytes, memoryview, numpy array or zmq.Frame: anything that memoryview() takes
 
 
 def deadline_of(timeout: float | None) -> float:
-    """Return when ``timeout`` seconds from now will be, by ``time.monotonic()``; for ``None`` that is never."""
+    """Return the time ``timeout`` seconds from now, by ``time.monotonic()``; infinity for ``None``."""
     return float("inf") if timeout is None else time.monotonic() + timeout
 
 
 class Peers(NamedTuple):
-    """The other ends of a socket, as far as the transport can tell.
+    """The other ends of a socket, as far as the transport knows them.
 
     Args:
-        live: Connections that are open.
-        seen: Connections that there have been.
-        opened: Connections that there have been or are being made.
-        strangers: Connections that were closed because the other end does not speak the transport's protocol; they count nowhere else.
+        live: Open connections.
+        seen: Connections so far.
+        opened: Connections so far, and connections being established.
+        strangers: Connections closed because the other end does not speak the transport's protocol; not counted in the other fields.
     """
 
     live: int = 0
@@ -33,11 +33,11 @@ class Peers(NamedTuple):
 
 
 class SourceAddress(NamedTuple):
-    """Where a message came from.
+    """The source of a message.
 
     Args:
-        connection: What names the connection.
-        host: The address of the sender's host; ``""`` for this one.
+        connection: Identifier of the connection.
+        host: Address of the sender's host; ``""`` for this host.
     """
 
     connection: Hashable
@@ -45,13 +45,13 @@ class SourceAddress(NamedTuple):
 
 
 class TransportEnd(Protocol):
-    """One end of a link. It is used by the thread that opened it, and in the process that opened it."""
+    """One end of a link. Use it only on the thread, and in the process, that opened it."""
 
     bound: list[str]
-    """Addresses that peers can connect to, with the port that was really bound; empty if this end connects."""
+    """Addresses that peers can connect to, with the actual port; empty if this end connects."""
 
     def attach(self, link: Link) -> None:
-        """Open further addresses, beside those of the link that it was opened with and whose other settings they share.
+        """Open further addresses, besides the addresses of the link that it was opened with. They share its other settings.
 
         Raises:
             ConfigError: they cannot share a socket.
@@ -59,19 +59,19 @@ class TransportEnd(Protocol):
         """
 
     def peers(self) -> Peers | None:
-        """Return the connections, or ``None`` if the transport does not tell."""
+        """Return the connections, or ``None`` if the transport does not report them."""
 
     def close(self, linger: float) -> None:
-        """Close; what has not left yet may do so within ``linger`` seconds, in the background."""
+        """Close; unsent messages may leave within ``linger`` seconds, in the background."""
 
 
 class TransportSender(TransportEnd, Protocol):
     """An end that sends."""
 
     def send(self, frames: Sequence[Frame], timeout: float | None = None) -> None:
-        """Send a message of one or more frames, which nobody may change afterwards; wait while the receivers are behind.
+        """Send a message of one or more frames. Do not change them afterwards. Waits if the receivers are slow.
 
-        What it waits counts as waiting for room (:func:`highway.engine.context.Context.blocked`).
+        The wait counts as waiting for room (:func:`highway.engine.context.Context.blocked`).
 
         Raises:
             TimeoutError: there was no room within ``timeout`` seconds.
@@ -79,28 +79,28 @@ class TransportSender(TransportEnd, Protocol):
         """
 
     def send_to_each(self, frames: Sequence[Frame], receivers: int, timeout: float | None = None) -> None:
-        """Send a message to each receiver that is connected; ``receivers`` is how many are believed to be. Raises as :meth:`send`."""
+        """Send a message to each connected receiver; ``receivers`` is their assumed number. Raises as :meth:`send`."""
 
     def unsent(self) -> int:
         """Return how many messages are known not to have left this process."""
 
     def settle(self, timeout: float) -> None:
-        """Wait until nothing more is given to those of whom :meth:`peers` has said that they are gone; ``timeout`` seconds at most."""
+        """Wait until peers that :meth:`peers` has reported as gone are given nothing more; at most ``timeout`` seconds."""
 
     def unread(self) -> bool:
-        """Say whether a receiver has still to read what would be lost if this end closed before."""
+        """Return whether a receiver has yet to read messages that would be lost if this end closed now."""
 
 
 class TransportReceiver(TransportEnd, Protocol):
     """An end that receives."""
 
     def refuse(self) -> None:
-        """Have the senders turn to other receivers, where the transport can tell them; what was sent before can still be received."""
+        """Make the senders use other receivers, if the transport can tell them; messages sent before can still be received."""
 
     def recv(self, timeout: float | None = None) -> list[Frame]:
-        """Wait for a message and return its frames, whose ``len()`` is their bytes; they stay valid as long as somebody refers to them.
+        """Wait for a message and return its frames; ``len()`` of a frame is its bytes. Frames stay valid while they are referenced.
 
-        What it waits counts as waiting for input (:func:`highway.engine.context.Context.starved`).
+        The wait counts as waiting for input (:func:`highway.engine.context.Context.starved`).
 
         Raises:
             TimeoutError: nothing came within ``timeout`` seconds.
@@ -108,17 +108,17 @@ class TransportReceiver(TransportEnd, Protocol):
         """
 
     def source(self, frames: Sequence[Frame]) -> SourceAddress | None:
-        """Return the connection that the last message came over; ``None`` if the transport does not tell."""
+        """Return the connection of the last message; ``None`` if the transport does not report it."""
 
     def times_used(self, connection: Hashable) -> int:
-        """Return how many connections have had this name: a number may be used again when its connection was closed."""
+        """Return how many connections have had this identifier: it may be used again after its connection has closed."""
 
 
 class Opener(Protocol):
-    """What opens the ends of a transport: its package."""
+    """Opens the ends of a transport: its package."""
 
     def open_sender(self, link: Link) -> TransportSender:
-        """Return the end that sends, which listens or connects as the link says.
+        """Return the sending end, which listens or connects as the link specifies.
 
         Raises:
             ConfigError: this platform does not have the transport, or a name is too long.
@@ -126,7 +126,7 @@ class Opener(Protocol):
         """
 
     def open_receiver(self, link: Link) -> TransportReceiver:
-        """Return the end that receives. Raises as :meth:`open_sender`."""
+        """Return the receiving end. Raises as :meth:`open_sender`."""
 
     def start_threads(self) -> None:
-        """Start what runs beside the threads that use an end, while threads can still be started."""
+        """Start helper threads while threads can still be started."""

@@ -1,4 +1,4 @@
-"""The transports: one record of data for each. Nobody else compares their names."""
+"""The transports: one data record for each. No other code compares their names."""
 
 from __future__ import annotations
 
@@ -10,28 +10,29 @@ from typing import Literal
 from highway.wire.address import SOCKETS_FOLDER
 
 BetweenProcesses = Literal["tcp", "ipc", "shm"]
-"""Those that link processes, and so the roles of a topology."""
+"""Transports that link processes, and so the roles of a topology."""
 
 
 @dataclass(frozen=True)
 class Transport:
-    """A way for messages to travel.
+    """A transport.
 
     Args:
-        name: What URLs and topologies call it.
+        name: Its name in URLs and topologies.
         package: The package beside this module that opens its ends (:mod:`highway.wire.transports.opening`).
-        location: What its URLs have behind ``://``.
-        alone: Why its URLs share no socket with those of others, and what to do: the end of an error; empty if they do.
+        location: The part of its URLs after ``://``.
+        alone: Why its URLs cannot share a socket with URLs of other transports, and the way out: the end of an error; empty if they can.
         publishes: Whether it has publishers and subscribers, besides push and pull.
-        within_process: Whether both ends are in one process: then nobody tells who is connected, and a receiver holds what was sent.
-        checks_user: Whether an end that connects refuses another user's at the other end.
+        within_process: Whether both ends are in one process: then connections are not reported, and a receiver refers to the sender's
+            memory.
+        checks_user: Whether an end that connects refuses another user at the other end.
         is_named: Whether its locations are names, under which the end that binds publishes its address (:mod:`highway.wire.rendezvous`).
-        prefix: What the locations of a topology's links begin with, on one host.
-        budget_mb: Megabytes that may wait, if a link does not say: at each end of each connection.
-        is_senders_budget: Whether they wait at the sender in its place, for all connections together.
-        departure: How a receiver leaves without a loss: its senders are told, and send marks (:mod:`highway.wire.goodbye`), or they turn
-            to others at once; or not at all.
-        loss: What it may lose beside what all may: a sentence, or nothing.
+        prefix: Prefix of the locations of a topology's links, on one host.
+        budget_mb: Default megabytes that may wait at each end of each connection.
+        is_senders_budget: Whether ``budget_mb`` applies to the sender instead, for all connections together.
+        departure: How a receiver leaves without a loss: its senders are told, and send marks (:mod:`highway.wire.goodbye`), or they use
+            other receivers at once; or not at all.
+        loss: Losses besides those that all transports have: a sentence, or empty.
     """
 
     name: str
@@ -50,7 +51,7 @@ class Transport:
 
     @property
     def has_port(self) -> bool:
-        """Whether it has hosts and ports, so that other machines can be reached; else it stays on one."""
+        """Whether it has hosts and ports, so that it reaches other machines; else it is limited to this machine."""
         return self.location == "host:port"
 
 
@@ -82,4 +83,4 @@ TRANSPORTS: Mapping[str, Transport] = {
         ),
     )
 }
-"""Name -> transport; the first one is that of URLs that name none."""
+"""Name -> transport; the first is the default of URLs."""

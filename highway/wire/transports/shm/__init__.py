@@ -1,8 +1,8 @@
 """Same-host links: messages in shared memory between processes of one user, push and pull (``docs/reference/same-host.md``).
 
-A sender copies the frames of a message into a slot of its pool and tells one receiver which slot it is; the receiver hands out read-only
-views of it, and sends the slot's number back when the last view is gone. So a message costs one copy and two small packets. A sender
-without a free slot waits, and so does one without a receiver.
+A sender copies the frames of a message into a slot of its pool and sends the slot's number to one receiver. The receiver returns read-only
+views of the slot, and sends the number back when the last view is gone. So a message costs one copy and two small packets. A sender without
+a free slot, or without a receiver, waits.
 """
 
 from __future__ import annotations

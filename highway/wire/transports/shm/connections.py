@@ -1,7 +1,7 @@
 """How the two ends of a same-host link find each other: SEQPACKET sockets with names in Linux's abstract namespace.
 
-Such a name is no file: it is gone with the process that listens, however that went. The name holds the user's number, and each end asks
-the kernel who is at the other end: a process of another user is turned away at once. Then each sends a hello.
+Such a name is not a file: it disappears with the process that listens, however that ends. The name contains the user ID, and each end asks
+the kernel for the user at the other end: processes of other users are refused at once. Then each end sends a hello.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from highway.wire.url import Link
 
 log = logging.getLogger("highway")
 
-RETRY: Final = 0.05  # seconds between attempts to reach somebody who does not listen yet
-MOST_PENDING: Final = 64  # connections whose hello has not come; whoever calls sends his at once
-MOST_TOLD: Final = 16  # reasons for turning somebody away that are warned of
+RETRY: Final = 0.05  # seconds between attempts to connect to an end that does not listen yet
+MOST_PENDING: Final = 64  # connections whose hello has not come; a caller sends it at once
+MOST_TOLD: Final = 16  # reasons for a refusal that are logged
 LONGEST_NAME: Final = 80  # bytes
 
 
 class Peer(Protocol):
-    """The other end of a connection, once it is known to be a fitting one."""
+    """The other end of an accepted connection."""
 
     @property
     def sock(self) -> socket.socket: ...
@@ -43,7 +43,7 @@ P = TypeVar("P", bound=Peer)
 
 @dataclass
 class _Target:
-    """Somebody to connect to, again whenever the connection is lost."""
+    """An end to connect to, and to reconnect to whenever the connection is lost."""
 
     name: str
     sock: socket.socket | None = None
@@ -52,7 +52,7 @@ class _Target:
 
 @dataclass
 class _Pending:
-    """A connection whose hello has not come yet; ``calls`` if this end has made it."""
+    """A connection whose hello has not come yet; ``calls`` if this end has established it."""
 
     sock: socket.socket
     calls: bool
@@ -60,23 +60,23 @@ class _Pending:
 
 
 class Connections(Generic[P]):
-    """Keeps the connections of one end of a link, as the others come and go. For one thread.
+    """The connections of one end of a link, as peers come and go. For one thread.
 
     Args:
-        link: How messages call the link.
-        hello: What this end says.
-        make_peer: Makes a peer of a connection and what the other end said.
+        link: Name of the link in messages.
+        hello: The hello of this end.
+        make_peer: Creates a peer from a connection and the other end's hello.
     """
 
     def __init__(self, link: str, hello: Hello, make_peer: Callable[[socket.socket, Hello], P]) -> None:
         self.link, self._hello, self._make_peer = link, hello, make_peer
         self.peers: list[P] = []
-        self.seen = 0  # how many peers there have been
+        self.seen = 0  # peers so far
         self.bound: list[str] = []  # where this end listens
         self._pid = os.getpid()
         self._targets: list[_Target] = []
         self._watched: dict[int, socket.socket | _Pending | P] = {}
-        self._paused: list[socket.socket] = []  # listeners that accept nobody for a moment, since there is no descriptor left
+        self._paused: list[socket.socket] = []  # listeners that accept nobody for a moment, because there is no free descriptor
         self._listens_again_at = 0.0
         self._told: set[str] = set()
         self._epoll = select.epoll()
@@ -87,10 +87,10 @@ class Connections(Generic[P]):
             (self.listen if link.bind else self.connect)(name)
 
     def listen(self, name: str) -> None:
-        """Be found under a name.
+        """Listen under a name.
 
         Raises:
-            LinkError: another process is.
+            LinkError: another process listens under it.
         """
         sock = _new_socket()
         try:
@@ -105,22 +105,22 @@ class Connections(Generic[P]):
         self._watch(sock, sock)
 
     def connect(self, name: str) -> None:
-        """Connect to whoever listens under a name, as soon as somebody does, and again when the connection is lost."""
+        """Connect to the process that listens under a name, as soon as there is one, and again when the connection is lost."""
         _address(name)
         self._targets.append(_Target(name))
 
     def adopt(self, sock: socket.socket) -> None:
-        """Take a connection that exists already."""
+        """Use an existing connection."""
         sock.setblocking(False)
         self._send_hello(sock, calls=True)
 
     @property
     def is_over(self) -> bool:
-        """Whether nobody is there and nobody can come."""
+        """Whether there are no connections and can be none."""
         return not self._watched and not self._targets
 
     def count(self) -> Peers:
-        """Return how many peers there are and have been, and how many connections."""
+        """Return the number of peers now and so far, and of connections."""
         return Peers(len(self.peers), self.seen, self.seen + len(self._pending()))
 
     def check(self) -> None:
@@ -131,10 +131,10 @@ class Connections(Generic[P]):
             raise LinkError(f"{self.link} is closed")
 
     def poll(self, timeout: float) -> list[P]:
-        """Wait at most ``timeout`` seconds for something to happen; return the peers that have something to read, or are gone.
+        """Wait at most ``timeout`` seconds for an event; return the peers that have something to read, or are gone.
 
         Raises:
-            LinkError: who was called is none that this end can work with; or as :meth:`check`.
+            LinkError: the other end is incompatible; or as :meth:`check`.
         """
         self.check()
         if (self._targets and self._reconnect()) or (self._paused and not self._listen_again()):
@@ -151,15 +151,15 @@ class Connections(Generic[P]):
         return ready
 
     def detach(self, peer: P) -> None:
-        """Let go of a peer. The socket is not closed yet: on other threads it may be in use."""
+        """Remove a peer. Its socket is not closed yet, because other threads may use it."""
         self.peers.remove(peer)
         self._forget(peer.sock)
-        if os.getpid() == self._pid:  # else it is the parent's, who still uses it
+        if os.getpid() == self._pid:  # else it belongs to the parent, which still uses it
             with contextlib.suppress(OSError):
                 peer.sock.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> list[P]:
-        """Let go of everybody; return the peers that there were. Closing again does nothing."""
+        """Remove all peers and return them. Closing again does nothing."""
         detached = list(self.peers)
         for peer in detached:
             self.detach(peer)
@@ -172,7 +172,7 @@ class Connections(Generic[P]):
         return detached
 
     def _reconnect(self) -> bool:
-        """Call those who are due, and say whether somebody is still missing."""
+        """Connect to the targets that are due, and return whether a target is still missing."""
         missing, now = False, time.monotonic()
         for target in self._targets:
             if target.sock is None and target.due <= now:
@@ -191,13 +191,13 @@ class Connections(Generic[P]):
         return missing
 
     def _accept(self, listener: socket.socket) -> None:
-        """Take the connections that wait, of which those of other users are closed at once."""
+        """Accept the waiting connections; connections of other users are closed at once."""
         for _ in range(MOST_PENDING):
             try:
                 sock, _ = listener.accept()
             except BlockingIOError:
                 return
-            except ConnectionError:  # who called has given up
+            except ConnectionError:  # the caller has given up
                 continue
             except OSError as error:
                 self._make_room(listener, error)
@@ -208,7 +208,7 @@ class Connections(Generic[P]):
             self._send_hello(sock, calls=False)
 
     def _make_room(self, listener: socket.socket, error: OSError) -> None:
-        """Go on without descriptors: drop who has said nothing yet, and let those who call wait for a moment."""
+        """Continue without free descriptors: drop connections whose hello has not come, and stop accepting for a moment."""
         for pending in self._pending():
             if not pending.calls:
                 self._drop(pending)
@@ -231,7 +231,7 @@ class Connections(Generic[P]):
         if uid != os.getuid():
             self._refuse(pending, f"it belongs to user {uid} and this process to {os.getuid()}; same-host links do not cross users")
             return
-        with contextlib.suppress(OSError):  # it is gone already; the poll will say so
+        with contextlib.suppress(OSError):  # it is gone already; the poll will report it
             sock.send(self._hello.pack(), socket.MSG_NOSIGNAL)
 
     def _take_hello(self, pending: _Pending) -> None:
@@ -263,7 +263,7 @@ class Connections(Generic[P]):
         pending.sock.close()
 
     def _refuse(self, pending: _Pending, why: str) -> None:
-        """Close a connection; an error if this end has made it, since nobody else can be reached under that name."""
+        """Close a connection; raise an error if this end has established it, because nobody else can be reached under that name."""
         self._drop(pending)
         refusal = f"process {pending.pid} at the other end is refused: {why}"
         if pending.calls:

@@ -1,6 +1,6 @@
-"""What each message over a same-host link costs: its frames into a slot, its packet, and views of it.
+"""The work for each message over a same-host link: its frames into a slot, its packet, and views of the slot.
 
-In C where that was built, else in Python; both do the same. Which slot, who may hold what, and what a peer may say is decided elsewhere.
+In C if the extension was built, else in Python; both do the same. Other modules choose the slot and check the peers.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from highway.wire.transports.shm.packets import ANCILLARY, CLOSE_ON_EXEC, DESCRI
 log = logging.getLogger("highway")
 
 Bytes = np.ndarray[tuple[int], np.dtype[np.uint8]]
-Packet = tuple[bytes, list[int], bool]  # the descriptors that came with it, and whether some were lost
+Packet = tuple[bytes, list[int], bool]  # the descriptors that came with it, and whether any were lost
 
-_EXTENSION_API = 1  # which calls it has
-_BRIEF = 1 << 17  # bytes that are copied without letting go of the GIL: to get it back may take longer than to copy them
+_EXTENSION_API = 1  # version of its interface
+_BRIEF = 1 << 17  # bytes that are copied while holding the GIL: to acquire it again may take longer than the copy
 _BYTE = np.dtype(np.uint8)
 
 
 @lru_cache(1024)  # a stream repeats the same few lengths
 def places(lengths: tuple[int, ...]) -> tuple[list[slice], int]:
-    """Return where frames of these lengths are in a slot, and the bytes that they take together."""
+    """Return the positions of frames of these lengths in a slot, and their total size in bytes."""
     found, end = [], 0
     for length in lengths:
         found.append(slice(end, end + length))
@@ -38,15 +38,15 @@ def places(lengths: tuple[int, ...]) -> tuple[list[slice], int]:
 
 
 class Calls(NamedTuple):
-    """What is there in C and in Python.
+    """The functions that exist in C and in Python.
 
     Args:
-        measured: Returns the lengths of frames, and the bytes that they take together in a slot.
-        fill: Copies frames, of the lengths that were measured, into a slot; without the GIL those of more than 128 kB.
-        lend: Returns the frames of a message, of these lengths, as views, or ``None`` if they do not fit into the memory. Calls
-            the function with the number when the last view of the last of them is gone: on any thread, maybe within a garbage collection.
-        poster: Returns what sends a packet over a socket at once, or raises OSError; for as long as that is open.
-        reader: Returns what takes the next packet that has come over a socket, or raises OSError; for as long as that is open.
+        measured: Returns the lengths of frames, and their total size in a slot in bytes.
+        fill: Copies frames of the measured lengths into a slot; without the GIL for more than 128 kB.
+        lend: Returns the frames of a message as views, or ``None`` if they do not fit into the memory. Calls the function with the
+            number when the last view of the last frame is gone: on any thread, possibly during a garbage collection.
+        poster: Returns a function that sends a packet over a socket without waiting, or raises OSError; valid while the socket is open.
+        reader: Returns a function that reads the next packet from a socket, or raises OSError; valid while the socket is open.
     """
 
     measured: Callable[[Sequence[Any]], tuple[tuple[int, ...], int]]
@@ -57,7 +57,7 @@ class Calls(NamedTuple):
 
 
 class BorrowedBytes(Bytes):
-    """The bytes of one message in a slot, which a memoryview of them, and all views of that, hold on to; tells when they are gone."""
+    """The bytes of one message in a slot. A memoryview of them, and all views of that, keep it alive; calls back when they are gone."""
 
     __slots__ = ("give_back", "number")
     give_back: Callable[[int], object]
@@ -106,7 +106,7 @@ def _reader(sock: socket.socket) -> Callable[[], Packet]:
 
 
 def built() -> Calls | None:
-    """Return the calls of the C extension, or ``None`` where it was not built, or from another version."""
+    """Return the functions of the C extension, or ``None`` if it was not built, or was built from another version."""
     try:
         import highway.wire.transports.shm._message as extension
     except ImportError:

@@ -1,9 +1,9 @@
 """The packets of a same-host link, all little-endian.
 
-Each end says hello first: magic, version of the protocol, its role and (a sender) the limits of its pool. Then a sender's packet says
-where a message is: uint32 slot, uint16 receivers that the sender has, uint16 frames, a uint64 for the length of each frame, then uint32s:
-slots that the receiver shall forget. The slot's descriptor goes with it if it is new to the receiver. A receiver's packet is uint32s: the
-slots that it gives back; in its last one, with the highest bit set, those that somebody still looks at.
+Each end sends a hello first: magic, version of the protocol, its role and (a sender) the limits of its pool. Then a sender's packet
+locates a message: uint32 slot, uint16 number of the sender's receivers, uint16 frames, a uint64 for the length of each frame, then uint32s:
+slots that the receiver shall unmap. The slot's descriptor goes with it if it is new to the receiver. A receiver's packet is uint32s: the
+slots that it gives back; in its last packet, with the highest bit set, the slots that are still in use.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from typing import Final, Literal, NamedTuple, get_args
 from highway.errors import FrameError, LinkError
 
 VERSION: Final = 1
-TICK: Final = 0.1  # seconds between two looks at whether the stage was cancelled
-SELDOM: Final = 1.0  # the same outside of a stage, for Ctrl-C alone: Python may overlook one that comes just before it begins to wait
-SOON: Final = 0.005  # seconds after which who is busy looks around for new peers and for lost ones
-HOT: Final = 1 << 20  # bytes, about what the caches of a core hold: a slot that comes back before so much was written is quick to write
+TICK: Final = 0.1  # seconds between two checks whether the stage was cancelled
+SELDOM: Final = 1.0  # the same outside of a stage, only for Ctrl-C: Python may miss a Ctrl-C that comes just before it begins to wait
+SOON: Final = 0.005  # seconds after which a busy end checks for new and lost peers
+HOT: Final = 1 << 20  # bytes, about the size of a core's caches: a slot that comes back before so much was written is fast to write
 KEPT: Final = 1 << 31
 MOST_FRAMES: Final = 4096
 MOST_SLOTS: Final = 64
 LARGEST: Final = 1 << 16  # bytes
 DESCRIPTOR: Final = struct.Struct("=i")
-# Plain ints: comparing those of the socket module's enum takes as long as the system call.
+# Plain ints: to compare the socket module's enums takes as long as the system call.
 QUIET: Final = int(socket.MSG_NOSIGNAL)
 CLOSE_ON_EXEC: Final = int(socket.MSG_CMSG_CLOEXEC)
 DESCRIPTOR_LOST: Final = int(socket.MSG_CTRUNC)
-ANCILLARY: Final = socket.CMSG_SPACE(253 * DESCRIPTOR.size)  # as many as the system passes on at once
+ANCILLARY: Final = socket.CMSG_SPACE(253 * DESCRIPTOR.size)  # the maximum that the system passes at once
 
 Role = Literal["sender", "receiver"]
 _ROLES: tuple[Role, ...] = get_args(Role)  # a role's number is its position
@@ -42,12 +42,12 @@ _SLOT = struct.Struct("<I")
 
 
 class Hello(NamedTuple):
-    """What one end says first.
+    """The first packet of an end.
 
     Args:
         role: Whether it sends or receives.
-        budget: Bytes that all slots of a sender may take.
-        most: How many slots it may have.
+        budget: Maximum bytes of all slots of a sender.
+        most: Maximum number of its slots.
     """
 
     role: Role
@@ -55,14 +55,14 @@ class Hello(NamedTuple):
     most: int = 0
 
     def pack(self) -> bytes:
-        """Return it as a packet."""
+        """Return the hello as a packet."""
         return _HELLO.pack(_MAGIC, VERSION) + _LIMITS.pack(_ROLES.index(self.role), self.budget, self.most)
 
     def fitting(self, packet: bytes) -> Hello:
-        """Return what the other end said.
+        """Return the other end's hello.
 
         Raises:
-            LinkError: it is none that this end can work with.
+            LinkError: the other end is incompatible.
         """
         if len(packet) < _HELLO.size or not packet.startswith(_MAGIC):
             raise LinkError(f"it is not highway: it began with {packet[:16]!r}")
@@ -80,7 +80,7 @@ class Hello(NamedTuple):
 
 
 class Announcement(NamedTuple):
-    """Where a message is."""
+    """The location of a message."""
 
     slot: int
     receivers: int
@@ -90,16 +90,16 @@ class Announcement(NamedTuple):
 
 @lru_cache(256)  # a stream repeats the same few, and so does unpack()
 def pack(slot: int, receivers: int, lengths: tuple[int, ...], forget: tuple[int, ...] = ()) -> bytes:
-    """Return a message's packet."""
+    """Return the packet of a message."""
     return struct.pack(f"<IHH{len(lengths)}Q{len(forget)}I", slot, min(receivers, 0xFFFF), len(lengths), *lengths, *forget)
 
 
 @lru_cache(256)
 def unpack(packet: bytes) -> Announcement:
-    """Return what a packet says.
+    """Return the content of a sender's packet.
 
     Raises:
-        FrameError: it is none of these.
+        FrameError: the packet is malformed.
     """
     try:
         slot, receivers, frames = _HEAD.unpack_from(packet)
@@ -113,15 +113,15 @@ def unpack(packet: bytes) -> Announcement:
 
 
 def pack_slots(numbers: list[int]) -> bytes:
-    """Return numbers of slots as a packet."""
+    """Return slot numbers as a packet."""
     return struct.pack(f"<{len(numbers)}I", *numbers)
 
 
 def unpack_slots(packet: bytes) -> list[int]:
-    """Return the numbers of slots in a packet.
+    """Return the slot numbers in a packet.
 
     Raises:
-        FrameError: it is no row of them.
+        FrameError: the packet is malformed.
     """
     if len(packet) % _SLOT.size:
         raise FrameError(f"a packet of {len(packet)} bytes; expected a multiple of {_SLOT.size}")
@@ -129,7 +129,7 @@ def unpack_slots(packet: bytes) -> list[int]:
 
 
 def until(deadline: float, late: str, tick: float = TICK) -> float:
-    """Return how long to wait now: to the deadline, but no longer than a ``tick``.
+    """Return the seconds until the deadline, at most ``tick``.
 
     Raises:
         TimeoutError: the deadline has passed.

@@ -30,13 +30,13 @@ _numbers = itertools.count()  # of connections
 
 
 class ShmReceiver:
-    """The receiving end. It has no connection before ``connections`` is told to listen, to connect or to adopt.
+    """The receiving end. Call ``listen``, ``connect`` or ``adopt`` of ``connections`` to give it a connection.
 
-    It is for one thread; views of what it received are for any.
+    It is for one thread; views of received messages may be used on any thread.
 
     Args:
-        link: How messages call the link.
-        writable: Whether messages may be written into, since their senders, which are this program's own, allow it.
+        link: Name of the link in messages.
+        writable: Whether messages are writable, because their senders, which belong to this program, allow it.
 
     Raises:
         ConfigError: this platform has no same-host links.
@@ -45,7 +45,7 @@ class ShmReceiver:
     def __init__(self, link: str, writable: bool = False) -> None:
         check_platform()
         self.link = link
-        self._ready: deque[_Sending] = deque()  # who may have something to read
+        self._ready: deque[_Sending] = deque()  # senders that may have something to read
         self._looked = 0.0
         self._is_paired = False
         self.thread = same_thread.ident()
@@ -57,26 +57,26 @@ class ShmReceiver:
         self.connections.attach(link)
 
     def pair(self, sock: socket.socket) -> None:
-        """Take a connection that exists already, and is the only one: no other needs to be looked for."""
+        """Use an existing connection as the only one: no other is looked for."""
         self._is_paired = True
         self.connections.adopt(sock)
 
     def peers(self) -> Peers:
-        """Return how many senders there are, have been, and are coming."""
+        """Return the number of senders now, so far, and being connected."""
         if time.monotonic() - self._looked > SOON:
             self.look()
         return self.connections.count()
 
     def recv(self, timeout: float | None = None) -> list[memoryview]:
-        """Return the frames of the next message, of the senders in turn.
+        """Return the frames of the next message, taking the senders in turn.
 
-        They are views, read-only unless ``writable``, each aligned to 64 bytes, of memory that the sender uses again when the last view
-        of them is gone. Where more than half of the sender's memory is held already, they are views of a copy, so that who keeps messages
-        does not stop it.
+        The frames are views of the sender's memory, read-only unless ``writable``, each aligned to 64 bytes. The sender uses the memory
+        again when the last view is gone. If more than half of the sender's memory is held already, they are views of a copy, so that a
+        consumer that keeps messages does not stop the sender.
 
         Raises:
             TimeoutError: nothing came within ``timeout`` seconds.
-            LinkError: a message's memory cannot be had, or nobody is there and nobody can come.
+            LinkError: a message's memory cannot be mapped, or there are no connections and can be none.
         """
         deadline = deadline_of(timeout)
         if self._is_paired and self.connections.peers:
@@ -103,34 +103,34 @@ class ShmReceiver:
             self._wait(deadline)
 
     def look(self, timeout: float = 0.0) -> None:
-        """Notice who has sent something, or has come or gone; wait at most ``timeout`` seconds for any of it."""
+        """Check for messages and for senders that have come or gone; wait at most ``timeout`` seconds for them."""
         for peer in self.connections.poll(timeout):
             if peer not in self._ready:
                 self._ready.append(peer)
         self._looked, self.thread = time.monotonic(), same_thread.ident()
 
     def refuse(self) -> None:
-        """Have the senders turn to other receivers; what was sent before can still be received."""
+        """Make the senders use other receivers; messages sent before can still be received."""
         self.look()
         for peer in self.connections.peers:
             with suppress(OSError):  # it is gone
                 peer.sock.shutdown(socket.SHUT_RD)
 
     def expect(self) -> None:
-        """Give back what is to be given back, and from here on at once: this thread waits, but for something else than messages."""
+        """Give back free slots now, and from here on at once, while this thread waits for something other than messages."""
         for peer in self.connections.peers:
             peer.expect()
 
     def source(self, frames: Sequence[Frame]) -> SourceAddress:
-        """Return the connection that the last message came over."""
+        """Return the connection of the last message."""
         return self._source
 
     def times_used(self, connection: Hashable) -> int:
-        """Return 1: no number is used again."""
+        """Return 1: identifiers are not used again."""
         return 1
 
     def close(self, linger: float = 0.0) -> None:
-        """Leave. Views of what was received stay valid; what was not received is lost. Closing again does nothing."""
+        """Close. Views of received messages stay valid; unread messages are lost. Closing again does nothing."""
         for peer in self.connections.peers:
             peer.goodbye()
         self.connections.close()
@@ -152,12 +152,12 @@ class ShmReceiver:
 
     def _lose(self, peer: _Sending) -> None:
         self._ready.remove(peer)
-        peer.goodbye()  # it is there still, and all is read, if it was told to turn to others
+        peer.goodbye()  # it still exists, and everything is read, if it was told to use other receivers
         self.connections.detach(peer)
 
 
 class _Sending:
-    """A sender, as its receiver sees it. Views of its messages hold on to it: its socket is closed when the last of them is gone."""
+    """A sender, as its receiver sees it. Views of its messages keep it alive: its socket is closed when the last view is gone."""
 
     def __init__(self, sock: socket.socket, hello: packets.Hello, writable: bool) -> None:
         self.sock, self._writable = sock, writable
@@ -168,10 +168,10 @@ class _Sending:
         self._share = hello.budget // 2, hello.most // 2
         self._most = min(hello.most, packets.MOST_SLOTS)
         self._slots: dict[int, Mapping] = {}
-        self._largest = 0  # bytes of the largest that there has been
+        self._largest = 0  # bytes of the largest slot so far
         self._held: dict[int, int] = {}  # slots that views hold, and their sizes
         self._returned: deque[int] = deque()
-        self._owed = 0  # bytes of them, about: threads may add at the same time
+        self._owed = 0  # bytes in ``_returned``, approximately: threads may add concurrently
 
     def __del__(self) -> None:
         self.sock.close()
@@ -179,7 +179,7 @@ class _Sending:
     def receive(self) -> list[memoryview]:
         try:
             packet, fds, is_lost = self._read()
-        except ConnectionResetError:  # it died with packets unread; said once, and what it had sent can still be read
+        except ConnectionResetError:  # it died with packets unread; reported once, and its earlier packets can still be read
             packet, fds, is_lost = self._read()
         if not packet:
             raise EOFError
@@ -206,7 +206,7 @@ class _Sending:
         return announced
 
     def _with_memory(self, packet: bytes, fds: list[int], is_lost: bool) -> packets.Announcement:
-        """Return a message whose slot is new, and map the slot; the descriptors that came with it are closed."""
+        """Return a message whose slot is new, and map the slot; closes the descriptors that came with it."""
         try:
             number, _, lengths, _ = announced = self._understood(packet)
             if len(fds) > 1:
@@ -223,12 +223,12 @@ class _Sending:
         return announced
 
     def expect(self) -> None:
-        """Send what is to be given back now, and from here on at once."""
-        self.is_expected = True  # before the deque is emptied, so that whoever appends later sees it
+        """Give back free slots now, and from here on at once."""
+        self.is_expected = True  # before the deque is emptied, so that a thread that appends later sees it
         self._flush()
 
     def goodbye(self) -> None:
-        """Say which slots views still hold, so that they do not count as lost."""
+        """Report the slots that views still hold, so that they do not count as lost."""
         if os.getpid() == self._pid:
             self._flush()
             if held := list(self._held):
@@ -239,12 +239,12 @@ class _Sending:
         nbytes, count = self._share
         if (most := (len(self._held) + 1) * receivers) * self._largest <= nbytes:
             return most > count
-        held = list(self._held.values())  # one step, which no finalizer on another thread can come into
+        held = list(self._held.values())  # one step, which no finalizer on another thread can interrupt
         return (sum(held) + size) * receivers > nbytes or (len(held) + 1) * receivers > count
 
     def _give_back(self, number: int) -> None:
-        """Run as a finalizer, on any thread: never blocks, takes no lock and makes no noise."""
-        if os.getpid() != self._pid:  # a forked child has let go of its copy of a view; the parent's may live
+        """Run as a finalizer, on any thread: never blocks, takes no lock and raises nothing."""
+        if os.getpid() != self._pid:  # a forked child has dropped its copy of a view; the parent's may still exist
             return
         self._owed += self._held.pop(number, 0)
         self._returned.append(number)
@@ -263,4 +263,4 @@ class _Sending:
             except BlockingIOError:
                 self._returned.extend(numbers)  # for the next flush
             except OSError:
-                return  # the sender is gone; packets of it may still be there, and need what is mapped
+                return  # the sender is gone; its packets may still be there, and need the mapped slots

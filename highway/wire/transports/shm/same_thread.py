@@ -1,4 +1,4 @@
-"""The receivers of same-host links that a thread has opened: while it waits at a sender, it looks for their peers too."""
+"""The receivers of same-host links that a thread has opened: while it waits for a sender's peers, it also checks theirs."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from highway.errors import LinkError
 
 
 class LocalReceiver(Protocol):
-    """What can look for peers, on the thread that uses it."""
+    """An end that can check for peers, on its own thread."""
 
     thread: int
 
     def look(self, timeout: float = 0.0) -> None:
-        """Notice who has come or gone."""
+        """Check for peers that have come or gone."""
 
 
 ident = threading.get_ident
@@ -31,15 +31,15 @@ def add(end: LocalReceiver) -> None:
 
 
 def discard(end: LocalReceiver) -> None:
-    """Note that it has closed it."""
+    """Note that this thread has closed an end."""
     if hasattr(_local, "ends"):
         _local.ends.discard(end)
 
 
 def look() -> bool:
-    """Have the ends of this thread notice who has come or gone; say whether there are any."""
+    """Let the receivers of this thread check for peers that have come or gone; return whether there are any receivers."""
     ends = [end for end in getattr(_local, "ends", ()) if end.thread == ident()]
     for end in ends:
-        with contextlib.suppress(LinkError):  # it is told to whoever uses that end
+        with contextlib.suppress(LinkError):  # the error is raised again when that receiver is used
             end.look()
     return bool(ends)

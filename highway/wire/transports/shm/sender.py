@@ -24,14 +24,14 @@ MEGABYTE = 1e6
 
 
 class ShmSender:
-    """The sending end. It has no connection before ``connections`` is told to listen, to connect or to adopt. For one thread.
+    """The sending end, for one thread. Call ``listen``, ``connect`` or ``adopt`` of ``connections`` to give it a connection.
 
     Args:
-        link: How messages call the link.
-        budget_mb: Megabytes of shared memory that may be in use; one message may take half.
-        most: How many messages may be in use; half of them by who reads them, who gets copies of more.
-        warns: Whether a receiver that leaves with messages is worth a warning.
-        writable: Whether the receiver, which is this program's own, may write into messages that it has.
+        link: Name of the link in messages.
+        budget_mb: Maximum megabytes of shared memory in use; one message may take half.
+        most: Maximum number of messages in use. Readers may hold half of them, and get copies of further messages.
+        warns: Whether to log a warning if a receiver leaves with messages.
+        writable: Whether the receiver, which belongs to this program, may write into its messages.
 
     Raises:
         ConfigError: this platform has no same-host links.
@@ -47,7 +47,7 @@ class ShmSender:
         self._budget_mb = budget_mb
         self._pool = Pool(int(budget_mb * MEGABYTE), most, writable)
         self._looked = 0.0
-        self._written = 0  # bytes since then
+        self._written = 0  # bytes since ``_looked``
         self.connections: Connections[_Receiving] = Connections(link, packets.Hello("sender", self._pool.budget, most), _Receiving)
         self.bound = self.connections.bound
 
@@ -55,63 +55,63 @@ class ShmSender:
         self.connections.attach(link)
 
     def peers(self) -> Peers:
-        """Return how many receivers there are, have been, and are coming."""
+        """Return the number of receivers now, so far, and being connected."""
         if time.monotonic() - self._looked > SOON:
             self.look()
         return self.connections.count()
 
     def send(self, frames: Sequence[Any], timeout: float | None = None) -> None:
-        """Copy a message into shared memory, so that its frames may be changed, and give it to the receiver that has the least to do.
+        """Copy a message into shared memory, so that its frames may be changed, and send it to the least busy receiver.
 
         Raises:
             TimeoutError: there was no receiver or free slot within ``timeout`` seconds.
-            LinkError: the message is larger than the budget allows, memory is short, or nobody is there and nobody can come.
+            LinkError: the message is larger than the budget allows, memory is short, or there are no connections and can be none.
         """
         if timeout is not None or time.monotonic() - self._looked > SOON:
             self.look()
         self._send(frames, deadline_of(timeout))
 
     def send_to_each(self, frames: Sequence[Any], receivers: int = 0, timeout: float | None = None) -> None:
-        """Give a message to each receiver that is there now, however many they were thought to be. Raises as :meth:`send`."""
+        """Send a message to each receiver that is connected now, whatever ``receivers`` is. Raises as :meth:`send`."""
         deadline = deadline_of(timeout)
         self.look()
         for peer in list(self.connections.peers):
             self._send(frames, deadline, peer)
 
     def in_use(self) -> int:
-        """Return how many messages receivers have not read, or still look at, as far as it is known."""
+        """Return how many messages are unread or still held by receivers, as far as known."""
         return sum(len(peer.out) for peer in self.connections.peers)
 
     def unsent(self) -> int:
-        """Return 0: a message that was sent is with its receiver."""
+        """Return 0: a sent message is in its receiver's hands."""
         return 0
 
     def settle(self, timeout: float) -> None:
-        """Do nothing: a receiver that is gone is given nothing."""
+        """Do nothing: a receiver that is gone gets no messages."""
 
     def unread(self) -> bool:
-        """Return False: what was sent can be read when this end has closed."""
+        """Return False: sent messages can be read after this end has closed."""
         return False
 
     def look(self, timeout: float = 0.0) -> None:
-        """Take back what has come back, and notice who has come or gone; wait at most ``timeout`` seconds for any of it."""
+        """Reclaim returned slots, and check for receivers that have come or gone; wait at most ``timeout`` seconds for them."""
         if same_thread.look():
             timeout = min(timeout, RETRY)
         self._take_back(self.connections.poll(timeout))
         self._looked = time.monotonic()
 
     def close(self, linger: float = 0.0) -> None:
-        """Leave. What was sent stays with the receivers, read or not, so that nothing needs to linger. Closing again does nothing."""
+        """Close. Receivers keep sent messages, read or not, so nothing needs to linger. Closing again does nothing."""
         for peer in self.connections.close():
             for slot in peer.out.values():
                 self._pool.drop(slot)
         self._pool.close()
 
     def _take_back(self, peers: Sequence[_Receiving]) -> None:
-        """Take back what has come back from these receivers, and part from those that are gone."""
+        """Reclaim the slots that these receivers have returned, and remove receivers that are gone."""
         for peer in peers:
             try:
-                while True:  # all that has come back: what stays behind would be what is in the caches
+                while True:  # all returned slots: the remaining ones would be those in the caches
                     for slot in peer.returned():
                         self._pool.put(slot)
             except BlockingIOError:
@@ -138,10 +138,10 @@ class ShmSender:
         except BaseException:
             self._pool.put(slot)
             raise
-        self._pool.put(slot)  # the only one that it was for has gone, or is going
+        self._pool.put(slot)  # its only receiver has gone, or is leaving
 
     def _least_busy(self) -> _Receiving | None:
-        """Return the receiver that has the least to do, if one takes messages."""
+        """Return the least busy receiver, if any receiver takes messages."""
         peers = self.connections.peers
         if len(peers) == 1:
             return None if peers[0].refuses else peers[0]
@@ -162,14 +162,14 @@ class ShmSender:
             self._take_back(tuple(self.connections.peers))
         slot = self._pool.reuse(nbytes)
         while slot is None:
-            self.look()  # slots that have come back are better than new ones
+            self.look()  # returned slots are better than new ones
             slot = self._pool.reuse(nbytes) or self._pool.make(nbytes)
             if slot is None:
                 self._wait(deadline, "all of its memory is in use by receivers")
         return slot
 
     def _give(self, peer: _Receiving, slot: MemorySlot, lengths: tuple[int, ...]) -> bool:
-        """Tell a receiver of a slot, unless it has just gone or has too many packets to read."""
+        """Send a receiver the number of a slot, unless it has just gone or has too many packets to read."""
         peers = self.connections.peers
         if self._pool.dropped:
             for other in peers:
@@ -180,7 +180,7 @@ class ShmSender:
             return True
         except BlockingIOError:
             return False
-        except BrokenPipeError:  # it takes no more, or is gone; then the next look finds its end
+        except BrokenPipeError:  # it takes no more messages, or is gone; then the next check finds its end
             peer.refuses = True
             return False
         except ConnectionError:
@@ -197,7 +197,7 @@ class ShmSender:
             self.look(packets.until(deadline, f"{self.link}: not sent in time: {why}"))
 
     def _lose(self, peer: _Receiving) -> None:
-        """Part from a receiver. What it has may still be looked at there, so that memory is never written again."""
+        """Remove a receiver. It may still read its slots, so their memory is never written again."""
         self.connections.detach(peer)
         for slot in (*peer.out.values(), *peer.kept):
             self._pool.drop(slot)
@@ -213,7 +213,7 @@ class _Receiving:
     def __init__(self, sock: socket.socket, hello: packets.Hello) -> None:
         self.sock, self._post = sock, message.calls.poster(sock)
         self.out: dict[int, MemorySlot] = {}  # slots that it has not given back
-        self.kept: list[MemorySlot] = []  # slots that it has read, and left with
+        self.kept: list[MemorySlot] = []  # slots that it has read, and still held when it left
         self.refuses = False
         self._told = 0
         self._known: set[int] = set()
@@ -246,7 +246,7 @@ class _Receiving:
     def returned(self) -> list[MemorySlot]:
         try:
             packet = self.sock.recv(LARGEST)
-        except ConnectionResetError:  # it died with packets unread; said once, and what it had sent can still be read
+        except ConnectionResetError:  # it died with packets unread; reported once, and its earlier packets can still be read
             packet = self.sock.recv(LARGEST)
         if not packet:
             raise EOFError

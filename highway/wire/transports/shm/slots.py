@@ -1,8 +1,8 @@
-"""The memory of a same-host link's sender: slots that it writes, and the pool that they come from.
+"""The memory of a same-host link's sender: slots that it writes, and the pool that provides them.
 
-A slot is a memfd: memory that has a descriptor and no name, so that nothing is left when the processes that hold it are gone, however they
-went. It is sealed against shrinking, so that a receiver's view of it can never lose its pages, and against writing by anybody else,
-unless the receiver is this program's own.
+A slot is a memfd: memory with a descriptor and without a name, so that it is freed when the processes that hold it are gone, however they
+end. It is sealed against shrinking, so that a receiver's view of it can never lose its pages. It is also sealed against writing by other
+processes, unless the receiver belongs to this program.
 """
 
 from __future__ import annotations
@@ -17,29 +17,29 @@ from highway.errors import ConfigError, LinkError
 from highway.wire.transports.shm.packets import MOST_SLOTS
 
 _PAGE = 4096
-_LEAST = 1 << 16  # bytes of a slot: small messages need not be told apart
+_LEAST = 1 << 16  # minimum bytes of a slot: small messages share one size
 _FUTURE_WRITE = 0x10  # F_SEAL_FUTURE_WRITE, linux/fcntl.h: nobody else maps it writable or writes to it; since Linux 5.1
 
 
 def check_platform() -> None:
-    """Raise ConfigError where there are no memfds."""
+    """Raise ConfigError if there are no memfds."""
     if not hasattr(os, "memfd_create"):
         raise ConfigError(f"same-host links (+shm) need Linux's memfd, and this is {sys.platform}; use +ipc instead")
 
 
 class MemorySlot:
-    """A sender's piece of shared memory.
+    """A slot of a sender's shared memory.
 
     Args:
-        number: What the sender calls it; never used again for another one.
+        number: Its number at the sender; never used again.
         size: Bytes, a multiple of the page size.
-        writable: Whether who receives it may write to it, too.
+        writable: Whether its receiver may write to it, too.
 
     Attributes:
-        memory: What a message's frames are written to.
+        memory: The memory for a message's frames.
 
     Raises:
-        LinkError: there is no memory or descriptor left for it.
+        LinkError: there is no memory or descriptor for it.
     """
 
     def __init__(self, number: int, size: int, writable: bool = False) -> None:
@@ -60,18 +60,18 @@ class MemorySlot:
             ) from error
 
     def close(self) -> None:
-        """Give it up; the memory itself lives on while a receiver has it mapped."""
+        """Release the slot; a receiver that has it mapped keeps the memory."""
         self.memory.close()
         os.close(self.fd)
 
 
 class Pool:
-    """The slots of a sender: made when they are needed, used again when they come back, never more than the budget or so many.
+    """The slots of a sender: created on demand, used again after they are returned, within limits on bytes and number.
 
     Args:
-        budget: Bytes that all slots together may take, rounded up to whole pages. One slot may take half, so that there is room for a
-            message when receivers hold on to others.
-        most: How many there may be.
+        budget: Maximum bytes of all slots, rounded up to whole pages. One slot may take half, so that there is room for a message
+            while receivers hold others.
+        most: Maximum number of slots.
         writable: Whether receivers may write to them, too.
     """
 
@@ -79,12 +79,12 @@ class Pool:
         self._most, self._writable = most, writable
         self.largest = -(-budget // (2 * _PAGE)) * _PAGE
         self.budget = 2 * self.largest
-        self.dropped: list[int] = []  # numbers of slots that were given up, for who cares to empty the list
-        self._free: list[MemorySlot] = []  # the last is the one used last, and the likeliest to be in the caches
+        self.dropped: list[int] = []  # numbers of dropped slots; the user of the pool empties this list
+        self._free: list[MemorySlot] = []  # the last is the most recently used, and the likeliest to be in the caches
         self._made = self._count = self._bytes = 0
 
     def reuse(self, nbytes: int) -> MemorySlot | None:
-        """Return a free slot that is large enough and not far too large, if there is one."""
+        """Return a free slot that is large enough and not far too large; ``None`` if there is none."""
         most = most_for(nbytes)
         for position in range(len(self._free) - 1, -1, -1):
             if nbytes <= self._free[position].size <= most:
@@ -92,7 +92,7 @@ class Pool:
         return None
 
     def make(self, nbytes: int) -> MemorySlot | None:
-        """Return a new slot, in place of free ones that do not fit if need be, or ``None`` if what is in use leaves no room for it."""
+        """Return a new slot, if necessary instead of free slots of other sizes; ``None`` if the slots in use leave no room."""
         size = min(_rounded(nbytes), self.largest)
         used = self._bytes - sum(slot.size for slot in self._free)
         if used + size > self.budget or self._count - len(self._free) >= self._most:
@@ -106,18 +106,18 @@ class Pool:
         return slot
 
     def put(self, slot: MemorySlot) -> None:
-        """Take back a slot that nobody reads any more."""
+        """Take back a slot that has no reader any more."""
         self._free.append(slot)
 
     def drop(self, slot: MemorySlot) -> None:
-        """Give up a slot, which somebody may still read."""
+        """Release a slot that may still have readers."""
         self._count -= 1
         self._bytes -= slot.size
         self.dropped.append(slot.number)
         slot.close()
 
     def close(self) -> None:
-        """Give up the free slots."""
+        """Release the free slots."""
         while self._free:
             self.drop(self._free.pop())
 
@@ -130,11 +130,11 @@ def _seal(fd: int, writable: bool) -> None:
 
 
 def most_for(nbytes: int) -> int:
-    """Return the bytes of the largest slot that a message of so many is written to."""
+    """Return the maximum size in bytes of a slot for a message of ``nbytes``."""
     return max(2 * nbytes, _LEAST)
 
 
 def _rounded(nbytes: int) -> int:
-    """Round up by at most an eighth, so that messages of about one size fit into each other's slots."""
+    """Round up by at most an eighth, so that messages of similar size fit into each other's slots."""
     step = max(_PAGE, 1 << max(0, nbytes.bit_length() - 4))
     return max(_LEAST, -(-nbytes // step) * step)

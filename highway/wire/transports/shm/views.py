@@ -1,4 +1,4 @@
-"""The memory of a same-host link's receiver: a sender's slots, and views that say when they are gone."""
+"""The memory of a same-host link's receiver: a sender's slots, and views that report when they are gone."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from highway.wire.transports.shm.message import Bytes, places
 from highway.wire.transports.shm.slots import most_for
 
 _BLOCK = 512  # bytes, stat(2)
-_SHORT = (errno.ENOMEM, errno.EMFILE, errno.ENFILE)  # what this process lacks, whatever the sender did
+_SHORT = (errno.ENOMEM, errno.EMFILE, errno.ENFILE)  # a shortage in this process, not a fault of the sender
 
 
 class Mapping:
@@ -25,12 +25,12 @@ class Mapping:
 
     Args:
         fd: The slot's descriptor.
-        nbytes: Bytes that the message takes for which the sender announces it.
+        nbytes: Bytes of the message in the slot.
         writable: Whether it may be written to.
 
     Raises:
-        FrameError: it is no memory that a receiver can rely on, or not what a sender would announce.
-        LinkError: this process has no memory or descriptor left to map it.
+        FrameError: the memory can shrink, or is not what a sender would announce.
+        LinkError: this process has no memory or descriptor to map it.
     """
 
     def __init__(self, fd: int, nbytes: int, writable: bool) -> None:
@@ -59,16 +59,16 @@ def _checked_size(fd: int, nbytes: int) -> int:
     status = os.fstat(fd)
     if not nbytes <= status.st_size <= most_for(nbytes) or not status.st_size:
         raise FrameError(f"a message of {nbytes} bytes is announced in a slot of {status.st_size} bytes")
-    if status.st_blocks * _BLOCK < status.st_size:  # what the sender has not filled would be taken from this process
+    if status.st_blocks * _BLOCK < status.st_size:  # pages that the sender has not filled would be charged to this process
         raise FrameError(f"the sender announces {status.st_size} bytes of memory, and has taken only {status.st_blocks * _BLOCK}")
     return status.st_size
 
 
 def lend(mapping: Mapping, lengths: tuple[int, ...], give_back: Callable[[int], object], number: int) -> list[memoryview]:
-    """Return the frames of a message as views; ``give_back(number)`` is called when the last view of the last of them is gone.
+    """Return the frames of a message as views; ``give_back(number)`` is called when the last view of the last frame is gone.
 
     Raises:
-        FrameError: they do not fit into the slot.
+        FrameError: the frames do not fit into the slot.
     """
     frames = message.calls.lend(mapping.memory, lengths, give_back, number)
     if frames is None:

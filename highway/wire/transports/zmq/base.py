@@ -1,4 +1,4 @@
-"""What the sockets of ZeroMQ share: their options, addresses, connections and waits."""
+"""The common part of ZeroMQ sockets: options, addresses, connections and waits."""
 
 from __future__ import annotations
 
@@ -26,27 +26,27 @@ log = logging.getLogger("highway")
 
 T = TypeVar("T")
 
-POLL_MS = 100  # between two looks whether the stage was cancelled
+POLL_MS = 100  # between two checks whether the stage was cancelled
 ATTEMPT = 1.0  # seconds that a first attempt to connect over a UNIX socket may take, on a busy machine
-RELEASE = 0.5  # seconds that an address may take to become free: a socket that was closed lets go of it in the background
+RELEASE = 0.5  # seconds that an address may take to become free: a closed socket releases it in the background
 # Without time to send the rest of a message, libzmq 4.3.5 aborts the process if the receiver leaves at the same moment
 # (session_base.cpp:233, its issue 3442).
 LEAST_LINGER_MS = 1000
-AGAIN, AGAIN_LATEST = 0.1, 10.0  # seconds until the first attempt to connect to an address again where a stranger was, and the most
-SETTLE = 0.05  # seconds in which both ends of a connection that closes have let go of each other within libzmq
+AGAIN, AGAIN_LATEST = 0.1, 10.0  # seconds before the first attempt to reconnect to an address where a stranger was, and the maximum
+SETTLE = 0.05  # seconds in which both ends of a closing connection have released each other within libzmq
 MAX_HWM = 1000  # messages that may wait at each end of a connection
-USUAL_MB = 4  # a message, before the first one shows its size
-COPY_BELOW = 1 << 16  # bytes of a frame; copying less is cheaper than keeping track of it
-RECEIVED = 4  # messages that may wait at a receiver: nobody knows how large the next one is
+USUAL_MB = 4  # assumed size of a message, before the first one is known
+COPY_BELOW = 1 << 16  # bytes of a frame; to copy a smaller one is cheaper than to track it
+RECEIVED = 4  # messages that may wait at a receiver: the size of the next one is unknown
 
 # XPUB is PUB that shows who subscribes.
 _TYPES = {"push": zmq.PUSH, "pull": zmq.PULL, "pub": zmq.XPUB, "sub": zmq.SUB}
-# The system asks a peer that says nothing whether it is there still: a host may vanish. In seconds; it is given up after a minute.
+# The system probes a silent peer, because a host may vanish. In seconds; it gives up after a minute.
 _KEEPALIVE = {zmq.TCP_KEEPALIVE: 1, zmq.TCP_KEEPALIVE_IDLE: 30, zmq.TCP_KEEPALIVE_INTVL: 10, zmq.TCP_KEEPALIVE_CNT: 3}
 
 
 class BaseSocket:
-    """A socket, its monitor, and what the two directions share."""
+    """A socket, its monitor, and the common part of both directions."""
 
     _option: int  # sets the high-water mark of this direction
 
@@ -56,14 +56,14 @@ class BaseSocket:
         self._files: list[address.SocketFile] = []  # of bound UNIX sockets
         self._pid = os.getpid()
         self._fitted = self._is_raised = self._checks_user = self._is_closed = False
-        self._directory: rendezvous.Directory | None = None  # which the names of this end are followed in
+        self._directory: rendezvous.Directory | None = None  # the directory in which this end follows names
         self._followed: list[str] = []  # names
-        self._connected: set[str] = set()  # where they are, and where they were
-        self._left: set[str] = set()  # where they were
+        self._connected: set[str] = set()  # their current and previous addresses
+        self._left: set[str] = set()  # their previous addresses
         self._sent = 0  # messages
-        self._unread = 0  # messages that may still be there that came from where they were, and that wait with them
-        self._heard = -1  # the version of the directory that was followed
-        self._gone, self._last_gone = 0, float("-inf")  # connections, and when the last of them was noticed
+        self._unread = 0  # messages that may still wait from previous addresses, and messages that wait with them
+        self._heard = -1  # the last processed version of the directory
+        self._gone, self._last_gone = 0, float("-inf")  # closed connections, and when the last of them was noticed
         self.socket: zmq.Socket[bytes] = context.current().socket(_TYPES[link.kind])
         self._announced: set[str] = set()  # URLs to which this end announces that it is highway, though it need not
         self._absent: dict[str, float] = {}  # URLs that are not connected: each with the time of the next attempt
@@ -79,7 +79,7 @@ class BaseSocket:
 
     @abstractmethod
     def _waiting(self) -> AbstractContextManager[None]:
-        """Count the time in a block as this direction's waiting."""
+        """Count the time in a block as waiting, for this direction."""
 
     def _configure(self) -> None:
         options = self.link.options
@@ -93,7 +93,7 @@ class BaseSocket:
         for option, value in _KEEPALIVE.items():
             self.socket.setsockopt(option, value)
         # A handshake may take ZeroMQ's 30 s: the doorkeeper may wait for the GIL, and a peer may be stopped; each attempt that is given up
-        # counts as a stranger. A stalled stranger may count as a peer for as long, but is given no messages.
+        # counts as a stranger. A stalled stranger may count as a peer for as long, but gets no messages.
         # With a domain, libzmq refuses peers that do not speak ZMTP 3, such as any other stream of bytes, which it would take for ZMTP 1.
         self.socket.zap_domain = b"highway"
         if options.peers == "highway":
@@ -115,14 +115,14 @@ class BaseSocket:
         self._meet()
 
     def _attach_all(self, link: Link, whole: Link) -> None:
-        """Open the addresses of ``link``, which are some or all of those of ``whole``."""
+        """Open the addresses of ``link``, a part or all of the addresses of ``whole``."""
         self.socket.ipv6 = any(location.startswith("[") for location in whole.locations)
-        # With several receivers to connect to, the absent ones get no share; with one, what waits survives its restart. A receiver never
-        # says this: ZeroMQ would drop what it has not read yet when its sender closes.
+        # With several receivers to connect to, absent receivers get no share; with one, waiting messages survive its restart. A receiver
+        # never sets this option: ZeroMQ would drop its unread messages when the sender closes.
         self.socket.immediate = self._option == zmq.SNDHWM and (len(whole.locations) > 1 or whole.transport.is_named)
         ends = list(zip(link.urls, link.transports, link.locations, strict=True))
         if any(transport.location == "path" and location.startswith("@") for _, transport, location in ends):
-            # It is no file, so that its mode keeps nobody out.
+            # It is not a file, so file permissions do not protect it.
             self.socket.setsockopt(zmq.IPC_FILTER_UID, os.getuid())
         for end in ends:
             self._attach(*end)
@@ -141,7 +141,7 @@ class BaseSocket:
             return
         if transport.has_port:
             location = address.interface(url, location)
-        for left in range(10, -1, -1):  # not until a time: the process may be stopped for a while
+        for left in range(10, -1, -1):  # a count, not a time: the process may be stopped for a while
             if has_path:
                 address.check_free(url, location)
             try:
@@ -177,7 +177,7 @@ class BaseSocket:
         directory.publish(name, self.bound[-1])
 
     def _follow(self) -> None:
-        """Connect to where the names are that this end follows, if that has changed; some of them may be, or have been, at one place."""
+        """Connect to the addresses of followed names, if they have changed; several names may be, or have been, at one address."""
         if self._directory is None or self._directory.version == self._heard:
             return
         self._heard = self._directory.version
@@ -190,7 +190,7 @@ class BaseSocket:
         self._unread = len(self._connected) * (self._first_mark + 1)
 
     def _disconnect_left(self) -> None:
-        """Be connected no more to where names were."""
+        """Disconnect from the previous addresses of names."""
         self._disconnect_refused()
         for url in self._left:
             self._disconnect(url)
@@ -199,7 +199,7 @@ class BaseSocket:
         self._left = set()
 
     def _meet(self) -> None:
-        """Learn whose socket a path or name is, before anything is sent to it or taken from it."""
+        """Find out which user owns a path or name, before anything is sent to it or received from it."""
         checked = self._checked_locations()
         self._checks_user = bool(checked) and not self.link.bind
         if self._checks_user:
@@ -207,14 +207,14 @@ class BaseSocket:
             self._check_user()
 
     def _check_user(self) -> None:
-        """Take in what the monitor tells; refuse another user, who took the other end's place over ipc when it was free."""
+        """Process the monitor's events; refuse another user, who took the other end's place over ipc when it was free."""
         self._monitor.peers()
         if self._monitor.other_user is not None:
             self.close(0)
             raise address.of_another_user(self.link, self._monitor.other_user, self._checked_locations())
 
     def _checked_locations(self) -> list[str]:
-        """Return where a socket of another user's is refused."""
+        """Return the locations where sockets of other users are refused."""
         return [location for location, transport in zip(self.link.locations, self.link.transports, strict=True) if transport.checks_user]
 
     def _call(self, method: Any, url: str, target: str) -> None:
@@ -225,16 +225,16 @@ class BaseSocket:
             raise LinkError(error.errno, f"{url}: cannot {method.__name__} {target}: {zmq.strerror(error.errno or 0)}{way_out}") from None
 
     def peers(self) -> Peers | None:
-        """Return the connections; ``None`` within a process, where ZeroMQ reports none, and in a forked child."""
+        """Return the connections; ``None`` within a process, because ZeroMQ reports none there, and in a forked child."""
         self._follow()
         is_told = not self.link.transport.within_process and os.getpid() == self._pid
         return self._monitor.peers() if is_told else None
 
     def _connect(self, *urls: str) -> None:
-        """Connect to addresses, and once more to those that have refused this end.
+        """Connect to addresses, and again to addresses that have refused this end.
 
-        An end with ``peers=any`` announces at each such attempt that it is highway, or not if it did so before. It thus reaches stock
-        peers, which know no announcement, and highways that want one.
+        An end with ``peers=any`` alternates: if one attempt announced that it is highway, the next does not. It thus reaches stock peers,
+        which know no announcement, and highway peers that require one.
         """
         self._absent.update(dict.fromkeys(urls, 0.0))
         self._disconnect_refused()
@@ -250,8 +250,8 @@ class BaseSocket:
     def _disconnect_refused(self) -> None:
         """Disconnect addresses whose handshake has failed, until the next attempt.
 
-        ZeroMQ makes no attempt of its own, and frees the connection's memory. But until ``disconnect`` it keeps the pointer, and then ends
-        whatever connection has this memory: so this is due before anything else is connected.
+        ZeroMQ does not retry, and frees the connection's memory. But until ``disconnect`` it keeps the pointer, and then ends any
+        connection that has this memory. So this must happen before any other connection is made.
         """
         self._monitor.peers()
         refused, tries_both = self._monitor.refused, self._monitor.tries_both
@@ -274,7 +274,7 @@ class BaseSocket:
             self._call(self.socket.disconnect, str(self.link), url)
 
     def close(self, linger: float) -> None:
-        """Close; what has not left yet may do so within ``linger`` seconds (at least 1), in the background. Closing again is nothing."""
+        """Close; unsent messages may leave within ``linger`` seconds (at least 1), in the background. Closing again does nothing."""
         if self._is_closed or os.getpid() != self._pid:
             return
         self._is_closed = True
@@ -285,17 +285,18 @@ class BaseSocket:
         context.sockets[self._pid] -= 1
 
     def _fit(self, nbytes: int) -> None:
-        """Set the high-water mark, which counts messages, to what the budget allows of messages as large as the first.
+        """Set the high-water mark, which counts messages, to the budget divided by the size of the first message.
 
-        Only once, and only for connections that are open: those that come later have the mark of :meth:`_configure`, which ZeroMQ copied
-        when the address was bound. Nothing is done while a connection closes (:meth:`_is_calm`); a receiver tries again with its next
-        message, a sender waits. For ZeroMQ takes notice of what was read in steps of half a mark, so that one which is lowered by the
-        sender while messages are on their way, or is raised by the receiver, or is 1, can leave a connection waiting for ever. What later
-        messages take is bounded elsewhere: at a receiver by a mark that is never raised, at a sender by the bytes of its
+        This happens only once, and only for open connections: later connections have the mark of :meth:`_configure`, which ZeroMQ copied
+            when
+        the address was bound. Nothing is done while a connection closes (:meth:`_is_calm`); a receiver tries again with its next message, a
+        sender waits. ZeroMQ notices reads in steps of half a mark. So a mark that the sender lowers while messages are under way, or that
+        the receiver raises, or a mark of 1, can leave a connection waiting for ever. The memory of later messages is bounded elsewhere: at
+        a receiver by a mark that is never raised, at a sender by the bytes of its
         :class:`~highway.wire.transports.zmq.socket.Backlog`.
         """
         allowed = _mark(self.link.budget_mb * 1e6 / max(nbytes, COPY_BELOW))
-        # It is raised for messages of less than the usual size, but not where one slow receiver of several could keep it all.
+        # It is raised for messages smaller than the assumed size, but not if one slow receiver of several could occupy all of it.
         may_raise = self._option == zmq.SNDHWM and (self.link.fans_out or self._is_alone) and not self.link.transport.within_process
         if allowed < self._first_mark or (allowed > self._first_mark and may_raise):
             if not self._is_calm():
@@ -305,18 +306,18 @@ class BaseSocket:
         self._fitted = True
 
     def _is_calm(self) -> bool:
-        """Take notice of connections, and say whether none is just closing: the mark of one that closes is set in memory that libzmq 4.3.5
-        may have freed. The monitor hears of a closing before the socket does, so none that the socket knows is overlooked here.
+        """Process connection events, and return whether no connection is closing: the mark of a closing connection is set in memory that
+        libzmq 4.3.5 may have freed. The monitor reports a closing before the socket notices it, so none is missed here.
         """
-        self.socket.getsockopt(zmq.EVENTS)  # so that the mark is set for those too that are new
-        peers = BaseSocket.peers(self)  # a publisher's own counts subscriptions
+        self.socket.getsockopt(zmq.EVENTS)  # so that the mark is also set for new connections
+        peers = BaseSocket.peers(self)  # a publisher's ``peers`` counts subscriptions
         gone = peers.seen - peers.live if peers else 0
         if gone != self._gone:
             self._gone, self._last_gone = gone, time.monotonic()
         return time.monotonic() - self._last_gone > SETTLE
 
     def _retry(self, event: int, timeout: float | None, what: str, attempt: Callable[..., T], *arguments: Any) -> T:
-        """Return what ``attempt`` returns, once it does not find the socket busy; it may block for ``POLL_MS``."""
+        """Return the result of ``attempt``, as soon as the socket is not busy; it may block for ``POLL_MS``."""
         deadline = deadline_of(timeout)
         left = POLL_MS if timeout is None or timeout * 1000 >= POLL_MS else max(0, int(timeout * 1000))
         while True:
@@ -336,7 +337,7 @@ class BaseSocket:
             left = int(max(0, min(POLL_MS, (deadline - time.monotonic()) * 1000)))
 
     def _look_around(self) -> None:
-        """Take in what has happened to the connections, while there is nothing to read or no room."""
+        """Process connection events, while there is nothing to read or no room."""
         BaseSocket.peers(self)
         self._check_user()
         if not self._sent:
@@ -357,7 +358,7 @@ class BaseSocket:
 
     @property
     def _is_alone(self) -> bool:
-        """Whether there is but one connection."""
+        """Whether there is only one connection."""
         return not self.link.bind and len(self.link.urls) == 1
 
     def _check_process(self) -> None:

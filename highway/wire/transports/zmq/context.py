@@ -1,6 +1,6 @@
-"""The context of ZeroMQ that all sockets of a process share, and how the process leaves it.
+"""The context of ZeroMQ that all sockets of a process share, and its termination.
 
-A forked child does not touch that of its parent: it makes its own.
+A forked child creates its own context and does not use its parent's.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from zmq.utils import garbage
 from highway.errors import LinkError
 from highway.process.threads import check_threads
 
-IO_THREADS: Final = 2  # a worker receives and sends at once
+IO_THREADS: Final = 2  # a worker receives and sends at the same time
 # How an end announces that it is highway: with the user name and the password of ZMTP's PLAIN mechanism, which are no secret.
 ANNOUNCEMENT: Final = (b"highway", b"1")
 
-_contexts: dict[int, zmq.Context[zmq.Socket[bytes]]] = {}  # by process; that of a parent stays here, so that nobody collects it
+_contexts: dict[int, zmq.Context[zmq.Socket[bytes]]] = {}  # by process; a child keeps its parent's, so that it is not collected
 sockets: Counter[int] = Counter()
-"""Open sockets, by process: who opens or closes one counts it."""
+"""Open sockets, by process; updated where a socket is opened or closed."""
 
 
 def current() -> zmq.Context[zmq.Socket[bytes]]:
@@ -39,7 +39,7 @@ def current() -> zmq.Context[zmq.Socket[bytes]]:
     pid = os.getpid()
     if pid not in _contexts:
         try:
-            check_threads(IO_THREADS + 1)  # those that ZeroMQ starts with the first socket; where it cannot, it aborts the process
+            check_threads(IO_THREADS + 1)  # ZeroMQ starts them with the first socket, and aborts the process if it cannot
         except OSError as error:
             raise LinkError(error.errno, f"ZeroMQ cannot start: {error.strerror}") from None
         made = zmq.Context(io_threads=IO_THREADS)
@@ -49,7 +49,7 @@ def current() -> zmq.Context[zmq.Socket[bytes]]:
 
 
 class Doorkeeper(threading.Thread):
-    """Lets in the peers of this process's sockets, which ZeroMQ asks about over a socket of its own: ZAP, https://rfc.zeromq.org/spec/27.
+    """Accepts or refuses the peers of this process's sockets. ZeroMQ asks it over a socket: ZAP, https://rfc.zeromq.org/spec/27.
 
     ZeroMQ asks about peers that use the mechanism of the socket, which is PLAIN if they must announce that they are highway. The thread
     ends with the context.
@@ -78,7 +78,7 @@ _lock = threading.Lock()
 
 
 def start_doorkeeper() -> None:
-    """Have the peers answered that announce who they are, unless that is done already.
+    """Start the thread that answers for peers that must announce who they are, unless it runs already.
 
     Raises:
         LinkError: the process can start no thread.
@@ -95,10 +95,10 @@ def start_doorkeeper() -> None:
 
 
 def settle(timeout: float) -> None:
-    """Wait until ZeroMQ's threads have done what they are doing, and what follows from it; ``timeout`` seconds at most.
+    """Wait until ZeroMQ's threads have finished their current work, and its consequences; at most ``timeout`` seconds.
 
-    A thread that has failed to connect a socket of its own has done before that whatever it was told earlier. The end of a connection goes
-    from its thread to that of the address which was bound, back, and to the socket: hence three rounds.
+    A thread that has failed to connect a probe socket has finished all earlier commands. The end of a connection goes from its thread to
+    the thread of the bound address, back, and to the socket: hence three rounds.
     """
     context, deadline = current(), time.monotonic() + timeout
     for _ in range(3):
@@ -114,9 +114,9 @@ def settle(timeout: float) -> None:
 
 
 def start_collector() -> None:
-    """Start pyzmq's collector of sent buffers, a thread that else starts with the first of them.
+    """Start pyzmq's collector of sent buffers, a thread that otherwise starts with the first of them.
 
-    In Python 3.12 a script that has ended can start no thread any more, and its pipelines only run then.
+    In Python 3.12 a script that has ended cannot start threads any more, and its pipelines only run then.
     """
     with garbage.gc._lock:
         if not garbage.gc.is_alive():
@@ -124,19 +124,19 @@ def start_collector() -> None:
 
 
 def close_at_exit(close: Callable[[], None]) -> None:
-    """Have sockets closed when the process exits, before it waits for what they have still to send."""
-    weakref.finalize(garbage.gc, close)  # made after the two below, so it runs before them
+    """Call ``close`` when the process exits, before it waits for unsent messages."""
+    weakref.finalize(garbage.gc, close)  # created after the two below, so it runs before them
 
 
 def _flush() -> None:
-    """Let what closed sockets have still to send leave before the interpreter exits; each waits no longer than its linger."""
+    """Let closed sockets send their remaining messages before the interpreter exits; each waits no longer than its linger."""
     context = _contexts.get(os.getpid())
-    if context is not None and not sockets[os.getpid()]:  # with a socket that is open still, it would wait for ever
+    if context is not None and not sockets[os.getpid()]:  # with an open socket, it would wait for ever
         context.term()
 
 
-# At exit, finalizers run in the reverse order of their making: pipelines stop, connections close, then what they sent may leave, and
-# only then may pyzmq's collector of sent buffers stop. Where pyzmq stops it by itself, buffers that leave later make the process crash.
+# At exit, finalizers run in reverse order of creation: pipelines stop, connections close, then sent messages may leave, and only then
+# may pyzmq's collector of sent buffers stop. If pyzmq stops it by itself, buffers that leave later crash the process.
 atexit.unregister(garbage.gc._atexit)
 weakref.finalize(garbage.gc, garbage.gc._atexit)
 weakref.finalize(garbage.gc, _flush)

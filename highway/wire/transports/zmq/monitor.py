@@ -1,4 +1,4 @@
-"""What ZeroMQ tells about the connections of a socket, over a socket of its own for each."""
+"""ZeroMQ's events about the connections of a socket, over a separate socket for each."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from highway.wire.url import Link
 
 log = logging.getLogger("highway")
 
-LEAST_WAITS = 50  # of 10 ms each, until an attempt to connect is given up: the process may be stopped for a while
+LEAST_WAITS = 50  # of 10 ms each, before an attempt to connect is given up: the process may be stopped for a while
 _POLLIN = int(zmq.POLLIN)  # as an enum it takes longer than the call
 _OPENED = zmq.Event.ACCEPTED | zmq.Event.CONNECTED
 _TRIED = zmq.Event.CONNECTED | zmq.Event.CONNECT_RETRIED
 _MESSAGE = struct.Struct("=Hi")  # an event and its value, zmq_socket_monitor(3); the function of pyzmq for it would import asyncio
 _FAILED = zmq.Event.HANDSHAKE_FAILED_PROTOCOL | zmq.Event.HANDSHAKE_FAILED_AUTH
 _EVENTS = _TRIED | _OPENED | _FAILED | zmq.Event.HANDSHAKE_FAILED_NO_DETAIL | zmq.Event.HANDSHAKE_SUCCEEDED | zmq.Event.DISCONNECTED
-REFUSALS = 3  # by the other end, of an announcement, until it is left out again: the attempt before it may be told of later
+REFUSALS = 3  # refusals of an announcement by the other end, before it is omitted again: an earlier attempt may be reported later
 GREETING = 64  # bytes of ZMTP 3, which ZeroMQ sends whole only to a peer that speaks this version
 SHORTEST_HANDSHAKE = GREETING + 8  # bytes that a peer sends, at least
-_BYTES = struct.Struct("128xQ64xQ")  # where struct tcp_info has tcpi_bytes_received and tcpi_bytes_sent, since Linux 4.19
+_BYTES = struct.Struct("128xQ64xQ")  # offsets of tcpi_bytes_received and tcpi_bytes_sent in struct tcp_info, since Linux 4.19
 
 
 _COUNTED = "Such connections are counted as strangers from now on"
@@ -50,18 +50,18 @@ _WHY: dict[PeerKind, tuple[str, str]] = {
 class Monitor:
     """The connections of a socket. It is for the thread that has the socket.
 
-    A connection is a peer once its handshake has succeeded, which ZeroMQ reports without saying which connection it was. Those that speak
-    an older protocol are ruled out. If several others are in their handshake, one of them is taken for the peer. It is corrected when a
-    message comes over another one (:meth:`hear`), or when the end of one shows it.
+    A connection is a peer once its handshake has succeeded, which ZeroMQ reports without naming the connection. Connections with an older
+    protocol are excluded. If several other connections are in their handshake, one of them is assumed to be the peer. The assumption is
+    corrected when a message comes over another connection (:meth:`hear`), or when the end of a connection disproves it.
 
     Attributes:
         heard: Descriptors of connections over which a message has come.
-        strangers: Connections that ZeroMQ closed because the other end did not speak ZMTP 3, or is not highway where that is wanted.
+        strangers: Connections that ZeroMQ closed because the other end does not speak ZMTP 3, or is not highway although that is required.
         closed: URLs to which this end was connected.
-        tries_both: Whether this end connects to highways that want an announcement and to others.
-        refused: How many handshakes have failed, by URL, of an end that connects: those that ZeroMQ here has ended count ``REFUSALS``.
-        ended: Those of these URLs to which ZeroMQ does not connect again.
-        other_user: The user to whom this end connected over a UNIX socket, if that is not this user or root.
+        tries_both: Whether this end connects to highway peers that require an announcement and to other peers.
+        refused: Number of failed handshakes by URL, for an end that connects; a handshake that ZeroMQ here has ended counts ``REFUSALS``.
+        ended: The URLs in ``refused`` to which ZeroMQ does not reconnect.
+        other_user: The user to whom this end connected over a UNIX socket, if other than this user or root.
     """
 
     def __init__(self, socket: zmq.Socket[bytes], link: Link) -> None:
@@ -70,20 +70,20 @@ class Monitor:
         address = f"inproc://highway-monitor-{socket.FD}"
         socket.monitor(address, _EVENTS)
         self._events: zmq.Socket[bytes] = socket.context.socket(zmq.PAIR)
-        # No mark: ZeroMQ's thread would wait there until somebody reads, and who would may be waiting for what that thread has to do.
+        # No mark: ZeroMQ's thread would wait for a reader, while the reader may be waiting for that thread.
         self._events.rcvhwm = 0
         self._events.connect(address)
         self._pending: dict[int, bytes] = {}  # connections in their handshake, by descriptor: each with its endpoint
         self._live: set[int] = set()  # descriptors of peers
         self._rivals: dict[int, set[int]] = {}  # by a peer's descriptor: connections that may be the peer instead
-        self._vacant: list[set[int]] = []  # rivals of peers that have gone: one of each may take the place
-        self._heirs: dict[int, bytes] = {}  # those that did, by descriptor: each with its endpoint
+        self._vacant: list[set[int]] = []  # rivals of peers that have gone: one of each set may take the peer's place
+        self._heirs: dict[int, bytes] = {}  # rivals that took a peer's place, by descriptor: each with its endpoint
         self.heard: set[int] = set()
         self._unclaimed: Counter[bytes] = Counter()  # peers of each endpoint whose connection is not known yet
         self._early: set[int] = set()  # connections whose end was reported before their beginning
-        self._seen = 0  # peers that there have been
+        self._seen = 0  # peers so far
         self._given_up: Counter[bytes] = Counter()  # handshakes of each endpoint that the other end has ended before the connection closes
-        self._failed: Counter[bytes] = Counter()  # those that ZeroMQ here has ended
+        self._failed: Counter[bytes] = Counter()  # handshakes that ZeroMQ here has ended
         self._unix: set[int] = set()  # descriptors of the UNIX sockets that are open
         self._used: Counter[Hashable] = Counter()  # how many peers have had a descriptor
         self._tried = 0
@@ -95,7 +95,7 @@ class Monitor:
         self.other_user: int | None = None
 
     def peers(self) -> Peers:
-        """Return how many connections there are and have been."""
+        """Return the number of connections now and so far."""
         while readable(self._events):
             message, endpoint = self._events.recv_multipart()
             event, fd = _MESSAGE.unpack(message)
@@ -121,7 +121,7 @@ class Monitor:
         return Peers(len(self._live) + self._unclaimed.total(), self._seen, self._seen + len(self._pending), self.strangers)
 
     def _open(self, fd: int, endpoint: bytes) -> None:
-        """Take in a new connection. Another thread of ZeroMQ may have reported its handshake, or even its end, before."""
+        """Note a new connection. Another thread of ZeroMQ may have reported its handshake, or even its end, before."""
         self.closed.discard(endpoint.decode())
         if fd in self._early:
             self._early.remove(fd)
@@ -134,7 +134,7 @@ class Monitor:
             self._welcome(endpoint)
 
     def _welcome(self, endpoint: bytes) -> None:
-        """Take one of the connections of an endpoint for a peer: one that is open and may be it, and of these the latest."""
+        """Mark a connection of an endpoint as a peer: the latest open connection that may be the peer."""
         states = {fd: _may_be_peer(fd) for fd, other in self._pending.items() if other == endpoint}
         found = [fd for fd, state in states.items() if state] or [fd for fd, state in states.items() if state is None]
         if not found:
@@ -155,13 +155,13 @@ class Monitor:
         self._used[fd] += 1
 
     def hear(self, fd: int) -> None:
-        """Note that a message has come over a connection, which is a peer for this reason."""
+        """Note that a message has come over a connection, which must therefore be a peer."""
         self.heard.add(fd)
         self._rivals.pop(fd, None)
         self._correct(fd)
 
     def _correct(self, fd: int) -> bool:
-        """Take a connection for a peer instead of another one that was, if there is such a peer; return whether there is."""
+        """Mark a connection as a peer instead of its rival, if it has one; return whether it has."""
         other = next((peer for peer, rivals in self._rivals.items() if fd in rivals), None)
         if other is None or fd not in self._pending:
             return False
@@ -188,9 +188,9 @@ class Monitor:
         if not was_live and not was_pending:
             self._early.add(fd)
         if has_failed:
-            if was_live and not is_heir:  # another connection was meant
+            if was_live and not is_heir:  # the failure was another connection's
                 self._welcome(endpoint)
-            # One that went by itself may be a scan of ports, or ZeroMQ, if one end announces something and the other does not.
+            # A handshake that the other end ended may be a port scan, or ZeroMQ, if only one of the ends announces something.
             if failed or self._wanted == "highway" or self.tries_both:
                 self._refuse(endpoint, REFUSALS if failed else 1)
             (self._failed if failed else self._given_up)[endpoint] -= 1
@@ -212,11 +212,11 @@ class Monitor:
         return found
 
     def _replace(self, rivals: set[int]) -> None:
-        """Take a rival for the peer instead of one that has closed without an error, which may have spoken another protocol.
+        """Mark a rival as the peer, to replace a peer that has closed without an error and may have spoken another protocol.
 
-        If the one that has closed was the peer, the rival counts until it closes, too: ZeroMQ ends handshakes after 30 s. A connection over
-        a UNIX socket that has not read what was sent to it does not count.
-        """
+        If the closed connection was the peer, the rival counts until it closes, too: ZeroMQ ends handshakes after 30 s. A connection over a
+            UNIX
+        socket that has not read what was sent to it does not count."""
         rivals.intersection_update(self._pending)
         ready = (fd for fd in rivals if _may_be_peer(fd) and not (fd in self._unix and _waits(fd)) and not _is_left(fd))  # in this order
         heir = next(ready, None)
@@ -227,40 +227,40 @@ class Monitor:
             self._vacant.remove(rivals)
 
     def _refuse(self, endpoint: bytes, weight: int = REFUSALS) -> None:
-        """Note that a connection was closed in its handshake: by ZeroMQ here, after which it does not try again, or by the other end."""
+        """Note that a connection was closed in its handshake: by ZeroMQ here, which then does not retry, or by the other end."""
         url = endpoint.decode()
         if not self.tries_both:
             self.count_stranger(url)
-        if not self._link.bind and url not in self._connected:  # else it is told late of an earlier attempt
+        if not self._link.bind and url not in self._connected:  # else this is a late report of an earlier attempt
             self.refused[url] += weight
             if weight == REFUSALS:
                 self.ended.add(url)
 
     def count_stranger(self, url: str) -> None:
-        """Count another end that does not do what it has to in its handshake, and report the first one."""
+        """Count another end that fails its handshake, and report the first one."""
         self.strangers += 1
         if self.strangers == 1:
             log.warning("%s: what was connected to %s %s: nothing is exchanged with it. %s", self._link, url, *_WHY[self._wanted])
 
     def wait_for_attempts(self, count: int, timeout: float) -> None:
-        """Wait until so many attempts to connect have succeeded or failed."""
+        """Wait until ``count`` attempts to connect have succeeded or failed."""
         deadline, waits = time.monotonic() + timeout, 0
         while self._tried < count and (time.monotonic() < deadline or waits < LEAST_WAITS):
             waits += not self._events.poll(10)
             self.peers()
 
     def _check_user(self, fd: int) -> None:
-        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(fd)) as connection:  # or it was closed meanwhile
+        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(fd)) as connection:  # it may have been closed meanwhile
             user = peer_user(connection)
             if user is not None and user not in (os.getuid(), 0):
                 self.other_user = user
 
     def times_used(self, descriptor: Hashable) -> int:
-        """Return how many connections have had a descriptor; 1 at least, since a message may be here before it is told who sent it."""
+        """Return how many connections have had a descriptor; at least 1, because a message may arrive before its connection is reported."""
         return max(1, self._used[descriptor])
 
     def unread(self) -> bool:
-        """Say whether something that was written to a UNIX socket has not been read at its other end."""
+        """Return whether the other end of a UNIX socket has unread data."""
         return any(map(_waits, self._unix))
 
     def close(self) -> None:
@@ -270,19 +270,19 @@ class Monitor:
 
 
 def readable(socket: zmq.Socket[bytes]) -> bool:
-    """Say whether something has come; ``poll()`` takes ten times as long."""
+    """Return whether there is something to read; ``poll()`` takes ten times as long."""
     return bool(int(socket.getsockopt(zmq.EVENTS)) & _POLLIN)
 
 
 def _may_be_peer(fd: int) -> bool | None:
-    """Say whether a connection's handshake may have succeeded, by what was exchanged over it if it is TCP; ``None`` if it is closed."""
+    """Return whether a connection's handshake may have succeeded, from the bytes exchanged if it is TCP; ``None`` if it is closed."""
     try:
         copy = os.dup(fd)
     except OSError:
         return None
     try:
         connection = socket.socket(fileno=copy)
-    except OSError:  # it was closed, and its number is that of a file by now
+    except OSError:  # it was closed, and its descriptor is a file by now
         os.close(copy)
         return None
     with connection:
@@ -294,7 +294,7 @@ def _may_be_peer(fd: int) -> bool | None:
 
 
 def _waits(fd: int) -> bool:
-    """Say whether something that was written to a UNIX socket has not been read at its other end; unix(7), SIOCOUTQ."""
+    """Return whether the other end of a UNIX socket has unread data; unix(7), SIOCOUTQ."""
     waiting = array("i", [0])
     with contextlib.suppress(OSError):  # it was closed meanwhile
         fcntl.ioctl(fd, termios.TIOCOUTQ, waiting)
@@ -302,7 +302,7 @@ def _waits(fd: int) -> bool:
 
 
 def _is_left(fd: int) -> bool:
-    """Say whether the other end of a connection is closed."""
+    """Return whether the other end of a connection is closed."""
     poll = select.poll()
     poll.register(fd, select.POLLRDHUP)
     return bool(poll.poll(0))

@@ -1,6 +1,6 @@
-"""Sockets of ZeroMQ, the ends of links over tcp, ipc and inproc. Besides what they share, nothing else imports ``zmq``.
+"""Sockets of ZeroMQ, the ends of links over tcp, ipc and inproc.
 
-Every wait lasts at most 100 ms, and then looks whether the stage was cancelled. Frames are sent and received without copies.
+Every wait lasts at most 100 ms before it checks whether the stage was cancelled. Frames are sent and received without copies.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from highway.wire.url import Link
 
 log = logging.getLogger("highway")
 
-UNDER_WAY = 3  # messages of a connection that are being written, or were a moment ago, beside those that wait
-ROOM_AFTER = 0.001  # seconds between two looks whether something has left
+UNDER_WAY = 3  # messages of a connection that are being written, or were a moment ago, besides waiting messages
+ROOM_AFTER = 0.001  # seconds between two checks whether something has left
 CALM = 1.0  # seconds that the first message may wait until no connection closes
-LATEST = 0.02  # seconds until a publisher gives up a message, since it waits for nobody
+LATEST = 0.02  # seconds before a publisher drops a message, because it waits for nobody
 
 _MORE, _NOBLOCK, _POLLIN, _POLLOUT = map(int, (zmq.SNDMORE, zmq.NOBLOCK, zmq.POLLIN, zmq.POLLOUT))  # as enums they take longer than a call
 _MORE_AT_ONCE = _MORE | _NOBLOCK
@@ -43,7 +43,7 @@ class ZMQSender(BaseSocket):
     """A PUSH or PUB socket; see :class:`highway.wire.transports.protocol.TransportSender`.
 
     Attributes:
-        send_frame: Gives ZeroMQ a frame, with flags, and whether to copy it. It is the method in C: zmq.Socket.send adds 3 us to each.
+        send_frame: Passes ZeroMQ a frame, with flags, and whether to copy it. It is the C method: zmq.Socket.send adds 3 us to each call.
     """
 
     _option = zmq.SNDHWM
@@ -53,21 +53,21 @@ class ZMQSender(BaseSocket):
 
     def __init__(self, link: Link) -> None:
         self._backlog, self._largest = Backlog(), 0
-        # Within a process, a receiver holds on to what it got.
+        # Within a process, a receiver refers to the sender's memory.
         self._budget = float("inf") if link.transport.within_process else link.budget_mb * 1e6
         self._is_dropping = self._told = False
         self._subscriptions = self._subscribed = 0
         super().__init__(link)
-        self.socket.copy_threshold = 0  # what is copied is said with each frame
+        self.socket.copy_threshold = 0  # whether to copy is an argument of each frame
         self.send_frame: Callable[..., Any] = super(zmq.Socket, self.socket).send
 
     def send(self, frames: Sequence[Frame], timeout: float | None = None, copy_below: int = COPY_BELOW) -> None:
         """Send a message; see :class:`highway.wire.transports.protocol.TransportSender`.
 
-        Smaller frames are copied, and not tracked by :meth:`unsent`.
+        Frames smaller than ``copy_below`` are copied, and not tracked by :meth:`unsent`.
         """
         self._check_process()
-        views = [memoryview(frame) for frame in frames]  # new ones: ZeroMQ holds on to each until its bytes have left
+        views = [memoryview(frame) for frame in frames]  # new views: ZeroMQ refers to each until its bytes have left
         sizes = [view.nbytes for view in views]
         nbytes, largest = sum(sizes), max(sizes)
         if largest > self._limit:
@@ -78,14 +78,14 @@ class ZMQSender(BaseSocket):
         if not self._fitted:
             self._fit_before_anything_is_sent(nbytes)
         if nbytes >= COPY_BELOW:
-            copy_below = min(copy_below, largest)  # so that it is known when it has left
+            copy_below = min(copy_below, largest)  # so that its departure is noticed
         self._largest = max(self._largest, nbytes)
-        is_bounded = self._is_raised or not self.link.fans_out  # else by ZeroMQ's mark
+        is_bounded = self._is_raised or not self.link.fans_out  # else ZeroMQ's mark is the limit
         if is_bounded and self._backlog.nbytes > self._budget + UNDER_WAY * self._largest and not self._make_room(timeout):
             self._sent += 1  # and dropped
             return
         if self.link.fans_out:
-            self.socket.getsockopt(zmq.EVENTS)  # takes notice of what subscribers have read: without it, some that keep up are passed over
+            self.socket.getsockopt(zmq.EVENTS)  # notices reads of subscribers: without it, some that are fast enough are skipped
         while not self._send_once(views, timeout, copy_below):
             pass
         if self._left:
@@ -94,10 +94,10 @@ class ZMQSender(BaseSocket):
         self._sent += 1
 
     def _fit_before_anything_is_sent(self, nbytes: int) -> None:
-        """Wait until no connection closes, and set the mark; where they come and go all the time it stays, and bytes are counted."""
+        """Wait until no connection is closing, and set the mark. If connections come and go all the time, keep the mark and count bytes."""
         deadline = time.monotonic() + CALM
         while not self._fitted:
-            is_last = time.monotonic() >= deadline  # before it is looked, since a process may be stopped for a while
+            is_last = time.monotonic() >= deadline  # before the check, because a process may be stopped for a while
             self._fit(nbytes)
             if is_last and not self._fitted:
                 self._fitted = self._is_raised = True
@@ -105,9 +105,9 @@ class ZMQSender(BaseSocket):
                 wait(ROOM_AFTER)
 
     def _make_room(self, timeout: float | None) -> bool:
-        """Wait until the bytes that wait leave room for a message; a publisher, who waits for nobody, says after a moment that they do not.
+        """Wait until there is room for a message. A publisher waits only for a moment; return False if there is still no room.
 
-        It is needed where messages are larger than the first one, for which ZeroMQ's mark was set.
+        This is needed if messages are larger than the first one, for which ZeroMQ's mark was set.
         """
         since, is_pub = time.monotonic(), self.link.fans_out
         patience = (0 if self._is_dropping else LATEST) if is_pub else float("inf")
@@ -132,7 +132,7 @@ class ZMQSender(BaseSocket):
 
     def _drop(self, waiting: int, peers: Peers | None) -> None:
         self._is_dropping = True
-        if not self._told and (peers is None or peers.live):  # else ZeroMQ has just not said yet that it needs them no more
+        if not self._told and (peers is None or peers.live):  # else ZeroMQ has not reported yet that it has released them
             self._told = True
             log.warning(
                 "%s: %.0f MB wait for subscribers that are behind. Until they are read, messages are dropped for all, since they "
@@ -143,29 +143,29 @@ class ZMQSender(BaseSocket):
             )
 
     def _send_once(self, views: Sequence[memoryview], timeout: float | None, copy_below: int) -> bool:
-        """Send a message, or say that its receiver went away in the middle of it: then ZeroMQ drops what came before and what follows.
+        """Send a message; return False if its receiver went away in the middle of it: then ZeroMQ drops the frames before and after.
 
-        It says so where a frame finds the connection gone; else the message is lost with the others that were with this receiver.
+        This is noticed if a frame finds the connection gone; else the message is lost like other messages that this receiver had.
         """
         send, (first, *rest) = self.send_frame, views
-        # Not at once either: pyzmq forgets a Ctrl-C that it meets where a call without waiting finds nothing to do.
+        # With a timeout of 0, too: pyzmq loses a Ctrl-C that arrives while a non-blocking call finds nothing to do.
         self._retry(_POLLOUT, timeout, "no receiver took a message", send, first, _MORE if rest else 0, first.nbytes < copy_below)
         whole, left = True, len(rest)
         for view in rest:
             left -= 1
             try:
-                send(view, _MORE_AT_ONCE if left else _NOBLOCK, view.nbytes < copy_below)  # what has begun goes on, without waiting
+                send(view, _MORE_AT_ONCE if left else _NOBLOCK, view.nbytes < copy_below)  # the rest of a begun message never waits
             except zmq.Again:
                 whole = False
         return whole
 
     def send_to_each(self, frames: Sequence[Frame], receivers: int, timeout: float | None = None) -> None:
-        """Send a message so many times, which ZeroMQ deals out in turns; see :class:`highway.wire.transports.protocol.TransportSender`."""
+        """Send a message ``receivers`` times; ZeroMQ takes the receivers in turn. See :meth:`TransportSender.send_to_each`."""
         for _ in range(receivers):
             self.send(frames, timeout, copy_below=0)
 
     def peers(self) -> Peers | None:
-        """Return the connections; of a publisher, those that have subscribed, which it is told within a process too."""
+        """Return the connections; for a publisher, the subscriptions, which are also known within a process."""
         connected = super().peers()
         if os.getpid() != self._pid:
             return connected
@@ -178,14 +178,14 @@ class ZMQSender(BaseSocket):
             first = frame.bytes[:1]
             if connected is not None and first == b"\1":
                 self._monitor.hear(int(frame.get(zmq.SRCFD)))
-            self._subscriptions += (first == b"\1") - (first == b"\0" and self._subscriptions > 0)  # what else comes is no subscription
+            self._subscriptions += (first == b"\1") - (first == b"\0" and self._subscriptions > 0)  # other messages are not subscriptions
             self._subscribed += first == b"\1"
         if connected is None:
             return Peers(self._subscriptions, self._subscribed, self._subscribed)
         return connected._replace(live=min(len(self._monitor.heard), self._subscriptions), seen=self._subscribed)
 
     def unsent(self) -> int:
-        """Return how many messages are known not to have left: those of 64 kB and more, and all messages if nobody has ever come."""
+        """Return how many messages are known not to have left: those of 64 kB and more, and all messages if no receiver has ever come."""
         peers = self.peers()
         if peers is None:
             return 0
@@ -195,20 +195,20 @@ class ZMQSender(BaseSocket):
         """Return how many messages have not left, and their bytes.
 
         ZeroMQ keeps the messages for a closed connection until the socket processes its commands, which happens only when the socket is
-        used. A sender that just waits would otherwise wait for these messages for ever.
+        used. A sender that only waits would otherwise wait for these messages for ever.
         """
         self.socket.getsockopt(zmq.EVENTS)
         return self._backlog.count()
 
     def settle(self, timeout: float) -> None:
-        """Give nothing more to connections that have closed, which ZeroMQ tells before it takes it in."""
-        with contextlib.suppress(zmq.ZMQError):  # no descriptor is left
+        """Give closed connections nothing more: ZeroMQ reports their end before it takes effect."""
+        with contextlib.suppress(zmq.ZMQError):  # there is no free descriptor
             context.settle(timeout)
         self.socket.getsockopt(zmq.EVENTS)
 
     def unread(self) -> bool:
-        """Say whether a receiver has still to read something, which is lost if this end closes before: ZeroMQ drops what it has not read
-        when it takes notice of the end of a UNIX socket, which may be at any time. The end of a TCP connection comes after the data.
+        """Return whether a receiver has unread data that is lost if this end closes: ZeroMQ drops unread data when it notices the end of a
+        UNIX socket, which may be at any time. The end of a TCP connection comes after the data.
         """
         return self.peers() is not None and self._monitor.unread()
 
@@ -228,7 +228,7 @@ class ZMQReceiver(BaseSocket):
             keep_freed_memory()
 
     def refuse(self) -> None:
-        """Do nothing: with ZeroMQ, who sends deals out its messages to all that are connected."""
+        """Do nothing: ZeroMQ's senders send to all connected receivers in turn."""
 
     def recv(self, timeout: float | None = None) -> list[Frame]:
         self._check_process()
@@ -242,10 +242,10 @@ class ZMQReceiver(BaseSocket):
         return frames
 
     def _leave_behind(self) -> None:
-        """Disconnect from where names were, once what had come from there is read: ZeroMQ would drop it.
+        """Disconnect from previous addresses of names, after all messages from there are read: ZeroMQ would drop them.
 
-        It reads in turns over connections, at each of which as many messages wait as its mark allows, and hears of the end of a connection
-        behind all that came over it.
+        ZeroMQ reads connections in turn. At each connection, at most its mark of messages wait, and the end of the connection comes after
+        them.
         """
         self._monitor.peers()
         if not self._left <= self._monitor.closed:
@@ -273,7 +273,7 @@ class ZMQReceiver(BaseSocket):
 
 
 def _host(address: str) -> str:
-    """Return the address of a peer's host from what ZeroMQ says of its connection: that, or of a UNIX socket ``localhost:UID:GID:PID``."""
+    """Return the address of a peer's host from ZeroMQ's ``Peer-Address``; for a UNIX socket, that is ``localhost:UID:GID:PID``."""
     try:
         ipaddress.ip_address(address)
     except ValueError:
@@ -282,18 +282,18 @@ def _host(address: str) -> str:
 
 
 class Backlog:
-    """The messages that have not left: ZeroMQ holds on to the memory of a frame until its bytes are with the system.
+    """The messages that have not left: ZeroMQ refers to the memory of a frame until the system has its bytes.
 
     Attributes:
-        nbytes: Bytes that have not left, or have since :meth:`count` or :meth:`add`.
+        nbytes: Bytes that have not left, or have left since the last :meth:`count` or :meth:`add`.
     """
 
     def __init__(self) -> None:
-        self._messages: deque[tuple[weakref.ref[memoryview], int]] = deque()  # the last frame that is kept track of, and all bytes
+        self._messages: deque[tuple[weakref.ref[memoryview], int]] = deque()  # the last tracked frame, and the bytes of the message
         self.nbytes = 0
 
     def add(self, views: Sequence[memoryview], nbytes: int, copied_below: int) -> None:
-        """Note that a message was sent; one of whose frames all were copied is not kept track of."""
+        """Note a sent message; a message whose frames were all copied is not tracked."""
         for view in reversed(views):
             if view.nbytes >= copied_below:
                 self._messages.append((weakref.ref(view), nbytes))
