@@ -45,7 +45,9 @@ class Played:
 
 def test_standard_output_is_json_whatever_an_engine_prints(write, capsys):
     topology = load_checked(write("roles: {a: [Noise: [2]]}"))
-    options = argparse.Namespace(files=["t.yaml"], set=[], plugin=[], traceback=False, drain_timeout=1.0, json=True, metrics=None)
+    options = argparse.Namespace(
+        files=["t.yaml"], set=[], plugin=[], traceback=False, drain_timeout=1.0, json=True, metrics=None, dashboard=None
+    )
     with kept_for_json():
         assert run_processes(Wiring(topology, topology.processes()), options, lambda *_: Played()) == 0
     out, error = capsys.readouterr()

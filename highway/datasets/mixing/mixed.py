@@ -40,7 +40,7 @@ class MixedDataset:
             completely; completed datasets restart.
         length: Samples of an epoch, in place of an end by ``stop``, which has to be ``"restart"``.
 
-    ``mixed[5]`` returns the sample at a position, with each dataset in its own order.
+    A sample is one of the datasets', as ``mixed[5]`` returns it: each dataset is read in its own order.
 
     Raises:
         ConfigError: weights do not fit the datasets; or an epoch would have no end, or labels have other names in one dataset than in
