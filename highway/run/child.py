@@ -1,4 +1,4 @@
-"""A process of a replica, as far as its launcher has heard of it."""
+"""A process of a replica, as its launcher knows it from reports."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from highway.engine.stats import PipelineStats
 from highway.observe.figures import minus
 from highway.run.launcher import Handle
 
-WAITS = 0.8  # of the time between two reports that a source must have waited to count as one that waits
+WAITS = 0.8  # fraction of the time between two reports that a source must have waited to count as waiting
 
-_ASKED = (128 + signal.SIGINT, 128 + signal.SIGTERM, -signal.SIGINT, -signal.SIGTERM)  # how a process ends that was asked to
+_ASKED = (128 + signal.SIGINT, 128 + signal.SIGTERM, -signal.SIGINT, -signal.SIGTERM)  # exit codes of a process that was asked to end
 _CRASHES = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGSYS, signal.SIGTRAP)
 
 
@@ -21,13 +21,13 @@ class Child:
     """A process of a replica.
 
     Args:
-        started: When it was, by ``time.monotonic()``.
-        error: What ended it, as it said.
+        started: Start time, by ``time.monotonic()``.
+        error: The error that ended it, as it reported.
         leaving: Whether it was asked to end.
-        done: Whether it said that it has ended as it should, and had delivered all that it had.
-        wanted: Whether somebody needs what it has still to deliver.
-        code: How it ended; negative for a signal; ``None`` while it runs, or before all that it reported was heard.
-        idle: Seconds for which it has received nothing and waited for input, so that it could have.
+        done: Whether it reported that it has ended normally, and has delivered all its items.
+        wanted: Whether its remaining items are still needed.
+        code: Its exit code; negative for a signal; ``None`` while it runs, or before all its reports are read.
+        idle: Seconds for which it has received nothing although it waited for input.
     """
 
     handle: Handle
@@ -41,7 +41,7 @@ class Child:
     idle: float = 0.0
 
     def poll(self) -> bool:
-        """Take in what it has reported, and say whether it has ended."""
+        """Process its reports, and return whether it has ended."""
         code = self.handle.poll()
         for report in self.handle.reports():
             if report.stats:
@@ -56,25 +56,25 @@ class Child:
         return code is not None
 
     def ask(self, number: int, wanted: bool = True) -> None:
-        """Ask it, if it runs, to end: SIGTERM drains it, SIGINT stops it; ``wanted`` is whether somebody needs what it has."""
+        """Ask it, if it runs, to end: SIGTERM drains it, SIGINT stops it; ``wanted`` is whether its remaining items are needed."""
         if not self.poll():
             self.leaving, self.wanted = True, wanted
             self.handle.signal(number)
 
     @property
     def failed(self) -> bool:
-        """Whether it has ended, but not as it should."""
+        """Whether it has ended, but not normally."""
         as_it_should = (self.code == 0 and self.done) or (self.leaving and self.code in _ASKED)
         return self.code is not None and not as_it_should
 
     @property
     def was_killed(self) -> bool:
-        """Whether a signal from outside has ended it, and not an error or a crash of its own."""
+        """Whether a signal from outside has ended it, not an error or a crash."""
         return self.failed and (self.code or 0) < 0 and -(self.code or 0) not in _CRASHES
 
     @property
     def unfinished(self) -> bool:
-        """Whether it was stopped before it had delivered what somebody needs."""
+        """Whether it was stopped before it had delivered items that are needed."""
         return self.leaving and self.wanted and not self.done
 
     @property
@@ -85,7 +85,7 @@ class Child:
             return "ended" if not self.leaving else "was drained" if self.done else "was stopped"
         if code >= 0:
             return f"failed with exit code {code}"
-        known = -code in set(signal.Signals)  # those for real time have no names
+        known = -code in set(signal.Signals)  # realtime signals have no names
         return f"was killed by {signal.Signals(-code).name if known else f'signal {-code}'}"
 
     @property

@@ -1,8 +1,8 @@
 """How a running process of a role is found on its machine, and asked to drain.
 
-Each listens under a name in Linux's abstract namespace, which no file stands for and which is gone with the process. The name holds the
-user, the topology file, the role and a number: that of the replica or, where a process on this machine has it already, the first free one
-behind those of the file's replicas. Whoever asks, and whoever is asked, must belong to the same user.
+Each process listens under a name in Linux's abstract namespace, which has no file and disappears with the process. The name contains the
+user, the topology file, the role and a number: the replica's number or, if a process on this machine already uses it, the first free number
+after the replicas of the file. Both processes must belong to the same user.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from highway.process.readable import readable
 from highway.topology.process_spec import RoleKey
 from highway.wire.address import peer_process
 
-JOINED = 64  # processes of a role on one machine, besides its replicas, that can be told apart
+JOINED = 64  # further processes of a role on one machine that can be distinguished, besides its replicas
 
 _DRAIN = b"drain"
 _LARGEST = 4096
@@ -46,7 +46,7 @@ def _listen(address: str) -> socket.socket | None:
 
 
 def _received(connection: socket.socket) -> bytes:
-    """Return a message; empty if the other end is gone."""
+    """Return a message; empty if the other end has closed."""
     try:
         return connection.recv(_LARGEST)
     except OSError:
@@ -54,9 +54,9 @@ def _received(connection: socket.socket) -> bytes:
 
 
 class ControlServer:
-    """Where a process hears that it is to drain.
+    """Receives the request to drain.
 
-    ``sockets`` are to be waited for; :meth:`poll` takes those that are ready. Outside Linux there are none.
+    Wait for ``sockets``; :meth:`poll` serves those that are ready. Outside Linux there are none.
 
     Args:
         key: The role of the process.
@@ -66,7 +66,7 @@ class ControlServer:
 
     def __init__(self, key: RoleKey, replica: int, on_drain: Callable[[], None] = lambda: None) -> None:
         self.number: int | None = None
-        """How ``highway drain`` calls it; ``None`` if it cannot be reached."""
+        """Its number for ``highway drain``; ``None`` if it cannot be reached."""
         self.drains = False
         self._on_drain = on_drain
         self._listener: socket.socket | None = None
@@ -79,11 +79,11 @@ class ControlServer:
 
     @property
     def sockets(self) -> Sequence[socket.socket]:
-        """What to wait for."""
+        """Sockets to wait for."""
         return [self._listener, *self._clients] if self._listener else []
 
     def poll(self, ready: Collection[Any]) -> bool:
-        """Serve those of the sockets that are ready, and say whether the process is to drain."""
+        """Serve the ready sockets, and return whether the process is to drain."""
         for sock in self.sockets:
             if sock in ready:
                 if sock is self._listener:
@@ -93,7 +93,7 @@ class ControlServer:
         return self.drains
 
     def answer(self, items: int, complete: bool) -> None:
-        """Tell those who asked how many items were delivered, and whether these were all."""
+        """Tell the clients how many items were delivered, and whether that was all of them."""
         for client in self._clients:
             with contextlib.suppress(OSError):  # it did not wait
                 client.send(json.dumps({"items": items, "complete": complete}).encode(), socket.MSG_NOSIGNAL)
@@ -102,12 +102,12 @@ class ControlServer:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        """Be found no more."""
+        """Stop listening."""
         for sock in self.sockets:
             sock.close()
 
     def _accept(self, listener: socket.socket) -> None:
-        with contextlib.suppress(OSError):  # who called has given up
+        with contextlib.suppress(OSError):  # the caller has given up
             client, _ = listener.accept()
             client.setblocking(False)
             if peer_process(client)[1] in (os.getuid(), 0):
@@ -126,7 +126,7 @@ class ControlServer:
 
 @dataclass
 class ControlClient:
-    """A running process of a role on this machine, connected to its control server; whoever has it closes the ``connection``."""
+    """A running process of a role on this machine, connected to its control server; the owner closes the ``connection``."""
 
     name: str
     number: int
@@ -134,23 +134,23 @@ class ControlClient:
 
     def ask(self) -> None:
         """Ask it to drain; returns at once."""
-        with contextlib.suppress(OSError):  # it is just ending, which wait() finds out
+        with contextlib.suppress(OSError):  # it is ending already, which wait() notices
             self.connection.send(_DRAIN, socket.MSG_NOSIGNAL)
 
     def wait(self) -> tuple[int, bool] | None:
         """Wait until the process has ended.
 
         Returns:
-            How many items it delivered, and whether these were all; ``None`` if it ended without a word.
+            How many items it delivered, and whether that was all of them; ``None`` if it ended without an answer.
         """
         pid, _ = peer_process(self.connection)
         answer = self.answer()
-        with contextlib.suppress(OSError), open(os.pidfd_open(pid)) as process:  # it is gone already, or in a container of its own
+        with contextlib.suppress(OSError), open(os.pidfd_open(pid)) as process:  # it is gone already, or in another container
             readable([process])
         return answer
 
     def answer(self) -> tuple[int, bool] | None:
-        """Wait for what it says when its pipeline has ended; the process itself goes on for a moment. Returns what :meth:`wait` does."""
+        """Wait for the answer that it sends when its pipeline has ended, just before the process ends. Returns the same as :meth:`wait`."""
         if not (said := _received(self.connection)):
             return None
         answer = json.loads(said)

@@ -1,4 +1,4 @@
-"""What an engine is: a place where the processes of a topology can run. ``launchers/table`` lists the engines that there are."""
+"""Engines: places where the processes of a topology can run. ``launchers/table`` lists them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Show = Callable[[str, str, bool], None]
 
 
 class Option(NamedTuple):
-    """An option of ``highway launch`` that only one engine has: its name without ``--``, and what argparse is told of it."""
+    """An option of ``highway launch`` for one engine: its name without ``--``, and its arguments for argparse."""
 
     name: str
     settings: Mapping[str, Any]
@@ -25,13 +25,13 @@ class Option(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Engine:
-    """Where the processes of a topology can run: a :class:`LiveEngine` or a :class:`RenderingEngine`.
+    """A place where the processes of a topology can run: a :class:`LiveEngine` or a :class:`RenderingEngine`.
 
     Args:
-        name: What ``--on`` calls it.
-        what: Where processes run then, in words.
-        problems: Yields a ConfigError for each thing that the engine cannot do for a topology.
-        options: What only this engine can be told.
+        name: Its name for ``--on``.
+        what: Where it runs processes, in words.
+        problems: Yields a ConfigError for each part of a topology that the engine does not support.
+        options: Options that only this engine has.
     """
 
     name: str
@@ -40,7 +40,7 @@ class Engine:
     options: Sequence[Option] = ()
 
     def check(self, topology: Topology) -> None:
-        """Check that it can run a topology.
+        """Check that the engine can run a topology.
 
         Raises:
             ConfigError: it cannot; the message has a line for each reason.
@@ -50,18 +50,18 @@ class Engine:
 
 
 def placed_anywhere(topology: Topology) -> Wiring:
-    """Return all processes of a topology for an engine that chooses hosts: they find each other by name."""
+    """Return all processes of a topology for an engine that chooses the hosts: they find each other by name."""
     return Wiring.scaling(topology.anywhere())
 
 
 @dataclass(frozen=True, kw_only=True)
 class LiveEngine(Engine):
-    """An engine in which highway starts the processes, watches them and shows what they print, as on this machine.
+    """An engine in which highway starts processes, watches them and shows their output, as on this machine.
 
     Args:
-        connect: Returns what starts processes there.
-        placed: Returns the processes of a topology, as their links are there.
-        preview: Returns what would be handed to the engine, texts by what they are; ``None`` if that is no text.
+        connect: Returns a launcher.
+        placed: Returns the processes of a topology, with their links in this engine.
+        preview: Returns the texts that would be submitted to the engine, by name; ``None`` if it takes no texts.
     """
 
     connect: Callable[[Wiring, argparse.Namespace, Show], Launcher]
@@ -71,10 +71,10 @@ class LiveEngine(Engine):
 
 @dataclass(frozen=True, kw_only=True)
 class RenderingEngine(Engine):
-    """An engine whose own tools start what files say.
+    """An engine whose own tools start processes from files.
 
     Args:
-        render: Returns the texts of these files by their names.
+        render: Returns the contents of these files by name.
     """
 
     render: Callable[[Topology, argparse.Namespace], Mapping[str, str]]

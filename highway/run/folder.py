@@ -1,7 +1,7 @@
-"""The folder of a run that its hosts share: what the launcher wants of each replica's job, and what the job tells of its process.
+"""The folder of a run that its hosts share: the launcher's orders for each replica's job, and the job's news of its process.
 
-Files that are rewritten are replaced whole; those that grow are opened for each line, since only then a network file system shows it to
-other hosts.
+Files that are rewritten are replaced atomically. Files that grow are opened for each line, because only then a network file system shows
+the line to other hosts.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from highway.run.remote import News
 
 T = TypeVar("T")
 
-SEGMENT = 1 << 20  # bytes of a file of news; what is behind them comes in the next file, and this one is deleted when it was read
+SEGMENT = 1 << 20  # bytes; a file of news that exceeds this is followed by another file, and deleted when it was read
 
 
 class JobOrder(msgspec.Struct, frozen=True):
-    """What the launcher wants of the job of a replica.
+    """The launcher's orders for the job of a replica.
 
     Args:
-        start: How many times the replica's process is to have been started; the last time by ``spec``.
-        spec: What to run, a :class:`~highway.run.launcher.LaunchSpec` in JSON.
-        signals: What that process is to be sent, in order.
+        start: How many times the replica's process should have been started; the last time from ``spec``.
+        spec: The process to run, a :class:`~highway.run.launcher.LaunchSpec` in JSON.
+        signals: Signals to send to that process, in order.
         version: The launcher's version of highway.
     """
 
@@ -39,21 +39,21 @@ class JobOrder(msgspec.Struct, frozen=True):
 
 
 class Claim(msgspec.Struct, frozen=True):
-    """Which job has a replica, and how many times its process was started. A job that finds another name here has been replaced."""
+    """The job that holds a replica, and how many times its process was started. A job that finds another holder has been replaced."""
 
     holder: str = ""
     start: int = 0
 
 
 class RoleSoftware(msgspec.Struct, frozen=True):
-    """What pixels of a role are made by: the software of the host of its first process."""
+    """The software that determines the pixels of a role, and the host of the role's first process."""
 
     software: str
     host: str
 
 
 class Line(msgspec.Struct, frozen=True):
-    """What a job tells: of which start of the process, and its news; ``None`` while none runs."""
+    """A message of a job: the number of the process's start, and its news; ``None`` while no process runs."""
 
     start: int
     news: News | None = None
@@ -63,7 +63,7 @@ class RunFolder:
     """The folder of a run.
 
     Args:
-        path: Where it is.
+        path: The folder.
     """
 
     def __init__(self, path: Path) -> None:
@@ -72,66 +72,66 @@ class RunFolder:
         self._orders, self._news = path / "orders", path / "news"
 
     def make(self) -> None:
-        """Make it. Who joins the run may have published its addresses there before.
+        """Create the folder. Processes that join the run may have published their addresses there already.
 
         Raises:
-            OSError: it cannot be made, or a run has used it.
+            OSError: it cannot be created, or belongs to an earlier run.
         """
         self.rendezvous.mkdir(parents=True, exist_ok=True)
         for folder in (self.logs, self.jobs, self._orders, self._news):
             folder.mkdir()
 
     def order(self, place: str) -> JobOrder | None:
-        """Return what is wanted of the job at a place, if the launcher has said it."""
+        """Return the order for the job of a place, if the launcher has given one."""
         return _read(self._orders / f"{place}.json", JobOrder)
 
     def want(self, place: str, order: JobOrder) -> None:
-        """Say what is wanted of the job at a place."""
+        """Give an order to the job of a place."""
         _write(self._orders / f"{place}.json", msgspec.json.encode(order))
 
     def claim(self, place: str) -> Claim:
-        """Return who has a place."""
+        """Return the claim on a place."""
         return _read(self._orders / f"{place}.claim", Claim) or Claim()
 
     def take(self, place: str, claim: Claim) -> None:
-        """Have a place."""
+        """Claim a place."""
         _write(self._orders / f"{place}.claim", msgspec.json.encode(claim))
 
     def agree(self, role: str, made: RoleSoftware) -> RoleSoftware:
-        """Say what a process of a role would run with, and return what the first one of the role has said."""
+        """Publish the software of a process of a role, and return the software that the role's first process has published."""
         path = self._orders / place_of(role, "made")
         own = path.with_name(f".{path.name}.{made.host}.{os.getpid()}")
         own.write_bytes(msgspec.json.encode(made))
         with contextlib.suppress(FileExistsError):
-            path.hardlink_to(own)  # which, unlike a rename, leaves what is there; on network file systems too
+            path.hardlink_to(own)  # which, unlike a rename, keeps an existing file; on network file systems too
         own.unlink()
         return _read(path, RoleSoftware) or made
 
     def beat(self, number: int) -> None:
-        """Say that the launcher is there."""
+        """Write a sign of life of the launcher."""
         _write(self.path / "launcher", b"%d" % number)
 
     def heartbeat(self) -> bytes:
-        """Return what :meth:`beat` has written last."""
+        """Return the launcher's last sign of life."""
         with contextlib.suppress(FileNotFoundError):
             return (self.path / "launcher").read_bytes()
         return b""
 
     def writer(self, holder: str) -> NewsWriter:
-        """Return what a job tells its news to."""
+        """Return the writer for the news of a job."""
         return NewsWriter(self._news / holder)
 
     def reader(self, holder: str) -> NewsReader:
-        """Return what the launcher hears a job's news by."""
+        """Return the reader for the news of a job."""
         return NewsReader(self._news / holder)
 
     def holders(self) -> set[str]:
-        """Return the jobs that have told something."""
+        """Return the jobs that have written news."""
         return {name.rpartition(".")[0] for name in os.listdir(self._news)}
 
 
 class NewsWriter:
-    """Tells the news of a job, in files whose names end with numbers."""
+    """Writes the news of a job, into files whose names end with numbers."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._number = path, 0
@@ -145,17 +145,17 @@ class NewsWriter:
 
 
 class NewsReader:
-    """Hears what a :class:`NewsWriter` tells, and deletes what is read."""
+    """Reads the files of a :class:`NewsWriter`, and deletes files that are read."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._number, self._offset = path, 0, 0
 
     def hear(self) -> Sequence[Line]:
-        """Return the lines that are new."""
+        """Return the new lines."""
         lines: list[bytes] = []
         is_last = False
         while not is_last:
-            is_last = not os.path.exists(f"{self._path}.{self._number + 1}")  # before it is read: it grows no more if it is not the last
+            is_last = not os.path.exists(f"{self._path}.{self._number + 1}")  # before reading: only the last file grows
             lines += self._read()
             if not is_last:
                 os.unlink(f"{self._path}.{self._number}")
@@ -172,12 +172,12 @@ class NewsReader:
 
 
 def place_of(role: str, replica: int | str) -> str:
-    """Return what the files of a replica are called."""
+    """Return the base name of a replica's files."""
     return f"{urllib.parse.quote(role, safe='')}.{replica}"
 
 
 def newest(holders: Collection[str], job: str) -> str:
-    """Return which of some holders is the last that a job has had: one for each time that it was queued again."""
+    """Return the last of a job's holders: the job has one for each time that it was queued again."""
     found = [int(holder.rpartition(".")[2]) for holder in holders if holder.rpartition(".")[0] == job]
     return f"{job}.{max(found)}" if found else ""
 

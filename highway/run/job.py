@@ -1,7 +1,7 @@
-"""``python -m highway.run.job FOLDER PLACE``: what the job of a replica runs, on the host that it was given.
+"""``python -m highway.run.job FOLDER PLACE``: the program of a replica's job, on its host.
 
-It starts the process as often as the launcher wants, tells of it, and ends when the launcher has no more use for it, is gone itself, or
-the engine asks it to.
+It starts the process as often as the launcher orders, and writes its news. It ends when the launcher does not need it any more, when the
+launcher is gone, or when the engine asks it to.
 """
 
 from __future__ import annotations
@@ -22,28 +22,28 @@ from highway.run.remote import Agent, News
 from highway.run.report import RoleReport
 from highway.wire.rendezvous import own_address
 
-LOOK = 0.5  # seconds between two looks at what the launcher wants
-TELL = 2.0  # seconds after which figures are told, and that it is there; what it prints is told after a tenth of that
-CHECK = 5.0  # seconds between two looks whether the launcher is there
-KEEP = 60.0  # seconds for which it waits for another start, once a process has failed
+LOOK = 0.5  # seconds between two checks of the launcher's order
+TELL = 2.0  # seconds between two writes of figures, which are also a sign of life; output is written after a tenth of that
+CHECK = 5.0  # seconds between two checks for the launcher
+KEEP = 60.0  # seconds for which it waits for another start, after a process has failed
 ORPHANED = 120.0  # seconds without a sign of the launcher after which it ends
-LEAVE = 60.0  # seconds that the process may take to end then
+LEAVE = 60.0  # seconds that the process may then take to end
 
 
 class Job:
-    """Runs the processes of a replica, one after the other.
+    """Runs the processes of a replica, one after another.
 
     Args:
-        folder: The run's.
-        place: The replica's.
+        folder: The folder of the run.
+        place: The place of the replica.
         holder: The name of this job.
-        address: Where others reach this host.
+        address: Address of this host for others.
     """
 
     def __init__(self, folder: RunFolder, place: str, holder: str, address: str) -> None:
         self._folder, self._place, self._holder, self._address = folder, place, holder, address
         self._writer = folder.writer(holder)
-        self._start = folder.claim(place).start  # one that a job has begun which this one replaces is over
+        self._start = folder.claim(place).start  # a start that a replaced job has begun is over
         folder.take(place, Claim(holder, self._start))
         self._agent: Agent | None = None
         self._signals_sent = 0
@@ -54,7 +54,7 @@ class Job:
         self._asked = self._leaving = False
 
     def leave(self, *_: object) -> None:
-        """Have the process drained, and end behind it; a handler of signals."""
+        """Drain the process, and end after it; a handler of signals."""
         self._asked = True
 
     def run(self) -> None:
@@ -69,7 +69,7 @@ class Job:
                     self._leave()
                 if self._agent is None:
                     self._tell()
-                    time.sleep(LOOK)  # a folder that hosts share tells of nothing: it is looked at
+                    time.sleep(LOOK)  # a shared folder sends no notifications, so it is polled
                 else:
                     self._hear(self._agent.news(LOOK))
         finally:
@@ -77,7 +77,7 @@ class Job:
                 self._agent.close()
 
     def _look(self) -> None:
-        """Do what the launcher wants, if it is there still."""
+        """Follow the launcher's order, if the launcher still exists."""
         if time.monotonic() >= self._checked + CHECK:
             self._check()
         order = self._folder.order(self._place)
@@ -96,7 +96,7 @@ class Job:
             self._heartbeat, self._heard = heartbeat, self._checked
         if self._checked > self._heard + ORPHANED:
             self._asked = True
-        if self._folder.claim(self._place).holder != self._holder:  # this host was taken for lost
+        if self._folder.claim(self._place).holder != self._holder:  # this host was considered lost
             self._until = 0.0
 
     def _begin(self, order: JobOrder) -> None:
@@ -111,7 +111,7 @@ class Job:
         self._agent = Agent(LaunchSpec.from_json(order.spec), self._address, [f"--rendezvous=folder:{self._folder.rendezvous}"])
 
     def _differs(self, order: JobOrder) -> str:
-        """Return in words what is installed here that is not what others of the run have; empty if it is the same."""
+        """Return a description of software that differs from the rest of the run; empty if it is the same."""
         if order.version != highway.__version__:
             return f"{self._address} has highway {highway.__version__}, and who launched it {order.version}; install the same on both"
         role = LaunchSpec.from_json(order.spec).process.key.role
@@ -131,12 +131,12 @@ class Job:
             self._hear(msgspec.structs.replace(news, reports=[*news.reports, RoleReport(draining=True)]))
 
     def _hear(self, news: News) -> None:
-        """Take in what there is to tell; of figures alone, the last ones every now and then."""
+        """Collect news to write; figures alone are written from time to time."""
         for text, is_error in news.lines:
             print(text, file=sys.stderr if is_error else sys.stdout, flush=True)
         self._untold.append(news)
         if news.code is not None:
-            is_wanted_again = news.code and not self._signals_sent  # one that was asked to end may be wanted again, but not soon
+            is_wanted_again = news.code and not self._signals_sent  # a process that was asked to end may be started again, but not soon
             self._until = min(self._until, time.monotonic() + (KEEP if is_wanted_again else 0.0))
             if self._agent is not None:
                 self._agent.close()
@@ -144,7 +144,7 @@ class Job:
         self._tell()
 
     def _tell(self) -> None:
-        """Tell what there is, or only that this job is there, unless it is too soon for that."""
+        """Write the collected news, or only a sign of life, unless it is too soon for that."""
         reports = [report for news in self._untold for report in news.reports]
         matters = [report for report in reports if not report.stats]
         lines = [line for news in self._untold for line in news.lines]

@@ -1,7 +1,7 @@
-"""The seam between what runs and where: a launcher starts processes, and what is above it knows nothing else of them.
+"""The interface between what runs and where: a launcher starts processes, and other code uses them only through it.
 
-Supervision, restarts, drains and the closing table are written once, on top of these two protocols. ``launchers/local`` fulfils them for
-this machine.
+Supervision, restarts, drains and the closing table are written once, on top of these two protocols. ``launchers/local`` implements them
+for this machine.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from highway.run.report import RoleReport
 from highway.topology.process_spec import ProcessSpec
 from highway.wire.tally import Counts
 
-DRAIN = 10.0  # seconds that what is in flight may take to arrive when the run is terminated
-STOP_SECONDS = 30  # that an engine waits after the drain before it kills: longer than a run takes to stop by itself, whatever its stages do
+DRAIN = 10.0  # seconds that items in flight may take to arrive when the run is terminated
+STOP_SECONDS = 30  # seconds between an engine's drain and its kill: longer than a run takes to stop by itself
 
 
 @dataclass(frozen=True)
 class LaunchSpec:
     """A process to start.
 
-    ``process`` is what it needs to know to run, so that it reads no file and checks no other role; ``arguments`` are those of
-    ``highway run`` that name it and say how it is to run.
+    ``process`` is all that the process needs to know, so that it reads no file and checks no other role. ``arguments`` are the arguments of
+    ``highway run`` that select it and set how it runs.
     """
 
     name: str
@@ -33,12 +33,12 @@ class LaunchSpec:
     arguments: Sequence[str]
 
     def to_json(self) -> str:
-        """Return it as text, for another host."""
+        """Return the specification as text, for another host."""
         return json.dumps([self.name, self.process.to_json(), [*self.arguments]])
 
     @classmethod
     def from_json(cls, text: bytes | str) -> LaunchSpec:
-        """Read it back."""
+        """Parse the text of :meth:`to_json`."""
         name, process, arguments = json.loads(text)
         return cls(name, ProcessSpec.from_json(process), arguments)
 
@@ -48,41 +48,41 @@ class Handle(Protocol):
 
     @property
     def address(self) -> str:
-        """Where others reach its host; empty while it has no place."""
+        """Address of its host for others; empty while it has no host."""
 
     def poll(self) -> int | None:
-        """Return its exit code, or minus the signal that ended it; ``None`` while it runs. All that it has reported is there then."""
+        """Return its exit code, or minus the signal that ended it; ``None`` while it runs. After the end, all its reports are available."""
 
     def signal(self, number: int) -> None:
-        """Send it a signal, if it runs: SIGTERM drains it, SIGINT stops it, SIGKILL ends it and all that it has started."""
+        """Send it a signal, if it runs: SIGTERM drains it, SIGINT stops it, SIGKILL kills it and all processes that it has started."""
 
     def reports(self) -> Sequence[RoleReport]:
-        """Return what it has reported since the last call."""
+        """Return its reports since the last call."""
 
     def counts(self) -> Counts:
-        """Return what it has received and sent over links; exact once it has ended, however that was, unless it ``is_lost``."""
+        """Return its counts of messages received and sent over links; exact after its end, unless it ``is_lost``."""
 
     @property
     def is_lost(self) -> bool:
-        """Whether its engine has lost it: then its counts are those that it told last, and it may have received and sent more."""
+        """Whether its engine has lost it: then its counts are the last reported ones, and the true counts may be higher."""
 
 
 class Launcher(Protocol):
-    """Starts processes somewhere, and shows the lines that they print.
+    """Starts processes somewhere, and shows their output.
 
-    One that is a :class:`~highway.run.supervise.Watcher` too is told how the processes are, so that it can tell its engine.
+    A launcher that is also a :class:`~highway.run.supervise.Watcher` gets the states of the replicas, to pass them to its engine.
     """
 
     def start(self, spec: LaunchSpec) -> Handle:
         """Start a process; returns at once."""
 
     def wait(self, seconds: float) -> bool:
-        """Wait until one of the processes does something, or so long; say whether one has printed or reported something."""
+        """Wait at most ``seconds`` for an event of a process; return whether a process has printed or reported something."""
 
     def close(self) -> None:
-        """Leave nothing behind: no process, none that one of them has started."""
+        """Kill all processes, and the processes that they have started."""
 
 
 def file_arguments(options: argparse.Namespace) -> list[str]:
-    """Return what `highway run` has to be told of a file besides its name, as a command that reads the same file was told it."""
+    """Return the arguments about a topology file besides its name, for a `highway run` that reads the same file."""
     return [f"--{name}={value}" for name in ("set", "plugin") for value in getattr(options, name)]

@@ -1,4 +1,4 @@
-"""The last look before processes start on this machine: are the ports free, are the addresses known?"""
+"""The last checks before processes start on this machine: are the ports free, are the addresses known?"""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from highway.topology.checking import LinkEnd
 
 
 def preflight(ends: Iterable[LinkEnd], any_order: bool = False) -> None:
-    """Look whether processes that are to start here can open the ports of their ends of links, and know the addresses of the others.
+    """Check that processes that start here can open the ports of their links, and know the addresses of the other ends.
 
     Args:
         ends: Their ends of links.
-        any_order: Whether the others' names may have no addresses before the others run.
+        any_order: Whether names of other ends may lack addresses until their processes run.
 
     Raises:
-        ConfigError: a port is taken, an address is not one of this machine, or a name has no address.
+        ConfigError: a port is in use, an address does not belong to this machine, or a name has no address.
     """
     for found in ends:
         for transport, location in zip(found.link.transports, found.link.locations, strict=True):
@@ -28,7 +28,7 @@ def preflight(ends: Iterable[LinkEnd], any_order: bool = False) -> None:
 
 
 def _problem(host: str, port: int, bind: bool) -> str:
-    """Return in words why an address cannot be used here; empty if it can."""
+    """Return a description of why an address cannot be used here; empty if it can."""
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     except (OSError, UnicodeError) as error:

@@ -1,6 +1,6 @@
-"""A process on another host, where an engine has brought it: who runs it there tells, and who has launched it hears.
+"""A process on another host that an engine has chosen: the host's side, which runs it, and the launcher's side.
 
-Between them goes :class:`News`, however the engine carries it: as JSON in files, or as it is.
+The host's side sends :class:`News`, by the engine's means: as JSON in files, or as an object.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ KEEP = 60.0  # seconds for which the counts of a process can be read after its a
 
 
 class News(msgspec.Struct, frozen=True):
-    """What there is to tell of a process since the last time.
+    """The news of a process since the last time.
 
     Args:
-        address: Where others reach its host.
-        lines: What it has printed: texts, and whether they are from standard error.
-        reports: What it has reported.
-        counts: What it has received and sent over links.
+        address: Address of its host for others.
+        lines: Its output: texts, and whether they are from standard error.
+        reports: Its reports.
+        counts: Its counts of messages received and sent over links.
         code: Its exit code, or minus the signal that ended it; ``None`` while it runs.
-        counts_at: Where ``counts`` are on that host if whoever tells this is killed: for :func:`highway.wire.tally.read_kept`.
+        counts_at: Path of ``counts`` on that host if the sender of the news is killed: for :func:`highway.wire.tally.read_kept`.
     """
 
     address: str
@@ -40,22 +40,22 @@ class News(msgspec.Struct, frozen=True):
     counts_at: str = ""
 
     def to_json(self) -> bytes:
-        """Return it in a line."""
+        """Return the news as a line of JSON."""
         return msgspec.json.encode(self)
 
     @classmethod
     def from_json(cls, line: bytes | str) -> News:
-        """Read it back."""
+        """Parse the line of :meth:`to_json`."""
         return msgspec.json.decode(line, type=cls)
 
 
 class Agent:
-    """Runs a process on the host that an engine has chosen for this one, and tells of it.
+    """Runs a process on this host, which an engine has chosen, and returns its news.
 
     Args:
-        spec: What to run.
-        address: Where others reach this host.
-        arguments: More of those of ``highway run``.
+        spec: The process to run.
+        address: Address of this host for others.
+        arguments: Further arguments of ``highway run``.
     """
 
     def __init__(self, spec: LaunchSpec, address: str, arguments: Sequence[str] = ()) -> None:
@@ -67,10 +67,10 @@ class Agent:
         self._process = self._launcher.start(replace(spec, arguments=[*spec.arguments, *own, *arguments]))
 
     def news(self, seconds: float) -> News:
-        """Wait until the process does something, or so long, and return what there is to tell."""
+        """Wait at most ``seconds`` for an event of the process, and return the news."""
         self._launcher.wait(seconds)
         code = self._process.poll()
-        while code is not None and self._launcher.wait(0):  # what it has printed last
+        while code is not None and self._launcher.wait(0):  # its last output
             pass
         lines, self._lines = self._lines, []
         return News(self.address, lines, [*self._process.reports()], self._process.counts(), code, self._launcher.counts_at)
@@ -80,14 +80,14 @@ class Agent:
         self._process.signal(number)
 
     def drain(self) -> None:
-        """Have the process drained, as :mod:`highway.run.control` does it: who else asks it to does no harm, in whatever way."""
+        """Drain the process through :mod:`highway.run.control`; further requests to drain, of any kind, do no harm."""
         for found in find(self._key):
             with found.connection:
                 if peer_process(found.connection)[0] == self._process.popen.pid:
                     found.ask()
 
     def close(self) -> None:
-        """End the process and all that it has started."""
+        """Kill the process and all processes that it has started."""
         self._launcher.close()
 
 
@@ -95,9 +95,9 @@ class RemoteProcess:
     """A process on another host: a :class:`highway.run.launcher.Handle`.
 
     Args:
-        name: That of its replica.
+        name: The name of its replica.
         show: As for :class:`~highway.run.launchers.local.LocalLauncher`.
-        ask: Has a signal sent to it.
+        ask: Sends it a signal.
     """
 
     def __init__(self, name: str, show: Callable[[str, str, bool], None], ask: Callable[[int], None]) -> None:
@@ -109,7 +109,7 @@ class RemoteProcess:
         self.is_lost = False
 
     def hear(self, news: News) -> None:
-        """Take in what is told of it."""
+        """Process its news."""
         self.address, self.counts_at, self._counts, self._code = news.address, news.counts_at, news.counts, news.code
         for report in news.reports:
             on = f" (on {news.address})" if report.error and news.address not in report.error else ""
@@ -118,29 +118,28 @@ class RemoteProcess:
             self._show(self.name, text, is_error)
 
     def lose(self, why: str, code: int = -9, counts: Counts | None = None) -> None:
-        """Take note that the engine has lost it, with its host or by itself: nothing more is heard of it.
+        """Note that the engine has lost it, alone or with its host: there is no more news.
 
-        ``counts`` are those that it had in the end, if its host is still there to tell them.
-        """
+        ``counts`` are its final counts, if its host can still report them."""
         if self._code is None:
             self._code, self.is_lost = code, counts is None
             self._counts = counts or self._counts
             self._reports.append(RoleReport(error=why))
 
     def poll(self) -> int | None:
-        """Return how it ended, if it has."""
+        """Return its exit code, if it has ended."""
         return self._code
 
     def signal(self, number: int) -> None:
-        """Have a signal sent to it, if it runs."""
+        """Send it a signal, if it runs."""
         if self._code is None:
             self._ask(number)
 
     def reports(self) -> Sequence[RoleReport]:
-        """Return what it has reported since the last call."""
+        """Return its reports since the last call."""
         reports, self._reports = self._reports, []
         return reports
 
     def counts(self) -> Counts:
-        """Return what it had received and sent over links when it was last heard of."""
+        """Return its counts of messages received and sent over links, from its last news."""
         return self._counts

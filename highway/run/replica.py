@@ -1,4 +1,4 @@
-"""A replica of a role as its launcher sees it: the process that runs now or ran last, and what it said of itself."""
+"""A replica of a role as its launcher sees it: its current or last process, and its reports."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from highway.wire.tally import Counts
 
 
 class Replica:
-    """A replica of a role, in one child after the other.
+    """A replica of a role, in a sequence of child processes.
 
-    ``spec`` returns what to start, asked at each start: where others are may be known only then.
+    ``spec`` returns the process to start. It is called at each start, because the addresses of others may be known only then.
     """
 
     def __init__(self, process: Process, role: Role, spec: Callable[[str, Process], LaunchSpec]) -> None:
@@ -32,17 +32,17 @@ class Replica:
         self._child: Child | None = None
         self._last: PipelineStats | None = None
         self._error = ""
-        self.departures: list[Departure] = []  # its processes that have ended
-        self._counts = Counts()  # the sum of their messages, because there may be thousands of them
+        self.departures: list[Departure] = []  # its ended processes
+        self._counts = Counts()  # the sum of the departures' counts, because there may be thousands of departures
 
     @property
     def name(self) -> str:
-        """What people call it."""
+        """Its name in messages."""
         return self.state().name
 
     @property
     def child(self) -> Child:
-        """The process that runs now or ran last."""
+        """The current or last process."""
         assert self._child is not None, "it was not started"
         return self._child
 
@@ -58,17 +58,17 @@ class Replica:
 
     @property
     def is_beginning(self) -> bool:
-        """Whether its process was started, and has told nothing of its work yet."""
+        """Whether its process was started, and has not reported figures yet."""
         return self._runs and not self.child.leaving and self.child.stats is None
 
     @property
     def is_working(self) -> bool:
-        """Whether its process works, and is to go on."""
+        """Whether its process works and was not asked to end."""
         return self._runs and not self.child.leaving and self.child.stats is not None
 
     @property
     def has_ended_by_itself(self) -> bool:
-        """Whether its process has ended as it should and was not asked to: nothing comes any more."""
+        """Whether its process has ended normally without being asked to: nothing more will come."""
         return self.phase == "ended" and self.has_begun and not self.child.leaving and not self.child.failed
 
     @property
@@ -77,11 +77,11 @@ class Replica:
 
     @property
     def is_over(self) -> bool:
-        """Whether no process of it runs, and none will unless more of them are wanted."""
+        """Whether no process of it runs, and none will unless the role is scaled up."""
         return self.phase in ("ended", "failed")
 
     def state(self) -> ReplicaState:
-        """Return what is known of it now."""
+        """Return its current state."""
         child, phase = self._child, self.phase
         stats = child.stats if child and child.stats else self._last
         if child and phase in ("starting", "running"):
@@ -103,10 +103,10 @@ class Replica:
         self._child = child
 
     def settle(self, may_restart: bool) -> str:
-        """Take note that its process has ended, and decide what follows, which may be a restart.
+        """Note that its process has ended, and decide what follows, which may be a restart.
 
         Returns:
-            What there is to say of it, without its name; empty if it just ended.
+            A message without the replica's name; empty if it ended normally.
         """
         child = self.child
         counts = child.handle.counts()
@@ -131,31 +131,31 @@ class Replica:
             self.phase = "failed" if self.child.failed else "ended"
 
     def ask(self, number: int, wanted: bool = True) -> None:
-        """Ask its process, if one runs, to end: SIGTERM drains it, SIGINT stops it; ``wanted`` is whether somebody needs what it has."""
+        """Ask its process, if one runs, to end: SIGTERM drains it, SIGINT stops it; ``wanted`` is whether its items are still needed."""
         if not self.is_over and self._child:
             self._child.ask(number, wanted)
 
     def kill(self) -> None:
-        """End its process and all that it has started."""
+        """Kill its process and all processes that it has started."""
         if not self.is_over and self._child:
             self._child.handle.signal(signal.SIGKILL)
 
 
 class Restarts:
-    """Counts how many times in a row the process of one replica was started again; a process that ran long enough begins a new streak."""
+    """Counts consecutive restarts of one replica's process; a process that ran long enough begins a new count."""
 
     def __init__(self, spec: RestartSpec) -> None:
         self.spec = spec
         self.streak = 0
 
     def follow(self, failed: bool) -> bool:
-        """Say whether the end of a process is one that a start follows, as far as there may be more of them."""
+        """Return whether a process that ended should be started again, apart from the limit on restarts."""
         return self.spec.when == "always" or (self.spec.when == "on-failure" and failed)
 
     def delay(self, ran: float) -> float | None:
-        """Return the seconds to wait before the next start, twice as many each time; ``None`` if there were as many as there may be.
+        """Return the seconds to wait before the next start, doubled each time; ``None`` if the limit is reached.
 
-        ``ran`` is the seconds that the process ran.
+        ``ran`` is the run time of the process in seconds.
         """
         if ran >= self.spec.max_delay_s:
             self.streak = 0

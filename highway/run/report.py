@@ -1,4 +1,4 @@
-"""What a process tells its launcher of its role: lines of JSON."""
+"""Reports of a process to its launcher about its role: lines of JSON."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from highway.run.role import Terminated
 
 
 class Reporter:
-    """Tells the process that launched this one how its role goes, through a pipe: a line of JSON each time."""
+    """Reports the state of a role to the launcher of this process, through a pipe: a line of JSON each time."""
 
     def __init__(self, descriptor: int) -> None:
         self._out: TextIO = os.fdopen(descriptor, "w", encoding="utf-8", buffering=1)
@@ -23,27 +23,27 @@ class Reporter:
         """Report the figures.
 
         Raises:
-            Terminated: nobody is there any more to hear them.
+            Terminated: the launcher is gone.
         """
         self._send(stats=asdict(stats))
 
     def draining(self) -> None:
-        """Report that the role was asked to end, by somebody else than the launcher; it is not to be started again."""
+        """Report that the role was asked to end by a process other than the launcher; it will not be started again."""
         self._send(draining=True)
 
     def error(self, message: str) -> None:
-        """Report what ended the role."""
+        """Report the error that ended the role."""
         self._send(error=message)
 
     def done(self) -> None:
-        """Report that the role has ended as it should and delivered all that it had; a process that ends without this has failed."""
+        """Report that the role has ended normally and delivered all its items; a process that ends without this report has failed."""
         self._send(done=True)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        """Close the pipe; what could not be sent is dropped."""
+        """Close the pipe; unsent data is dropped."""
         with contextlib.suppress(BrokenPipeError):
             self._out.close()
 
@@ -57,7 +57,7 @@ class Reporter:
 
 
 class RoleReport(NamedTuple):
-    """A line that a :class:`Reporter` wrote: one of the four."""
+    """A line that a :class:`Reporter` wrote: one of four kinds."""
 
     stats: PipelineStats | None = None
     error: str = ""

@@ -1,4 +1,4 @@
-"""One role in this process: run its pipeline, tell how it goes, and drain or stop when asked to."""
+"""One role in this process: run its pipeline, report, and drain or stop on request."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ log = logging.getLogger("highway")
 
 TICK = 0.5  # seconds between two reports
 
-_LAST_RESORT = 15  # seconds that a process takes at most to end
+_LAST_RESORT = 15  # maximum seconds that a process takes to end
 
 
 class Terminated(SystemExit):
-    """The process was asked to end: by SIGTERM, or since the process that launched it is gone.
+    """The process was asked to end: by SIGTERM, or because its launcher is gone.
 
-    It is ``drained`` if it had delivered all that was in flight.
+    It is ``drained`` if it had delivered all items in flight.
     """
 
     def __init__(self, drained: bool = False) -> None:
@@ -39,9 +39,9 @@ class Terminated(SystemExit):
 
 @contextlib.contextmanager
 def _signals() -> Iterator[int]:
-    """Hear SIGINT and SIGTERM in place of being interrupted by them, since an exception in the middle of a lock would leave it locked.
+    """Receive SIGINT and SIGTERM as data instead of exceptions, because an exception while a lock is taken would leave it locked.
 
-    Yields a descriptor to read their numbers from. Off the main thread none come: signals are the main thread's.
+    Yields a descriptor to read their numbers from. Off the main thread there are none, because only the main thread receives signals.
     """
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
@@ -67,14 +67,14 @@ def _hears_signals() -> bool:
 
 
 def _deafen() -> None:
-    """From now on ignore SIGTERM, and let SIGINT end the process at once."""
+    """From now on ignore SIGTERM, and let SIGINT kill the process at once."""
     if _hears_signals():
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def stay(tell: Callable[[], None]) -> None:
-    """Tell how the role has ended, and wait until the process is asked to end, by SIGINT or SIGTERM; who is told may do so at once."""
+    """Report how the role has ended, and wait for SIGINT or SIGTERM, which may come as soon as the report is sent."""
     with _signals() as signals:
         tell()
         while os.read(signals, 1)[0] not in (signal.SIGINT, signal.SIGTERM):
@@ -88,23 +88,23 @@ def run(
     drain_timeout: float = 0.0,
     control: ControlServer | None = None,
 ) -> None:
-    """Run a pipeline until its source ends; items that come out of one without a sink are dropped.
+    """Run a pipeline until its source ends; a pipeline without a sink drops its items.
 
-    The pipeline is waited for on another thread, so that this one can report and, if it is the main thread, hear signals.
+    Another thread waits for the pipeline, so that this thread can report and, if it is the main thread, receive signals.
 
     Args:
-        pipeline: What to run.
+        pipeline: The pipeline to run.
         progress: Called every ``tick`` seconds, and once at the end, however it ends.
         tick: Seconds.
-        drain_timeout: Seconds for which SIGTERM lets the pipeline deliver what is in flight; after that, or with a second signal, it is
-            stopped. With 0 it is at once.
-        control: Where it may be asked to drain, too.
+        drain_timeout: Seconds after SIGTERM for items in flight to be delivered; after that, or at a second signal, the pipeline is
+            stopped. With 0 it is stopped at once.
+        control: Receives requests to drain, too.
 
     Raises:
         Terminated: the process was asked to end, by SIGTERM or by ``progress``, or it was not drained in time.
         KeyboardInterrupt: it was interrupted.
-        StuckError: the pipeline had to be stopped, and did not.
-        Exception: what a stage or ``progress`` raised.
+        StuckError: the pipeline did not stop when asked to.
+        Exception: an error of a stage or of ``progress``.
     """
     failure: list[BaseException] = []
     ended, writing = os.pipe()
@@ -114,7 +114,7 @@ def run(
             try:
                 pool.submit(_consume, pipeline, failure, writing)
             except RuntimeError as error:
-                os.close(writing)  # as the thread does that was to be started
+                os.close(writing)  # otherwise closed by the thread that could not be started
                 error.add_note("the system gives this process no more threads; raise the limit (ulimit -u, or the container's pids)")
                 raise
             terminated = _attend(pipeline, lambda: progress(pipeline.stats()), tick, drain_timeout, ended, signals, control)
@@ -123,14 +123,14 @@ def run(
             if terminated:
                 raise Terminated(drained=True)
         except Terminated:
-            signal.alarm(_LAST_RESORT)  # the kernel ends what does not end by itself
+            signal.alarm(_LAST_RESORT)  # the kernel kills a process that does not end by itself
             _deafen()
             raise
         except KeyboardInterrupt:
             _deafen()
             raise
         finally:
-            until = time.monotonic() + STOP_TIMEOUT + 1.0  # stop() takes no longer than the first where a stage does not stop
+            until = time.monotonic() + STOP_TIMEOUT + 1.0  # stop() takes no longer than STOP_TIMEOUT even if a stage does not stop
             pipeline.stop()
             pool.shutdown(wait=False)
             stuck = not readable([ended], max(1.0, until - time.monotonic()))
@@ -149,10 +149,10 @@ def _attend(
     signals: int,
     control: ControlServer | None,
 ) -> bool:
-    """Wait until the pipeline has ended, and say whether that is since SIGTERM came.
+    """Wait until the pipeline has ended, and return whether SIGTERM caused that.
 
     Raises:
-        Terminated, KeyboardInterrupt: it has not ended, but has to be stopped.
+        Terminated, KeyboardInterrupt: it has not ended, and must be stopped.
     """
     until, terminated = float("inf"), False
     while True:
@@ -167,7 +167,7 @@ def _attend(
             if terminated or not drain_timeout:
                 raise Terminated
             terminated = True
-        elif came is not None:  # one that other code handles, such as SIGCHLD, which torch's DataLoader does
+        elif came is not None:  # a signal that other code handles, such as SIGCHLD, which torch's DataLoader handles
             continue
         elif ended in ready:
             return terminated

@@ -1,4 +1,4 @@
-"""How many replicas of a role run: one more while they work too much of their time, one fewer while fewer would do."""
+"""The number of a role's running replicas: one more if they are too busy, one fewer if fewer would be enough."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from highway.run.replica import Replica
 from highway.topology.spec import AutoscaleSpec
 from highway.topology.wiring import Wiring
 
-LOAD = 0.8  # of its replicas' time that a role with `autoscale` is to work: with more it gets more of them
-SLACK = 0.6  # of their time that one fewer would work: with less it gets fewer
-PAUSE = 0.25  # seconds between two looks
-AGAIN = 60.0  # seconds before another one is started, where the last one could not be
-IDLE = 2.0  # seconds without a message after which nothing comes any more, if the stream has ended
-PATIENCE = 86_400.0  # seconds that a replica may take to hand on what it has, when fewer would do
+LOAD = 0.8  # target fraction of time that the replicas of a role with `autoscale` work: above it, a replica is added
+SLACK = 0.6  # fraction of time that one replica fewer would work: below it, a replica is removed
+PAUSE = 0.25  # seconds between two checks
+AGAIN = 60.0  # seconds before another attempt to start a replica, after one failed
+IDLE = 2.0  # seconds without a message after which nothing more is expected, if the stream has ended
+PATIENCE = 86_400.0  # seconds that a removed replica may take to deliver its items
 
 
 class Look(NamedTuple):
-    """How much the replicas of a role work at a moment.
+    """The load of a role's replicas at a moment.
 
     Args:
         time: Seconds.
-        replicas: How many there are.
-        load: The part of the last time, 0 to 1, in which they had work to do; their mean, with 0 for one that has not begun.
-        waiting: Messages that wait for them; ``None`` where that is not seen.
+        replicas: Number of replicas.
+        load: Fraction of the recent time, 0 to 1, in which they had work; their mean, with 0 for a replica that has not begun.
+        waiting: Messages that wait for them; ``None`` if that is unknown.
     """
 
     time: float
@@ -45,12 +45,12 @@ class Look(NamedTuple):
 
 
 def wanted(looks: Sequence[Look], scale: AutoscaleSpec) -> int:
-    """Return how many replicas should work: as many as do, or one more, or one fewer.
+    """Return how many replicas should work: the current number, one more, or one fewer.
 
-    One more is of use only if something has waited for it lately.
+    A replica is added only if messages have waited recently.
 
     Args:
-        looks: Those since one came or went last, oldest first, one at least.
+        looks: The looks since the number last changed, oldest first, at least one.
     """
     last, lately, long = looks[-1], _during(looks, scale.grow_s), _during(looks, scale.shrink_s)
     if lately and last.replicas < scale.max and last.load > LOAD and any(look.waiting != 0 for look in lately):
@@ -61,7 +61,7 @@ def wanted(looks: Sequence[Look], scale: AutoscaleSpec) -> int:
 
 
 def _during(looks: Sequence[Look], seconds: float) -> Sequence[Look]:
-    """Return the looks of the last seconds; none if they do not reach back so far."""
+    """Return the looks of the last ``seconds``; none if they do not cover that time."""
     since = looks[-1].time - seconds
     return [look for look in looks if look.time >= since] if looks[0].time <= since else []
 
@@ -71,14 +71,14 @@ def _with_one_fewer(look: Look) -> float:
 
 
 class Scaler:
-    """Starts and drains replicas of the roles that may have more or fewer of them.
+    """Starts and drains replicas of the roles with ``autoscale``.
 
-    The first ``min`` of a role stay. Of the others that with the lowest number is started first, and that with the highest drained first.
+    The first ``min`` replicas of a role always run. Of the others, the lowest number is started first, and the highest drained first.
 
     Args:
-        replicas: All that there may be.
+        replicas: All possible replicas.
         launcher: Starts them.
-        say: Shows what is done, and why.
+        say: Shows a message about each change, with the reason.
     """
 
     def __init__(self, replicas: Sequence[Replica], wiring: Wiring, launcher: Launcher, say: Callable[[str], None]) -> None:
@@ -92,11 +92,11 @@ class Scaler:
         self._whole = wiring.whole_links if self._roles else set()
 
     def step(self, states: Sequence[ReplicaState], has_ended: Callable[[str], bool]) -> None:
-        """Start or drain a replica of each role where that is due; call it some times per second.
+        """Start or drain a replica of each role if that is due; call it several times per second.
 
         Args:
-            states: How all replicas of the run are.
-            has_ended: Says whether nothing comes to a role any more, since all that feeds it has ended.
+            states: The states of all replicas of the run.
+            has_ended: Returns whether all roles that feed a role have ended.
         """
         if not self._roles or (now := time.monotonic()) < self._due:
             return
@@ -107,15 +107,14 @@ class Scaler:
             role.step(now, waiting.get(self._ends[role.any_name].receives), has_ended(name))
 
     def withdraw(self) -> None:
-        """Start no more, and none of those that have not begun to work."""
+        """Start no more replicas, and drain those that have not begun to work."""
         for role in self._roles.values():
             role.withdraw()
 
     def excuse(self, replica: Replica) -> bool:
-        """Say whether the run goes on without a replica whose process has failed.
+        """Return whether the run continues without a replica whose process has failed.
 
-        It does without one that could not be added, or was lost, as those of its role may be, while it was drained.
-        """
+        It does if the replica could not be added, or was lost while it was drained and its role allows restarts."""
         role = self._roles.get(replica.process.role)
         return role is not None and role.excuse(replica)
 
@@ -127,8 +126,8 @@ class _Role:
         self.any_name = replicas[0].name
         self._replicas, self._extra, self._scale = replicas, replicas[scale.min :], scale
         self._launcher, self._say = launcher, say
-        self._free = set(replicas[replicas[0].role.replicas :])  # that may be started; none that somebody else has drained
-        self._added: set[Replica] = set()  # that have not begun to work
+        self._free = set(replicas[replicas[0].role.replicas :])  # may be started; none that was drained by a user
+        self._added: set[Replica] = set()  # added replicas that have not begun to work
         self._looks: deque[Look] = deque()
         self._there: list[Child | Literal[False]] = []
         self._first: dict[Child, PipelineStats | None] = {}
@@ -140,7 +139,7 @@ class _Role:
         if has_ended or any(replica.has_ended_by_itself for replica in self._replicas):
             self.withdraw()
             for replica in self._replicas:
-                if replica.is_working and replica.child.idle >= IDLE:  # it came too late to hear of the end
+                if replica.is_working and replica.child.idle >= IDLE:  # it started too late to receive the end
                     replica.ask(signal.SIGTERM)
             return
         self._look(now, waiting)
@@ -170,7 +169,7 @@ class _Role:
         return True
 
     def _look(self, now: float, waiting: int | None) -> None:
-        """Note how much the replicas work, once each has told of that since one came or went."""
+        """Note the load of the replicas, once each has reported since the last change of their number."""
         self._added -= {replica for replica in self._added if replica.is_working}
         there = [replica for replica in self._replicas if replica.is_working or (replica.is_beginning and replica in self._added)]
         figures = {replica.child: replica.child.stats for replica in there}
@@ -187,18 +186,18 @@ class _Role:
 
     def _add(self, last: Look) -> None:
         if not (free := [replica for replica in self._extra if replica.is_over and replica in self._free]):
-            return  # those that are left still hand on what they have, or were drained by others
+            return  # the others are still draining, or were drained by a user
         replica = free[0]
         self._free.remove(replica)
         self._added.add(replica)
         self._say(f"{replica.name} is added: of the last {self._scale.grow_s:g} s those that run worked {last.load:.0%}")
         try:
             replica.start(self._launcher)
-        except OSError as error:  # this machine has no more for it
+        except OSError as error:  # this machine has no resources for it
             self._postpone(replica, f"({error})")
 
     def _remove(self, last: Look) -> None:
-        """Drain the one that was added last, which may not have begun to work."""
+        """Drain the last added replica, which may not have begun to work."""
         beginning = [replica for replica in self._extra if replica.is_beginning and replica in self._added]
         running = [replica for replica in self._extra if replica.is_working]
         for replica in [*running, *beginning][-1:]:

@@ -1,4 +1,4 @@
-"""Every role of a topology in a process of its own on this machine, watched until the last one has ended."""
+"""All roles of a topology, each replica in its own process, supervised until the last process has ended."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from highway.topology.plan import Process
 from highway.topology.wiring import Wiring, depths_of
 from highway.wire.address import remove_if_dead
 
-GRACE = 3.0  # seconds that the other roles may take to end by themselves when the last sink has ended
-STOP_TIMEOUT = 8.0  # seconds that a process may take to end when it is asked to; a pipeline's own stop() takes 5 at most
-IDLE = 2.0  # seconds without a message after which nothing comes any more, if all senders have ended
-TICK = 0.25  # seconds between two looks at how all are, if nothing happens
-MOMENT = 0.05  # seconds between two looks, at least
-HIGHWAY = "highway"  # whose lines are the launcher's own
+GRACE = 3.0  # seconds that the other roles may take to end by themselves after the last sink has ended
+STOP_TIMEOUT = 8.0  # seconds that a process may take to end when asked to; a pipeline's own stop() takes at most 5
+IDLE = 2.0  # seconds without a message after which nothing more is expected, if all senders have ended
+TICK = 0.25  # seconds between two checks of all processes, if there is no event
+MOMENT = 0.05  # minimum seconds between two checks
+HIGHWAY = "highway"  # the name of the launcher's own messages
 
 
 @runtime_checkable
 class Watcher(Protocol):
-    """Who is told how the replicas are."""
+    """Gets the states of the replicas."""
 
     def update(self, states: Sequence[ReplicaState]) -> None:
-        """Take in how all of them are; called some times per second, and once when all have ended."""
+        """Process the states of all replicas; called several times per second, and once when all have ended."""
 
 
 class Display(Watcher, Protocol):
-    """Where the launcher shows what goes on."""
+    """Shows the output of processes and the launcher's messages."""
 
     def line(self, name: str, text: str, is_error: bool) -> None:
         """Show a line that the process ``name`` printed."""
@@ -44,13 +44,13 @@ class Display(Watcher, Protocol):
 
 @dataclass
 class Result:
-    """How a launch ended.
+    """The result of a launch.
 
     Args:
-        code: 0 if all went well or ``restart`` allowed what did not, 1 if a role failed, 128 and the signal's number if a signal ended it.
-        message: What failed, in words; empty if nothing did.
-        states: How each replica was in the end.
-        departures: The processes, replica by replica.
+        code: 0 if all went well or ``restart`` allowed the failures, 1 if a role failed, 128 plus the signal's number if a signal ended it.
+        message: A description of the failure; empty if there was none.
+        states: The final state of each replica.
+        departures: The ended processes, replica by replica.
     """
 
     code: int
@@ -68,19 +68,19 @@ def launch(
     watchers: Sequence[Watcher] = (),
     drain_timeout: float = DRAIN,
 ) -> Result:
-    """Run processes of a topology until they have ended, and leave none behind.
+    """Run processes of a topology until they have ended, and leave no process running.
 
-    It ends when the sinks end: once the last role that sends nothing on over a link has ended, the others get some seconds to end by
-    themselves and are then stopped. If one fails and is not started again, the others are stopped. SIGTERM drains: the roles that are not
-    fed by others here end their sources, and what is in flight arrives. SIGINT stops all; a second signal kills them.
+    The launch ends when the sinks end: after the last role that sends nothing over a link has ended, the others get some seconds to end by
+    themselves and are then stopped. If a process fails and is not started again, the others are stopped. SIGTERM drains: the roles that no
+    other role here feeds end their sources, and items in flight arrive. SIGINT stops all processes; a second signal kills them.
 
     Args:
         wiring: The processes of a topology without errors.
         launcher: Starts them; it is closed at the end.
-        arguments: Those of ``highway run`` that each process gets besides its role and replica.
-        display: Shows what the launcher has to say, and their figures.
-        watchers: Who else is told how they are.
-        drain_timeout: Seconds that what is in flight may take to arrive after SIGTERM; 0 stops all at once.
+        arguments: Arguments of ``highway run`` for each process, besides its role and replica.
+        display: Shows the launcher's messages, and the figures.
+        watchers: Further receivers of the states.
+        drain_timeout: Seconds that items in flight may take to arrive after SIGTERM; 0 stops all processes at once.
     """
     topology = wiring.topology
 
@@ -126,7 +126,7 @@ class _Watch:
 
     @contextlib.contextmanager
     def signals(self) -> Iterator[None]:
-        """Note SIGINT and SIGTERM instead of being ended by them."""
+        """Record SIGINT and SIGTERM instead of being killed by them."""
         heard = self.heard.append
         before = {number: signal.signal(number, lambda number, _: heard(number)) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
@@ -158,7 +158,7 @@ class _Watch:
         return Result(self.code, self.message, self._states())
 
     def _wait(self) -> None:
-        """Wait until something happens, and then take in what else does in a moment: to look at all replicas for each costs too much."""
+        """Wait for an event, and then a moment for others: to check all replicas after each event costs too much."""
         happened, until = self.launcher.wait(TICK), time.monotonic() + MOMENT
         while happened and (left := until - time.monotonic()) > 0:
             happened = self.launcher.wait(left)
@@ -167,7 +167,7 @@ class _Watch:
         return [replica for replica in self.replicas if not replica.is_over and replica.phase != "waiting"]
 
     def _states(self) -> list[ReplicaState]:
-        """Return how all are; who receives is asked before who sends to it, so that less is never sent than was received."""
+        """Return the states of all replicas; receivers first, so that the count of sent messages is never below that of received ones."""
         asked = {replica: replica.state() for replica in self.downstream_first if replica.has_begun}
         return [asked[replica] for replica in self.replicas if replica.has_begun]
 
@@ -195,7 +195,7 @@ class _Watch:
             self._stop(signal.SIGINT)
 
     def _start_again(self, replica: Replica) -> None:
-        """Start a replica again, unless nothing would come to it; then the rest goes on to its end without it."""
+        """Start a replica again, unless all roles that feed it have ended; then the run continues to its end without it."""
         if not (starved := self._ended_feeders(replica.process.role)):
             replica.start(self.launcher)
             return
@@ -204,17 +204,17 @@ class _Watch:
             self._blame(replica, f"{replica.name} failed {replica.child.failure}; not started again, since {_all(starved)} ended before")
 
     def _blame(self, replica: Replica, message: str) -> None:
-        """Report that nothing came any more after a process of a replica had failed, and decide whether the run fails in the end.
+        """Report that no more items came after a process of a replica had failed, and decide whether the run has failed.
 
-        ``restart`` allows that a process is killed, at whatever moment: the exit code must not depend on whether the last items had been
-        sent by then. The run fails if the stream did not get to its end (a sink was killed), or if the process itself raised an error.
+        ``restart`` allows a process to be killed at any moment. The exit code must not depend on whether the last items had been sent by
+        then. The run fails if the stream did not get to its end (a sink was killed), or if the process itself raised an error.
         """
         self.display.line(HIGHWAY, message, True)
         if not self.code and (replica.process.role in self.wiring.sinks or not replica.departures[-1].was_killed):
             self.code, self.message = 1, message
 
     def _ended_feeders(self, role: str) -> set[str]:
-        """Return the roles that feed one, if all of them have ended: nothing would come to a replica that is started then."""
+        """Return the roles that feed ``role`` if all of them have ended, else none: a replica started now would get no items."""
         feeding = self.wiring.feeders[role]
         return feeding if all(other.is_over for other in self._replicas_of(feeding)) else set()
 
@@ -222,16 +222,16 @@ class _Watch:
         return [replica for replica in self.replicas if replica.process.role in roles]
 
     def _end_what_gets_nothing(self) -> None:
-        """Drain who waits for items although all who could send any have ended.
+        """Drain replicas that wait for items although all their senders have ended.
 
-        It may have come too late for their end, or one of them was killed before it could tell it.
+        Such a replica may have started too late to receive their end, or a sender was killed before it could announce it.
         """
         for replica in self._running():
             child, starved = replica.child, self._ended_feeders(replica.process.role)
             if child.leaving or child.idle < IDLE or not starved or replica.process.role not in self.wiring.fed_here:
                 continue
             senders = sum(len(other.departures) for other in self._replicas_of(starved))
-            if child.handle.counts().senders > senders:  # others send to it too
+            if child.handle.counts().senders > senders:  # there are other senders
                 continue
             self.display.line(HIGHWAY, f"{replica.name} is drained: {_all(starved)} ended, and nothing has come for {IDLE:g} s", True)
             replica.ask(signal.SIGTERM)
@@ -239,7 +239,7 @@ class _Watch:
                 self._blame(replica, f"{replica.name} {replica.departures[-1].how}, and nothing came any more when it was started again")
 
     def _judge(self) -> None:
-        """Decide from what has ended, and how long things take, whether the rest has to end."""
+        """Decide from the ended processes and the deadlines whether the other processes must end."""
         self._end_what_gets_nothing()
         sinks = self._replicas_of(self.wiring.sinks)
         if sinks and all(replica.is_over for replica in sinks) and self.deadline is None:
@@ -265,7 +265,7 @@ class _Watch:
                 self._stop(number)
 
     def _drain(self) -> None:
-        """End the sources; what is in flight, and then the ends of the streams, travel through the roles that are fed."""
+        """End the sources; items in flight, and then the ends of the streams, travel through the roles that are fed."""
         self.draining, self.deadline = True, time.monotonic() + self.drain_timeout
         self.scaler.withdraw()
         for replica in self.replicas:
@@ -277,7 +277,7 @@ class _Watch:
         self.stopping, self.deadline = True, time.monotonic() + STOP_TIMEOUT
         for replica in self.replicas:
             replica.give_up()
-            replica.ask(signal.SIGINT if replica.role.autoscale else number, wanted)  # which would go on for as long as a drain may take
+            replica.ask(signal.SIGINT if replica.role.autoscale else number, wanted)  # SIGTERM would drain it, for as long as PATIENCE
 
     def _kill(self) -> None:
         self.stopping, self.deadline = True, time.monotonic() + STOP_TIMEOUT

@@ -1,9 +1,9 @@
-"""A small program that outlives a launcher that is killed, and then kills the processes that the launcher has left behind.
+"""A small program that outlives a launcher that is killed, and then kills the processes that the launcher has started.
 
 It runs alone, without the rest of highway: ``python -I -S guard.py SECONDS KEEP``. Each line on its standard input names a process group,
-``+GROUP`` when its first process has started and ``-GROUP`` before that process is reaped. When standard input ends, the groups that remain
-have the given seconds to end by themselves. A group is killed at once when its first process has ended, because what that process has
-started then works for nobody. After that it stays for KEEP seconds, so that others can read the files whose descriptors it has inherited.
+``+GROUP`` when its first process has started and ``-GROUP`` before that process is reaped. When standard input ends, the remaining groups
+have the given seconds to end by themselves. A group is killed at once when its first process has ended, because its other processes then
+have no purpose. After that the program waits KEEP seconds, so that others can read the files whose descriptors it has inherited.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import signal
 import sys
 import time
 
-LOOK = 0.1  # seconds between two looks at the processes, where the kernel does not tell when one ends
+LOOK = 0.1  # seconds between two checks of the processes, if the kernel cannot signal their end
 
 
 def main(seconds: float, keep: float) -> None:
-    """Follow the groups until standard input ends, and kill those that remain; if there are any, stay for ``keep`` seconds after that."""
-    groups: dict[int, int | None] = {}  # with a descriptor of the first process, where there are such
+    """Track the groups until standard input ends, and kill the remaining groups; if there are any, wait ``keep`` seconds after that."""
+    groups: dict[int, int | None] = {}  # with a pidfd of the first process, if the system has them
     for line in sys.stdin:
         group = int(line[1:])
         if line[0] == "+":
@@ -31,7 +31,7 @@ def main(seconds: float, keep: float) -> None:
     while groups:
         for group in [group for group, process in groups.items() if time.monotonic() >= deadline or _has_ended(group, process)]:
             del groups[group]
-            with contextlib.suppress(OSError):  # nothing is left of it
+            with contextlib.suppress(OSError):  # it has no processes any more
                 os.killpg(group, signal.SIGKILL)
         time.sleep(LOOK if groups else 0)
     time.sleep(keep)
@@ -40,7 +40,7 @@ def main(seconds: float, keep: float) -> None:
 def _descriptor(process: int) -> int | None:
     try:
         return os.pidfd_open(process) if hasattr(os, "pidfd_open") else None
-    except OSError:  # it has ended, or the kernel has no such descriptors
+    except OSError:  # it has ended, or the kernel has no pidfds
         return None
 
 

@@ -1,12 +1,12 @@
-"""Kubernetes: a topology as manifests, which ``kubectl apply -k`` starts. highway itself speaks to no cluster.
+"""Kubernetes: renders a topology as manifests, which ``kubectl apply -k`` starts. highway itself never contacts a cluster.
 
-A pod is a host that runs one process. Pods find each other at the ports of the file and the names that a headless service gives them: a
-second topology file says these names, and is merged over the user's. What kind of object starts a role's pods follows from when the file
-has it started again, since Kubernetes starts all pods but those of jobs again, also when they have ended as they should:
+A pod is a host that runs one process. Pods find each other at the ports of the file and the names of a headless service. A second topology
+file contains these names, and is merged over the user's. The kind of object for a role's pods depends on the role's restart policy, because
+Kubernetes restarts all pods except those of jobs, even after a normal end:
 
-- ``autoscale``: a Deployment with a HorizontalPodAutoscaler; a pod whose role has ended stays until it is deleted;
+- ``autoscale``: a Deployment with a HorizontalPodAutoscaler; a pod whose role has ended remains until it is deleted;
 - ``restart: always``: a StatefulSet;
-- else an Indexed Job: a pod that has ended stays so, one that failed is replaced as often as the file says.
+- otherwise an Indexed Job: an ended pod is not restarted, a failed one is replaced as often as the file allows.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from highway.topology import Topology, document
 from highway.topology.plan import Role, names, port_range
 from highway.topology.spec import parse_metrics
 
-FILES = "/etc/highway"  # where pods find the topology
-USER = 1000  # whom the Dockerfile's image runs as
-METRICS_PORT = 9400  # or the first one above it that is no link's
+FILES = "/etc/highway"  # path of the topology files in pods
+USER = 1000  # user ID in the Dockerfile's image
+METRICS_PORT = 9400  # or the next port that no link uses
 
 Object = dict[str, Any]
 
-_FIELDS = {  # where a pod reads its number
+_FIELDS = {  # source of a pod's number
     "StatefulSet": "metadata.labels['apps.kubernetes.io/pod-index']",
     "Job": "metadata.annotations['batch.kubernetes.io/job-completion-index']",
 }
 _LOCKED = {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}}
-_FOLDERS: Mapping[str, Object] = {  # that can be written: the current directory, what is for a while, arrays that processes share
+_FOLDERS: Mapping[str, Object] = {  # writable: the current directory, temporary files, arrays that processes share
     "/work": {"name": "work", "emptyDir": {}},
     "/tmp": {"name": "tmp", "emptyDir": {}},
     "/dev/shm": {"name": "shm", "emptyDir": {"medium": "Memory"}},
@@ -49,7 +49,7 @@ _FOLDERS: Mapping[str, Object] = {  # that can be written: the current directory
 
 
 def _render(topology: Topology, options: argparse.Namespace) -> Mapping[str, str]:
-    """Return the manifests, each a file: those of all pods, one for each role, and the ``kustomization.yaml`` that lists them.
+    """Return the manifests, each a file: one set for all pods, one for each role, and the ``kustomization.yaml`` that lists them.
 
     Raises:
         ConfigError: the files are too large for a ConfigMap, or the port for metrics is not fixed.
@@ -70,7 +70,7 @@ def _claim(text: str) -> tuple[str, str]:
     return name, path
 
 
-_claim.__name__ = "claim, NAME:/PATH,"  # as argparse calls it in messages
+_claim.__name__ = "claim, NAME:/PATH,"  # the name in argparse's messages
 
 _CLAIM = "a PersistentVolumeClaim, and where all pods find what it holds, such as datasets:/data"
 ENGINE = RenderingEngine(
@@ -86,7 +86,7 @@ ENGINE = RenderingEngine(
 
 
 class _App:
-    """A topology and how it is to be run, as objects of Kubernetes."""
+    """A topology and its settings, as objects of Kubernetes."""
 
     def __init__(self, topology: Topology, options: argparse.Namespace) -> None:
         self.options, self.plan = options, topology.plan
@@ -101,20 +101,21 @@ class _App:
             raise ConfigError(f"--metrics {options.metrics}: Prometheus has to know the port of a pod; give one, such as {METRICS_PORT}")
 
     def config_map(self) -> Object:
-        """Return the topology files, by the names that they have in pods."""
+        """Return the topology files, by their names in pods."""
         data = {**{key: Path(file).read_text("utf-8-sig") for key, file in self._files.items()}, f"{self.name}.yaml": self._addresses()}
         if (size := sum(len(text.encode()) for text in data.values())) > 1_000_000:
             raise ConfigError(f"the topology has {size:,} bytes, but a ConfigMap holds 1,000,000; put what is long into files of the image")
         return {**self._head("v1", "ConfigMap", self.name), "data": data}
 
     def service(self) -> Object:
-        """Return what gives pods their names, from before they are ready: they wait for each other."""
+        """Return the service that gives pods their names, even before they are ready: they wait for each other."""
         ports = [{"name": "metrics", "port": self.metrics_port}]
         spec = {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": self.labels, "ports": ports}
         return {**self._head("v1", "Service", self.name), "spec": spec}
 
     def network_policy(self) -> Object:
-        """Return who reaches the pods: each other at the ports of links, and anybody at that of metrics, which only tells."""
+        """Return the access rules: pods reach each other at the ports of links; everyone reaches the port of metrics, which is
+        read-only."""
         own = {"from": [{"podSelector": {"matchLabels": self.labels}}], "ports": [{"port": port} for port in self.link_ports]}
         ingress = [own] if self.link_ports else []
         ingress.append({"from": [{"namespaceSelector": {}}], "ports": [{"port": self.metrics_port}]})
@@ -122,12 +123,12 @@ class _App:
         return {**self._head("networking.k8s.io/v1", "NetworkPolicy", self.name), "spec": spec}
 
     def pod_monitor(self) -> Object:
-        """Return what has the Prometheus of the Prometheus Operator read the pods' figures."""
+        """Return the object that makes the Prometheus Operator scrape the pods' metrics."""
         spec = {"selector": {"matchLabels": self.labels}, "podMetricsEndpoints": [{"port": "metrics"}]}
         return {**self._head("monitoring.coreos.com/v1", "PodMonitor", self.name), "spec": spec}
 
     def workload(self, role: Role) -> Iterator[Object]:
-        """Yield what starts the pods of a role."""
+        """Yield the objects that start the pods of a role."""
         name, labels = self._name(role), self._labels(role)
         kind = "Deployment" if role.autoscale else "StatefulSet" if role.restart.when == "always" else "Job"
         template = {"metadata": {"labels": labels}, "spec": self._pod(role, kind)}
@@ -202,24 +203,24 @@ class _App:
 
     @cached_property
     def _files(self) -> Mapping[str, str]:
-        """The names in pods of the files that the user has given."""
+        """The user's files by their names in pods."""
         files = [str(file) for file in self.options.files]
         return {f"{number}-{re.sub(r'[^A-Za-z0-9._-]', '_', Path(file).name)}": file for number, file in enumerate(files, 1)}
 
     def _addresses(self) -> str:
-        """Return the topology file that gives the processes the pods' names as hosts."""
+        """Return the topology file that sets the pods' names as hosts."""
         hosts: Object = {}
         roles: Object = {}
         for role in self.roles:
             pods = [f"{self._name(role)}-{number}" for number in range(0 if role.autoscale else role.replicas)]
             hosts |= {pod: {"address": f"{pod}.{self.name}", "listen": "0.0.0.0"} for pod in pods}
-            is_list = len(role.location.path) == 2  # in place of a mapping with the key stages, so that nothing is merged with it
+            is_list = len(role.location.path) == 2  # a list replaces a mapping with the key stages, so that nothing is merged with it
             own = {"hosts": pods, "replicas": role.autoscale.min if role.autoscale else role.replicas}
             roles[role.name] = {**own, **({"stages": role.stages} if is_list else {})}
         return document.write([{"hosts": hosts, "roles": roles}])
 
     def _ports(self, role: Role) -> Sequence[int]:
-        """Return the ports that a pod of a role opens for links: it is alone on its host, so the first of each range."""
+        """Return the ports that a pod of a role opens for links: the first of each range, because it is alone on its host."""
         links = self.plan.links.values()
         bound = [spec.port for spec in links if spec.over.has_port and role.name in names(spec, spec.bind)]
         return [port_range(port)[0] for port in [*bound, *(spec.tap for spec in links if role.name in names(spec, "from"))] if port]
@@ -235,7 +236,7 @@ class _App:
 
 
 def _retries(role: Role) -> Object:
-    """Return which pods a job has, and when it replaces one: as often as the file says; what the cluster evicts does not count."""
+    """Return the number of a job's pods, and when it replaces one: as often as the file allows; evictions do not count."""
     again = role.restart.when != "never"
     wrong = {"action": "FailJob", "onExitCodes": {"containerName": "highway", "operator": "In", "values": [2]}}
     evicted = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
@@ -251,7 +252,7 @@ def _retries(role: Role) -> Object:
 
 
 def _resources(role: Role) -> Object:
-    """Return what a pod asks for and gets at most, so that it knows how many cores it has."""
+    """Return the requests and limits of a pod, so that it knows how many cores it has."""
     needs = role.resources
     cores = math.ceil(1000 * (needs.cpus or 0))
     given = {"cpu": f"{cores}m" if cores % 1000 else str(cores // 1000), "memory": f"{math.ceil(needs.memory_mb or 0)}M"}

@@ -1,4 +1,4 @@
-"""What a topology asks for that Kubernetes cannot do, and how things are called there."""
+"""Features of topologies that Kubernetes does not support, and names in Kubernetes."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from highway.topology.checking import link_ends
 from highway.topology.plan import Plan, Role, names
 from highway.wire.address import is_loopback
 
-LONGEST = 50  # characters of a name: what Kubernetes appends to it has to fit into the 63 of a host's name or of a label's value
+LONGEST = 50  # characters of a name: Kubernetes appends to it, and the limit of host names and label values is 63
 
 _VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
 _KEY = re.compile(r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 
 
 def label(text: str) -> str:
-    """Return what a name is in Kubernetes: small letters, digits and hyphens, with a letter in front."""
+    """Return a name in the form of Kubernetes: lower-case letters, digits and hyphens, starting with a letter."""
     found = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
     return found if found[:1].isalpha() else f"highway-{found}".rstrip("-")
 
 
 def problems(topology: Topology) -> Iterator[ConfigError]:
-    """Yield what Kubernetes cannot do for a topology."""
+    """Yield an error for each feature of a topology that Kubernetes does not support."""
     ours = [role for role in topology.roles.values() if not role.external]
     if not ours:
         yield ConfigError(f"{topology.path}: all roles are external, so there is nothing to start")
@@ -53,7 +53,7 @@ def _unreachable(plan: Plan) -> Iterator[ConfigError]:
 
 
 def _within_one_host(topology: Topology, roles: Sequence[Role]) -> Iterator[ConfigError]:
-    """Yield the ends of links that stages have as URLs, and that no other pod reaches."""
+    """Yield an error for each end of a link that a stage has as a URL, and that no other pod reaches."""
     for end in link_ends(topology, [role.processes[0] for role in roles]):
         for transport, location in zip(end.link.transports, end.link.locations, strict=True):
             if not end.name and (not transport.has_port or is_loopback(location.rpartition(":")[0] or "localhost")):

@@ -29,10 +29,10 @@ from highway.wire.tally import Counts, Tally
 
 
 def _connect(wiring: Wiring, options: argparse.Namespace, show: Show) -> LocalLauncher:
-    """Return what starts processes here.
+    """Return a launcher for this machine.
 
     Raises:
-        ConfigError: a port that one of them opens is taken.
+        ConfigError: a port that a process opens is in use.
     """
     preflight(wiring.ends)
     return LocalLauncher(show)
@@ -46,32 +46,34 @@ ENGINE = LiveEngine(
     connect=_connect,
 )
 
-CHUNK = 65536  # bytes that are read at once: all that a pipe holds
-LONGEST = 65536  # bytes of a line that a process prints, and that is shown as one
-PROGRESS = 5.0  # seconds between two states of a progress bar that are shown
-ORPHANED = 8.0  # seconds that processes may take to end when their launcher was killed
+CHUNK = 65536  # bytes per read: the capacity of a pipe
+LONGEST = 65536  # bytes of a printed line that is shown as one line
+PROGRESS = 5.0  # seconds between two shown states of a progress bar
+ORPHANED = 8.0  # seconds that processes may take to end after their launcher was killed
 
 
 class LocalLauncher:
     """Starts processes on this machine: a :class:`highway.run.launcher.Launcher`.
 
     Args:
-        show: Called with each line that one prints: the name of its replica, the text, and whether that is from standard error.
-        orphaned: Seconds that the processes may take to end when this process was killed. After that they, and what they have started,
-            are killed by a program that is started with the first of them.
+        show: Called with each printed line: the name of the replica, the text, and whether it is from standard error.
+        orphaned: Seconds that the processes may take to end after this process was killed. Then they, and the processes that they have
+            started, are killed by a program that starts with the first process.
         keep: Seconds after that for which the program keeps the counts of the first process, for :meth:`counts_at`.
     """
 
     def __init__(self, show: Show, orphaned: float = ORPHANED, keep: float = 0.0) -> None:
         self._show, self._orphaned, self._keep = show, orphaned, keep
         self.counts_at = ""
-        """Where :func:`highway.wire.tally.read_kept` reads the counts of the first process, on this machine, if this process is killed."""
+        """Path at which :func:`highway.wire.tally.read_kept` reads the counts of the first process on this machine, if this process is
+        killed."""
         self._guard: subprocess.Popen[bytes] | None = None
         self._selector = selectors.DefaultSelector()
         self._processes: list[LocalProcess] = []
 
     def start(self, spec: LaunchSpec) -> LocalProcess:
-        """Start a process in a group of its own, which keeps the terminal's Ctrl-C from it: that is passed on in order instead."""
+        """Start a process in its own process group, so that it does not get the terminal's Ctrl-C: the launcher stops processes in
+        order."""
         tally, handed, (reading, writing) = Tally(), anonymous_file("highway-spec"), os.pipe()
         try:
             if self._guard is None:
@@ -107,14 +109,14 @@ class LocalLauncher:
         return process
 
     def wait(self, seconds: float) -> bool:
-        """Wait until one of the processes prints, reports or ends, or so long; say whether one did."""
+        """Wait at most ``seconds`` until a process prints, reports or ends; return whether one did."""
         ready = self._selector.select(seconds)
         for key, _ in ready:
             key.data.read()
         return bool(ready)
 
     def close(self) -> None:
-        """Leave nothing behind: no process, none that one of them has started, no open pipe."""
+        """Kill all processes, and the processes that they have started, and close all pipes."""
         for process in self._processes:
             process.reap()
         for key in list(self._selector.get_map().values()):
@@ -128,14 +130,14 @@ class LocalLauncher:
 
     def _tell_guard(self, line: str) -> None:
         assert self._guard is not None and self._guard.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # somebody has killed it
+        with contextlib.suppress(BrokenPipeError):  # it was killed
             self._guard.stdin.write(f"{line}\n".encode())
 
 
 class LocalProcess:
-    """A process on this machine, in a group of its own: a :class:`highway.run.launcher.Handle`."""
+    """A process on this machine, in its own process group: a :class:`highway.run.launcher.Handle`."""
 
-    is_lost = False  # its counts are in memory that this process shares with it
+    is_lost = False  # this process shares the memory of its counts
 
     def __init__(
         self,
@@ -149,21 +151,21 @@ class LocalProcess:
         self._tally, self._reports, self._tell_guard = tally, reports, tell_guard
 
     def poll(self) -> int | None:
-        """Return how it ended, if it has; what it has started and left behind is ended then too."""
+        """Return its exit code, if it has ended; then the processes that it has started are killed, too."""
         if self.popen.returncode is None and self._has_ended():
             self.reap()
         return self.popen.returncode
 
     def signal(self, number: int) -> None:
-        """Send it a signal, unless it was reaped: its number may be another's by then; SIGKILL goes to all that it has started."""
+        """Send it a signal, unless it was reaped: then its PID may be another's; SIGKILL also kills the processes that it has started."""
         if self.popen.returncode is None and number != signal.SIGKILL:
             os.kill(self.popen.pid, number)  # Popen.send_signal() would reap it, if it has just ended
         elif self.popen.returncode is None:
-            with contextlib.suppress(PermissionError):  # as macOS calls a group of which nothing but a dead process is left
+            with contextlib.suppress(PermissionError):  # macOS's error for a group with only a dead process
                 os.killpg(self.popen.pid, signal.SIGKILL)
 
     def reports(self) -> Sequence[RoleReport]:
-        """Return what it has reported since the last call."""
+        """Return its reports since the last call."""
         if self._reports is None:
             return []
         if self.popen.returncode is not None:
@@ -171,26 +173,26 @@ class LocalProcess:
         return [RoleReport.read(line) for line in self._reports.take()]
 
     def counts(self) -> Counts:
-        """Return what it has received and sent over links."""
+        """Return its counts of messages received and sent over links."""
         return self._tally.read()
 
     def reap(self) -> None:
-        """End it, if it runs, and all that it has started."""
+        """Kill it, if it runs, and all processes that it has started."""
         self.signal(signal.SIGKILL)
         if self.popen.returncode is None:
-            self._tell_guard(f"-{self.popen.pid}")  # before its number can be another's
+            self._tell_guard(f"-{self.popen.pid}")  # before its PID can be another's
             self.popen.wait()
         self._tally.close()
 
     def _has_ended(self) -> bool:
-        """Say whether it has ended. It is not reaped by this, so that its number, which is that of its group, is nobody else's yet."""
+        """Return whether it has ended, without reaping it, so that its PID, which is also its group's, cannot be another's yet."""
         if not hasattr(os, "waitid"):  # macOS has it from Python 3.13 on
             return self.popen.poll() is not None
         return os.waitid(os.P_PID, self.popen.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
 def _start_guard(seconds: float, keep: float, kept: int) -> subprocess.Popen[bytes]:
-    """Start the program that ends what this process leaves behind if it is killed, in a session that no terminal's Ctrl-C reaches."""
+    """Start the program that kills the remaining processes if this one is killed, in a session that no terminal's Ctrl-C reaches."""
     command = [sys.executable, "-I", "-S", guard.__file__, str(seconds), str(keep)]
     null = subprocess.DEVNULL
     with interrupt.Withheld():
@@ -200,12 +202,12 @@ def _start_guard(seconds: float, keep: float, kept: int) -> subprocess.Popen[byt
 
 
 class _Lines:
-    """The lines of a stream, handed to ``handle`` as they come, or kept for :meth:`take`; the stream is closed at its end.
+    """The lines of a stream, passed to ``handle`` as they come, or kept for :meth:`take`; the stream is closed at its end.
 
-    What a carriage return takes back is not handed on, as a terminal would not show it for long: of a progress bar that writes one line
-    again and again, the current state is handed on every ``PROGRESS`` seconds. A line of more than ``LONGEST`` bytes becomes several.
+    Text that a carriage return overwrites is dropped, as a terminal would not show it for long. For a progress bar that rewrites one line,
+    the current state is passed on every ``PROGRESS`` seconds. A line of more than ``LONGEST`` bytes becomes several.
 
-    With ``whole_only`` lines are JSON: each is handed on as it is, but not a last line without an end, over which its writer was killed.
+    With ``whole_only`` lines are JSON: each is passed on unchanged, but not an unterminated last line of a writer that was killed.
     """
 
     def __init__(
@@ -216,17 +218,17 @@ class _Lines:
         self._selector, self._stream, self._whole_only = selector, stream, whole_only
         self._kept: list[str] = []
         self._handle = handle or self._kept.append
-        self._rest = b""  # of a line that has not ended
+        self._rest = b""  # of an unterminated line
         self._shown = time.monotonic()
 
     def take(self) -> list[str]:
-        """Return the lines that were kept."""
+        """Return the kept lines."""
         taken = list(self._kept)
         self._kept.clear()
         return taken
 
     def read(self) -> None:
-        """Handle what there is to read now."""
+        """Handle all available data."""
         if self._stream.closed:
             return
         try:
@@ -252,7 +254,7 @@ class _Lines:
         self._handle((line if self._whole_only else _last_state(line)).decode(errors="replace"))
 
     def _shorten(self) -> None:
-        """Keep no more of a line without an end than the last state of a progress bar."""
+        """Keep only the last state of a progress bar from an unterminated line."""
         before, returned, rest = self._rest.rpartition(b"\r")
         if len(rest) > LONGEST:
             self._show(rest)
@@ -265,15 +267,15 @@ class _Lines:
 
 
 def _last_state(line: bytes) -> bytes:
-    """Return what a terminal shows of a line after its last carriage return that something follows."""
+    """Return the part of a line that a terminal shows: after the last carriage return that is followed by text."""
     return line.rstrip(b"\r").rpartition(b"\r")[2]
 
 
 def environment(own: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of a process that is to import the same highway as this one, whatever lies in the current directory.
+    """Return the environment of a process that imports the same highway as this one, whatever the current directory contains.
 
-    Numerical libraries get one thread each, since the stages of a role have threads of their own; the user's environment goes before that,
-    and the role's ``own`` before both.
+    Numerical libraries get one thread each, because the stages of a role have their own threads. The user's environment overrides that, and
+    the role's ``own`` overrides both.
     """
     home = str(Path(highway.__file__).parents[1])
     paths = [] if home == sysconfig.get_path("purelib") else [home]

@@ -1,7 +1,7 @@
-"""Actors of a Ray cluster: one for each process, which it starts beside itself on its node, so that this has nothing of Ray in it.
+"""Actors of a Ray cluster: one for each process, which the actor starts beside itself on its node, without Ray.
 
-Ray decides where an actor runs, by the ``resources`` of its role. Whether a process is started again, and when, is decided above, as on
-every engine; the actor of each start is a new one.
+Ray chooses an actor's node by the ``resources`` of its role. Restarts are decided by the supervisor, as on every engine; each start has a
+new actor.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ from highway.topology.wiring import Wiring
 from highway.wire.registries.ray import NAMESPACE, import_ray, start_registry
 from highway.wire.tally import Counts
 
-PATIENCE = 30.0  # seconds after which it is said that a process has no node yet
-HOPELESS = 60.0  # seconds after which it is an error if nothing else runs that could make room
-AGAIN = 1.0  # seconds after which an actor is asked again to which the connection broke
+PATIENCE = 30.0  # seconds after which a warning tells that a process has no node yet
+HOPELESS = 60.0  # seconds after which that is an error if nothing else runs that could make room
+AGAIN = 1.0  # seconds before another query to an actor whose connection broke
 REACH = 5.0  # seconds that a cluster may take to answer
-SETTINGS = b"\0\0\0\4\0\0\0\0\0"  # a frame of HTTP/2, which is the first one that both sides send
+SETTINGS = b"\0\0\0\4\0\0\0\0\0"  # a frame of HTTP/2, the first one that both sides send
 HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + SETTINGS
 END = 5.0  # seconds that actors may take to end
-LAST_WORDS = 40.0  # seconds that the node of an actor that was killed may take to tell the last counts of its process
+LAST_WORDS = 40.0  # seconds that the node of a killed actor may take to report the last counts of its process
 
 
 def _connect(wiring: Wiring, options: argparse.Namespace, show: Show) -> RayLauncher:
-    """Return what starts actors in the cluster that ``--cluster`` names.
+    """Return a launcher for the cluster that ``--cluster`` names.
 
     Raises:
-        ConfigError: Ray is not installed, the cluster cannot be reached or has no nodes for the roles, or has a run of this name.
+        ConfigError: Ray is not installed, the cluster is unreachable or has no nodes for the roles, or already has a run of this name.
     """
-    os.environ.setdefault("RAY_NUM_REDIS_GET_RETRIES", "2")  # as Ray is imported: it would ask a cluster that refuses a token for 20 s
+    os.environ.setdefault("RAY_NUM_REDIS_GET_RETRIES", "2")  # before the import: Ray would retry a refused token for 20 s
     ray = import_ray()
     _join(ray, options.cluster)
     try:
@@ -84,7 +84,7 @@ def _join(ray: Any, cluster: str) -> None:
 
 
 def _look(host: str, port: int) -> None:
-    """Look whether somebody listens who speaks HTTP/2, as a head does: Ray would ask for minutes. Raises OSError."""
+    """Check that an HTTP/2 server listens, as a head does: Ray would retry for minutes. Raises OSError."""
     with socket.create_connection((host, port), REACH) as connection:
         if os.environ.get("RAY_USE_TLS", "0") in ("0", ""):
             connection.sendall(HELLO)
@@ -93,20 +93,20 @@ def _look(host: str, port: int) -> None:
 
 
 class Needs(NamedTuple):
-    """What a process asks of a node; ``cpus`` is ``None`` for a core while it is placed, and none afterwards."""
+    """Resources that a process requires of a node; ``cpus`` ``None`` means one core while it is placed, and none afterwards."""
 
     cpus: float | None
     gpus: float
 
 
 def no_room(total: Mapping[str, float], free: Mapping[str, float], running: Sequence[Needs], waiting: Mapping[str, Needs]) -> str:
-    """Return in a sentence that processes can have no node, because their own run holds what they wait for; empty if they may have one.
+    """Return a sentence if processes cannot get a node, because their own run holds what they wait for; empty if they may get one.
 
     Args:
-        total: What the nodes of the cluster have, by Ray's names.
-        free: What of it nobody holds.
-        running: What the processes of the run that have nodes hold.
-        waiting: What those that have none ask for, by their names.
+        total: Resources of the cluster's nodes, by Ray's names.
+        free: Free resources.
+        running: Resources that the run's placed processes hold.
+        waiting: Resources that the waiting processes require, by name of the process.
     """
     for name, what, key in (("CPU", "cores", "cpus"), ("GPU", "GPUs", "gpus")):
         held = sum(getattr(one, key) or 0 for one in running)
@@ -127,10 +127,10 @@ class RayProcess(RemoteProcess):
     def __init__(self, name: str, show: Show, actor: Any, needs: Needs) -> None:
         super().__init__(name, show, lambda number: actor.signal.remote(number))
         self.name, self.actor, self.needs, self.is_told = name, actor, needs, False
-        self.number = 0  # of the news that it was asked for last
+        self.number = 0  # of the last news that was queried
         self.since: float | None = time.monotonic()  # when it began to wait for a node
-        self.due = 0.0  # when it is asked again, after a connection broke, or given up
-        self.end: tuple[str, int] | None = None  # why it was lost and what counts as its exit code, while its node is asked for its counts
+        self.due = 0.0  # when it is queried again, after a connection broke, or given up
+        self.end: tuple[str, int] | None = None  # why it was lost, and its assumed exit code, while its node is queried for its counts
         self._was_killed = False
 
     def hear(self, news: News) -> None:
@@ -138,7 +138,7 @@ class RayProcess(RemoteProcess):
         super().hear(news)
 
     def signal(self, number: int) -> None:
-        """Have a signal sent to it; one that has no node yet, or does not end when it is killed, is given up."""
+        """Send it a signal; a process without a node, or that does not end after SIGKILL, is given up."""
         if self.poll() is None and (not self.address or self._was_killed):
             import_ray().kill(self.actor)
             self.lose(*(self.end or ("it had not begun" if not self.address else f"{self.address} does not answer", -number)))
@@ -151,19 +151,19 @@ class RayLauncher:
 
     Args:
         wiring: The processes.
-        software: What those of each role run with.
+        software: The software of each role's processes.
         run: The name of the run.
         show: As for :class:`~highway.run.launchers.local.LocalLauncher`.
 
     Raises:
-        ConfigError: there is a run of that name.
+        ConfigError: a run of that name exists already.
     """
 
     def __init__(self, wiring: Wiring, software: Mapping[str, str], run: str, show: Show) -> None:
         self._ray, self._topology, self._software, self._run, self._show = import_ray(), wiring.topology, software, run, show
         self._registry = start_registry(run)
         self._metrics = RayMetrics(wiring, run)
-        self._asked: dict[Any, RayProcess] = {}  # by what will be its answer
+        self._asked: dict[Any, RayProcess] = {}  # by the reference of the pending answer
         self._cut_off: list[RayProcess] = []
         self._starts, self._check_due = 0, 0.0
 
@@ -173,13 +173,13 @@ class RayLauncher:
         resources = self._topology.roles[spec.process.key.role].resources
         options: dict[str, Any] = {"label_selector": resources.labels, "num_cpus": resources.cpus}
         if resources.gpus:
-            options["num_gpus"] = resources.gpus  # with any number, 0 too, Ray would hold a core for as long as the actor lives
+            options["num_gpus"] = resources.gpus  # with any number, even 0, Ray would hold a core for the actor's lifetime
         if resources.memory_mb:
             options["memory"] = int(1e6 * resources.memory_mb)
         actor = (
             self._ray.remote(RayAgent)
             .options(
-                name=f"{self._run}/{spec.name} {self._starts}",  # no two may have one name, and one that ends still has its own
+                name=f"{self._run}/{spec.name} {self._starts}",  # names are unique, and an actor that is ending still has its name
                 namespace=NAMESPACE,
                 scheduling_strategy="SPREAD",
                 max_concurrency=4,
@@ -191,7 +191,7 @@ class RayLauncher:
                 spec.to_json(),
                 self._run,
                 os.getcwd(),
-                {name: os.environ.get(name, "1") for name in ONE_THREAD},  # Ray has its own mind about these
+                {name: os.environ.get(name, "1") for name in ONE_THREAD},  # Ray sets other values
             )
         )
         process = RayProcess(spec.name, self._show, actor, Needs(resources.cpus, resources.gpus))
@@ -199,7 +199,7 @@ class RayLauncher:
         return process
 
     def wait(self, seconds: float) -> bool:
-        """Wait until there is news of a process, or so long; say whether there was."""
+        """Wait at most ``seconds`` for news of a process; return whether there was any."""
         for process in [one for one in self._cut_off if time.monotonic() >= one.due]:
             self._cut_off.remove(process)
             self._ask(process)
@@ -208,7 +208,7 @@ class RayLauncher:
                 del self._asked[answer]
                 process.lose(*process.end)
         if not self._asked:
-            time.sleep(seconds)  # as the caller has asked: nothing runs that could end the wait
+            time.sleep(seconds)  # as the caller has asked: no process runs whose news could end the wait
             return False
         ready, _ = self._ray.wait([*self._asked], timeout=seconds)
         if ready:
@@ -226,10 +226,10 @@ class RayLauncher:
         return bool(ready)
 
     def _check_room(self) -> None:
-        """Check that what waits for a node may get one.
+        """Check that processes that wait for a node may get one.
 
         Raises:
-            ConfigError: nothing else runs on the cluster, and what this run asks for is more than there is.
+            ConfigError: nothing else runs on the cluster, and this run requires more resources than it has.
         """
         total, free = self._ray.cluster_resources(), self._ray.available_resources()
         waiting = [one for one in self._asked.values() if one.since is not None]
@@ -238,7 +238,7 @@ class RayLauncher:
             raise ConfigError(reason)
 
     def update(self, states: Sequence[ReplicaState]) -> None:
-        """Have Ray know how the replicas are."""
+        """Pass the states of the replicas to Ray's metrics."""
         self._metrics.update(states)
 
     def close(self) -> None:
@@ -277,7 +277,7 @@ class RayLauncher:
             self._ray.kill(process.actor)
 
     def _ask_node(self, process: RayProcess) -> bool:
-        """Ask the node of a process whose actor is dead for the counts of the process, unless the node is dead, too."""
+        """Query the node of a process whose actor is dead for the counts of the process; return whether the node is alive."""
         nodes = [node["NodeID"] for node in self._ray.nodes() if node["Alive"] and node["NodeManagerAddress"] == process.address]
         if not nodes:
             return False
@@ -288,9 +288,9 @@ class RayLauncher:
 
 
 def _why(error: Exception, address: str) -> tuple[str, int]:
-    """Return in a sentence why an actor was lost, and what counts as the exit code of its process."""
+    """Return the reason why an actor was lost, as a sentence, and the assumed exit code of its process."""
     lines = [line for line in str(error).splitlines() if line.strip()]
     if getattr(error, "actor_init_failed", False):
         return lines[-1].removeprefix("RuntimeError: "), 1
-    why = lines[-1].partition(" Some common causes")[0]  # what might have been, in several sentences
+    why = lines[-1].partition(" Some common causes")[0]  # possible causes, in several sentences
     return f"Ray has lost it{f' on {address}' if address else ''}: {why}", -signal.SIGKILL

@@ -1,4 +1,4 @@
-"""What runs in an actor of Ray: a process beside it on its node, which has nothing of Ray in it, and what tells of that."""
+"""The actor of Ray: it starts a process beside itself on its node, without Ray, and returns its news."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from highway.wire.registries.ray import RayRendezvous
 from highway.wire.registries.relay import Relay
 from highway.wire.tally import read_kept
 
-LOOK = 1.0  # seconds that it waits for something to tell
+LOOK = 1.0  # seconds that it waits for news
 
 
 def last_counts(path: str) -> tuple[int, ...]:
@@ -24,15 +24,15 @@ def last_counts(path: str) -> tuple[int, ...]:
 
 
 class RayAgent:
-    """An actor that runs a process on its node, and tells of it.
+    """An actor that runs a process on its node, and returns its news.
 
     Args:
-        name: That of its replica.
-        software: What processes of its role run with.
-        spec: What to run, a :class:`~highway.run.launcher.LaunchSpec` in JSON.
+        name: The name of its replica.
+        software: The software of other processes of its role.
+        spec: The process to run, a :class:`~highway.run.launcher.LaunchSpec` in JSON.
         run: The name of the run.
-        folder: Where it runs, unless the job has a working directory of its own.
-        environment: Variables of the launcher's environment that the process gets unless it has others.
+        folder: Its current directory, unless the job has its own working directory.
+        environment: Variables of the launcher's environment, which the process gets.
     """
 
     def __init__(self, name: str, software: str, spec: str, run: str, folder: str, environment: Mapping[str, str]) -> None:
@@ -50,11 +50,11 @@ class RayAgent:
         self._lock, self._told, self._last = threading.Lock(), 0, b""
 
     def __repr__(self) -> str:
-        """What Ray calls it in logs and in its dashboard."""
+        """Its name in Ray's logs and dashboard."""
         return self._name
 
     def news(self, number: int) -> bytes:
-        """Return the news of this number: when it is asked for again, since a connection broke, the same."""
+        """Return the news of this number; a repeated query, after a connection broke, returns the same news."""
         with self._lock:
             if number != self._told:
                 news = self._agent.news(LOOK)

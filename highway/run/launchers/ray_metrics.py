@@ -1,4 +1,4 @@
-"""Highway's figures among Ray's own: those of ``--metrics``, by the same names behind ``ray_``, with the name of the run."""
+"""Highway's metrics among Ray's own: those of ``--metrics``, with the prefix ``ray_`` and the name of the run as a label."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from highway.observe.metrics import registry
 from highway.observe.state import ReplicaState
 from highway.topology.wiring import Wiring
 
-PAUSE = 2.0  # seconds between two times; Ray passes them on every ten, if nobody has set RAY_metrics_report_interval_ms
+PAUSE = 2.0  # seconds between two updates; Ray exports them every ten seconds, unless RAY_metrics_report_interval_ms is set
 
 Point = tuple[str, tuple[tuple[str, str], ...]]  # a figure's name and its labels
 
 
 class RayMetrics:
-    """Passes figures on to ``ray.util.metrics``: a :class:`~highway.run.supervise.Watcher`.
+    """Exports metrics to ``ray.util.metrics``: a :class:`~highway.run.supervise.Watcher`.
 
     Args:
-        wiring: The processes that they are of.
+        wiring: The processes of the run.
         run: The name of the run.
     """
 
@@ -32,13 +32,13 @@ class RayMetrics:
         self._due = float("-inf")
 
     def update(self, states: Iterable[ReplicaState]) -> None:
-        """Take in how the replicas are, and now and then pass it on."""
+        """Store the states of the replicas, and export them from time to time."""
         self._latest.update(states)
         if time.monotonic() >= self._due:
             self.flush()
 
     def flush(self) -> None:
-        """Pass on what is known."""
+        """Export the current values."""
         self._due = time.monotonic() + PAUSE
         gone = {point for point in self._last if hasattr(self._metrics[point[0]], "set")}
         for family in self._registry.collect():
@@ -46,7 +46,7 @@ class RayMetrics:
                 point = family.name, tuple(sample.labels.items())
                 gone.discard(point)
                 self._pass_on(point, sample.value, family.type == "counter", family.documentation)
-        for point in gone:  # the load of a replica that does not work any more: Ray would keep the last one
+        for point in gone:  # the load of a replica that does not work any more: Ray would keep its last value
             self._pass_on(point, 0.0, False, "")
 
     def _pass_on(self, point: Point, value: float, counts: bool, about: str) -> None:

@@ -1,4 +1,4 @@
-"""The nodes of a Ray cluster: whether they have what roles ask for, and the software that their processes would run with."""
+"""The nodes of a Ray cluster: whether they have the resources of roles, and the software on them."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from highway.topology import Topology
 from highway.topology.plan import Role
 from highway.wire.registries.ray import import_ray
 
-PATIENCE = 30.0  # seconds after which it is said which nodes have not told their software yet
+PATIENCE = 30.0  # seconds after which nodes are named that have not reported their software yet
 
-Node = Mapping[str, Any]  # as ray.nodes() has it
+Node = Mapping[str, Any]  # a node in ray.nodes()
 
 
 def check_nodes(topology: Topology, roles: Iterable[str], say: Callable[[str], None]) -> dict[str, str]:
-    """Return the software that each role's processes run with, whichever node they come to.
+    """Return the software of each role's processes, whichever node they run on.
 
     Args:
-        topology: What the roles are of.
+        topology: The topology of the roles.
         roles: Their names.
-        say: Is told what is waited for.
+        say: Called with a message about nodes that are waited for.
 
     Raises:
-        ConfigError: no node has what a role asks for, or those that have it differ in what pixels are made by.
+        ConfigError: no node has the resources of a role, or the nodes that have them differ in software that pixels depend on.
     """
     nodes = [node for node in import_ray().nodes() if node["Alive"]]
     fitting = {name: _fitting(topology, topology.roles[name], nodes) for name in sorted(roles)}
@@ -45,7 +45,7 @@ def _resources(topology: Topology, role: str) -> Location:
 
 
 def _fitting(topology: Topology, role: Role, nodes: Sequence[Node]) -> list[Node]:
-    """Return the nodes that have what a process of a role needs."""
+    """Return the nodes that have the resources for a process of a role."""
     needs = {"CPU": role.resources.cpus or 1, "GPU": role.resources.gpus, "memory": 1e6 * (role.resources.memory_mb or 0)}
     labels = role.resources.labels
 
@@ -62,7 +62,7 @@ def _fitting(topology: Topology, role: Role, nodes: Sequence[Node]) -> list[Node
 
 
 def matches(wanted: str, label: str | None) -> bool:
-    """Say whether a node with such a label is one that Ray's label selector means: ``x``, ``!x``, ``in(x, y)`` or ``!in(x, y)``."""
+    """Return whether a label matches Ray's label selector: ``x``, ``!x``, ``in(x, y)`` or ``!in(x, y)``."""
     values = wanted.removeprefix("!")
     either = values[3:-1].split(",") if values.startswith("in(") and values.endswith(")") else [values]
     return (label in [value.strip() for value in either]) != wanted.startswith("!")
@@ -79,7 +79,7 @@ def _software(nodes: Mapping[str, Node], say: Callable[[str], None]) -> dict[str
     ray = import_ray()
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    def tell() -> str:  # sent as it is, and not by its name, so that a node that has another highway, or none, can run it
+    def tell() -> str:  # sent by value, not by name, so that a node with another highway, or none, can run it
         try:
             from highway.images.software import software
         except ImportError as error:
@@ -109,7 +109,7 @@ def _software(nodes: Mapping[str, Node], say: Callable[[str], None]) -> dict[str
 
 
 def _agreed(location: Location, found: Sequence[tuple[str, str]]) -> str:
-    """Return the software that all nodes have on which a role may run, whose resources stand there in the file."""
+    """Return the common software of all nodes on which a role may run; ``location`` is the place of its resources in the file."""
     (there, first), *others = found
     for here, text in others:
         if text != first:

@@ -1,8 +1,8 @@
-"""Jobs of Slurm: an array for each role with several replicas, a job for each other one.
+"""Jobs of Slurm: an array for each role with several replicas, a job for each other role.
 
-A job runs :mod:`highway.run.job`, which starts the process of its replica as often as it is to be, and speaks with the launcher by files in
-the folder of the run. So a process that is started again stays where it is, and does not wait in the queue again; where a node fails, Slurm
-queues the job again, and the next process runs there.
+A job runs :mod:`highway.run.job`, which starts the process of its replica as often as ordered, and exchanges files with the launcher in
+the folder of the run. So a restarted process stays on its node, and does not wait in the queue again. If a node fails, Slurm requeues the
+job, and the next process runs on the new node.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from highway.topology import Topology
 from highway.topology.apart import problems_apart
 from highway.topology.wiring import Wiring
 
-LOOK = 0.3  # seconds between two looks at what jobs tell
-ASK = 3.0  # seconds between two questions to Slurm
-BEAT = 5.0  # seconds between two signs to the jobs that the launcher is there
-END = 60.0  # seconds that jobs may take to end; Slurm kills them after 30, if nobody has set its KillWait
+LOOK = 0.3  # seconds between two reads of the jobs' news
+ASK = 3.0  # seconds between two queries to Slurm
+BEAT = 5.0  # seconds between two signs of life of the launcher for the jobs
+END = 60.0  # seconds that jobs may take to end; Slurm kills them after 30, unless its KillWait is set
 
 
 def _problems(topology: Topology) -> Iterator[ConfigError]:
-    """Yield what Slurm cannot do: processes that need to be on one host, and labels that are neither features nor options of sbatch."""
+    """Yield an error for processes that must share one host, and for labels that are neither features nor options of sbatch."""
     yield from problems_apart(topology)
     for role in topology.roles.values():
         for name, value in role.resources.labels.items():
@@ -49,10 +49,10 @@ def _problems(topology: Topology) -> Iterator[ConfigError]:
 
 
 def _connect(wiring: Wiring, options: argparse.Namespace, show: Show) -> SlurmLauncher:
-    """Return what submits jobs.
+    """Return a launcher that submits jobs.
 
     Raises:
-        ConfigError: Slurm is not here or does not answer, or the folder is not a new one.
+        ConfigError: Slurm is not installed or does not answer, or the folder is not new.
     """
     for command in ("sbatch", "squeue", "scancel", "scontrol"):
         if shutil.which(command) is None:
@@ -71,7 +71,7 @@ def _connect(wiring: Wiring, options: argparse.Namespace, show: Show) -> SlurmLa
 
 
 def _preview(wiring: Wiring, options: argparse.Namespace) -> Mapping[str, str]:
-    """Return the scripts that would be submitted, by the commands that submit them."""
+    """Return the scripts that would be submitted, by the commands that would submit them."""
     folder = RunFolder(_path(wiring, options))
     roles = [wiring.topology.roles[name] for name in dict.fromkeys(process.role for process in wiring.processes)]
     return {shlex.join(submission(folder, role, range(role.replicas))): script(folder, role) for role in roles}
@@ -99,10 +99,10 @@ ENGINE = LiveEngine(
 
 
 class SlurmLauncher:
-    """Starts processes in jobs of Slurm: a :class:`highway.run.launcher.Launcher`. They are submitted when it is waited for first.
+    """Starts processes in jobs of Slurm: a :class:`highway.run.launcher.Launcher`. The first :meth:`wait` submits the jobs.
 
     Args:
-        topology: What they are of.
+        topology: The topology of the processes.
         folder: The folder of the run, which all hosts see.
         show: As for :class:`~highway.run.launchers.local.LocalLauncher`.
     """
@@ -115,7 +115,7 @@ class SlurmLauncher:
         self._is_begun = self._is_told = False
 
     def start(self, spec: LaunchSpec) -> RemoteProcess:
-        """Have a process started by the job of its replica, or by one that is submitted when it is waited."""
+        """Start a process in the job of its replica, or in a job that the next :meth:`wait` submits."""
         key, replica = spec.process.key, spec.process.replica
         name = place_of(key.role, replica)
         if name not in self._jobs:
@@ -123,10 +123,10 @@ class SlurmLauncher:
         return self._jobs[name].start(spec)
 
     def wait(self, seconds: float) -> bool:
-        """Wait until a look at the folder of the run is due, or so long; say whether a job has told something.
+        """Read the folder of the run if that is due within ``seconds``, else only wait; return whether a job has sent news.
 
         Raises:
-            ConfigError: Slurm refuses a job; the message is its own.
+            ConfigError: Slurm refuses a job, with Slurm's message.
         """
         self._submit()
         until = time.monotonic() + seconds
@@ -155,9 +155,9 @@ class SlurmLauncher:
                 if left and not asked:
                     call(["scancel", *sorted(left)])
                     asked = True
-            except ConfigError as error:  # or one has ended meanwhile, which the next look shows
+            except ConfigError as error:  # perhaps one has ended meanwhile, which the next query shows
                 why = f" ({error})"
-            time.sleep(LOOK if left else 0)  # Slurm does not tell when a job has ended
+            time.sleep(LOOK if left else 0)  # Slurm does not signal when a job has ended
         if left:
             self._say(f"Slurm has not ended {', '.join(sorted(left))} within {END:g} s{why}; `squeue` shows them, `scancel` ends them")
 
@@ -177,7 +177,7 @@ class SlurmLauncher:
         self._is_begun = True
 
     def _submit_role(self, jobs: Sequence[ReplicaJob], options: Sequence[str]) -> str:
-        """Submit jobs of a role, and return their number; empty if Slurm refuses one for a process that is started again."""
+        """Submit jobs of a role, and return the job's number; empty if Slurm refuses a job for a restarted process."""
         role = jobs[0].role
         path = self._folder.jobs / place_of(role.name, "sh")
         if not path.exists():
@@ -197,12 +197,12 @@ class SlurmLauncher:
         return number
 
     def _hear(self) -> bool:
-        """Take in what the jobs tell; say whether one did."""
+        """Read the news of the jobs; return whether there were any."""
         holders = self._folder.holders()
         return sum(job.hear(holders) for job in self._jobs.values()) > 0
 
     def _look_at_jobs(self) -> bool:
-        """Take in what Slurm says of the jobs; say whether the process of one has ended."""
+        """Process Slurm's states of the jobs; return whether the process of a job has ended."""
         try:
             states = job_states()
         except ConfigError as error:
@@ -211,7 +211,7 @@ class SlurmLauncher:
             self._is_told = True
             return False
         self._is_told = False
-        happened = self._hear()  # what they told before Slurm was asked
+        happened = self._hear()  # news written before Slurm was queried
         for job in [job for job in self._jobs.values() if job.id]:
             did_run = job.runs
             job.judge(states.get(job.id, JobState()))

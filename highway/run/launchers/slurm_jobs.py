@@ -1,4 +1,4 @@
-"""The jobs of Slurm: the scripts that begin them, and what Slurm says of them."""
+"""The jobs of Slurm: the scripts that start them, and their states in Slurm."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PREFIX = "slurm/"  # of labels that are options of sbatch
 OPTIONS = ("account", "exclude", "licenses", "nodelist", "partition", "qos", "reservation", "time")
 
 WAITS, RUNS = "waits", "runs"
-STATES: Mapping[str, str] = {  # what a job does, or how it has ended; in those that are not here, it runs
+STATES: Mapping[str, str] = {  # activity of a job, or how it has ended; in all other states, it runs
     **dict.fromkeys(("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT"), WAITS),
     "BOOT_FAIL": "has ended, since its node did not boot",
     "CANCELLED": "was cancelled",
@@ -40,7 +40,7 @@ def script(folder: RunFolder, role: Role) -> str:
     """Return the script of the jobs of a role.
 
     Raises:
-        ConfigError: a value of it has a line break in it.
+        ConfigError: a value contains a line break.
     """
     number = "${SLURM_ARRAY_TASK_ID}" if role.most > 1 else "0"
     log = str(folder.logs / place_of(role.name, "")).replace("%", "%%") + f"{'%a' if role.most > 1 else 0}.log"
@@ -78,10 +78,10 @@ def submission(folder: RunFolder, role: Role, replicas: Collection[int]) -> list
 
 
 def call(command: Sequence[str]) -> str:
-    """Return what a command of Slurm prints.
+    """Return the output of a command of Slurm.
 
     Raises:
-        ConfigError: it failed; the message is its own.
+        ConfigError: it failed, with its own message.
     """
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -91,16 +91,16 @@ def call(command: Sequence[str]) -> str:
 
 
 LATER = "--begin=now+1hour"
-"""Has a job wait for :func:`begin`. Slurm looks whether its nodes can run it all the same, which it does not where it is held."""
+"""Delays a job until :func:`begin`. Slurm still checks that its nodes can run it, which it does not for a held job."""
 
 
 def begin(job: str) -> None:
-    """Have a job wait no longer than it takes to find it a node. Raises as :func:`call`."""
+    """Let a delayed job start as soon as it has a node. Raises as :func:`call`."""
     call(["scontrol", "update", f"JobId={job}", "StartTime=now"])
 
 
 class JobState(NamedTuple):
-    """What Slurm says of a job: its state, a key of ``STATES``, why it waits, and its nodes."""
+    """Slurm's state of a job: a key of ``STATES``, why the job waits, and its nodes."""
 
     name: str = ""
     reason: str = ""
@@ -108,15 +108,15 @@ class JobState(NamedTuple):
 
     @property
     def what(self) -> str:
-        """What it does, or how it has ended, in words."""
+        """Its activity, or how it has ended, in words."""
         return STATES.get(self.name, RUNS)
 
 
 def job_states() -> Mapping[str, JobState]:
-    """Return what Slurm says of this user's jobs, by what it calls each; it forgets those that ended some minutes ago.
+    """Return Slurm's states of this user's jobs, by job ID; Slurm forgets jobs some minutes after their end.
 
     Raises:
-        ConfigError: it does not answer.
+        ConfigError: Slurm does not answer.
     """
     said = call(["squeue", "--noheader", "--array", "--states=all", f"--user={os.getuid()}", "--format=%i|%T|%r|%N"])
     rows = [line.strip().split("|") for line in said.splitlines() if line.strip()]

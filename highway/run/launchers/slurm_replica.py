@@ -1,4 +1,4 @@
-"""A replica on Slurm: its process, what is wanted of its job, and which job that is."""
+"""A replica on Slurm: its process, the order for its job, and the job's ID."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from highway.run.remote import News, RemoteProcess
 from highway.run.report import RoleReport
 from highway.topology.plan import Role
 
-SILENCE = 60.0  # seconds for which a job that runs may tell nothing
-PATIENCE = 15.0  # seconds after which it is said why a job waits
+SILENCE = 60.0  # seconds for which a running job may send no news
+PATIENCE = 15.0  # seconds after which a message tells why a job waits
 
 
 class ReplicaJob:
     """A replica, and the job that runs its processes.
 
     Args:
-        folder: The run's.
+        folder: The folder of the run.
         role: Its role.
         replica: Its number.
         show: As for :class:`~highway.run.launchers.local.LocalLauncher`.
 
     Attributes:
-        id: What Slurm calls the job; empty where there is none.
-        cancelled: What it calls those that were to be ended.
-        process: The process that runs now or ran last.
+        id: Slurm's ID of the job; empty if there is none.
+        cancelled: IDs of the jobs that were cancelled.
+        process: The current or last process.
     """
 
     def __init__(self, folder: RunFolder, role: Role, replica: int, show: Show) -> None:
@@ -46,29 +46,29 @@ class ReplicaJob:
         self._order: JobOrder | None = None
         self._holder = ""  # the job and how often it was queued
         self._reader: NewsReader | None = None  # its news
-        self._unjudged: list[News] = []  # since Slurm has asked the job to end, until it says what becomes of it
-        self._begun = False  # whether the process has been heard of
-        self._heard: float | None = None  # when the job was last heard of, or was seen to run
-        self._since: float | None = None  # when it began to wait; None once it was said why it does
+        self._unjudged: list[News] = []  # news since Slurm has asked the job to end, until Slurm reports its state
+        self._begun = False  # whether the process has sent news
+        self._heard: float | None = None  # when the job last sent news, or was seen running
+        self._since: float | None = None  # when it began to wait; None after the reason was shown
 
     @property
     def runs(self) -> bool:
-        """Whether its process runs, or is to."""
+        """Whether its process runs, or is about to."""
         return self.process.poll() is None
 
     def start(self, spec: LaunchSpec) -> RemoteProcess:
-        """Have a process started by its job, once it has one."""
+        """Start a process in its job, once it has one."""
         self.process = RemoteProcess(spec.name, self._show, self._ask)
         self._begun, self._since = False, time.monotonic()
         self._want(JobOrder(self._order.start + 1 if self._order else 1, spec.to_json(), [], highway.__version__))
         return self.process
 
     def submitted(self, job: str) -> None:
-        """Take note that it has a job."""
+        """Note that it has a job."""
         self.id, self._holder, self._reader, self._heard = job, "", None, None
 
     def hear(self, holders: Collection[str]) -> bool:
-        """Take in what its job tells, if it is one of those that have told something; say whether it did."""
+        """Read the news of its job, if the job is among ``holders``; return whether there was any."""
         if (holder := newest(holders, self.id)) not in ("", self._holder):
             if self._begun:
                 self._lose("its job was queued again, since its node failed or others go before")
@@ -96,7 +96,7 @@ class ReplicaJob:
         if state.what == WAITS:
             if self._begun:
                 self._lose(again)
-                with contextlib.suppress(ConfigError):  # Slurm has it wait for two minutes; where others may not change that, it does
+                with contextlib.suppress(ConfigError):  # Slurm delays it for two minutes; this fails if users may not change that
                     begin(self.id)
             elif self.runs and self._since is not None and now > self._since + PATIENCE:
                 self._since = None
@@ -109,21 +109,21 @@ class ReplicaJob:
         else:
             self.id, was_there = "", self._reader is not None
             if state.name == "COMPLETED" and was_there and not self._begun:
-                return  # it had ended when it was wanted again: another job is submitted
-            if state.name == "CANCELLED" and self.runs:  # by somebody who wants it to end: it is not started again
+                return  # it had ended when it was ordered to start again: another job is submitted
+            if state.name == "CANCELLED" and self.runs:  # a user wants it to end: it is not started again
                 self.process.hear(News(self.process.address, reports=[RoleReport(draining=True)], counts=self.process.counts()))
             self._lose(f"{where} {state.what}{'' if was_there else self._unseen}", -signal.SIGTERM if state.name == "CANCELLED" else -9)
 
     def cancel(self) -> None:
-        """Have Slurm end its job."""
-        with contextlib.suppress(ConfigError):  # it has ended, or Slurm does not answer: who closes the launcher looks again
+        """Cancel its job."""
+        with contextlib.suppress(ConfigError):  # it has ended, or Slurm does not answer: close() of the launcher checks again
             if self.id:
                 call(["scancel", self.id])
         self.cancelled, self.id = [*self.cancelled, *filter(None, [self.id])], ""
 
     @property
     def _unseen(self) -> str:
-        """What to say where a job was never heard of."""
+        """The message about a job that has never sent news."""
         return f" and was never heard of: does its node see {self._folder.path}? It logs to {self._folder.logs / self.name}.log"
 
     def _want(self, order: JobOrder) -> None:
@@ -135,7 +135,7 @@ class ReplicaJob:
         self.process.lose(why, code)
 
     def _ask(self, number: int) -> None:
-        """Have a signal sent to the process; where it has not begun, or does not end when it is killed, its job is ended."""
+        """Send the process a signal; if it has not begun, or does not end after SIGKILL, cancel its job."""
         assert self._order is not None, "it was not started"
         if not self._begun or signal.SIGKILL in self._order.signals:
             self.cancel()
@@ -145,5 +145,5 @@ class ReplicaJob:
 
 
 def _undrained(news: News, why: str) -> News:
-    """Return news of a process that was asked to end, but not for good."""
+    """Return news of a process that was asked to end, but will be started again."""
     return msgspec.structs.replace(news, reports=[*(report for report in news.reports if not report.draining), RoleReport(error=why)])

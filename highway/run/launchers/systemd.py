@@ -1,4 +1,4 @@
-"""systemd: a unit for each host of a topology. What the settings mean: systemd.service(5), systemd.unit(5)."""
+"""systemd: a unit for each host of a topology. The settings are documented in systemd.service(5) and systemd.unit(5)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from highway.run.engines import RenderingEngine
 from highway.run.launcher import DRAIN, STOP_SECONDS, file_arguments
 from highway.topology import Topology
 
-HOSTNAME = "%H"  # systemd puts the machine's name in its place when it starts the unit
+HOSTNAME = "%H"  # systemd replaces it by the machine's name when it starts the unit
 RESTART_SECONDS = 5
 FILES = 65536  # descriptors: each slot of a link in shared memory takes two, each connection one
 
@@ -26,7 +26,7 @@ _ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "%": "%%", "$": "$$"})
 
 
 def _problems(topology: Topology) -> Iterator[ConfigError]:
-    """Yield what no unit would run: roles without hosts, in a file that has hosts."""
+    """Yield an error for each role that no unit would run: it has no hosts, in a file that has hosts."""
     plan = topology.plan
     for role in plan.roles.values():
         if plan.hosts and not (role.hosts or role.external):
@@ -34,10 +34,9 @@ def _problems(topology: Topology) -> Iterator[ConfigError]:
 
 
 def _render(topology: Topology, options: argparse.Namespace) -> Mapping[str, str]:
-    """Return a unit for each host to which the file gives something to run, ``HOST/highway-TOPOLOGY.service``; one, if it has no hosts.
+    """Return a unit for each host with processes, ``HOST/highway-TOPOLOGY.service``; a single unit if the file has no hosts.
 
-    They call the program by this one's path, in the current directory, as the user who renders them.
-    """
+    The units call the program by the path of this one, in the current directory, as the user who renders them."""
     name = re.sub(r"[^\w.-]", "_", f"highway-{topology.plan.name}.service", flags=re.ASCII)
     hosts = dict.fromkeys(process.host for process in topology.processes())
     passed = [f"--metrics={options.metrics}"] if options.metrics else []
@@ -49,17 +48,17 @@ ENGINE = RenderingEngine(name="systemd", what="services of systemd on each host:
 
 
 def unit_of(topology: Topology, options: argparse.Namespace, host: str, passed: Sequence[str] = (), for_system: bool = True) -> str:
-    """Return the unit that runs what a topology places on a host.
+    """Return the unit that runs the processes of a topology on a host.
 
     Args:
         topology: The topology.
-        options: What the command was told that has read it: its files, and what ``highway run`` is to be told too.
-        host: A host of the file; :data:`HOSTNAME` is the one with the machine's name; empty if the file has no hosts.
-        passed: What else ``highway run`` is told.
-        for_system: Whether it is for the system's systemd, and not for one of the user's own.
+        options: The options of the command that has read the topology: its files, and options for ``highway run``.
+        host: A host of the file; :data:`HOSTNAME` is the host with the machine's name; empty if the file has no hosts.
+        passed: Further arguments of ``highway run``.
+        for_system: Whether the unit is for the system's systemd, not for a user's own.
 
     Raises:
-        ConfigError: there is a line break or the like in one of the words.
+        ConfigError: a word contains a line break or another control character.
     """
     drain = [f"--drain-timeout={options.drain_timeout:g}"] if options.drain_timeout != DRAIN else []
     files = [str(Path(file).absolute()) for file in options.files]
@@ -71,19 +70,19 @@ def unit(description: str, command: Sequence[str], directory: str, user: str | N
     """Return the text of a unit.
 
     Args:
-        description: What ``systemctl status`` calls it.
-        command: The program, as an absolute path, and its arguments. The argument :data:`HOSTNAME` stands for the machine's name.
-        directory: Where the program runs.
-        user: Who runs it, or ``None`` for a unit of a user's own systemd.
-        drain_timeout: Seconds for which the program, when it is stopped, lets what is in flight arrive.
+        description: Its name in ``systemctl status``.
+        command: The program, as an absolute path, and its arguments. The argument :data:`HOSTNAME` becomes the machine's name.
+        directory: Current directory of the program.
+        user: User of the program, or ``None`` for a unit of a user's own systemd.
+        drain_timeout: Seconds that items in flight may take to arrive when the program is stopped.
 
     Raises:
-        ConfigError: one of the words cannot stand in a unit.
+        ConfigError: a word cannot be written in a unit.
     """
     for text in (description, directory, *command):
         if not text.isprintable():
             raise ConfigError(f"{text!r} cannot stand in a unit: it has a line break or another control character in it")
-    for text in (description, directory):  # which systemd takes as they are, without quotes
+    for text in (description, directory):  # systemd takes them literally, without quotes
         if text.endswith("\\") or text != text.strip():
             raise ConfigError(f"{text!r} cannot stand in a unit: it begins or ends with a space, or ends with a backslash; rename it")
     after = [] if user is None else ["Wants=network-online.target", "After=network-online.target"]
@@ -113,7 +112,7 @@ def unit(description: str, command: Sequence[str], directory: str, user: str | N
 
 
 def _highway() -> list[str]:
-    """Return the command that runs this highway: its script, or the module where it is not installed."""
+    """Return the command that runs this highway: its script, or the module if it is not installed."""
     script = Path(sysconfig.get_path("scripts"), "highway")
     return [str(script)] if script.exists() else [sys.executable, "-m", "highway"]
 
@@ -130,7 +129,7 @@ def _plain(text: str) -> str:
 
 
 def _quoted(word: str) -> str:
-    """Return a word as it stands in a command line of systemd, which is not that of a shell."""
+    """Return a word in the syntax of a command line of systemd, which differs from a shell's."""
     if word == HOSTNAME:
         return word
     escaped = word.translate(_ESCAPES)
