@@ -1,6 +1,6 @@
-"""One YAML file that describes the whole system: read and check it, run a role of it here, launch its roles.
+"""One YAML file that describes the whole system: read and check it, run one of its roles here, launch its roles.
 
-A process that a launcher has started needs the components of its role and no file: what reads one is imported when it is asked for.
+A process that a launcher has started needs only the components of its role and no file. So modules are imported when they are first needed.
 """
 
 from highway.lazy import attach

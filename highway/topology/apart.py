@@ -1,4 +1,4 @@
-"""What keeps the roles of a topology from running on hosts that nobody knows before an engine chooses them."""
+"""Checks whether the roles of a topology can run on hosts that are unknown until an engine chooses them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from highway.wire.address import is_loopback
 
 
 def problems_apart(topology: Topology) -> Iterator[ConfigError]:
-    """Yield what is wrong with a topology without errors if no two of its processes are sure to be on one host, nor on a known one."""
+    """Yield an error for each part of a topology (without other errors) that requires two processes on one host, or on a known host."""
     location = topology.plan.location / "links"
     for name, spec in topology.plan.links.items():
         if not spec.over.has_port:
@@ -32,7 +32,7 @@ def problems_apart(topology: Topology) -> Iterator[ConfigError]:
 
 
 def _place(address: str) -> str:
-    """Return an address such that those that mean this host, or any of its addresses, are the same where their ports are."""
+    """Return a comparable address: this host's addresses with the same port are equal."""
     scheme, _, location = address.partition("://")
     host, _, port = location.rpartition(":")
     return f"{scheme}://*:{port}" if host in ("*", "0.0.0.0", "[::]") or is_loopback(host.strip("[]")) else address

@@ -1,4 +1,4 @@
-"""What is wrong with a topology, found before anything runs: stages, links, ports, addresses, memory."""
+"""Checks of a topology before anything runs: stages, links, ports, addresses, memory."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WRITES = {direction: component for component, direction in COMPONENTS.items()}
 
 @dataclass(frozen=True)
 class LinkEnd:
-    """One end of a link, as a stage at ``location`` has it; ``name`` is the file's link that it names, empty if it has URLs."""
+    """One end of a link, in the stage at ``location``; ``name`` is the name of the file's link, empty if the stage has URLs."""
 
     process: Process
     direction: Direction
@@ -36,15 +36,15 @@ class LinkEnd:
 
     @property
     def label(self) -> str:
-        """What the link is called in figures: its name in the file, or where it is."""
+        """The link's name in figures: its name in the file, or its addresses."""
         return self.name or ",".join(self.link.addresses)
 
 
 def check_names(plan: Plan) -> None:
-    """Check that what roles and links name is there, so that the plan can be worked with.
+    """Check that all names in roles and links exist, so that the plan can be used.
 
     Raises:
-        ConfigError: it is not.
+        ConfigError: a name does not exist.
     """
     for kind, known in (("hosts", plan.hosts), ("links", plan.links), ("roles", plan.roles)):
         for name in known:
@@ -78,7 +78,7 @@ def _check_ports(given: int | str | None, location: Location, example: str) -> N
 
 
 def check(topology: Topology) -> list[ConfigError]:
-    """Return all that is wrong with a topology, without data or network: every stage is built; links, ports and addresses are compared."""
+    """Return all errors of a topology, without data or network: builds every stage; compares links, ports and addresses."""
     errors: dict[str, ConfigError] = {}
     uses: dict[str, Collection[tuple[str, Direction]]] = {}
     found: list[LinkEnd] = []
@@ -86,7 +86,7 @@ def check(topology: Topology) -> list[ConfigError]:
         if role.external and not role.stages:
             continue
         differ = [index for index, stage in enumerate(role.stages) if topology.variables.mentions("replica", stage)]
-        for process in role.processes if differ else role.processes[:1]:  # the others have the same stages as the first, but for these
+        for process in role.processes if differ else role.processes[:1]:  # other processes have the same stages, except for these
             stages = _Stages(topology, process, 1, differ) if process.replica else _first(topology, role)
             errors |= {str(error): error for error in stages.errors}
             uses.setdefault(role.name, stages.uses)
@@ -98,19 +98,19 @@ def check(topology: Topology) -> list[ConfigError]:
 
 
 def labels(topology: Topology, role: str) -> tuple[str, ...]:
-    """Return what the stages of a role of a topology without errors are called, readers with their datasets."""
+    """Return the labels of a role's stages, readers with their datasets; the topology must have no errors."""
     return _first(topology, topology.roles[role]).labels
 
 
 def _dataset_of(op: Any) -> str:
-    """Return in parentheses what kind of dataset a reader was given, if it is a reader and was given one."""
+    """Return the type of a reader's dataset in parentheses; empty if ``op`` is not a reader or has no dataset object."""
     values = getattr(op, "__dict__", {}).values()
     datasets = [value for value in values if isinstance(value, Dataset) and not isinstance(value, (str, list, tuple, dict))]
     return "".join(f"({type(dataset).__name__})" for dataset in datasets)
 
 
 def not_imported(topology: Topology) -> list[str]:
-    """Return in words what :func:`check` has passed over, since it is in modules that were not imported."""
+    """Return a message for each component that :func:`check` has skipped, because its module was not imported."""
     return [
         f"{location}: {name} was not checked: that would run the code of {module}, which --plugin {module} allows"
         for role in topology.roles.values()
@@ -120,19 +120,19 @@ def not_imported(topology: Topology) -> list[str]:
 
 
 def explicit_ends(topology: Topology) -> list[LinkEnd]:
-    """Return the ends of links that stand as URLs in the stages of a topology without errors: of the first process of each role."""
+    """Return the ends of links that stages have as URLs, for the first process of each role; the topology must have no errors."""
     return [end for role in topology.roles.values() if role.stages for end in _first(topology, role).link_ends if not end.name]
 
 
 def link_ends(topology: Topology, processes: Sequence[Process]) -> list[LinkEnd]:
-    """Return the ends of links in some processes of a topology without errors."""
+    """Return the ends of links of processes; the topology must have no errors."""
     return [end for process in processes for end in _Stages(topology, process).link_ends]
 
 
 class _Stages:
-    """The stages of a process, or ``only`` some of them: what is wrong with them, which links they use, by which ends.
+    """The stages of a process, or ``only`` some of them: their errors, the links that they use, and their ends.
 
-    The stages themselves are not kept, since they may be large. Each link stands for ``most`` URLs, or for all.
+    The stages themselves are not kept, because they may be large. Each link has ``most`` URLs, or all.
     """
 
     def __init__(self, topology: Topology, process: Process, most: int | None = None, only: Sequence[int] | None = None) -> None:
@@ -170,7 +170,7 @@ class _Stages:
 
 
 def _first(topology: Topology, role: Role) -> _Stages:
-    """Return what is known of the stages of a role's first process, which are built once."""
+    """Return the stages of a role's first process, which are built once."""
     if role.name not in topology.looked_at:
         topology.looked_at[role.name] = _Stages(topology, role.processes[0], most=1)
     found: _Stages = topology.looked_at[role.name]
@@ -178,7 +178,7 @@ def _first(topology: Topology, role: Role) -> _Stages:
 
 
 def _find_errors(plan: Plan, uses: Mapping[str, Collection[tuple[str, Direction]]], link_ends: list[LinkEnd]) -> Iterator[ConfigError]:
-    """Yield what is wrong between roles: ``uses`` are the links that the stages of each name, ``link_ends`` those they have by URLs."""
+    """Yield errors between roles: ``uses`` are the links of each role's stages, ``link_ends`` are the ends that stages have as URLs."""
     for name, spec in plan.links.items():
         yield from _missing_ends(plan, name, spec, uses)
         yield from _unreachable_ends(plan, name, spec)
@@ -223,7 +223,7 @@ def _unreachable_ends(plan: Plan, link: str, spec: LinkSpec) -> Iterator[ConfigE
 
 
 def _cannot_scale(plan: Plan, role: Role) -> Iterator[ConfigError]:
-    """A role whose number an engine may choose must map, and connect at both ends: others need not know how many there are."""
+    """A role with autoscale must map, and connect at both ends, because the other ends do not know its number of replicas."""
     if role.autoscale is None:
         return
     location = plan.location / "roles" / role.name / "autoscale"
@@ -251,7 +251,7 @@ def _cannot_scale(plan: Plan, role: Role) -> Iterator[ConfigError]:
 
 
 def _port_clashes(plan: Plan, link_ends: list[LinkEnd]) -> Iterator[ConfigError]:
-    """Two processes of one host that open one port, ranges that are too short, and ports for metrics that are those of links."""
+    """Yield an error for two processes of one host with the same port, for a range that is too short, and for a metrics port of a link."""
     opened: dict[str, str] = {}
     links: dict[int, str] = {}
     for who, link, key, needed in _port_users(plan):
@@ -275,7 +275,7 @@ def _port_clashes(plan: Plan, link_ends: list[LinkEnd]) -> Iterator[ConfigError]
 
 
 def _port_users(plan: Plan) -> Iterator[tuple[str, str, str, dict[Process, tuple[int, str]]]]:
-    """Yield what opens ports: what to call it, its link, the key that has the ports, and the port and location of each process."""
+    """Yield all users of ports: a name for messages, the link, the key of the ports, and the port and location of each process."""
     for link, spec in plan.links.items():
         if spec.over.has_port:
             binders = [process for process in plan.processes_at(link, spec.bind) if not plan.roles[process.role].autoscale]
@@ -287,7 +287,7 @@ def _port_users(plan: Plan) -> Iterator[tuple[str, str, str, dict[Process, tuple
 
 
 def _taken(opened: dict[str, str], host: str, address: str, who: str, location: Location) -> Iterator[ConfigError]:
-    """Note who opens an address; an error if another one does already."""
+    """Note the owner of an address; yield an error if it has another owner already."""
     port = address.rpartition(":")[2]
     if port == "0":
         return
@@ -299,7 +299,7 @@ def _taken(opened: dict[str, str], host: str, address: str, who: str, location: 
 
 
 def _unmatched(link_ends: list[LinkEnd]) -> Iterator[ConfigError]:
-    """Both ends of an address that stands in stages, but none opens it, or they do not fit together."""
+    """Yield an error if both ends of an address in stages exist, but none binds it, or they are incompatible."""
     at: dict[str, list[LinkEnd]] = defaultdict(list)
     for end in link_ends:
         for address in end.link.addresses:
@@ -313,9 +313,9 @@ def _unmatched(link_ends: list[LinkEnd]) -> Iterator[ConfigError]:
 
 
 def lonely_urls(topology: Topology) -> Iterator[str]:
-    """Yield a sentence for each URL in the stages of a topology without errors of which no role has the other end.
+    """Yield a sentence for each URL in stages whose other end no role has; the topology must have no errors.
 
-    Addresses are compared without their hosts: the same port has one name at the end that binds, and another at the end that connects.
+    Addresses are compared without hosts: the same port has different hosts at the end that binds and at the end that connects.
     """
     found = explicit_ends(topology)
     sides = {(end.direction, _without_host(address)) for end in found for address in end.link.addresses}

@@ -1,4 +1,4 @@
-"""The components and datasets that have names: highway's own, and those of modules that the caller allows."""
+"""The components and datasets that files can name: highway's own, and those of modules that the caller allows."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from highway.parameters.hints import describe_parameter, parameters_of
 from highway.parameters.location import Location, did_you_mean
 from highway.renamed import new_class
 
-PACKAGES = ("highway.modules", "highway.transforms", "highway.datasets")  # whose public classes have names
-PLUGIN_GROUP = "highway.plugins"  # entry points whose modules may be named
-PATH = rf"^{SCHEME}|[/.*?{{]"  # a text that names no dataset, but where one is
-_IN_MODULE = re.compile(rf"(?!{SCHEME})[\w.]+:\w+")  # no path or URL
+PACKAGES = ("highway.modules", "highway.transforms", "highway.datasets")  # whose public classes can be named
+PLUGIN_GROUP = "highway.plugins"  # entry points whose modules can be named
+PATH = rf"^{SCHEME}|[/.*?{{]"  # a text that is a path or URL, if a dataset is expected
+_IN_MODULE = re.compile(rf"(?!{SCHEME})[\w.]+:\w+")  # not a path or URL
 
 
 @dataclass(frozen=True)
 class NotImported:
-    """Stands for a component whose module was not imported, or for one that has such a component in it.
+    """Placeholder for a component whose module was not imported, or that contains such a component.
 
     Args:
-        name: What the component is called.
-        found: Which components were not imported, as ``package.module:Name``, and where each stands.
+        name: The name of the component.
+        found: The components that were not imported, as ``package.module:Name``, and their locations.
     """
 
     name: str
@@ -47,7 +47,7 @@ def built_in(package: str) -> dict[str, type]:
 
 
 def built_in_class(package: str, name: str) -> type | None:
-    """Return the component of :func:`built_in` with that name, if there is one; only its own module is imported."""
+    """Return the component of :func:`built_in` with that name, or ``None``; imports only its own module."""
     module = importlib.import_module(package)
     found = getattr(module, name) if name in module.__all__ else None
     return found if _is_component(found) else None
@@ -55,14 +55,13 @@ def built_in_class(package: str, name: str) -> type | None:
 
 @dataclass(frozen=True)
 class Components:
-    """What a name stands for.
+    """Finds components by name.
 
     Args:
-        plugins: Modules (and all below them) whose classes and functions may be named as ``package.module:Class``, besides those of
-            the entry points in the group ``highway.plugins`` of installed packages.
-        look_only: Whether no other module is imported than ``plugins``, those of installed packages neither; what is in one is
-            :class:`NotImported` then. Else a module that may not be named is an error.
-    """
+        plugins: Modules (with all submodules) whose classes and functions can be named as ``package.module:Class``, in addition to the
+            entry points in the group ``highway.plugins`` of installed packages.
+        look_only: Whether to import no module except ``plugins``, not even installed plug-ins. Components of other modules are then
+            :class:`NotImported`. If False, a module that is not allowed is an error."""
 
     plugins: Collection[str] = ()
     look_only: bool = False
@@ -71,20 +70,20 @@ class Components:
         """Import the allowed modules.
 
         Raises:
-            ConfigError: one of them cannot be imported.
+            ConfigError: a module cannot be imported.
         """
         for module in self.plugins:
             _import(module, Location())
 
     def names(self, hint: type = object) -> list[str]:
-        """Return the names of highway's own components that are a ``hint``."""
+        """Return the names of highway's own components that are subclasses of ``hint``."""
         return [name for package in PACKAGES for name, cls in built_in(package).items() if _is_subclass(cls, hint)]
 
     def find(self, name: str, location: Location, hint: type = object) -> Callable[..., Any] | NotImported:
-        """Return the class or function that ``name`` stands for; errors name those that are a ``hint``.
+        """Return the class or function called ``name``; errors list subclasses of ``hint``.
 
         Raises:
-            ConfigError: there is none, or it is in a module that is not allowed.
+            ConfigError: it does not exist, or its module is not allowed.
         """
         if _IN_MODULE.fullmatch(name):
             return self._find_in_plugin(name, location)
@@ -102,7 +101,7 @@ class Components:
         """Return the signature and the docstring of a component, with all its parameters explained.
 
         Raises:
-            ConfigError: there is none of that name.
+            ConfigError: no component has this name.
         """
         found = self.find(name, Location())
         assert not isinstance(found, NotImported), "to describe a component is to import its module"
@@ -125,26 +124,26 @@ class Components:
 
 
 def is_path(text: str) -> bool:
-    """Return whether a text where a dataset is expected is a path or URL, and no name of a component."""
+    """Return whether a text for a dataset is a path or URL, not a component's name."""
     return re.search(PATH, text) is not None and not _IN_MODULE.fullmatch(text)
 
 
 def signature(found: Callable[..., Any]) -> str:
-    """Return the parameters of a class or function as one writes them."""
+    """Return the parameters of a class or function, as in its source."""
     try:
         parameters = parameters_of(found)
-    except (NameError, TypeError):  # hints that cannot be read, or an object that is called
+    except (NameError, TypeError):  # unreadable hints, or a callable object
         parameters = inspect.signature(found).parameters
     return ", ".join(map(describe_parameter, parameters.values()))
 
 
 def _is_in(module: str, packages: Collection[str]) -> bool:
-    """Say whether a module is one of ``packages``, or below one."""
+    """Return whether a module is one of ``packages``, or a submodule."""
     return any(module == package or module.startswith(f"{package}.") for package in packages)
 
 
 def _installed() -> list[str]:
-    import importlib.metadata  # here, since it takes 15 ms, and few files name components of installed packages
+    import importlib.metadata  # here, because it takes 15 ms, and few files name components of installed packages
 
     return [entry.module for entry in importlib.metadata.entry_points(group=PLUGIN_GROUP)]
 
@@ -156,7 +155,7 @@ def _is_component(value: object) -> bool:
 
 
 def _is_subclass(cls: type, hint: type) -> bool:
-    """Like ``issubclass``, for protocols with attributes too."""
+    """Like ``issubclass``, but also for protocols with attributes."""
     if hint is Dataset or not getattr(hint, "_is_protocol", False):
         return issubclass(cls, hint)
     members = {name for name in (*vars(hint), *inspect.get_annotations(hint)) if not name.startswith("_")}
@@ -168,5 +167,5 @@ def _import(module: str, location: Location) -> types.ModuleType:
         return importlib.import_module(module)
     except (Exception, SystemExit) as error:
         last = traceback.extract_tb(error.__traceback__)[-1]
-        where = "" if last.filename.startswith("<") else f" ({last.filename}:{last.lineno})"  # else it is Python's own code that fails
+        where = "" if last.filename.startswith("<") else f" ({last.filename}:{last.lineno})"  # else Python's own code raised it
         raise location.error(f"the plug-in {module} cannot be imported: {type(error).__name__}: {error}{where}") from error

@@ -1,6 +1,6 @@
-"""YAML text to plain values and the line of each: safe, bounded, without surprises.
+"""YAML text to plain values and their lines: safe, bounded, without surprises.
 
-Plain scalars follow the core schema of YAML 1.2, as JSON does: ``yes`` and ``12:30`` are text, ``1e-3`` is a number, ``true`` is a boolean.
+Plain scalars follow the core schema of YAML 1.2, like JSON: ``yes`` and ``12:30`` are text, ``1e-3`` is a number, ``true`` is a boolean.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from highway.errors import ConfigError
 from highway.parameters.location import Key, Location
 
 MAX_BYTES = 1_000_000
-MAX_VALUES = 100_000  # with aliases written out: nine lines of them can stand for a billion values
+MAX_VALUES = 100_000  # with aliases expanded: nine lines of aliases can expand to a billion values
 MAX_DEPTH = 50
 
 _TAG = "tag:yaml.org,2002:"
@@ -38,10 +38,10 @@ for _tag, _pattern, _first in (
 
 
 def read(path: str | Path) -> tuple[Any, Location]:
-    """Return the values in a YAML file, and the location of their root, which knows every line.
+    """Return the values in a YAML file, and the location of their root, which has all lines.
 
     Raises:
-        ConfigError: there is no such file, or it is not YAML of the plain and bounded kind.
+        ConfigError: the file does not exist, or is not YAML within the limits.
     """
     file = Path(path)
     try:
@@ -61,7 +61,7 @@ def read(path: str | Path) -> tuple[Any, Location]:
 
 
 def read_all(paths: Sequence[str | Path]) -> tuple[Any, Location]:
-    """Return the values of several files, merged by key, and the location of their root, which is called by the last one.
+    """Return the values of several files, merged by key, and the location of their root, which is named after the last file.
 
     Raises:
         ConfigError: as for :func:`read`.
@@ -76,7 +76,7 @@ def read_all(paths: Sequence[str | Path]) -> tuple[Any, Location]:
 
 
 def parse(text: str, name: str) -> tuple[Any, Location]:
-    """Return the values in YAML ``text``, and the location of their root; ``name`` is what errors call the text.
+    """Return the values in YAML ``text``, and the location of their root; ``name`` is the name of the text in errors.
 
     Raises:
         ConfigError: as for :func:`read`.
@@ -105,19 +105,19 @@ class _Dumper(yaml.SafeDumper):
         return self.represent_scalar(_TAG + "str", text, style)
 
 
-_BREAKS = set("\r\x85\u2028\u2029")  # ends of lines too for YAML 1.1, and for PyYAML
+_BREAKS = set("\r\x85\u2028\u2029")  # YAML 1.1 and PyYAML end lines here, too
 _Dumper.add_representer(str, _Dumper.text)
 _NUMBER = re.compile(r"(?:[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|0o[0-7]+)$")
-_Dumper.add_implicit_resolver(_TAG + "float", _NUMBER, list("-+.0123456789"))  # so that texts which YAML 1.2 takes for numbers get quotes
+_Dumper.add_implicit_resolver(_TAG + "float", _NUMBER, list("-+.0123456789"))  # so that texts that YAML 1.2 reads as numbers get quotes
 
 
 def write(documents: Sequence[Any]) -> str:
-    """Return plain values as YAML that means the same to readers of version 1.1 and of version 1.2; several are documents of one stream."""
+    """Return plain values as YAML with the same meaning in versions 1.1 and 1.2; several values become documents of one stream."""
     return yaml.dump_all(documents, Dumper=_Dumper, sort_keys=False, width=140, allow_unicode=True)
 
 
 class _Reader:
-    """Turns nodes into plain values, and counts what it makes."""
+    """Converts nodes to plain values, and counts them."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -158,7 +158,7 @@ class _Reader:
         return {**merged, **own}
 
     def merged(self, node: yaml.Node, path: tuple[Key, ...]) -> dict[Any, Any]:
-        """What ``<<: *name`` or ``<<: [*first, *second]`` brings in; the first counts."""
+        """Return the mapping of ``<<: *name`` or ``<<: [*first, *second]``; earlier mappings take precedence."""
         parts = self.value(node, (*path, "<<"))
         result: dict[Any, Any] = {}
         for part in reversed(parts if isinstance(parts, list) else [parts]):
@@ -199,7 +199,7 @@ class _Reader:
 
 
 def _merge(first: Any, later: Any, path: tuple[Key, ...], marks: dict[tuple[Key, ...], str]) -> Any:
-    """Return ``later``, with what only ``first`` has if both are mappings; the marks of what is replaced are removed."""
+    """Return ``later``, plus the keys that only ``first`` has if both are mappings; removes the marks of replaced values."""
     if isinstance(first, dict) and isinstance(later, dict):
         return {**first, **{key: _merge(first[key], part, (*path, key), marks) if key in first else part for key, part in later.items()}}
     for replaced in [mark for mark in marks if mark[: len(path)] == path]:

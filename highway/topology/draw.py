@@ -11,7 +11,7 @@ from highway.topology.layout import TITLE, Picture, Point, bezier, font
 PAPER = "#ffffff"
 ANCHORS = {"start": "ls", "middle": "ms", "end": "rs"}  # SVG's -> Pillow's
 LARGEST = 100_000_000  # pixels, of three bytes each
-SCALE, SMOOTH = 2, 2  # pixels of a PNG for each of an SVG; times as many are drawn, and then averaged
+SCALE, SMOOTH = 2, 2  # pixels of a PNG for each pixel of an SVG; it is drawn enlarged by the second factor, and then averaged
 
 
 def svg(picture: Picture) -> str:
@@ -42,10 +42,10 @@ def svg(picture: Picture) -> str:
 
 
 def png(picture: Picture) -> Image.Image:
-    """Return the picture as an image, with two pixels for each of the SVG's.
+    """Return the picture as an image, with two pixels for each pixel of the SVG.
 
     Raises:
-        ConfigError: the image would take more memory than a picture may.
+        ConfigError: the image would have too many pixels.
     """
     by = SCALE * SMOOTH
     if (pixels := picture.width * by * picture.height * by) > LARGEST:

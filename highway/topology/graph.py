@@ -1,4 +1,4 @@
-"""A topology as a graph of roles and links, and that graph as text: Mermaid and DOT."""
+"""A topology as a graph of roles and links, and the graph as text: Mermaid and DOT."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class Node:
 
     Args:
         name: The role's name, or the address.
-        where: Its hosts, in words; empty if the file does not say.
+        where: Its hosts, in words; empty if the file names none.
         outside: Whether ``highway run`` does not start it.
-        levels: For each stage, how busy it is and how full the queue behind it; empty if nobody looked.
-        figures: What it does, in lines.
-        alarms: What is wrong with it, in lines.
+        levels: For each stage, how busy it is and how full the queue after it is; empty if not measured.
+        figures: Its figures, as lines.
+        alarms: Its problems, as lines.
     """
 
     name: str
@@ -41,7 +41,7 @@ class Node:
 
     @property
     def lines(self) -> list[str]:
-        """All but the title, line by line."""
+        """All lines except the title."""
         levels = self.levels or (("", ""),) * len(self.stages)
         stages = (" ".join(filter(None, (stage, *level))) for stage, level in zip(self.stages, levels, strict=True))
         return [line for line in (self.where, *self.figures, *stages, *self.alarms) if line]
@@ -56,9 +56,9 @@ class Edge:
         name: The link's name; empty for a URL.
         about: Kind, transport and port in words.
         publish: Whether every receiver gets every item.
-        binds_target: Whether the receiving end opens the port, rather than the sending one.
-        figures: What it carries, in lines.
-        alarms: What is wrong with it, in lines.
+        binds_target: Whether the receiving end opens the port, not the sending end.
+        figures: Its figures, as lines.
+        alarms: Its problems, as lines.
     """
 
     source: str
@@ -72,18 +72,18 @@ class Edge:
 
     @property
     def link(self) -> str:
-        """What the link is called in figures: its name, or its address."""
+        """Its name in figures: its name, or its address."""
         return self.name or self.about.partition(" ")[2]
 
     @property
     def lines(self) -> list[str]:
-        """What stands at it, line by line."""
+        """The lines of its label."""
         return [line for line in (self.name, self.about, *self.figures, *self.alarms) if line]
 
 
 @dataclass(frozen=True)
 class Graph:
-    """Nodes and edges, in the order of the file, and sentences to stand below them."""
+    """Nodes and edges, in the order of the file, and sentences for the caption."""
 
     nodes: tuple[Node, ...]
     edges: tuple[Edge, ...]
@@ -115,7 +115,7 @@ def _named(topology: Topology) -> Iterator[Edge]:
 
 
 def _matched(found: list[LinkEnd]) -> Iterator[Edge]:
-    """The edges that URLs in stages make: ends with one address belong together, and one without another leads outside the file."""
+    """Yield the edges of URLs in stages: equal addresses connect two roles; other addresses lead outside the file."""
     for end in found:
         for address in end.link.addresses:
             others = [other for other in found if other.direction != end.direction and address in other.link.addresses]
@@ -128,7 +128,7 @@ def _matched(found: list[LinkEnd]) -> Iterator[Edge]:
 
 
 def mermaid(graph: Graph) -> str:
-    """Return the graph in Mermaid's language, which GitHub and others draw within Markdown."""
+    """Return the graph in Mermaid's language, which GitHub and others render in Markdown."""
     lines = ["---", f"title: {json.dumps(for_terminal(' '.join(graph.caption)), ensure_ascii=False)}", "---"] if graph.caption else []
     lines.append("flowchart LR")
     for number, node in enumerate(graph.nodes):
@@ -139,7 +139,7 @@ def mermaid(graph: Graph) -> str:
     for edge in graph.edges:
         arrow = "-.->" if edge.publish else "-->"
         binder = edge.target if edge.binds_target else edge.source
-        text = "<br>".join(map(_plain, [*edge.lines, f"{binder} binds"]))  # in place of a dot, which such an arrow cannot have
+        text = "<br>".join(map(_plain, [*edge.lines, f"{binder} binds"]))  # instead of a dot, which such an arrow cannot have
         lines.append(f'  n{numbers[edge.source]} {arrow}|"{text}"| n{numbers[edge.target]}')
     return "\n".join(lines) + "\n"
 

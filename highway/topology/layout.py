@@ -1,4 +1,4 @@
-"""Where the parts of a drawn topology stand: roles in columns, and links as curves past them."""
+"""The layout of a drawn topology: roles in columns, and links as curves past them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ QUEUE = 45.0  # pixels for a queue's level
 
 @dataclass
 class Shape:
-    """A thing to draw: a box, a curve, a dot or a text."""
+    """A shape to draw: a box, a curve, a dot or a text."""
 
     points: list[Point]
     color: str
@@ -30,7 +30,7 @@ class Shape:
     size: int = SMALL
     fill: str = ""
     dashed: bool = False
-    anchor: str = "start"  # which part of a text is at its point: start, middle, end
+    anchor: str = "start"  # the part of a text that is at its point: start, middle, end
 
 
 @dataclass
@@ -44,7 +44,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Area:
-    """Where a box stands or, without width, a line passes a column."""
+    """The area of a box or, with width 0, the place where a line passes a column."""
 
     left: float
     top: float
@@ -53,7 +53,7 @@ class Area:
 
     @property
     def corners(self) -> list[Point]:
-        """Its upper left and its lower right corner."""
+        """Its upper left and lower right corners."""
         return [(self.left, self.top), (self.left + self.width, self.top + self.height)]
 
     @property
@@ -63,7 +63,7 @@ class Area:
 
 
 def layout(graph: Graph) -> Picture:
-    """Return where everything stands: senders to the left of receivers, and lines past the boxes between them."""
+    """Return the positions of all shapes: senders to the left of receivers, and lines past the boxes between them."""
     columns = _columns(graph)
     depth = {node.name: number for number, column in enumerate(columns) for node in column}
     labels = max([text_width(text, SMALL) for edge in graph.edges for text in edge.lines], default=0)
@@ -93,7 +93,7 @@ def layout(graph: Graph) -> Picture:
     for node in graph.nodes:
         picture.shapes += _box(node, areas[node.name])
     texts: list[Shape] = []
-    taken = [areas[node.name].corners for node in graph.nodes]  # by boxes, and by the texts that have their places
+    taken = [areas[node.name].corners for node in graph.nodes]  # by boxes, and by placed texts
     ends = _ends(routes, areas)
     for edge, route, (start, end) in zip(graph.edges, routes, ends, strict=True):
         curves = _curves(start, end, [areas[name] for name in route[1:-1]])
@@ -109,7 +109,7 @@ def layout(graph: Graph) -> Picture:
 
 
 def _wrapped(sentences: Sequence[str], width: float) -> list[str]:
-    """Sentences in lines that fit a width, as far as their words do."""
+    """Break sentences into lines of at most ``width``, if their words allow it."""
     lines: list[str] = []
     for sentence in sentences:
         lines.append("")
@@ -123,7 +123,7 @@ def _wrapped(sentences: Sequence[str], width: float) -> list[str]:
 
 
 def _columns(graph: Graph) -> list[list[Node]]:
-    """The nodes by their longest way from a source; a circle of links is cut where it is met again."""
+    """Return the nodes by their longest path from a source; a cycle of links is cut."""
     depth = {node.name: 0 for node in graph.nodes}
     for _ in range(len(graph.nodes)):
         is_settled = True
@@ -139,7 +139,7 @@ def _columns(graph: Graph) -> list[list[Node]]:
 
 
 def _size(node: Node, edges: Sequence[Edge]) -> Point:
-    """Return the width and height of a node's box; ``edges`` are those that begin or end there."""
+    """Return the width and height of a node's box; ``edges`` begin or end at the node."""
     rows, twins = _rows(node), Counter((edge.source, edge.target) for edge in edges)
     lines = max((len(edge.lines) for edge in edges), default=0)
     room = (max(twins.values()) + 1) * ROW * (lines + 1.5) if max(twins.values(), default=0) > 1 else 0.0
@@ -148,7 +148,7 @@ def _size(node: Node, edges: Sequence[Edge]) -> Point:
 
 
 def _rows(node: Node) -> list[tuple[str, tuple[str, ...], int, str]]:
-    """What stands in a box, line by line: a text on the left, texts on the right, size and color."""
+    """Return the rows of a box: a text on the left, texts on the right, size and color."""
     levels = node.levels or ((),) * len(node.stages)
     return [
         (node.title, (), TITLE, INK),
@@ -173,7 +173,7 @@ def _box(node: Node, area: Area) -> list[Shape]:
 
 
 def _ends(routes: Sequence[Sequence[str]], areas: Mapping[str, Area]) -> list[tuple[Point, Point]]:
-    """Where each edge leaves its source and reaches its target; the edges of a side are in the order in which they come to it."""
+    """Return the start and end points of each edge; the edges at one side of a box are sorted to avoid crossings."""
     out, into = ({name: list[tuple[float, int]]() for name in areas} for _ in range(2))
     for number, route in enumerate(routes):
         out[route[0]].append((areas[route[1]].middle, number))
@@ -190,7 +190,7 @@ def _ends(routes: Sequence[Sequence[str]], areas: Mapping[str, Area]) -> list[tu
 
 
 def _curves(start: Point, end: Point, passed: Sequence[Area]) -> list[list[Point]]:
-    """The way of an edge past the boxes that stand between its ends."""
+    """Return the curves of an edge past the boxes between its ends."""
     points = [start, *(point for area in passed for point in ((area.left, area.middle), (area.left + area.width, area.middle))), end]
     bends = [max(40.0, abs(second[0] - first[0]) / 2) for first, second in pairwise(points)]
     return [[a, (a[0] + bend, a[1]), (b[0] - bend, b[1]), b] for (a, b), bend in zip(pairwise(points), bends)]
@@ -205,7 +205,7 @@ def _arrow(edge: Edge, curves: Sequence[list[Point]]) -> list[Shape]:
 
 
 def _texts(edge: Edge, curve: Sequence[Point], taken: Sequence[Sequence[Point]]) -> list[Shape]:
-    """What stands at an edge: its name above the line, the rest below; neither touches the line, however steep it is, nor what is taken."""
+    """Return the texts of an edge: its name above the line, the rest below; they overlap neither the line nor the taken areas."""
     below = [(text, color) for text, color in ((edge.about, FAINT), *((text, INK) for text in edge.figures)) if text]
     below += [(text, ALARM) for text in edge.alarms]
     points = [bezier(curve, step / 60) for step in range(61)]
@@ -215,13 +215,13 @@ def _texts(edge: Edge, curve: Sequence[Point], taken: Sequence[Sequence[Point]])
     _, lowest = _reach(points, middle, max((text_width(text, SMALL) for text, _ in below), default=0) / 2 + 2)
     rest = [Shape([(middle, lowest + 17 + ROW * row)], color, "text", text, anchor="middle") for row, (text, color) in enumerate(below)]
     half = max((text_width(text.text, SMALL) for text in (*name, *rest)), default=0) / 2
-    taken = [one for one in taken if one[0][0] < middle + half and middle - half < one[1][0]]  # texts move up and down only
+    taken = [one for one in taken if one[0][0] < middle + half and middle - half < one[1][0]]  # texts move only up and down
     name = _moved(name, -4.0, taken)
     return name + _moved(rest, 4.0, [*taken, *map(_extent, name)])
 
 
 def _moved(texts: list[Shape], step: float, taken: Sequence[Sequence[Point]]) -> list[Shape]:
-    """Move texts up or down, step by step, until they stand on nothing else; if there is no such place near by, not at all."""
+    """Move texts up or down in steps until they overlap nothing; if there is no such place nearby, do not move them."""
     for number in range(30):
         moved = [replace(text, points=[(x, y + number * step) for x, y in text.points]) for text in texts]
         if not any(_overlap(extent, other) for extent in map(_extent, moved) for other in taken):
@@ -230,7 +230,7 @@ def _moved(texts: list[Shape], step: float, taken: Sequence[Sequence[Point]]) ->
 
 
 def _extent(text: Shape) -> list[Point]:
-    """The corners of what a text at the middle of an edge covers."""
+    """Return the corners of a text at the middle of an edge."""
     (x, base), half = text.points[0], text_width(text.text, SMALL) / 2
     return [(x - half, base - SMALL), (x + half, base + 4)]
 
@@ -242,7 +242,7 @@ def _overlap(first: Sequence[Point], second: Sequence[Point]) -> bool:
 
 
 def _reach(points: Sequence[Point], middle: float, half: float) -> tuple[float, float]:
-    """The least and greatest y of a curve's points between ``middle - half`` and ``middle + half``."""
+    """Return the minimum and maximum y of a curve's points between ``middle - half`` and ``middle + half``."""
     heights = [y for x, y in points if abs(x - middle) <= half]
     return min(heights), max(heights)
 
@@ -255,7 +255,7 @@ def bezier(curve: Sequence[Point], t: float) -> Point:
 
 @cache
 def text_width(text: str, size: int) -> float:
-    """Return how wide a text of a font ``size`` is."""
+    """Return the width of a text in pixels, in the font ``size``."""
     return float(font(size).getlength(text))
 
 

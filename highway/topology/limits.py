@@ -1,4 +1,4 @@
-"""What the links of a topology may hold, and in words, what each may lose."""
+"""Limits of the links of a topology: memory, and possible losses in words."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ def memory(plan: Plan, host: str) -> dict[str, float]:
     """Return the megabytes that the buffers of each link may take on a host."""
     buffers = {link: plan.count(link, "from", host) for link in plan.links}
     for link, spec in plan.links.items():
-        if not spec.over.is_senders_budget:  # each end has one for each of its connections
+        if not spec.over.is_senders_budget:  # each end has a buffer for each of its connections
             senders, receivers = (len(plan.processes_at(link, side)) for side in SIDES.values())
             buffers[link] = buffers[link] * receivers + plan.count(link, "to", host) * senders
     return {link: count * plan.links[link].budget_mb for link, count in buffers.items() if count}
 
 
 def loss(plan: Plan, link: str) -> list[str]:
-    """Return in words what a link may lose, one sentence for each thing that may happen."""
+    """Return a link's possible losses, one sentence for each event."""
     spec = plan.links[link]
     senders, receivers = " or ".join(names(spec, "from")), " or ".join(names(spec, "to"))
     waiting = f"up to {spec.budget_mb:g} MB" + ("" if spec.over.is_senders_budget else " at each end of a connection")

@@ -1,4 +1,4 @@
-"""From files to a topology."""
+"""Loads a topology from files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from highway.topology.registry import Registry
 from highway.topology.spec import FileSpec, HostSpec, MetricsSpec, RestartSpec, RoleSpec
 from highway.topology.variables import Variables
 
-MOST = 20  # mistakes of a file that are listed; the first ones often bring the others about
+MOST = 20  # errors of a file that are listed; the first ones often cause the others
 
 
 def load_checked(
@@ -29,7 +29,7 @@ def load_checked(
     """Read a topology and check it; arguments as for :func:`load`.
 
     Raises:
-        ConfigError: it has mistakes; the message lists them all.
+        ConfigError: it has errors; the message lists them all.
     """
     topology = load(path, variables, plugins, look_only)
     if errors := check(topology):
@@ -47,15 +47,15 @@ def load(
     """Read a topology.
 
     Args:
-        path: The YAML file, or several: they are merged by key, and where both have a value that is no mapping, the later one counts.
-        variables: Values that take the place of those in ``vars``.
+        path: The YAML file, or several. Files are merged by key; a later value replaces an earlier one unless both are mappings.
+        variables: Values that replace those in ``vars``.
         plugins: Modules whose classes the file may name as ``package.module:Class``.
-        look_only: Whether to import no module but those: what the file names in others is passed over, and its roles cannot be run.
-            Nothing that the file's author has written runs then. Else the modules of installed plug-ins may be named too.
+        look_only: Whether to import no other modules: components of other modules are skipped, and their roles cannot run. Then no code
+            of the file's author runs. If False, the modules of installed plug-ins can be named, too.
 
     Raises:
-        ConfigError: a file cannot be used as written, has no such variable, or a plug-in cannot be imported. Mistakes inside the stages of
-            a role are found by :func:`highway.topology.check`, and when the role is built.
+        ConfigError: a file is invalid, lacks one of ``variables``, or a plug-in cannot be imported. Errors inside the stages of a role
+            are found by :func:`highway.topology.check`, and when the role is built.
     """
     components = Components(plugins, look_only)
     components.import_plugins()
@@ -82,7 +82,7 @@ def load(
 
 
 def _role(name: str, raw: Any, values: Variables, registry: Registry, location: Location) -> Role:
-    """A role whose own keys are filled in, but not its stages and environment: there, variables may differ from process to process."""
+    """Return a role with its own keys filled in, but not its stages and environment: their variables may differ between processes."""
     if isinstance(raw, list):
         return Role(name, raw, location)
     if not isinstance(raw, dict):

@@ -18,16 +18,16 @@ from highway.topology.variables import Variables
 from highway.wire.url import Direction
 
 LINK_SAYS = ("url", "bind", "codec", "senders", "receivers", "budget_mb", "tap", "extra", "peers")
-"""What a stage with ``link: NAME`` takes from the link."""
+"""Parameters that a stage with ``link: NAME`` gets from the link."""
 
-LinkParameters = Callable[[str, Direction], dict[str, Any]]  # link, direction -> what its component is given
+LinkParameters = Callable[[str, Direction], dict[str, Any]]  # link, direction -> parameters of its component
 
 
 @dataclass(frozen=True)
 class Topology:
-    """What a file says; :func:`highway.topology.load` makes it. Components are built when one asks for a role's stages, not before.
+    """The content of a file, from :func:`highway.topology.load`. Components are built when the stages of a role are requested.
 
-    ``path`` is the file, the last one if several were merged; ``seed`` is that of all pipelines.
+    ``path`` is the file, or the last of several merged files; ``seed`` is the seed of all pipelines.
     """
 
     path: str
@@ -38,7 +38,7 @@ class Topology:
 
     @cached_property
     def looked_at(self) -> dict[str, Any]:
-        """What :mod:`highway.topology.checking` knows of the stages of each role."""
+        """The stages of each role, for :mod:`highway.topology.checking`."""
         return {}
 
     @property
@@ -51,30 +51,30 @@ class Topology:
         return replace(self, plan=replace(self.plan, local=True))
 
     def at_rendezvous(self) -> Topology:
-        """Return this topology with names in place of addresses, for hosts that nobody knows before a role runs there."""
+        """Return this topology with names instead of addresses, for hosts that are unknown until a role runs there."""
         return replace(self, plan=replace(self.plan, named=True))
 
     def joined(self, on: str, isolated: bool = False) -> Topology:
-        """Return this topology with links that are found at a rendezvous, which this process joins.
+        """Return this topology with links that are found at a rendezvous, and make this process use that rendezvous.
 
         Args:
-            on: As for ``Pipeline.from_yaml``; empty: this topology, as it is.
-            isolated: Whether its links are to be opened in a process of their own.
+            on: As for ``Pipeline.from_yaml``; if empty, the topology is unchanged.
+            isolated: Whether its links will be opened in a separate process.
 
         Raises:
-            ConfigError: that cannot be joined.
+            ConfigError: this is impossible.
         """
         if not on:
             return self
         if isolated:
             raise ConfigError(f"on={on!r}: an isolated pipeline finds others at the file's hosts only; leave out one of the two")
-        from highway.wire import rendezvous  # here, since most topologies need none
+        from highway.wire import rendezvous  # here, because most topologies need none
 
         rendezvous.join(on, run=self.plan.name)
         return self.at_rendezvous()
 
     def anywhere(self) -> Topology:
-        """Return this topology for an engine that chooses hosts: those of the file do not count, and links have names."""
+        """Return this topology for an engine that chooses hosts: without the file's hosts, and with names for links."""
         roles = {name: replace(role, hosts=()) for name, role in self.roles.items()}
         return replace(self, plan=replace(self.plan, roles=roles)).at_rendezvous()
 
@@ -82,14 +82,14 @@ class Topology:
         """Return one role.
 
         Raises:
-            ConfigError: there is none of that name.
+            ConfigError: the role does not exist.
         """
         if name not in self.roles:
             raise ConfigError(f"{self.path}: no role {name!r}{did_you_mean(name, self.roles)}")
         return self.roles[name]
 
     def check_host(self, host: str | None) -> None:
-        """Check that a host, if one is given, is one of the file's.
+        """Check that a host, if given, is in the file.
 
         Raises:
             ConfigError: it is not.
@@ -98,7 +98,7 @@ class Topology:
             raise ConfigError(f"{self.path}: no host {host!r}{did_you_mean(host, self.plan.hosts)}")
 
     def processes(self, host: str | None = None) -> list[Process]:
-        """Return the processes that highway starts: of all hosts, or of one.
+        """Return the processes that highway starts, on all hosts or on one.
 
         Raises:
             ConfigError: there is no such host, or nothing to start.
@@ -113,30 +113,30 @@ class Topology:
         return processes
 
     def stages(self, name: str, replica: int = 0) -> list[Stage]:
-        """Return the stages of a role; ``replica`` is which one of its processes, from 0: the value of ``${replica}``.
+        """Return the stages of a role; ``replica`` is the number of its process, from 0: the value of ``${replica}``.
 
         Raises:
-            ConfigError: the role does not exist, or one of its stages cannot be built; the message says where.
+            ConfigError: the role does not exist, or one of its stages cannot be built; the message tells which.
         """
         return self.process_spec(name, replica).build(self.registry)
 
     def pipeline(self, name: str, replica: int = 0, host: str = "", isolated: bool = False) -> Pipeline:
-        """Return the pipeline of a role for a program that takes its place, whether or not the others know that.
+        """Return the pipeline of a role for a program that takes its place, even if the other roles do not know that.
 
         Arguments and errors are as for :meth:`stages` and :meth:`ProcessSpec.pipeline`.
         """
         return self.process_spec(name, replica, is_known=False).pipeline(self.registry, host, isolated)
 
     def process_spec(self, name: str, replica: int = 0, is_known: bool = True) -> ProcessSpec:
-        """Return what a process of a role needs to know to run.
+        """Return the specification of a role's process.
 
         Args:
             name: The role.
-            replica: Which one of its processes, from 0.
-            is_known: Whether the others take it for what the file says: highway, or external.
+            replica: The number of its process, from 0.
+            is_known: Whether the other processes see it as what the file declares: highway, or external.
 
         Raises:
-            ConfigError: the role does not exist, or there is something wrong with its variables or links; the message says where.
+            ConfigError: the role does not exist, or its variables or links have errors; the message tells where.
         """
         role, env = self.role(name), self.environment(name, replica)
         variables = self.variables.of_process(name, replica, env)
@@ -148,21 +148,21 @@ class Topology:
         return ProcessSpec(self.key(name), replica, host, self.plan.address(host), stages, role.location, self.seed, env)
 
     def key(self, name: str) -> RoleKey:
-        """Return what the processes of a role are known by on a machine."""
+        """Return the key that identifies the processes of a role on a machine."""
         return RoleKey(self.plan.path, name, self.role(name).most)
 
     def environment(self, name: str, replica: int = 0) -> dict[str, str]:
-        """Return the environment variables that the file gives to a process of a role."""
-        variables = self.variables.of_process(name, str(replica))  # text, as all in an environment is
+        """Return the environment variables of a role's process in the file."""
+        variables = self.variables.of_process(name, str(replica))  # text, like everything in an environment
         found: dict[str, str] = variables.fill(self.role(name).env, self.plan.location / "roles" / name / "env")
         return found
 
     def build(
         self, role: Role, replica: int, linked: LinkParameters, only: Sequence[int] | None = None
     ) -> Iterator[tuple[int, Stage | ConfigError]]:
-        """Yield the stages of a role, or ``only`` some, with their numbers; in place of each that cannot be built what is wrong with it.
+        """Yield the stages of a role, or ``only`` some, with their indices; for a stage that cannot be built, yield its error.
 
-        ``linked`` returns the parameters for ``{link: NAME}``, and is asked once for each.
+        ``linked`` returns the parameters for ``{link: NAME}``, and is called once for each.
         """
         variables = self.variables.of_process(role.name, replica, self.environment(role.name, replica))
         for index in range(len(role.stages)) if only is None else only:
@@ -173,13 +173,13 @@ class Topology:
 
     @staticmethod
     def _resolve(role: Role, index: int, variables: Variables, linked: LinkParameters) -> Any:
-        """Return a stage with its variables filled in, and what its links say."""
+        """Return a stage with its variables and the parameters of its links filled in."""
         location = role.location / index
         return _with_links(variables.fill(role.stages[index], location), location, linked)
 
 
 def _with_links(spec: Any, location: Location, linked: LinkParameters) -> Any:
-    """Return a copy of a stage in which every ``link: NAME`` has become what the link says."""
+    """Return a copy of a stage in which every ``link: NAME`` is replaced by the link's parameters."""
     if isinstance(spec, list):
         return [_with_links(part, location / index, linked) for index, part in enumerate(spec)]
     if not isinstance(spec, dict):

@@ -1,4 +1,4 @@
-"""Who runs where, and how the ends of the links find each other."""
+"""The plan of a topology: which processes run on which hosts, and how the ends of links find each other."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from highway.wire.url import SCHEMES, Direction, url_of
 Side = Literal["from", "to"]
 
 SIDES: Mapping[Direction, Side] = {"send": "from", "receive": "to"}
-COMPONENTS: Mapping[str, Direction] = {"ZMQSink": "send", "ZMQSource": "receive"}  # that take ``link: NAME`` in place of a URL
+COMPONENTS: Mapping[str, Direction] = {"ZMQSink": "send", "ZMQSource": "receive"}  # can have ``link: NAME`` instead of a URL
 LONGEST_NAME = 60  # characters of the name of a link's socket
 SOCKETS: Mapping[str, tuple[str, str]] = {"push": ("push", "pull"), "publish": ("pub", "sub")}  # kind of link -> sender's, receiver's
 
 
 class Process(NamedTuple):
-    """A process of a role: which of its replicas, and on which host."""
+    """A process of a role: the number of its replica, and its host."""
 
     role: str
     replica: int
@@ -41,15 +41,15 @@ class Role:
     """A role of a topology.
 
     Args:
-        stages: Its stages as the file has them, with their variables.
-        location: Where the file has the stages.
-        replicas: How many processes run it; at first, if an engine may choose.
-        hosts: The hosts where they run, in turns; none if the file does not say.
-        env: Environment variables of its processes, as the file has them, with their variables.
+        stages: Its stages as in the file, with variables.
+        location: The location of the stages in the file.
+        replicas: The number of its processes; with ``autoscale``, the initial number.
+        hosts: The hosts of its processes, in turn; empty if the file names none.
+        env: Environment variables of its processes as in the file, with variables.
         external: Whether it is started by others.
         restart: When a process of it is started again.
-        resources: What each of its processes needs of a host that an engine chooses.
-        autoscale: Between how many replicas an engine may choose, if it may.
+        resources: Resources of each process, for engines that choose hosts.
+        autoscale: The limits of its number of replicas, if it varies.
     """
 
     name: str
@@ -64,33 +64,33 @@ class Role:
     autoscale: AutoscaleSpec | None = None
 
     def host(self, replica: int) -> str:
-        """Return the host of one of its processes, or ``""`` if the file does not say."""
+        """Return the host of one of its processes, or ``""`` if the file names none."""
         return self.hosts[replica % len(self.hosts)] if self.hosts else ""
 
     @property
     def most(self) -> int:
-        """How many processes it has at most."""
+        """The maximum number of its processes."""
         return self.autoscale.max if self.autoscale else self.replicas
 
     @property
     def least(self) -> int:
-        """How many processes it has at least: those with the lowest numbers."""
+        """The minimum number of its processes: those with the lowest numbers."""
         return self.autoscale.min if self.autoscale else self.replicas
 
     @cached_property
     def processes(self) -> Sequence[Process]:
-        """All processes that it may have; the first ``replicas`` of them are started with a run."""
+        """All its possible processes; the first ``replicas`` are started with a run."""
         return [Process(self.name, replica, self.host(replica)) for replica in range(self.most)]
 
     def on_host(self, host: str, before: int | None = None) -> int:
-        """Return how many of its processes, or of those before one of them, are on a host (``""`` where the file does not say)."""
+        """Return how many of its processes, or of those before number ``before``, are on a host (``""`` if the file names none)."""
         hosts = self.hosts or ("",)
         rounds, rest = divmod(self.most if before is None else before, len(hosts))
         return rounds * hosts.count(host) + hosts[:rest].count(host)
 
     @property
     def used_hosts(self) -> list[str]:
-        """The hosts where it runs, each once; ``""`` if the file does not say."""
+        """The distinct hosts of its processes; ``""`` if the file names none."""
         return list(dict.fromkeys(self.hosts[: self.most] or ("",)))
 
 
@@ -99,12 +99,12 @@ class Plan:
     """The roles, hosts and links of a topology, each by name.
 
     Args:
-        name: What names on one host (of ipc and shm links) begin with.
-        location: Where the file begins.
-        metrics: Where each run answers for its state over HTTP, if it is to.
-        local: Whether all hosts are this machine: each then has a loopback address of its own, 127.0.0.1, 127.0.0.2 and so on.
-        path: The file, from the root.
-        named: Whether links over tcp have names, which are found at a rendezvous, in place of the addresses of hosts.
+        name: Prefix of names on one host (of ipc and shm links).
+        location: The location of the file's root.
+        metrics: The HTTP address for the state of each run, if there is one.
+        local: Whether all hosts are this machine: then each has its own loopback address, 127.0.0.1, 127.0.0.2 and so on.
+        path: The absolute path of the file.
+        named: Whether links over tcp have names, which are found at a rendezvous, instead of addresses of hosts.
     """
 
     name: str
@@ -118,7 +118,7 @@ class Plan:
     named: bool = False
 
     def processes(self, host: str | None = None) -> list[Process]:
-        """Return the processes that highway starts with a run: of all hosts, or of one."""
+        """Return the processes that highway starts with a run, on all hosts or on one."""
         here = [process for role in self.roles.values() if not role.external for process in role.processes[: role.replicas]]
         return [process for process in here if host is None or process.host == host]
 
@@ -127,16 +127,16 @@ class Plan:
         return [process for name in names(self.links[link], side) for process in self.roles[name].processes]
 
     def count(self, link: str, side: Side, host: str | None = None) -> int:
-        """Return how many processes are on one side of a link: everywhere at first, or on one host at most."""
+        """Return the number of processes on one side of a link: the initial number, or the maximum on one host."""
         roles = [self.roles[name] for name in names(self.links[link], side)]
         return sum(role.replicas if host is None else role.on_host(host) for role in roles)
 
     def expected(self, link: str, side: Side) -> int:
-        """Return for how many processes on one side of a link the other waits: those that are there whatever an engine chooses."""
+        """Return the number of processes on one side of a link that the other side waits for: the minimum with ``autoscale``."""
         return sum(self.roles[name].least for name in names(self.links[link], side))
 
     def address(self, host: str) -> str:
-        """Return where others reach a host."""
+        """Return the address of a host for others."""
         if self.local or not host:
             net, number = divmod(list(self.hosts).index(host) if host else 0, 254)  # without .0 and .255, which may mean a whole net
             return f"127.{net >> 8}.{net & 255}.{number + 1}"
@@ -145,7 +145,7 @@ class Plan:
     def link_address(self, link: str, process: Process, listen: bool = False) -> str:
         """Return the port, path or name that a process at the binding side of a link opens.
 
-        With ``listen`` it is for the process itself, which may bind another address than the one at which others reach it.
+        With ``listen``, return the address that the process itself binds, which may differ from its address for others.
         """
         spec = self.links[link]
         if self.over(link).is_named:
@@ -156,33 +156,33 @@ class Plan:
         return spec.over.prefix + _socket_name(f"{self.name}-{link}-{number}", self._digest(f"{link}-{number}"))
 
     def over(self, link: str) -> Transport:
-        """Return what a link's messages travel over here."""
+        """Return the transport of a link in this plan."""
         transport = self.links[link].over
         return TRANSPORTS["named"] if self.named and transport.has_port else transport
 
     def peers(self, link: str) -> PeerKind:
-        """Return which programs may be at the ends of a link: others may subscribe, and take the place of an external role."""
+        """Return which programs may be at the ends of a link: any program may subscribe, or replace an external role."""
         spec = self.links[link]
         is_open = spec.fans_out or any(self.roles[name].external for side in SIDES.values() for name in names(spec, side))
         return spec.peers or ("any" if is_open else "highway")
 
     def socket_paths(self, processes: Collection[Process]) -> list[str]:
-        """Return the paths of the sockets that processes at the binding sides of links whose locations are paths open."""
+        """Return the socket paths that processes open at the binding sides of links with paths."""
         links = {name: spec.bind for name, spec in self.links.items() if spec.over.location == "path"}
         ends = ((link, process) for link, side in links.items() for process in self.processes_at(link, side))
         return [self.link_address(link, process) for link, process in ends if process in processes]
 
     def port(self, link: str, process: Process, key: Literal["port", "tap"] = "port") -> int:
-        """Return the port that a process opens for a link or its tap: those of one host take the ports of the range in turn."""
+        """Return the port that a process opens for a link or its tap: the processes of one host take the ports of the range in turn."""
         spec = self.links[link]
         return port_range(getattr(spec, key))[0] + self._place(link, spec.bind if key == "port" else "from", process)[1]
 
     def tap(self, link: str, process: Process, listen: bool = False) -> str:
-        """Return the address at which a process that sends on a link lets viewers look.
+        """Return the address of the tap of a process that sends on a link.
 
-        Without a port in the file, or on a host that the file does not know, it is a name on the machine of the process, wherever that is.
-        It is in Linux's abstract namespace, so that nothing is left of it, and depends on the file, so that no other topology has it.
-        ``listen`` is as for :meth:`link_address`.
+        Without a port in the file, or on a host that is not in the file, it is a name on the machine of the process. On Linux it is in the
+        abstract namespace, so that no file remains. It depends on the file, so that no other topology uses it. ``listen`` is as for
+        :meth:`link_address`.
         """
         if self.links[link].tap is not None and not self.named:
             return f"tcp://{self._listens(process, self.port(link, process, 'tap'), listen)}"
@@ -191,11 +191,11 @@ class Plan:
         return f"ipc://{name if sys.platform == 'linux' else f'{SOCKETS_FOLDER}/{name[1:]}'}"
 
     def _digest(self, name: str) -> str:
-        """Return what tells a name from those of all other files on a machine, also of files with the same name in other folders."""
+        """Return a digest that distinguishes a name from those of all other files on a machine, even of files with the same name."""
         return hashlib.blake2s(f"{self.path}\0{name}".encode(), digest_size=8).hexdigest()
 
     def _place(self, link: str, side: Side, process: Process) -> tuple[int, int]:
-        """Return how many processes come before one on its side of a link, and how many of those are on its host."""
+        """Return how many processes precede one on its side of a link, and how many of those are on its host."""
         before = on_host = 0
         for name in names(self.links[link], side):
             role = self.roles[name]
@@ -211,10 +211,10 @@ class Plan:
         return host_and_port(address, port)
 
     def urls(self, link: str, role: str, replica: int, direction: Direction, most: int | None = None) -> list[str]:
-        """Return the URLs of one end of a link, without options; ``most`` of them, for who wants to see what they look like.
+        """Return the URLs of one end of a link, without options; only ``most`` of them if their form is all that matters.
 
         Raises:
-            ConfigError: there is no such link, or the role is not at that end of it.
+            ConfigError: the link does not exist, or the role is not at that end of it.
         """
         spec = self.links.get(link)
         if spec is None:
@@ -232,9 +232,9 @@ class Plan:
     def link_parameters(
         self, link: str, role: str, replica: int, direction: Direction, most: int | None = None, is_known: bool = True
     ) -> dict[str, Any]:
-        """Return what the component at one end of a link is given for ``{link: NAME}``: its URLs, and what else the link says.
+        """Return the parameters of the component at one end of a link for ``{link: NAME}``: its URLs, and the link's settings.
 
-        Takes and raises the same as :meth:`urls`. With ``is_known=False`` an end that connects reaches the others, whatever they expect.
+        Takes and raises the same as :meth:`urls`. With ``is_known=False``, an end that connects works whatever the other ends expect.
         """
         urls, spec = self.urls(link, role, replica, direction, most), self.links[link]
         peers = self.peers(link) if is_known or spec.bind == SIDES[direction] else "any"
@@ -258,7 +258,7 @@ def host_and_port(address: str, port: int) -> str:
 
 
 def port_range(given: int | str | None) -> range:
-    """Return the ports that a port or a range in the file stands for; none if there is none."""
+    """Return the ports of a port or range in the file; empty for ``None``."""
     if given is None:
         return range(0)
     first, last = (given, given) if isinstance(given, int) else map(int, re.split("-", given))
@@ -266,11 +266,11 @@ def port_range(given: int | str | None) -> range:
 
 
 def _quoted(name: str) -> str:
-    """Return a name as a part between points of the location of a URL."""
+    """Return a name as a dot-separated part of a URL's location."""
     return urllib.parse.quote(name, safe="").replace(".", "%2E")
 
 
 def _socket_name(text: str, digest: str) -> str:
-    """Return a name that fits the path of a socket (107 bytes at most) and a URL: readable text, and a digest that makes it unique."""
+    """Return a name that fits the path of a socket (at most 107 bytes) and a URL: readable text, and a digest that makes it unique."""
     name = re.sub(r"[^\w.-]", "_", text, flags=re.ASCII)
     return f"{name[: LONGEST_NAME - len(digest) - 1]}-{digest}"

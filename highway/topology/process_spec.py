@@ -1,7 +1,6 @@
-"""What one process of a role needs to know to run: its part of the file, with variables filled in and links as URLs.
+"""The specification of one process of a role: its part of the file, with variables filled in and links as URLs.
 
-Whoever starts processes reads and checks the file once, and hands each process its specification: in JSON, so that it can be handed to
-another machine too.
+A launcher reads and checks the file once, and gives each process its specification: as JSON, so that it can be sent to another machine.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from highway.topology.registry import Registry
 
 
 class RoleKey(NamedTuple):
-    """What the processes of a role are known by on a machine: its file, from the root, its name, and how many of them there may be."""
+    """Identifies the processes of a role on a machine: the absolute path of its file, its name, and its maximum number of processes."""
 
     path: str
     role: str
@@ -33,10 +32,10 @@ class ProcessSpec:
 
     Args:
         replica: Its number, from 0.
-        host: The host that the file gives it, or ``""``.
-        address: Where others reach that host.
-        stages: Its stages, in plain values; ``location`` is where the file has them.
-        env: Environment variables that it gets.
+        host: Its host in the file, or ``""``.
+        address: Address of that host for others.
+        stages: Its stages, as plain values; ``location`` is their location in the file.
+        env: Its environment variables.
     """
 
     key: RoleKey
@@ -52,7 +51,7 @@ class ProcessSpec:
         """Return its stages.
 
         Raises:
-            ConfigError: one of them cannot be built; the message says where.
+            ConfigError: a stage cannot be built; the message tells which.
         """
         return [registry.build_stage(stage, self.location / index) for index, stage in enumerate(self.stages)]
 
@@ -61,9 +60,9 @@ class ProcessSpec:
 
         Args:
             registry: Builds the components.
-            host: The name of this machine in the passports of what is made here; by default the one that the file gives the process, or
-                that of the operating system.
-            isolated: Whether it runs in a process of its own.
+            host: The name of this machine in the passports of items created here; by default the process's host in the file, or the
+                name from the operating system.
+            isolated: Whether it runs in a separate process.
 
         Raises:
             ConfigError: as for :meth:`build`, or the stages do not fit together.
@@ -76,14 +75,14 @@ class ProcessSpec:
             raise self.location.error(str(error)) from None
 
     def to_json(self) -> str:
-        """Return it as text."""
+        """Return the specification as JSON."""
         path, length = self.location.path, len(self.location.path)
         marks = {path: self.location.mark, **{at: mark for at, mark in self.location.marks.items() if at[:length] == path}}
         return json.dumps({**vars(self), "stages": _pack(self.stages), "location": [path, list(marks.items())]})
 
     @classmethod
     def from_json(cls, text: str) -> ProcessSpec:
-        """Read it back."""
+        """Parse the text of :meth:`to_json`."""
         given = json.loads(text)
         path, marks = given["location"]
         location = Location(tuple(path), {tuple(at): mark for at, mark in marks})
@@ -91,7 +90,7 @@ class ProcessSpec:
 
 
 def _pack(value: Any) -> Any:
-    """Return a plain value as one for JSON: a mapping as ``{"": pairs}``, since its keys need not be text."""
+    """Return a plain value for JSON: a mapping becomes ``{"": pairs}``, because its keys need not be text."""
     if isinstance(value, dict):
         return {"": [[key, _pack(part)] for key, part in value.items()]}
     return [_pack(part) for part in value] if isinstance(value, list) else value

@@ -1,7 +1,7 @@
-"""From names and plain values to components: the constructor's signature, with its type hints, is the schema.
+"""Builds components from names and plain values: the constructor's signature, with its type hints, is the schema.
 
-There is no second list of parameters anywhere. A hint that is itself a class of components (``TransformLike``, ``Dataset``) means a
-component by name, written in the same way as a stage; ``Callable`` means one that can be called, or a function, as ``package.module:name``.
+No other list of parameters exists. A hint that is itself a class of components (``TransformLike``, ``Dataset``) means a component by name,
+written in the same way as a stage; ``Callable`` means a callable component, or a function, as ``package.module:name``.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ from highway.topology.components import Components, NotImported, built_in_class,
 
 STAGE_SETTINGS = {name: parameter for name, parameter in parameters_of(Stage).items() if name != "op"}
 
-_NO_STAGES = {  # what is said of a component of these packages where a stage is meant
+_NO_STAGES = {  # message about a component of these packages that is used as a stage
     "highway.transforms": "transforms one image and is no stage of its own; write  Augmentations: [{}]",
     "highway.datasets": "is a dataset and no stage of its own; write  Reader: {{dataset: {{{}: ...}}}}",
 }
-_WORDS = {"array": "list", "object": "mapping", "null": "null"}  # msgspec's words for what YAML calls otherwise
+_WORDS = {"array": "list", "object": "mapping", "null": "null"}  # YAML's words for msgspec's
 
 
 @dataclass(frozen=True)
 class Registry:
-    """Builds components from plain values as a YAML file holds them; ``components`` are those that may be named."""
+    """Builds components from plain values in the form of a YAML file; ``components`` are those that can be named."""
 
     components: Components = field(default_factory=Components)
     names_unions = False
 
     def build_stage(self, spec: Any, location: Location) -> Stage:
-        """Return the stage that ``spec`` describes: a component as for :meth:`build`, with the settings of ``Stage`` beside its name.
+        """Return the stage that ``spec`` describes: a component as for :meth:`build`, with settings of ``Stage`` as further keys.
 
         Raises:
-            ConfigError: anything about it is wrong; the message begins with the location.
+            ConfigError: ``spec`` has an error; the message begins with the location.
         """
         settings: dict[str, Any] = {}
         if isinstance(spec, dict):
@@ -75,12 +75,12 @@ class Registry:
     def build(self, spec: Any, location: Location, hint: type = object) -> Any:
         """Return the component that ``spec`` describes: ``Name``, ``{Name: first_parameter}`` or ``{Name: {parameter: value, ...}}``.
 
-        Errors name those that are a ``hint``.
+        Errors list subclasses of ``hint``.
 
-        One that may not be imported, or has such a one among its parameters, is a :class:`highway.topology.components.NotImported`.
+        If the component or one of its parameters may not be imported, return a :class:`highway.topology.components.NotImported`.
 
         Raises:
-            ConfigError: anything about it is wrong; the message begins with the location.
+            ConfigError: ``spec`` has an error; the message begins with the location.
         """
         if isinstance(spec, str):
             name, given = spec, None
@@ -109,7 +109,7 @@ class Registry:
             raise location.error(f"{found.__name__}: {type(error).__name__}: {error}") from error
 
     def _arguments(self, cls: type, given: Any, location: Location) -> dict[str, Any]:
-        """What was given, checked against the signature of ``cls``, by the names of its parameters."""
+        """Return the given parameters by name, checked against the signature of ``cls``."""
         parameters = _parameters(cls, location)
         names = [name for name, parameter in parameters.items() if parameter.kind in NAMED]
         rest = next((name for name, parameter in parameters.items() if parameter.kind is parameter.VAR_KEYWORD), "")
@@ -135,7 +135,7 @@ class Registry:
         return {key: argument(value, parameters[key if key in names else rest], at, self) for key, (value, at) in locations.items()}
 
     def convert(self, value: Any, hint: Any, location: Location) -> Any:
-        """Return a plain ``value`` as its type ``hint`` says; for the errors see :func:`highway.parameters.convert.convert`."""
+        """Convert a plain ``value`` to its type ``hint``; for the errors see :func:`highway.parameters.convert.convert`."""
         return convert(value, hint, location, self)
 
     def component(self, value: Any, hint: Any, location: Location) -> Any:
@@ -156,7 +156,7 @@ class Registry:
         return component
 
     def misfit(self, value: Any, expected: str, location: Location, hint: Any = None, choices: Sequence[Any] = ()) -> ConfigError:
-        """Return the error for a value that does not fit, in the words of YAML."""
+        """Return the error for a value of the wrong type, in YAML's terms."""
         if choices:
             return location.error(f"got {show(value)}{did_you_mean(value, map(str, choices))}")
         advice, words = "", in_words(expected, _WORDS).replace("None", "null")
@@ -192,7 +192,7 @@ class Registry:
 
 
 def _not_imported(value: Any) -> Iterator[NotImported]:
-    """Yield what was not imported in converted parameters."""
+    """Yield the placeholders in converted parameters."""
     if isinstance(value, NotImported):
         yield value
     elif isinstance(value, Stage):

@@ -1,4 +1,4 @@
-"""A JSON schema of topology files, for editors: made of the structs of the file and of the signatures of the components."""
+"""A JSON schema of topology files, for editors: generated from the structs of the file and the signatures of components."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PLUGIN = r"^[\w.]+:\w+$"
 def schema() -> Schema:
     """Return the JSON schema (draft 2020-12) of topology files.
 
-    It accepts every file that ``highway check`` accepts, and some that it does not: it knows no variables and no links.
+    It accepts every file that ``highway check`` accepts, and some others, because it checks no variables and no links.
     """
     _, defs = msgspec.json.schema_components([FileSpec, RoleSpec], ref_template="#/$defs/{name}")
     for spec in defs.values():
@@ -52,21 +52,21 @@ def schema() -> Schema:
 
 
 def _lifted(schema: Schema) -> Schema:
-    """Return a schema whose description stands beside the alternatives, where editors show it, and not in one of them."""
+    """Return a schema with its description beside the alternatives, where editors show it, instead of in one of them."""
     parts = [dict(part) for part in schema.get("anyOf", [])]
     found = [part.pop("description") for part in parts if "description" in part]
     return {**schema, "anyOf": parts, "description": found[0]} if len(found) == 1 else schema
 
 
 def _become(schema: Schema, other: Schema) -> None:
-    """Keep no more of a schema than its description."""
+    """Replace a schema except for its description."""
     description = schema["description"]
     schema.clear()
     schema.update(other, description=description)
 
 
 def _component(name: str, cls: type) -> Schema:
-    """What may stand behind a component's name: its parameters, the value of the first one, or nothing."""
+    """Return the schema of the value after a component's name: its parameters, the value of the first one, or nothing."""
     parameters = parameters_of(cls).values()
     properties = {parameter.name: _open(_of(parameter.annotation)) for parameter in parameters}
     required = [parameter.name for parameter in parameters if parameter.default is parameter.empty]
@@ -92,7 +92,7 @@ def _component(name: str, cls: type) -> Schema:
 
 
 def _of(hint: Any) -> Schema:
-    """The schema of a type hint, and of the range beside it."""
+    """Return the schema of a type hint, with its range."""
     if hint in (Any, inspect.Parameter.empty):
         return {}
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
@@ -113,7 +113,7 @@ def _of(hint: Any) -> Schema:
 
 
 def _within(schema: Schema, bounds: Range) -> Schema:
-    """A schema whose numbers have bounds."""
+    """Return a schema with bounds for its numbers."""
     if schema.get("type") in ("integer", "number"):
         return {**schema, **bounds.keywords}
     for key in ("anyOf", "prefixItems"):
@@ -123,7 +123,7 @@ def _within(schema: Schema, bounds: Range) -> Schema:
 
 
 def _by_name(names: Sequence[str], settings: Schema | None = None) -> Schema:
-    """The schema of a component by name, one of ``names`` or of a plug-in, with the settings that may stand beside it."""
+    """Return the schema of a component by name, one of ``names`` or of a plug-in, with its settings."""
     components = {name: {"$ref": f"#/$defs/{name}"} for name in names}
     form: Schema = {"type": "object", "properties": {**components, **(settings or {})}, "patternProperties": {PLUGIN: {}}}
     form |= {"additionalProperties": False, "minProperties": 1}
@@ -133,7 +133,7 @@ def _by_name(names: Sequence[str], settings: Schema | None = None) -> Schema:
 
 
 def _open(schema: Schema) -> Schema:
-    """A schema that lets a variable stand in the place of the value, and of its parts."""
+    """Return a schema that allows a variable instead of the value, and of its parts."""
     about: Schema = {key: schema[key] for key in ("description", "default") if key in schema}
     schema = {key: part for key, part in schema.items() if key not in about}
     if not schema or schema == {"type": "string"}:

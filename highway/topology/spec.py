@@ -95,7 +95,7 @@ class LinkSpec(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
     @property
     def over(self) -> Transport:
-        """What its messages travel over."""
+        """The transport of its messages."""
         return TRANSPORTS[self.transport]
 
 
@@ -178,12 +178,12 @@ class FileSpec(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 def parse_metrics(text: str, default: MetricsSpec | None = None, option: str = "--metrics") -> MetricsSpec:
-    """Return what ``--metrics [HOST:]PORT``, or another option, says; PORT may be a range, or 0 for any that is free.
+    """Parse ``--metrics [HOST:]PORT``, or another option; PORT may be a range, or 0 for any free port.
 
-    The address of ``default``, which the file says, counts where the option gives none.
+    If the option gives no address, the address of ``default``, from the file, is used.
 
     Raises:
-        ConfigError: it cannot be read.
+        ConfigError: the text is invalid.
     """
     found = _METRICS.fullmatch(text)
     first, last = (int(found["first"]), int(found["last"] or found["first"])) if found else (1, 0)

@@ -11,7 +11,7 @@ from typing import Any
 from highway.parameters.location import Location, did_you_mean, show
 from highway.topology import document
 
-MAX_SIZE = 1_000_000  # values and characters that substitution makes: variables that repeat each other grow without bound otherwise
+MAX_SIZE = 1_000_000  # values and characters that substitution creates: variables that repeat each other would otherwise grow without bound
 
 RESERVED = {
     "env": "the environment, ${env:NAME}",
@@ -24,17 +24,16 @@ _REFERENCE = re.compile(r"\$(?P<escaped>\$)?\{(?:(?P<env>env):)?(?P<name>[A-Za-z
 
 @dataclass
 class Variables:
-    """The variables of a file, and what they stand for.
+    """The variables of a file, and their values.
 
-    ``${name}`` is a variable, ``${name:default}`` one that may be missing, ``${env:NAME}`` and ``${env:NAME:default}`` the environment, and
-    ``$${`` a plain ``${``. A value that is nothing but one reference keeps the variable's type; within text, its text is put in.
+    ``${name}`` is a variable, ``${name:default}`` an optional one, ``${env:NAME}`` and ``${env:NAME:default}`` are environment variables,
+    and ``$${`` is a plain ``${``. A value that is a single reference keeps the variable's type; within text, the value's text is inserted.
 
     Args:
         values: The variables; a value may refer to others.
-        location: Where the file's ``vars`` stand.
+        location: The location of the file's ``vars``.
         own: Variables that highway sets (:data:`RESERVED`).
-        environ: The environment.
-    """
+        environ: The environment."""
 
     values: Mapping[str, Any]
     location: Location
@@ -48,11 +47,11 @@ class Variables:
                 raise (self.location / name).error(f"a variable cannot be named {name}: that is {RESERVED[name]}")
 
     def of_process(self, role: str, replica: int | str, env: Mapping[str, str] | None = None) -> Variables:
-        """Return these variables and those of a process; ``env`` is what it has in its environment besides."""
+        """Return these variables and those of a process; ``env`` is added to the environment."""
         return Variables(self.values, self.location, {"role": role, "replica": replica}, {**self.environ, **env} if env else self.environ)
 
     def mentions(self, name: str, value: Any, within: tuple[str, ...] = ()) -> bool:
-        """Say whether a value refers to a variable, by itself or by other variables."""
+        """Return whether a value refers to a variable, directly or through other variables."""
         if isinstance(value, (dict, list)):
             return any(self.mentions(name, part, within) for part in (value.values() if isinstance(value, dict) else value))
         if not isinstance(value, str) or "${" not in value:
@@ -63,12 +62,12 @@ class Variables:
         )
 
     def fill(self, value: Any, location: Location, within: tuple[str, ...] = ()) -> Any:
-        """Return a copy of ``value``, plain values, in which every reference is replaced.
+        """Return a copy of ``value``, plain values, with every reference replaced.
 
-        ``within`` are the variables whose values are being filled, to notice a circle.
+        ``within`` are the variables whose values are being filled, to detect a cycle.
 
         Raises:
-            ConfigError: an unknown variable, one that is defined by itself, or a reference that cannot be read.
+            ConfigError: a variable is unknown or defined by itself, or a reference is malformed.
         """
         self._size += 1 + (len(value) if isinstance(value, str) else 0)
         if self._size > MAX_SIZE:
@@ -119,6 +118,6 @@ class Variables:
 
 
 def _scalar(text: str) -> Any:
-    """Return the YAML value of a default or of an environment variable, if it is a scalar; else the text itself."""
+    """Return the YAML value of a default or of an environment variable if it is a scalar; else the text itself."""
     value, _ = document.parse(text, "value") if re.fullmatch(r"[-+.\w~]*", text) else (text, None)
     return value

@@ -1,4 +1,4 @@
-"""The links between some processes of a topology: who feeds whom, and what of it is among them."""
+"""The links between some processes of a topology: the feeders of each role, and the links that are complete."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from highway.wire.url import Direction
 
 @dataclass(frozen=True)
 class Wiring:
-    """The processes of a topology without errors that run somewhere. Their stages are built once, when one asks for the first time.
+    """The processes of a topology without errors that run in one place. Their stages are built once, on first use.
 
     Args:
-        scales: Whether roles with ``autoscale`` get more or fewer processes while they run; ``processes`` are then all that they may have.
+        scales: Whether roles with ``autoscale`` get more or fewer processes during the run; ``processes`` are then all possible ones.
     """
 
     topology: Topology
@@ -26,7 +26,7 @@ class Wiring:
 
     @classmethod
     def scaling(cls, topology: Topology) -> Wiring:
-        """Return all processes that a topology may have, for who starts them all and can start more while they run.
+        """Return all possible processes of a topology, for a launcher that can start more while they run.
 
         Raises:
             ConfigError: there is nothing to start.
@@ -52,7 +52,7 @@ class Wiring:
 
     @cached_property
     def feeders(self) -> Mapping[str, set[str]]:
-        """The roles, each with those of them that send to it: over a link, or at an address in their stages."""
+        """The roles, each with the roles that send to it, over a link or at an address in their stages."""
         found: dict[str, set[str]] = {role: set() for role in self.roles}
         for spec in self.topology.plan.links.values():
             for role in self.roles & set(names(spec, "to")):
@@ -67,19 +67,19 @@ class Wiring:
 
     @cached_property
     def fed_here(self) -> set[str]:
-        """The roles to which no process sends that is not here, as far as the file knows."""
+        """The roles whose senders are all here, as far as the file tells."""
         links = self.topology.plan.links
         return self.roles - {role for link, spec in links.items() if not self._has_all(link, "from") for role in names(spec, "to")}
 
     @cached_property
     def whole_links(self) -> set[str]:
-        """The links all of whose ends are here, by name; one that is written as URLs, if both sides are."""
+        """Names of the links with all ends here; a link that is written as URLs counts if both sides are here."""
         named = {link for link in self.topology.plan.links if self._has_all(link, "from") and self._has_all(link, "to")}
         return named | ({end.label for end in self._unnamed("send")} & {end.label for end in self._unnamed("receive")})
 
     @cached_property
     def sinks(self) -> set[str]:
-        """The roles that do not send on over a link, at whose end a run ends."""
+        """The roles that send nothing over a link; a run ends when they end."""
         return self.roles - {end.process.role for end in self.ends if end.direction == "send"}
 
     def _unnamed(self, direction: Direction) -> list[LinkEnd]:
@@ -92,7 +92,7 @@ class Wiring:
 
 
 def depths_of(feeders: Mapping[str, set[str]]) -> Mapping[str, int]:
-    """Return for each role how many others an item passes before it, at most; in a circle of roles each counts once."""
+    """Return for each role the maximum number of roles that an item passes before it; in a cycle, each counts once."""
 
     def depth(role: str, passed: frozenset[str]) -> int:
         return max((1 + depth(feeder, passed | {feeder}) for feeder in feeders[role] - passed), default=0)
