@@ -1,6 +1,6 @@
-"""Figures of what runs: asked for, added up, and told over HTTP.
+"""Figures of running processes: collected, aggregated, and served over HTTP.
 
-``state`` is what one process tells, ``poll`` asks all of them, ``accounts`` and ``traffic`` add up links, ``metrics`` names it all for
-Prometheus, ``server`` answers. ``profile`` measures stages one at a time, ``calibration`` is what comes of it, and ``sizing`` what a rate
-takes then. May use: topology, engine, wire, process. Begin with ``state``.
+``state`` is the state of one process, ``poll`` collects the states of all of them, ``accounts`` and ``traffic`` aggregate links,
+``metrics`` names the figures for Prometheus, ``server`` answers requests. ``profile`` measures stages one at a time, ``calibration`` holds
+the results, and ``sizing`` estimates what a rate requires. May use: topology, engine, wire, process. Begin with ``state``.
 """

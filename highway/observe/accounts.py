@@ -1,4 +1,4 @@
-"""What each link of a run carried: counted at both ends, so that what did not arrive is known, and why."""
+"""The messages that each link of a run carried: counted at both ends, to report which messages are missing, and why."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class Departure:
 
     Args:
         how: How it ended, in words.
-        failed: Whether it did not end as it should.
-        counts: What it had received and sent; exact, however it ended.
+        failed: Whether it did not end normally.
+        counts: Its counts of received and sent messages; exact, however it ended.
         stats: Its last figures, up to half a second older than its end if it was killed.
-        was_killed: Whether it failed by a signal, and not by an error of its own.
-        unfinished: Whether it was stopped before it had delivered all that it had received, while others still wanted it.
-        is_lost: Whether ``counts`` are what it told last, and it may have received and sent more.
+        was_killed: Whether it failed by a signal, not by an error of its own.
+        unfinished: Whether it was stopped before it had delivered all that it had received, while other processes still needed it.
+        is_lost: Whether ``counts`` are the last reported ones, and the true counts may be higher.
     """
 
     name: str
@@ -38,38 +38,38 @@ class Departure:
 
     @property
     def held(self) -> int:
-        """Messages at most that it had received and neither sent on nor used up, if it failed or was stopped too early; else 0.
+        """Maximum number of messages that it had received and not processed, if it failed or was stopped too early; else 0.
 
-        That is what its queues hold, and what its source had taken from the link to leave it, and no more than it had received without
-        sending as many.
+        The maximum is the capacity of its queues plus one message each in its source and sink, and at most the number of messages received
+        without a message sent for them.
         """
         if not (self.failed or self.unfinished):
             return 0
         if self.stats is None:
             return max(0, self.counts.received - self.counts.sent)
-        used = max(0, self.stats.items - self.failed)  # a sink that fails is not done with the item that it took last
-        unsent = max(0, self.counts.received - max(self.counts.sent, used))  # a stream may make several messages of one
+        used = max(0, self.stats.items - self.failed)  # a failed sink has not finished its last item
+        unsent = max(0, self.counts.received - max(self.counts.sent, used))  # a stream may create several messages from one
         room = sum(stage.capacity for stage in self.stats.stages) + 2  # one each at its source and its sink
         return min(unsent, room + int(self.stats.stages[0].counters.get("arrived", 0)))
 
     def __str__(self) -> str:
-        """A sentence for people, if it held something."""
+        """Return a sentence about the held messages; empty if there are none."""
         lost = "1 message was" if self.held == 1 else f"up to {self.held:,} messages were"
         return f"{self.name} {self.how}: of what it had received, {lost} lost within it"
 
 
 @dataclass(frozen=True)
 class Account:
-    """What a link has carried.
+    """The messages that a link has carried.
 
     Args:
         sent: Messages that its senders sent; to each receiver, if it publishes. ``None`` if no sender runs here.
         received: Messages that its receivers took from it. ``None`` if no receiver runs here.
-        missing: Messages that were sent and not received, exactly unless ``lost`` is set; ``None`` if not all ends of the link are seen.
-        reasons: Why some are missing, as far as it is known.
-        unwanted: Whether nobody wanted the missing ones: the receivers ended of themselves, before the senders.
-        doubts: Why it is not known how many are missing although all ends that the file has are seen: others received or sent a share.
-        lost: The processes that were lost with the hosts where they ran. Their numbers are those that they told last.
+        missing: Messages that were sent and not received, exact unless ``lost`` is set; ``None`` if some ends of the link are not seen.
+        reasons: Why some are missing, as far as known.
+        unwanted: Whether the missing messages were not needed: the receivers ended normally, before the senders.
+        doubts: Why the number of missing messages is unknown although all ends in the file are seen: other programs received or sent some.
+        lost: Processes that were lost with their hosts. Their counts are the last reported ones.
     """
 
     link: str
@@ -82,7 +82,7 @@ class Account:
     lost: Sequence[str] = ()
 
     def __str__(self) -> str:
-        """A sentence for people, if something is missing, or may be."""
+        """Return a sentence about missing messages; empty if none are or may be missing."""
         if self.doubts:
             known = f"of {self.sent or 0:,} messages that were sent here, {self.received or 0:,} were received here"
             why = " and ".join(dict.fromkeys([*self.reasons, *self.doubts]))
@@ -95,7 +95,7 @@ class Account:
 def account(
     states: Sequence[ReplicaState], departures: Sequence[Departure], ends: Mapping[str, Ends], whole: Collection[str]
 ) -> list[Account]:
-    """Return what each link has carried, at the end of a run: ``ends`` are by the names of replicas, ``whole`` the links seen entirely."""
+    """Return the account of each link at the end of a run: ``ends`` by replica name, ``whole`` are the links with all ends seen."""
     samples = [Sample.of(state, ends) for state in states]
     found = []
     for link in traffic(samples):
@@ -104,7 +104,7 @@ def account(
         lost = list(dict.fromkeys(one.name for one in at_link if one.is_lost)) if link.link in whole and not doubts else []
         missing = link.missing if link.link in whole and not doubts else None
         if missing is None and lost and None not in (link.sent, link.received):
-            missing = 0  # more came than the lost ones had told of
+            missing = 0  # more were received than the lost processes had reported as sent
         reasons = list(_reasons(link, missing, samples, at_link, ends)) if missing or doubts or lost else []
         unwanted = bool(missing) and _unwanted(link.link, departures, ends)
         found.append(Account(link.link, link.sent, link.received, missing, reasons, unwanted, doubts, lost))
@@ -124,7 +124,7 @@ def _doubts(link: str, departures: Sequence[Departure], ends: Mapping[str, Ends]
 
 
 def _unwanted(link: str, departures: Sequence[Departure], ends: Mapping[str, Ends]) -> bool:
-    """Say whether a link's receivers ended of themselves, and its senders had to be stopped: then what was under way is no loss."""
+    """Return whether a link's receivers ended normally and its senders had to be stopped: then messages under way are no loss."""
     receivers = {one.how for one in departures if ends[one.name].receives == link}
     senders = {one.how for one in departures if ends[one.name].sends == link}
     return receivers == {"ended"} and senders <= {"ended", "was drained", "was stopped"} and "was stopped" in senders
@@ -133,13 +133,13 @@ def _unwanted(link: str, departures: Sequence[Departure], ends: Mapping[str, End
 def _reasons(
     link: Traffic, missing: int | None, samples: Sequence[Sample], at_link: Sequence[Departure], ends: Mapping[str, Ends]
 ) -> Iterator[str]:
-    """Yield why messages are missing; where it is not known how many are, only what has failed."""
+    """Yield the reasons why messages are missing; if their number is unknown, only failures."""
     yield from dict.fromkeys(
         f"{one.name} {one.how}" for one in at_link if one.failed or (missing and one.how != "ended" and one.counts != Counts())
     )
     counters = [one.state.stats.stages[0].counters for one in samples if one.ends.receives == link.link and one.state.stats]
     publishes = any(one.ends.publishes for one in samples if one.ends.sends == link.link)
-    # A process that was started again counts as late what the process before it has received.
+    # A restarted process counts messages that its predecessor has received as late.
     is_exact = not any(one.state.restarts for one in samples if link.link in (one.ends.receives, one.ends.sends))
     for name, why in (("late", "were sent before a subscriber was there"), ("gaps", "were passed over by a subscriber that was behind")):
         count = sum(int(one.get(name, 0)) for one in counters)

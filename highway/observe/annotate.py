@@ -1,4 +1,4 @@
-"""What a look at a running topology found, put onto its graph."""
+"""Adds the figures of a running topology to its graph."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from highway.topology.graph import Edge, Graph, Node
 
 
 def annotate(graph: Graph, view: View) -> Graph:
-    """Return the graph with rates, queue levels and faults, and below it the bottleneck and who does not answer."""
+    """Return the graph with rates, queue levels and faults, and with the bottleneck and silent endpoints in the caption."""
     links = {link.link: link for link in traffic(view.samples)}
     nodes = [_node(node, [one for one in view.samples if one.state.role == node.name]) for node in graph.nodes]
     edges = [_edge(edge, links, view.samples) for edge in graph.edges]
@@ -47,7 +47,7 @@ def _node(node: Node, samples: Sequence[Sample]) -> Node:
 
 
 def _level(stages: Sequence[StageStats]) -> tuple[str, str]:
-    """How busy the replicas of a stage are, and how full the queues behind them."""
+    """Return how busy the replicas of a stage are, and how full the queues after them."""
     busy, capacity = f"{percent(share(stages, 'busy'))} busy", sum(stage.capacity for stage in stages)
     return busy, f"{sum(stage.queued for stage in stages)}/{capacity}" if capacity else ""
 
@@ -64,7 +64,7 @@ def _edge(edge: Edge, links: Mapping[str, Traffic], samples: Sequence[Sample]) -
 
 
 def _rates(edge: Edge, samples: Sequence[Sample]) -> list[Rate]:
-    """What passes: as the end has it that is at this edge alone, so that a link of many roles is told edge by edge."""
+    """Return the rates from an end that belongs only to this edge, so that edges of a link with many roles are distinguished."""
     senders = [one for one in samples if one.ends.sends == edge.link and one.runs]
     into = [one for one in samples if one.ends.receives == edge.link and one.runs and one.state.role == edge.target]
     if into and {one.state.role for one in senders} <= {edge.source}:

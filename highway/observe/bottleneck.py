@@ -12,12 +12,12 @@ from highway.observe.figures import Part, share
 from highway.observe.poll import Sample
 from highway.observe.snapshot import Ends
 
-FULL = 0.5  # of its time that a stage must work, or wait, to be what limits the rate
+FULL = 0.5  # fraction of its time that a stage must work, or wait, to be considered the bottleneck
 
 
 @dataclass
 class _Role:
-    """What the replicas of a role that run did of late: for each stage, the figures of each replica."""
+    """The recent figures of a role's running replicas: for each stage, the figures of each replica."""
 
     name: str
     ends: Ends
@@ -33,10 +33,10 @@ class _Role:
 
 
 def bottleneck(samples: Sequence[Sample]) -> str:
-    """Return one sentence that names what limits the rate of the whole topology, by the figures of the last seconds.
+    """Return one sentence that names the bottleneck of the whole topology, from the figures of the last seconds.
 
-    It is the stage whose workers are busiest, over all replicas of its role: what stands behind it starves, what stands before it is
-    blocked, over the links too. Where a role waits to send, but none of the roles that are seen receives it, it is who receives.
+    It is the stage whose workers are busiest, over all replicas of its role: stages downstream of it starve, and stages upstream of it are
+    blocked, over links too. If a role waits to send, but its receiver is not among the seen roles, the receiver is the bottleneck.
     """
     roles = _roles(samples)
     if not roles:
@@ -81,7 +81,7 @@ def _advice(role: _Role, name: str, samples: Sequence[Sample]) -> str:
 
 
 def _freest(machines: Collection[str], samples: Sequence[Sample]) -> tuple[str, int, float]:
-    """Return the machine of some that has most to spare, its cores (0 if that is not known), and how many what is seen uses of them."""
+    """Return the machine with the most free cores, its number of cores (0 if unknown), and how many of them the seen replicas use."""
     found = []
     for machine in sorted(machines):
         recent = [one.recent for one in samples if one.machine == machine and one.runs and one.recent]
@@ -91,7 +91,7 @@ def _freest(machines: Collection[str], samples: Sequence[Sample]) -> tuple[str, 
 
 
 def _slow_link(roles: Mapping[str, _Role]) -> str:
-    """A link whose sender waits to send while its receiver waits to receive; empty if there is none."""
+    """Return a link whose sender waits to send while its receiver waits to receive; empty if there is none."""
     for sender in roles.values():
         for receiver in roles.values():
             if sender.ends.sends and sender.ends.sends == receiver.ends.receives:

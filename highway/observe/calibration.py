@@ -1,4 +1,4 @@
-"""What was measured of a topology on a machine, so that its needs can be worked out elsewhere: plain values, to JSON and back."""
+"""The measured costs of a topology on a machine, to estimate its needs elsewhere: plain values, to JSON and back."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class StageCost:
-    """What a stage takes for each item that comes out at the end of its role.
+    """The cost of a stage for each item at the end of its role.
 
     Args:
-        name: What it is called.
+        name: Its label.
         seconds: Busy seconds of one worker; 0 if it was not measured.
         cpu: Seconds of cores.
-        held: Seconds in which it held the GIL, at most.
+        held: Maximum seconds in which it held the GIL.
         read: Bytes that it reads from files.
         nbytes: Bytes of the arrays in one of its items.
-        workers: Its worker threads, as the file has them.
-        waiting: Finished items that may wait behind it.
+        workers: Its worker threads in the file.
+        waiting: Finished items that may wait after it.
     """
 
     name: str
@@ -42,13 +42,13 @@ class StageCost:
 
 @dataclass(frozen=True)
 class RoleCost:
-    """What a role takes.
+    """The cost of a role.
 
     Args:
-        stages: Its stages; of a role that is started by others, what receiving takes.
-        samples: Samples in an item that comes out at its end.
-        taken: Samples that it takes for each that it hands on.
-        message: Bytes that an item has on the link to which it is sent; 0 if it sends nothing.
+        stages: Its stages; for an external role, the cost of receiving.
+        samples: Samples in an item at its end.
+        taken: Samples that it takes for each sample at its end.
+        message: Bytes of an item on the link to which it is sent; 0 if it sends nothing.
     """
 
     stages: Sequence[StageCost]
@@ -59,11 +59,11 @@ class RoleCost:
 
 @dataclass(frozen=True)
 class Calibration:
-    """The costs of roles, by their names, on one machine.
+    """The costs of roles, by name, on one machine.
 
     Args:
-        cores: The cores that the process that measured could use.
-        process_mb: Megabytes that a process has before its stages hold anything.
+        cores: The cores available to the measuring process.
+        process_mb: Megabytes of a process whose stages hold no items.
     """
 
     roles: Mapping[str, RoleCost]
@@ -73,15 +73,15 @@ class Calibration:
     format: int = FORMAT
 
     def to_json(self) -> str:
-        """Return it as JSON."""
+        """Return the calibration as JSON."""
         return msgspec.json.format(msgspec.json.encode(self)).decode()
 
 
 def read(path: str) -> Calibration:
-    """Read what ``highway bench --json`` has printed.
+    """Read the output of ``highway bench --json``.
 
     Raises:
-        ConfigError: there is no such file, or something else is in it.
+        ConfigError: the file does not exist, or has other content.
     """
     way_out = "make it with `highway bench FILE --json > figures.json`"
     try:

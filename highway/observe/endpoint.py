@@ -1,4 +1,4 @@
-"""What one ``highway run`` answers over HTTP for its replicas: ``/metrics``, ``/stats``, ``/health``, and the page for a browser."""
+"""The HTTP endpoint of one ``highway run`` for its replicas: ``/metrics``, ``/stats``, ``/health``, and the page for a browser."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ FIGURES = ("/metrics", "/stats", "/health")
 
 
 class Answers:
-    """Answers over HTTP with what is known at the moment. The port, the first free one of a range, is open when this is made.
+    """Answers over HTTP with the current state. The constructor opens the port, the first free one of a range.
 
     Args:
-        snapshot: Returns what is known.
-        spec: Where to listen.
+        snapshot: Returns the current state.
+        spec: The address to listen on.
         site: The page, if there is one.
-        option: What says where to listen. Where that is ``--dashboard``, figures are shown to those alone who may see the page.
+        option: The option with the address. With ``--dashboard``, figures are shown only to clients that may see the page.
 
     Attributes:
-        url: Where it answers.
-        page: Where the page is, with the token that it takes; empty if there is none.
+        url: Its address.
+        page: The address of the page, with its token; empty if there is none.
 
     Raises:
-        ConfigError: no port is free, or the address is not one of this machine.
+        ConfigError: no port is free, or the address does not belong to this machine.
     """
 
     def __init__(self, snapshot: Callable[[], Snapshot], spec: MetricsSpec, site: Site | None = None, option: str = "--metrics") -> None:
@@ -58,7 +58,7 @@ class Answers:
         self.close()
 
     def stop(self) -> None:
-        """Close the port soon."""
+        """Close the port soon, without waiting."""
         self._server.stop()
 
     def close(self) -> None:

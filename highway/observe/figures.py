@@ -12,7 +12,7 @@ from highway.observe.state import ReplicaState
 from highway.wire.counters import LINK_COUNTERS
 
 WINDOW = 3.0  # seconds
-LOAD_WINDOW = 30.0  # seconds: who asks for the load adds or removes replicas by it, which takes as long
+LOAD_WINDOW = 30.0  # seconds: the load is used to add or remove replicas, which takes as long
 
 Part = Literal["busy", "starved", "blocked"]
 
@@ -20,40 +20,40 @@ _COUNTS = ("items", "bytes", "errors", "busy", "starved", "blocked")
 
 
 class Totals:
-    """Adds up what all processes of each replica have done. Show it every state: a process that it never saw is not counted."""
+    """Sums the figures of all processes of each replica. Add every state: a process that is never seen is not counted."""
 
     def __init__(self) -> None:
         self._replicas: dict[tuple[str, int], _Replica] = {}
 
     def count(self, states: Iterable[ReplicaState]) -> list[ReplicaState]:
-        """Return the states with the figures of the processes before these added."""
+        """Return the states with the figures of earlier processes added."""
         return [self._replicas.setdefault((state.role, state.replica), _Replica()).count(state) for state in states]
 
 
 @dataclass
 class _Replica:
-    earlier: PipelineStats | None = None  # of the processes that have ended
+    earlier: PipelineStats | None = None  # of the ended processes
     seen: PipelineStats | None = None
     restarts: int = 0
 
     def count(self, state: ReplicaState) -> ReplicaState:
-        if state.restarts != self.restarts and state.stats != self.seen:  # a process that starts shows the last one's figures at first
+        if state.restarts != self.restarts and state.stats != self.seen:  # a starting process first shows the previous one's figures
             self.earlier, self.restarts = plus(self.earlier, self.seen), state.restarts
         self.seen = state.stats
         return replace(state, stats=plus(self.earlier, state.stats))
 
 
 class Recent:
-    """Remembers figures for ``window`` seconds, to tell rates from."""
+    """Remembers figures for ``window`` seconds, to compute rates."""
 
     def __init__(self, window: float = WINDOW) -> None:
         self.window = window
         self._seen: dict[Hashable, deque[PipelineStats]] = {}
 
     def add(self, key: Hashable, stats: PipelineStats) -> PipelineStats:
-        """Take in the figures of ``key`` since its start, and return those of the last seconds.
+        """Add the figures of ``key`` since its start, and return those of the last seconds.
 
-        If they began anew, so do these: it is another process.
+        If the figures restarted, so does the result: it is another process.
         """
         seen = self._seen.setdefault(key, deque())
         if seen and (stats.seconds < seen[-1].seconds or len(stats.stages) != len(seen[-1].stages)):
@@ -65,31 +65,31 @@ class Recent:
         return seen[-1] if len(seen) == 1 else minus(seen[-1], seen[0])
 
     def keep(self, keys: Collection[Hashable]) -> None:
-        """Forget the figures of all others, which have gone for good."""
+        """Forget the figures of all other keys, which will not come again."""
         self._seen = {key: seen for key, seen in self._seen.items() if key in keys}
 
 
 def plus(first: PipelineStats | None, second: PipelineStats | None) -> PipelineStats | None:
-    """Return the sum of what two processes of a replica did; what is no sum, such as a queue's level, is the second one's."""
+    """Return the sum of the figures of two processes; figures that are no sums, such as a queue's level, come from the second one."""
     if first is None or second is None:
         return second or first
     return _added(first, second, 1)
 
 
 def minus(last: PipelineStats, first: PipelineStats) -> PipelineStats:
-    """Return what a replica did between two moments."""
+    """Return the difference of a replica's figures between two moments."""
     return _added(first, last, -1)
 
 
 def share(stages: Sequence[StageStats], part: Part) -> float:
-    """Return the part, 0 to 1, of its workers' time that a stage was busy, starved or blocked, over all its replicas."""
+    """Return the fraction, 0 to 1, of its workers' time that a stage was busy, starved or blocked, over all its replicas."""
     total = sum(one.busy + one.starved + one.blocked for one in stages)
     found: float = sum(getattr(one, part) for one in stages) / max(total, 1e-9)
     return found
 
 
 def load(stats: PipelineStats) -> float:
-    """Return the part, 0 to 1, of its time in which a role had work to do: it waited neither for input nor for who takes what it makes."""
+    """Return the fraction, 0 to 1, of its time in which a role had work: it waited neither for input nor for its receivers."""
     return max(0.0, 1.0 - share(stats.stages[:1], "starved") - share(stats.stages[-1:], "blocked"))
 
 

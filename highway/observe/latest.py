@@ -1,4 +1,4 @@
-"""How the replicas of one run are now, with what follows from how they were: totals over restarts, losses of links, loads."""
+"""The current state of one run's replicas, with figures that depend on earlier states: totals over restarts, lost messages, loads."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class Latest:
         self._recent, self._loads = Recent(LOAD_WINDOW), dict[str, float]()
 
     def update(self, states: Iterable[ReplicaState]) -> None:
-        """Take in how the replicas are; call it some times per second, with all of them."""
+        """Store the states of the replicas; call it several times per second, with all of them."""
         self._states = self._totals.count(states)
         self._lost = self._losses.count(self._states)
         works = [state for state in self._states if state.phase in ("running", "draining")]
         self._loads = {state.name: load(self._recent.add(state.name, state.stats)) for state in works if state.stats}
 
     def snapshot(self) -> Snapshot:
-        """Return what there is to tell at this moment."""
+        """Return the current snapshot."""
         return Snapshot(self._name, self._states, self._ends, self._lost, self._loads)

@@ -1,4 +1,4 @@
-"""What a link takes: items sent from this process to itself, over a link of the same kind."""
+"""The cost of a link: items sent from this process to itself, over a link of the same kind."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from highway.wire.sender import LinkSender
 from highway.wire.url import Link, parse, url_of
 
 LEAST = 8  # messages
-SECONDS = 0.4  # of sending, at least
-TIMEOUT = 10.0  # seconds without a message after which something has gone wrong
+SECONDS = 0.4  # minimum seconds of sending
+TIMEOUT = 10.0  # seconds without a message after which an error is assumed
 
 
 class LinkCost(NamedTuple):
-    """What a message takes.
+    """The cost of a message.
 
     Args:
-        seconds: Seconds from one to the next: what each end takes, at most.
-        cpu: Seconds of cores, of each end.
-        held: Seconds in which an end holds the GIL, at most.
+        seconds: Seconds from one message to the next: the maximum cost at each end.
+        cpu: CPU seconds, of each end.
+        held: Maximum seconds in which an end holds the GIL.
         nbytes: Bytes on the wire.
     """
 
@@ -42,10 +42,10 @@ class LinkCost(NamedTuple):
 
 
 def measure_link(link: Link, allow64: bool, items: Sequence[Stamped]) -> LinkCost:
-    """Send items again and again, and measure; ``link`` is the end that sends them in the topology.
+    """Send items repeatedly, and measure; ``link`` is the sending end of the topology.
 
     Raises:
-        ItemError: they cannot be sent.
+        ItemError: the items cannot be sent.
     """
     free, taken = _carry(link, allow64, items), _carry(link, allow64, items, rivalled=True)
     return free._replace(held=min(free.cpu, taken.held))
@@ -72,7 +72,7 @@ def _carry(link: Link, allow64: bool, items: Sequence[Stamped], rivalled: bool =
 
 
 def _send(sender: LinkSender, items: Sequence[Stamped]) -> int:
-    """Send for some time, and the end; return how many messages that were."""
+    """Send items for some time, and then the end; return the number of messages."""
     until, sent = time.perf_counter() + SECONDS, 0
     for item, passport in itertools.cycle(items):
         sender.send(item, passport, timeout=TIMEOUT)
@@ -84,7 +84,7 @@ def _send(sender: LinkSender, items: Sequence[Stamped]) -> int:
 
 
 def _receive(link: Link) -> float:
-    """Receive to the end; return how many bytes came."""
+    """Receive until the end; return the number of bytes."""
     counters: dict[str, float] = {}
     with LinkReceiver(link, counters) as receiver:
         while True:

@@ -1,4 +1,4 @@
-"""How many messages each link has lost so far, told while it runs."""
+"""The number of lost messages of each link, estimated during the run."""
 
 from __future__ import annotations
 
@@ -12,41 +12,41 @@ from highway.observe.snapshot import Ends, Loss
 from highway.observe.state import ReplicaState
 from highway.observe.traffic import Traffic, traffic
 
-WINDOW = 3.0  # seconds before and after the end of a process, over which what is under way is compared
-REFILL = 1.0  # seconds after it in which what is under way comes back to its level
+WINDOW = 3.0  # seconds before and after the end of a process, over which messages under way are compared
+REFILL = 1.0  # seconds after the end in which messages under way return to their level
 
 _OVER = ("ended", "failed", "waiting")
 
 
 @dataclass
 class _Link:
-    """What is under way on a link, or lost: each of the last seconds, and since a process at one of its ends has ended."""
+    """Messages under way or lost on a link: in each of the last seconds, and since a process at one of its ends has ended."""
 
     lost: int = 0
     missing: deque[tuple[float, int]] = field(default_factory=deque)
-    ended: float | None = None  # when a process did, until what it took with it is counted
+    ended: float | None = None  # when a process ended, until its lost messages are counted
     before: int = 0
 
 
 class Losses:
-    """Counts what links lose when a process at one of their ends ends. Show it every state, some times per second.
+    """Counts the messages that links lose when a process at one of their ends ends. Add every state, several times per second.
 
-    While messages are under way nobody can tell which of them are lost. How many are under way stays about the same; so what is more, at
-    least, in the seconds after a process has ended than in those before is taken for lost. When all processes of a link have ended, the
-    number is exact unless it was too large by then; it never falls.
+    While messages are under way, it is unknown which of them are lost. The number under way stays about constant. So the increase of its
+    minimum, from the seconds before a process ended to those after, is taken for lost. When all processes of a link have ended, the number
+    is exact, unless it was too large before; it never falls.
 
     Args:
         ends: The links of each replica, by the replica's name.
-        whole: The links to look at: those all of whose ends are seen.
+        whole: The links to count: those with all ends seen.
     """
 
     def __init__(self, ends: Mapping[str, Ends], whole: Collection[str], clock: Callable[[], float] = time.monotonic) -> None:
         self._ends, self._clock = ends, clock
         self._links = {link: _Link() for link in sorted(whole) if not any(one.publishes and one.sends == link for one in ends.values())}
-        self._running: dict[str, int] = {}  # replicas that ran at the last look, each with its restarts
+        self._running: dict[str, int] = {}  # replicas that ran at the last look, each with its number of restarts
 
     def count(self, states: Iterable[ReplicaState]) -> Mapping[str, Loss]:
-        """Take in how all replicas are, and return what the links have lost."""
+        """Add the states of all replicas, and return the losses of the links."""
         states = list(states)
         ended = {state.name for state in states if self._running.get(state.name, state.restarts) != state.restarts}
         ended |= {state.name for state in states if state.name in self._running and state.phase in _OVER}
@@ -59,7 +59,7 @@ class Losses:
         return {name: Loss(link.missing[-1][1] if link.missing else 0, link.lost) for name, link in self._links.items()}
 
     def _has_outsiders(self, link: str, samples: Sequence[Sample]) -> bool:
-        """Return whether more receivers came to a link than this run has had: what they took is not missing."""
+        """Return whether a link had more receivers than this run: messages to them are not missing."""
         own = sum(1 + one.state.restarts for one in samples if one.ends.receives == link)
         return max((one.state.counts.receivers for one in samples if one.ends.sends == link), default=0) > own
 

@@ -1,4 +1,4 @@
-"""The figures of replicas under the names that Prometheus reads, and whether all is well with them."""
+"""The figures of replicas under their names for Prometheus, and their health."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ STAGES: Mapping[str, tuple[type[Any], str, str]] = {
 
 
 def registry(snapshot: Callable[[], Snapshot]) -> CollectorRegistry:
-    """Return what ``prometheus_client`` renders: the figures of ``snapshot()`` at each time it is asked."""
+    """Return a registry for ``prometheus_client``: the figures of ``snapshot()`` at each scrape."""
     found = CollectorRegistry(auto_describe=False)
     found.register(_Figures(snapshot))
     return found
 
 
 def health(snapshot: Snapshot) -> list[str]:
-    """Return what is wrong, in words: which replicas have failed, and which wait to be started again."""
+    """Return problems as sentences: replicas that have failed, and replicas that wait for a restart."""
     words = {"failed": "failed", "waiting": "waits to be started again"}
     return [" ".join(filter(None, (one.name, words[one.phase], one.error))) for one in snapshot.states if one.phase in words]
 
@@ -83,7 +83,7 @@ def _links(snapshot: Snapshot) -> Iterator[Metric]:
 
 
 def _ends(state: ReplicaState, ends: Ends) -> Iterator[tuple[list[str], Mapping[str, float]]]:
-    """Yield the labels of a replica's ends of links, each with what it counts: a source has counters of its own."""
+    """Yield the labels of a replica's ends of links, each with its counters: a source has its own."""
     if state.stats and ends.receives:
         source = state.stats.stages[0]
         yield [*_replica(state), source.name, ends.receives], {**source.counters, "messages": state.counts.received}

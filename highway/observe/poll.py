@@ -1,4 +1,4 @@
-"""All replicas of a topology, wherever they run: every endpoint is asked, and the answers are put together."""
+"""All replicas of a topology, wherever they run: polls every endpoint, and merges the answers."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from highway.topology.plan import host_and_port, port_range
 from highway.topology.spec import MetricsSpec
 
 ANSWER_TIMEOUT = 2.0  # seconds that an endpoint may take to answer
-LARGEST = 8_000_000  # bytes of an answer; a run of a thousand processes takes half of that
-MOST = 2000  # replicas that are looked at; an answer of that many is as large as one may be
+LARGEST = 8_000_000  # bytes of an answer; a run of a thousand processes needs half of that
+MOST = 2000  # replicas; an answer of that many has the maximum size
 AT_ONCE = 64  # endpoints
 
 
 @dataclass(frozen=True)
 class PollTarget:
-    """An endpoint to ask, ``http://host:port``, and what to call it if it does not answer: the file's host; empty if it need not."""
+    """An endpoint, ``http://host:port``, and its name if it does not answer: the file's host; empty if it need not answer."""
 
     url: str
     host: str
@@ -38,13 +38,13 @@ class PollTarget:
 
 @dataclass(frozen=True)
 class Sample:
-    """A replica, as one look at the topology found it.
+    """A replica, as one view of the topology found it.
 
     Args:
-        state: How it is; its figures are since its start.
+        state: Its state, with figures since its start.
         recent: Its figures of the last seconds.
         ends: Its links.
-        machine: Where it runs: the file's name for it, or the machine's own.
+        machine: The name of its machine in the file, or the machine's own.
     """
 
     state: ReplicaState
@@ -54,18 +54,18 @@ class Sample:
 
     @classmethod
     def of(cls, state: ReplicaState, ends: Mapping[str, Ends]) -> Sample:
-        """Return a replica as its launcher sees it; ``ends`` are the links of all, by the replica's name."""
+        """Return a replica as its launcher sees it; ``ends`` are the links of all replicas, by name."""
         return cls(state, ends=ends.get(state.name, Ends()))
 
     @property
     def runs(self) -> bool:
-        """Whether it works at present, so that its rates mean something."""
+        """Whether it works at present, so that its rates are meaningful."""
         return self.recent is not None and self.state.phase in ("running", "draining")
 
 
 @dataclass(frozen=True)
 class View:
-    """One look at a topology: its replicas, in words, who did not answer, and what links have lost, as far as it is known."""
+    """One view of a topology: its replicas, messages about silent endpoints, and the losses of links, as far as known."""
 
     samples: Sequence[Sample]
     silent: Sequence[str] = ()
@@ -73,8 +73,8 @@ class View:
 
 
 def targets(topology: Topology, spec: MetricsSpec, host: str | None = None) -> list[PollTarget]:
-    """Return where the endpoints of a topology may be: on each of its hosts or on one, and on this machine."""
-    here = "127.0.0.1" if spec.listen in ("0.0.0.0", "::") else spec.listen  # these are every interface
+    """Return the possible endpoints of a topology: on each of its hosts or on one, and on this machine."""
+    here = "127.0.0.1" if spec.listen in ("0.0.0.0", "::") else spec.listen  # these addresses mean every interface
     hosts = {name: topology.plan.address(name) for name in topology.plan.hosts if host in (None, name)}
     addresses = {"": here, **hosts} if hosts else {"this machine": here}
     return [
@@ -83,12 +83,12 @@ def targets(topology: Topology, spec: MetricsSpec, host: str | None = None) -> l
 
 
 class Poller:
-    """Looks at a topology again and again.
+    """Polls a topology repeatedly.
 
     Args:
         targets: The endpoints.
-        topology: The topology's name: others are passed over; empty for any.
-        order: The names of the roles, in the order in which to show them.
+        topology: The topology's name: other topologies are ignored; empty for any.
+        order: The names of the roles, in display order.
         host: The only host to show.
     """
 
@@ -98,7 +98,7 @@ class Poller:
         self._recent = Recent()
 
     def poll(self) -> View:
-        """Ask all endpoints, and wait at most two seconds for each."""
+        """Poll all endpoints, and wait at most two seconds for each."""
         with ThreadPoolExecutor(min(AT_ONCE, len(self._targets)), "highway-poll") as pool:
             answers = dict(zip(self._targets, pool.map(fetch, (target.url for target in self._targets)), strict=True))
         ours = {(one.machine, one.pid): one for one in answers.values() if self._is_ours(one)}  # once each
@@ -106,7 +106,7 @@ class Poller:
         return replace(view, silent=[*self._silent(answers, {one.state.host for one in view.samples}), *view.silent])
 
     def view(self, snapshots: Collection[Snapshot]) -> View:
-        """Return a look at what some runs tell of themselves."""
+        """Return a view of the snapshots of some runs."""
         found = (one for snapshot in snapshots for one in self._samples(snapshot) if self._host in (None, one.state.host))
         samples = list(itertools.islice(found, MOST))
         order = {role: number for number, role in enumerate(dict.fromkeys([*self._order, *(one.state.role for one in samples)]))}
@@ -124,7 +124,7 @@ class Poller:
         return isinstance(answer, Snapshot) and self._topology in ("", answer.topology)
 
     def _silent(self, answers: Mapping[PollTarget, Snapshot | str], heard: Collection[str]) -> Iterator[str]:
-        """Hosts for which no endpoint answers: neither one there, nor that of a run elsewhere that takes the host's part."""
+        """Yield hosts without an answering endpoint: neither one there, nor one of a run elsewhere that includes the host."""
         for host in dict.fromkeys(target.host for target in answers if target.host):
             own = {target.url.removeprefix("http://"): answer for target, answer in answers.items() if target.host == host}
             if host not in heard and not any(map(self._is_ours, own.values())):
@@ -135,7 +135,7 @@ class Poller:
 
 
 def fetch(url: str) -> Snapshot | str:
-    """Return what an endpoint answers or, in words, why it does not: within the time and the bytes that an answer may take."""
+    """Return the answer of an endpoint or a description of the error; time and size of the answer are bounded."""
     given = urllib.parse.urlsplit(url)
     connection = http.client.HTTPConnection(given.hostname or "", given.port or 80)
     try:
@@ -155,7 +155,7 @@ def fetch(url: str) -> Snapshot | str:
 
 
 class _UntilDeadline(socket.socket):
-    """A connection on which all that is received has one deadline, however often a little comes."""
+    """A connection with one deadline for everything that is received, even if it comes in small pieces."""
 
     deadline = 0.0
 

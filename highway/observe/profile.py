@@ -1,4 +1,4 @@
-"""The stage profiler: runs stages one at a time, each on what the one before it has made, from memory."""
+"""The stage profiler: runs stages one at a time, each on the previous stage's results, from memory."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from highway.engine.stats import PipelineStats
 from highway.observe.rival import Rival
 from highway.process.disk import bytes_read
 
-MOST_BYTES = 2_000_000_000  # of what a stage has made, kept for the next one
-IDLE = 1.0  # seconds without an item after which a source has given what it has
-PATIENCE = 1.0  # seconds that what a stage has taken may take when it is enough
+MOST_BYTES = 2_000_000_000  # of a stage's results, kept for the next stage
+IDLE = 1.0  # seconds without an item after which a source is considered exhausted
+PATIENCE = 1.0  # seconds that remaining items may take when there are enough results
 _TICK = 0.05
 
 
@@ -40,7 +40,7 @@ class _Replay:
 
 @dataclass
 class _Collect:
-    """Keeps what comes, until it is enough."""
+    """Collects items until there are enough."""
 
     most: int
     items: list[Stamped] = field(default_factory=list, init=False)
@@ -60,14 +60,14 @@ class _Collect:
 
 
 class Figures(NamedTuple):
-    """What a stage takes for each item that comes out at the end of its pipeline; all 0 where nothing passed in time.
+    """The cost of a stage for each item at the end of its pipeline; all 0 if no item passed in time.
 
     Args:
         seconds: Busy seconds of one worker.
-        cpu: Seconds of cores of its process, and of those that it has started.
-        held: Seconds in which nobody else could run Python, since it held the GIL; measured if that was asked for.
+        cpu: CPU seconds of its process, and of processes that it has started.
+        held: Seconds in which no other thread could run Python, because it held the GIL; only if requested.
         read: Bytes that it has read from files.
-        made: Items that it makes for each at the end.
+        made: Items that it yields for each item at the end.
         nbytes: Bytes of the arrays in one of its items.
     """
 
@@ -79,17 +79,17 @@ class Figures(NamedTuple):
     nbytes: float = 0.0
 
     def times(self, count: float) -> Figures:
-        """Return what it takes for so many times as much."""
+        """Return the cost multiplied by ``count``."""
         return Figures(self.seconds * count, self.cpu * count, self.held * count, self.read * count, self.made * count, self.nbytes)
 
 
 class Profile(NamedTuple):
-    """What was found out about the stages of a pipeline.
+    """The results for the stages of a pipeline.
 
     Args:
-        stages: The figures of each.
-        items: What the last stage has made; nothing if that is a sink.
-        example: An item that came to the end, or to a sink there; ``None`` if none did.
+        stages: The figures of each stage.
+        items: The results of the last stage; empty if it is a sink.
+        example: An item that reached the end, or a sink there; ``None`` if none did.
     """
 
     stages: list[Figures]
@@ -100,22 +100,22 @@ class Profile(NamedTuple):
 def profile(
     stages: list[tuple[Stage, Shape]], seed: int, most: int, limit: float, given: Sequence[Stamped] | None = None, rivalled: bool = False
 ) -> Profile:
-    """Run stages one after the other.
+    """Run stages one after another.
 
     Args:
         stages: The stages of a pipeline, as :func:`highway.engine.stage.expand` returns them. They can be run only once.
         seed: The pipeline's.
-        most: Items that the source is asked for.
-        limit: Seconds that a stage may run.
-        given: What stands in for the items of the source, which is then not run.
-        rivalled: Whether each runs beside a thread that wants the GIL all the time: then ``held`` is right, and nothing else.
+        most: Number of items requested from the source.
+        limit: Maximum seconds for each stage.
+        given: Items to use instead of the source, which is then not run.
+        rivalled: Whether each stage runs beside a thread that constantly wants the GIL: then only ``held`` is valid.
     """
     (source, _), *others = stages
     if given is None:
         passing, figures = _profile_source(source, seed, most, limit, rivalled)
     else:
         passing, figures = list(given), Figures(made=1.0, nbytes=sum(nbytes(each.item) for each in given) / max(1, len(given)))
-    found, made = [figures], 1.0  # for each item of the source, as ``made`` is
+    found, made = [figures], 1.0  # for each item of the source, like ``made``
     for stage, shape in others:
         example = passing[0] if passing else None
         passing, figures = _profile_stage(stage, shape, passing, seed, limit, rivalled) if passing else ([], Figures())
@@ -127,7 +127,7 @@ def profile(
 
 
 def _profile_source(stage: Stage, seed: int, most: int, limit: float, rivalled: bool) -> tuple[list[Stamped], Figures]:
-    """Return what a source gives, and what it takes for each item."""
+    """Return the items of a source, and its cost for each item."""
     collect = _Collect(most)
     began = time.perf_counter()
 
@@ -147,14 +147,14 @@ def _profile_source(stage: Stage, seed: int, most: int, limit: float, rivalled: 
 def _profile_stage(
     stage: Stage, shape: Shape, given: list[Stamped], seed: int, limit: float, rivalled: bool
 ) -> tuple[list[Stamped], Figures]:
-    """Return what a stage makes of its input, and what it takes for each item of that."""
+    """Return the results of a stage for its input, and its cost for each result."""
     replay, collect = _Replay(given), _Collect(2**63)
     began = time.perf_counter()
     single = replace(stage, num_workers=1) if shape == "map" else stage
     stages = [replay, single] if shape == "sink" else [replay, single, collect]
     ran = _run(stages, seed, lambda: time.perf_counter() - began > limit, rivalled)
     waiting, figures = 0 if ran.complete else ran.stats.stages[0].queued, ran.stats.stages[1]
-    is_one_for_one = shape == "sink" or (shape == "map" and not ran.complete)  # as far as is known
+    is_one_for_one = shape == "sink" or (shape == "map" and not ran.complete)  # as far as known
     taken = figures.items if is_one_for_one else replay.given - waiting
     if taken <= 0 or figures.items == 0:
         return [], Figures()
@@ -164,7 +164,7 @@ def _profile_stage(
 
 
 class _Ran(NamedTuple):
-    """How a pipeline has run, whether all that its source gave is done, the seconds in which it held the GIL, and what it read of files."""
+    """The run of a pipeline, whether all items of its source were processed, seconds of holding the GIL, and bytes read from files."""
 
     stats: PipelineStats
     complete: bool
@@ -173,7 +173,7 @@ class _Ran(NamedTuple):
 
 
 def _run(stages: list[Any], seed: int, is_enough: Callable[[], bool], rivalled: bool = False) -> _Ran:
-    """Run a pipeline that ends in a sink to its end, or until it is enough."""
+    """Run a pipeline with a sink to its end, or until it has enough items."""
     pipeline = Pipeline(stages, seed=seed)
     read, rival = bytes_read(), Rival() if rivalled else None
     with rival or contextlib.nullcontext(), ThreadPoolExecutor(1, "highway-bench") as pool:
@@ -181,7 +181,7 @@ def _run(stages: list[Any], seed: int, is_enough: Callable[[], bool], rivalled: 
         try:
             while not ended.done() and not is_enough():
                 wait([ended], _TICK)
-            pipeline.drain()  # so that what it has taken is done, and counted
+            pipeline.drain()  # so that all its items are processed, and counted
             wait([ended], PATIENCE)
             complete = ended.done()
         finally:

@@ -1,4 +1,4 @@
-"""A thread that wants the GIL all the time: how long it does not get it is how long the others hold it."""
+"""A thread that constantly wants the GIL: the time that it does not get it is the time that others hold it."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Self
 
-AT_ONCE = 50  # steps of plain Python between two looks at whether it is over
+AT_ONCE = 50  # steps of plain Python between two checks whether it is over
 
 
 class Rival:
     """Runs plain Python beside the code in a ``with`` block.
 
-    It works when nobody else holds the GIL, and asks for a core only then. So the rest of the time the others held it, or were about to.
-    On a machine that is busy with other things it finds less: who waits for a core and the GIL counts as one that waits for a core.
+    It works only when no other thread holds the GIL, and requests a core only then. So the rest of the time, others held the GIL, or were
+    about to. On a machine that is busy with other processes, it finds less: a thread that waits for a core and the GIL counts as waiting
+    for a core.
 
     Attributes:
         kept_out: Seconds in which it could not work; known at the end.
@@ -28,7 +29,7 @@ class Rival:
     def __enter__(self) -> Self:
         self._pool = ThreadPoolExecutor(1, "highway-rival")
         self._worked: Future[float] = self._pool.submit(self._work)
-        self._begun.result()  # else it would miss what is held before its thread runs
+        self._begun.result()  # else it would miss the time before its thread runs
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -46,7 +47,7 @@ class Rival:
 
 
 def _working_or_waiting() -> float:
-    """Return the seconds in which this thread has worked, or waited for a core only, which other processes had: Linux tells both."""
+    """Return the seconds in which this thread worked, or waited only for a core that other processes used: Linux reports both."""
     try:
         worked, waited, _ = Path("/proc/thread-self/schedstat").read_text().split()
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""An HTTP server for a few clients that may be slow or hostile: waitress, with bounds of our own where it has none."""
+"""An HTTP server for a few clients that may be slow or hostile: waitress, with additional limits."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from highway.errors import ConfigError
 from highway.topology.plan import port_range
 from highway.topology.spec import MetricsSpec
 
-CONNECTIONS = 64  # at once; for who comes then, the one that has lasted longest is closed
-SILENT = 10  # seconds that a client may say nothing
-LIFETIME = 30  # seconds that a connection may last, whatever its client does
+CONNECTIONS = 64  # concurrent; a further one closes the oldest
+SILENT = 10  # seconds that a client may be silent
+LIFETIME = 30  # maximum seconds of a connection, whatever its client does
 LARGEST = 16384  # bytes of a request
-PAUSE = 1.0  # seconds without accepting when the process has no descriptor left
+PAUSE = 1.0  # seconds without accepting when the process has no free descriptor
 
 _NONE_LEFT = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
-logging.getLogger("waitress").setLevel(logging.ERROR)  # its warnings would stand between the lines of the roles
+logging.getLogger("waitress").setLevel(logging.ERROR)  # its warnings would appear between the lines of the roles
 
 
 class _Channel(HTTPChannel):  # type: ignore[misc]
-    """A connection that is closed if requests come before the one before is answered: they would hold a thread as long as they like."""
+    """A connection that is closed if a request comes before the previous one is answered: it could hold a thread for any time."""
 
     def received(self, data: bytes) -> bool:
         done = bool(super().received(data))
@@ -45,11 +45,11 @@ class _Channel(HTTPChannel):  # type: ignore[misc]
 class Server(TcpWSGIServer):  # type: ignore[misc]  # waitress has no types
     """Answers requests at a port until it is stopped; ``listening`` is a bound socket.
 
-    ``tick`` is called on the thread that serves, at least once per second.
+    ``tick`` is called on the serving thread, at least once per second.
 
     Attributes:
-        port: Where it listens.
-        paused_until: When connections are accepted again, by ``time.monotonic()``, since there was no descriptor left for one; else 0.
+        port: The port that it listens on.
+        paused_until: When it accepts connections again, by ``time.monotonic()``, after it ran out of descriptors; else 0.
     """
 
     channel_class = _Channel
@@ -75,28 +75,28 @@ class Server(TcpWSGIServer):  # type: ignore[misc]  # waitress has no types
         wasyncore.close_all(self._map)
 
     def stop(self) -> None:
-        """Have :meth:`serve` return; called from another thread."""
-        with contextlib.suppress(OSError):  # closed already, since a pull of another thread was enough
-            self.trigger.pull_trigger(self._end)  # there, not here: it would close the trigger before it is pulled
+        """Make :meth:`serve` return; called from another thread."""
+        with contextlib.suppress(OSError):  # closed already: another thread's pull was enough
+            self.trigger.pull_trigger(self._end)  # on the serving thread: here it would close the trigger before the pull
 
     def _end(self) -> None:
         self._stopped = True
 
     def maintenance(self, now: float) -> None:
-        """Close what is silent, as waitress does, and what has lasted too long: it counts each byte as a sign of life."""
+        """Close silent connections, as waitress does, and those that last too long: it counts each byte as a sign of life."""
         super().maintenance(now)
         for channel in list(self.active_channels.values()):
             if channel.creation_time < now - LIFETIME:
-                channel.handle_close()  # its flag will_close would have no effect while the client does not read
+                channel.handle_close()  # its flag will_close has no effect while the client does not read
 
     def readable(self) -> bool:
-        """Say whether to look for new connections."""
+        """Return whether to check for new connections."""
         return bool(super().readable()) and time.monotonic() >= self.paused_until
 
     def accept(self) -> Any:
-        """Accept a connection, in place of the oldest one if there are too many: slow clients must not keep out who asks for a moment.
+        """Accept a connection, and close the oldest one if there are too many: slow clients must not keep out short requests.
 
-        If there is no descriptor left for it, none is accepted for some time, so as not to try without end.
+        If there is no free descriptor for it, accept none for some time, to avoid a busy loop.
         """
         waiting = [channel for channel in self.active_channels.values() if not channel.requests]
         if len(self.active_channels) >= CONNECTIONS and waiting:
@@ -110,10 +110,10 @@ class Server(TcpWSGIServer):  # type: ignore[misc]  # waitress has no types
 
 
 def open_port(spec: MetricsSpec, option: str = "--metrics") -> socket.socket:
-    """Return a socket that is bound to the first free one of some ports; ``option`` is what says which.
+    """Return a socket bound to the first free port; ``option`` is the option with the ports.
 
     Raises:
-        ConfigError: none is free, or the address is not one of this machine.
+        ConfigError: no port is free, or the address does not belong to this machine.
     """
     numbers, name = port_range(spec.port), option.lstrip("-")
     for port in numbers:

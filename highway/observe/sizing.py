@@ -1,7 +1,7 @@
-"""The sums of a topology: what a rate takes of threads, processes, hosts, memory and network, and what will be short first.
+"""Sizing of a topology: the threads, processes, hosts, memory and network that a rate requires, and the first shortage.
 
-Pure functions over a plan and what was measured of its roles. All is linear in the rate, but for what can only be had whole: threads,
-processes and hosts.
+Pure functions over a plan and the measured costs of its roles. Everything is linear in the rate, except for threads, processes and hosts,
+which are whole numbers.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from highway.topology.limits import memory
 from highway.topology.plan import Plan, Role, Side, names
 from highway.wire.rendezvous import REFRESH
 
-FULL = 0.9  # of a host, a process and a thread: what is planned to be used
-SLACK = 0.05  # of a thread that may be missing
-MESSAGES = 2  # that may wait at each end of a connection, however large they are
+FULL = 0.9  # planned fraction of a host, a process and a thread
+SLACK = 0.05  # fraction of a thread that may be missing
+MESSAGES = 2  # may wait at each end of a connection, of any size
 
 GIL = "the GIL of a process"
 CORES, MEMORY, IN, OUT, DISK = "cores", "memory", "network in", "network out", "disk"
@@ -27,14 +27,14 @@ GPUS = "GPUs"
 
 @dataclass(frozen=True)
 class HostSize:
-    """What a host has; ``None`` is what nobody knows, and so is never short.
+    """The resources of a host; ``None`` means unknown, and is never short.
 
     Args:
         memory_mb: Megabytes.
         gbit: Gbit/s of one of its network interfaces, in each direction.
-        nics: How many of these it has.
-        disk_mb: Megabytes per second that can be read of its files.
-        gpus: GPUs, each of which one process has to itself.
+        nics: Number of its network interfaces.
+        disk_mb: Megabytes per second that can be read from its files.
+        gpus: GPUs, each used by one process.
     """
 
     cores: int
@@ -45,14 +45,14 @@ class HostSize:
     gpus: int | None = None
 
     def part(self, what: str, amount: float) -> float:
-        """Return which part of what it has an amount is: of cores, megabytes, Gbit/s of all its interfaces, megabytes per second."""
+        """Return an amount as a fraction of the host's resources: of cores, megabytes, Gbit/s of all interfaces, megabytes per second."""
         network = self.gbit * self.nics if self.gbit else None
         has = {CORES: self.cores, MEMORY: self.memory_mb, IN: network, OUT: network, DISK: self.disk_mb, GPUS: self.gpus}[what]
         return amount / has if has else 0.0
 
 
 class Used(NamedTuple):
-    """Something that is used: what, and which part of it; above 1 is more than there is."""
+    """A used resource and its used fraction; a fraction above 1 means a shortage."""
 
     what: str
     part: float
@@ -60,15 +60,15 @@ class Used(NamedTuple):
 
 @dataclass(frozen=True)
 class RoleSize:
-    """What a role needs for a rate.
+    """The needs of a role for a rate.
 
     Args:
-        samples: Samples per second that it hands on, all its processes together.
-        replicas: Its processes.
+        samples: Samples per second at its end, over all its processes.
+        replicas: Number of its processes.
         threads: Worker threads of each stage, in each process.
-        hosts: Hosts, none of which has other work; with roles that its links keep on its host, that host.
-        host: What its processes need of one host: cores, megabytes, Gbit/s of all interfaces, megabytes per second of files.
-        used: Which part of each thing is used where most of it is, by the other roles that must be there too.
+        hosts: Hosts without other work; for roles that links keep on one host, that host.
+        host: Needs of its processes on one host: cores, megabytes, Gbit/s of all interfaces, megabytes per second of files.
+        used: The maximum used fraction of each resource, including the other roles that must be on the same host.
     """
 
     role: str
@@ -81,18 +81,18 @@ class RoleSize:
 
     @property
     def fullest(self) -> Used:
-        """What will be short first when the rate grows."""
+        """The first shortage when the rate grows."""
         return max(self.used, key=lambda each: each.part)
 
 
 def size(plan: Plan, given: Calibration, host: HostSize, rate: float) -> list[RoleSize]:
-    """Return what each role that was measured needs.
+    """Return the needs of each measured role.
 
     Args:
-        plan: Roles and links. How many replicas a role has counts where they do not share its work, and at both ends of the topology.
-        given: What the roles take.
-        host: What each host has.
-        rate: Samples per second of each role at an end: of all its processes together, or of each of them if each gets all.
+        plan: Roles and links. The number of a role's replicas matters if they do not share its work, and at both ends of the topology.
+        given: The costs of the roles.
+        host: The resources of each host.
+        rate: Samples per second of each role at an end: of all its processes together, or of each of them if each gets all samples.
     """
     handed_on = demands(plan, given, rate)
     known = [role for role in plan.roles.values() if role.name in given.roles]
@@ -119,19 +119,19 @@ def size(plan: Plan, given: Calibration, host: HostSize, rate: float) -> list[Ro
 
 
 def together(sizes: Sequence[RoleSize], host: HostSize) -> list[Used]:
-    """Return which part of one host all roles take; above 1 for more than one."""
+    """Return the fractions of one host that all roles use together; a fraction above 1 means more than one host."""
     return [Used(what, host.part(what, sum(each.host[what] * each.hosts for each in sizes))) for what in (CORES, MEMORY, DISK)]
 
 
 class Lookups(NamedTuple):
-    """What a rendezvous is asked each second, where links have names: how often, and for how many names in all."""
+    """Queries to a rendezvous per second, if links have names: their number, and the total number of names in them."""
 
     questions: float
     names: float
 
 
 def lookups(plan: Plan, sizes: Sequence[RoleSize]) -> Lookups:
-    """Return what the processes of roles ask a rendezvous of."""
+    """Return the queries of the roles' processes to a rendezvous."""
     planned, questions, asked = _with(plan, **{each.role: each.replicas for each in sizes}), set(), 0
     for link, spec in plan.links.items():
         if spec.over.has_port:
@@ -142,9 +142,9 @@ def lookups(plan: Plan, sizes: Sequence[RoleSize]) -> Lookups:
 
 
 def possible(plan: Plan, given: Calibration, host: HostSize) -> Used | None:
-    """Return what is short first in a topology as it is, and the rate at which that is; ``None`` if nothing was measured.
+    """Return the first shortage of a topology in its current form, and its rate; ``None`` if nothing was measured.
 
-    Its hosts, or the only one if it names none, are such a ``host`` each. Memory is not looked at.
+    Each of its hosts, or its only host if it names none, has the resources ``host``. Memory is not considered.
     """
     handed_on, used = demands(plan, given, 1.0), []
     for name, cost in given.roles.items():
@@ -164,18 +164,18 @@ def possible(plan: Plan, given: Calibration, host: HostSize) -> Used | None:
 
 
 def demands(plan: Plan, given: Calibration, rate: float) -> dict[str, float]:
-    """Return the samples per second that each role hands on, all its processes together; for ``rate`` see :func:`size`."""
+    """Return the samples per second at the end of each role, over all its processes; for ``rate`` see :func:`size`."""
 
     def handed_on(name: str, passed: frozenset[str]) -> float:
         links = _links(plan, name, "from")
-        if name in passed:  # in a circle
+        if name in passed:  # in a cycle
             return 0.0
         if not links:
             return rate * (plan.roles[name].replicas if _gets_all(plan, name) else 1)
         return max(flow(link, passed | {name}) / plan.count(link, "from") for link in links) * plan.roles[name].replicas
 
     def flow(link: str, passed: frozenset[str]) -> float:
-        """What is sent on a link, each sample once."""
+        """Return the samples per second sent on a link, each sample once."""
         found = [0.0]
         for name in names(plan.links[link], "to"):
             taken = given.roles[name].taken if name in given.roles else 1.0
@@ -187,17 +187,17 @@ def demands(plan: Plan, given: Calibration, rate: float) -> dict[str, float]:
 
 
 def _links(plan: Plan, role: str, side: Side) -> list[str]:
-    """Return the links at one side of which a role is."""
+    """Return the links with a role on one side."""
     return [link for link, spec in plan.links.items() if role in names(spec, side)]
 
 
 def _gets_all(plan: Plan, role: str) -> bool:
-    """Say whether each process of a role gets all, so that more of them do not share the work."""
+    """Return whether each process of a role gets all samples, so that more processes do not share the work."""
     return any(plan.links[link].fans_out for link in _links(plan, role, "to"))
 
 
 def _place(plan: Plan, role: str) -> str:
-    """Return what the host of a role is called: the same for those that links over shared memory, or sockets of one host, keep on it."""
+    """Return the name of a role's host: the same for roles that links over shared memory, or UNIX sockets, keep on one host."""
     found = [role]
     for name in found:
         for spec in plan.links.values():
@@ -208,12 +208,12 @@ def _place(plan: Plan, role: str) -> str:
 
 
 def _with(plan: Plan, **replicas: int) -> Plan:
-    """Return a plan in which roles have so many replicas."""
+    """Return a plan with other numbers of replicas."""
     return replace(plan, roles={**plan.roles, **{name: replace(plan.roles[name], replicas=count) for name, count in replicas.items()}})
 
 
 def _replicas(plan: Plan, given: Calibration, role: Role, samples: float, host: HostSize) -> int:
-    """Return how many processes of a role a rate takes."""
+    """Return the number of a role's processes for a rate."""
     if _gets_all(plan, role.name):
         return role.replicas
     alone = _of_a_process(_with(plan, **{role.name: 1}), given, role.name, samples)
@@ -224,7 +224,7 @@ def _replicas(plan: Plan, given: Calibration, role: Role, samples: float, host: 
 
 
 def _of_its_process(role: Role, cost: RoleCost, samples: float, replicas: int) -> Iterator[Used]:
-    """Yield what one of so many processes uses of what each has once."""
+    """Yield the usage, in one of ``replicas`` processes, of resources that each process has once."""
     items = samples / cost.samples / replicas
     yield Used(GIL, items * sum(stage.held for stage in cost.stages))
     for stage in cost.stages:
@@ -239,13 +239,13 @@ def _thread_name(role: str, stage: str, workers: int) -> str:
 
 
 def _threads(cost: RoleCost, samples: float) -> dict[str, int]:
-    """Return the worker threads that the stages of a process take, of which each is busy most of the time."""
+    """Return the worker threads that the stages of a process require, each busy most of the time."""
     items = samples / cost.samples
     return {stage.name: max(1, math.ceil(items * stage.seconds / FULL - SLACK)) if stage.shape == "map" else 1 for stage in cost.stages}
 
 
 def _of_a_process(plan: Plan, given: Calibration, name: str, samples: float) -> dict[str, float]:
-    """Return what each process of a role needs of its host, but for memory, as :class:`RoleSize` has it."""
+    """Return the needs of each process of a role on its host, except for memory, as in :class:`RoleSize`."""
     cost, samples = given.roles[name], samples / plan.roles[name].replicas
     items, into, out = samples / cost.samples, _links(plan, name, "to"), _links(plan, name, "from")
     came = sum(samples * cost.taken / len(into) * _bytes_of_a_sample(plan, given, link) for link in into if _leaves(plan, link))
@@ -259,11 +259,11 @@ def _of_a_process(plan: Plan, given: Calibration, name: str, samples: float) -> 
 
 
 def _memory(plan: Plan, given: Calibration, name: str, samples: float) -> float:
-    """Return the megabytes that each process of a role takes: its own, what waits between its stages, and at its links' ends."""
+    """Return the megabytes of each process of a role: its own, items between its stages, and messages at its links' ends."""
     role, cost = plan.roles[name], given.roles[name]
     threads = _threads(cost, samples / role.replicas)
     waiting = sum((stage.waiting + threads[stage.name]) * stage.nbytes for stage in cost.stages)
-    alone = replace(plan, roles={**plan.roles, name: replace(role, hosts=())})  # where nobody else is
+    alone = replace(plan, roles={**plan.roles, name: replace(role, hosts=())})  # on a host of its own
     links = 0.0
     for link, megabytes in memory(alone, "").items():
         message = max((given.roles[each].message for each in names(plan.links[link], "from") if each in given.roles), default=0.0) / 1e6
@@ -272,13 +272,13 @@ def _memory(plan: Plan, given: Calibration, name: str, samples: float) -> float:
 
 
 def _leaves(plan: Plan, link: str) -> bool:
-    """Say whether what a link carries passes the network."""
+    """Return whether the messages of a link pass the network."""
     spec = plan.links[link]
     hosts = {host for name in (*names(spec, "from"), *names(spec, "to")) for host in plan.roles[name].used_hosts}
     return spec.over.has_port and len(hosts) > 1
 
 
 def _bytes_of_a_sample(plan: Plan, given: Calibration, link: str) -> float:
-    """Return the bytes that a sample has on a link, by what its senders send."""
+    """Return the bytes of a sample on a link, from the messages of its senders."""
     sent = [(plan.roles[name].replicas, given.roles[name]) for name in names(plan.links[link], "from") if name in given.roles]
     return sum(count * cost.message / cost.samples for count, cost in sent) / max(1, sum(count for count, _ in sent))

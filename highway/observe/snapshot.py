@@ -1,4 +1,4 @@
-"""What one ``highway run`` knows at one moment, as it answers for it over HTTP: plain values, to JSON and back."""
+"""The state of one ``highway run`` at one moment, for its HTTP endpoint: plain values, to JSON and back."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from highway.wire.counters import LINK_COUNTERS
 
 @dataclass(frozen=True)
 class Ends:
-    """The links of a replica, by name; one that is written as URLs is called by its address.
+    """The links of a replica, by name; the name of a link that is written as URLs is its address.
 
     Args:
-        receives: The link of its source; empty if that is none.
-        sends: The link of its sink; empty if that is none.
-        publishes: Whether each receiver gets all that it sends.
+        receives: The link of its source; empty if that is not a link.
+        sends: The link of its sink; empty if that is not a link.
+        publishes: Whether each receiver gets all messages.
     """
 
     receives: str = ""
@@ -33,11 +33,11 @@ class Ends:
 
 @dataclass(frozen=True)
 class Loss:
-    """What a link that deals out its messages lacks.
+    """The missing messages of a push link.
 
     Args:
         missing: Messages that were sent and not received: under way, or lost.
-        lost: Those that are lost, since a process at one of its ends has ended; exact when nothing is under way any more.
+        lost: Messages that are lost, because a process at one of its ends has ended; exact when no message is under way any more.
     """
 
     missing: int = 0
@@ -50,13 +50,13 @@ class Snapshot:
 
     Args:
         topology: The name of the topology.
-        states: The replicas that it runs; the figures of a restarted one count on.
-        ends: The links of each, by the replica's name.
-        losses: The links all of whose ends it runs, by name.
-        loads: The replicas that work now, by name, each with the part of the last half minute in which it had work to do.
-        machine: What the machine calls itself.
+        states: The replicas that it runs; the figures of a restarted one continue.
+        ends: The links of each replica, by the replica's name.
+        losses: The links with all ends in this run, by name.
+        loads: The working replicas, by name, each with the fraction of the last half minute in which it had work.
+        machine: The machine's own name.
         pid: The process that answers.
-        time: When this was, in seconds of ``time.time()``.
+        time: The time of the snapshot, in seconds of ``time.time()``.
     """
 
     topology: str
@@ -69,15 +69,15 @@ class Snapshot:
     time: float = field(default_factory=time.time)
 
     def to_json(self) -> bytes:
-        """Return it as JSON."""
+        """Return the snapshot as JSON."""
         return msgspec.json.encode(self, enc_hook=str)
 
     @classmethod
     def from_json(cls, text: bytes) -> Snapshot:
-        """Read it back.
+        """Parse the text of :meth:`to_json`.
 
         Raises:
-            ValueError: the text is no snapshot; the message says where.
+            ValueError: the text is not a snapshot; the message tells where.
         """
         try:
             snapshot = _decoder.decode(msgspec.json.encode(_made_safe(msgspec.json.decode(text))))
@@ -92,11 +92,11 @@ class Snapshot:
         return snapshot
 
 
-_decoder = msgspec.json.Decoder(Snapshot)  # made before any thread needs it: two that were the first at once crashed msgspec 0.22
+_decoder = msgspec.json.Decoder(Snapshot)  # created before any thread needs it: two concurrent first uses crashed msgspec 0.22
 
 
 def _made_safe(value: Any) -> Any:
-    """Return plain values with texts that are safe for a terminal, and without numbers that no figure can be."""
+    """Return plain values with texts that are safe for a terminal, and without numbers that no figure can have."""
     if isinstance(value, dict):
         return {for_terminal(key): _made_safe(part) for key, part in value.items()}
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""What is known of a replica from outside: by its launcher, by the metrics endpoint, by ``highway top``."""
+"""The state of a replica as seen from outside: by its launcher, by the metrics endpoint, by ``highway top``."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ class ReplicaState:
 
     Args:
         replica: Its number, from 0.
-        host: The host that the file gives it, or ``""``.
-        phase: Where it is between its start and its end.
-        stats: Its last figures, of the process that runs now or ran last; ``None`` before the first report.
+        host: Its host in the file, or ``""``.
+        phase: Its phase, from start to end.
+        stats: The last figures of its current or last process; ``None`` before the first report.
         restarts: How many times its process was started again.
-        error: What ended the process that ran last, in words; ``""`` if nothing did.
+        error: The error that ended its last process, in words; ``""`` if there was none.
         single: Whether the role has no other replicas.
-        counts: What all its processes have received and sent over links, one after the other: exact also if one was killed.
+        counts: The messages that all its processes have received and sent over links; exact even if one was killed.
     """
 
     role: str
@@ -39,5 +39,5 @@ class ReplicaState:
 
     @property
     def name(self) -> str:
-        """What people call it: ``reader``, or ``worker[1]`` where the role has several."""
+        """Its name in messages: ``reader``, or ``worker[1]`` if the role has several."""
         return self.role if self.single else f"{self.role}[{self.replica}]"

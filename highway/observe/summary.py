@@ -11,15 +11,15 @@ import numpy as np
 from highway.columns import Fitted
 from highway.engine import batch
 
-PIECE = 1 << 18  # elements that are looked at together: their float64 copies stay in the cache
-MAX_SHAPES = 16  # different ones that are remembered
+PIECE = 1 << 18  # elements that are processed together: their float64 copies stay in the cache
+MAX_SHAPES = 16  # distinct shapes that are stored
 
 
 @dataclass
 class Moments:
     """Count, mean and variance of numbers that come in pieces.
 
-    Two of them are merged as in Chan, Golub, LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances" (1979):
+    Two instances are merged as in Chan, Golub, LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances" (1979):
     nothing of the size of the sum of squares is ever subtracted, so a small deviation on a large mean survives.
     """
 
@@ -29,7 +29,7 @@ class Moments:
 
     @classmethod
     def of(cls, values: np.ndarray) -> Moments:
-        """Return those of a float64 array, which may be empty."""
+        """Return the moments of a float64 array, which may be empty."""
         if not values.size:
             return cls()
         mean = float(values.mean())
@@ -45,23 +45,23 @@ class Moments:
 
     @property
     def std(self) -> float:
-        """The standard deviation (of the numbers themselves: divided by their count)."""
+        """The population standard deviation (divided by the count)."""
         return math.sqrt(self.squares / self.count) if self.count else math.nan
 
 
 @dataclass
 class FieldSummary:
-    """What has been seen of one field.
+    """Statistics of one field.
 
     Args:
         dtypes: Names of its dtypes.
         shapes: Shapes of its samples (of its arrays, if they have no batch axis); at most :data:`MAX_SHAPES` of them.
         more_shapes: Whether there were more.
-        size: How many elements.
-        nan: How many of these are not a number.
-        inf: How many are infinite.
-        min: The least finite element; NaN if there is none. Likewise ``max``.
-        moments: Of the finite elements.
+        size: Number of elements.
+        nan: Number of NaN elements.
+        inf: Number of infinite elements.
+        min: The minimum finite element; NaN if there is none. ``max`` is the maximum.
+        moments: Moments of the finite elements.
     """
 
     dtypes: set[str] = field(default_factory=set)
@@ -75,7 +75,7 @@ class FieldSummary:
     moments: Moments = field(default_factory=Moments)
 
     def add(self, array: np.ndarray, batched: bool) -> None:
-        """Take in one array; of dtype bool, integer or float."""
+        """Add one array, of dtype bool, integer or float."""
         shape = array.shape[1:] if batched else array.shape
         if shape in self.shapes or len(self.shapes) < MAX_SHAPES:
             self.shapes.add(shape)
@@ -102,7 +102,7 @@ class FieldSummary:
 
 
 class Summary:
-    """What has been seen of all fields of a stream; ``fields`` by their names or positions, as strings.
+    """Statistics of all fields of a stream; ``fields`` by name or position, as strings.
 
     Args:
         batched: Whether the first axis of arrays is the batch axis.
@@ -114,10 +114,10 @@ class Summary:
         self.fields: dict[str, FieldSummary] = {}
 
     def add(self, item: Any) -> None:
-        """Take in one item.
+        """Add one item.
 
         Raises:
-            ValueError: a field is no array of numbers, or has no batch axis.
+            ValueError: a field is not an array of numbers, or has no batch axis.
         """
         for name, value in zip(batch.names(item), batch.fields(item), strict=True):
             array = np.frombuffer(value, np.uint8) if isinstance(value, bytes) else np.asarray(value)
@@ -130,7 +130,7 @@ class Summary:
         self.samples += length
 
     def table(self) -> str:
-        """Return all of it as text, a line for each field."""
+        """Return the statistics as text, a line for each field."""
         shape = "sample shape" if self.batched else "shape"
         rows = [["field", "dtype", shape, "count", "min", "max", "mean", "std", "NaN", "inf"]]
         for name, seen in self.fields.items():
@@ -141,7 +141,7 @@ class Summary:
 
 
 def shape_text(shape: tuple[int, ...]) -> str:
-    """Return a shape as people write it.
+    """Return a shape as text.
 
     >>> shape_text((224, 224, 3)), shape_text(())
     ('224x224x3', 'scalar')

@@ -1,4 +1,4 @@
-"""How much each link of a topology carries, over all its replicas."""
+"""The traffic of each link of a topology, over all its replicas."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Rate(NamedTuple):
 
     @classmethod
     def of(cls, sample: Sample, stage: int) -> Rate:
-        """Return what one of a replica's stages handed on, or took in if it is a sink, of late; nothing if the replica does not run."""
+        """Return the recent rate of a replica's stage: of its output, or of its input if it is a sink; 0 if the replica does not run."""
         if not sample.runs or not sample.recent:
             return cls()
         seconds, figures = max(sample.recent.seconds, 1e-9), sample.recent.stages[stage]
@@ -31,14 +31,14 @@ class Rate(NamedTuple):
 
 @dataclass
 class Traffic:
-    """What a link carries, all its replicas together.
+    """The traffic of a link, over all replicas.
 
     Args:
         sent: Messages that its senders sent since they started; to each receiver, if it publishes. ``None`` if no sender is seen.
         received: Messages that its receivers took from it; ``None`` if no receiver is seen.
-        faults: What its receivers have counted that should not be, by name.
-        sending: What is sent at present.
-        receiving: What is received at present.
+        faults: The faults that its receivers have counted, by name.
+        sending: The current rate of sending.
+        receiving: The current rate of receiving.
     """
 
     link: str
@@ -50,14 +50,14 @@ class Traffic:
 
     @property
     def missing(self) -> int | None:
-        """Messages that were sent and not received: on their way, or lost. ``None`` if an end is not seen, or more came than was sent."""
+        """Messages that were sent and not received: under way, or lost. ``None`` if an end is not seen, or more were received than sent."""
         if self.sent is None or self.received is None or self.received > self.sent:
             return None
         return self.sent - self.received
 
 
 def traffic(samples: Sequence[Sample]) -> list[Traffic]:
-    """Return what each link carries, in the order of the replicas."""
+    """Return the traffic of each link, in the order of the replicas."""
     links: dict[str, Traffic] = {}
     for one in samples:
         if name := one.ends.receives:

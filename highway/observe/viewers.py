@@ -1,4 +1,4 @@
-"""Where somebody subscribes who wants to look into a running link."""
+"""The URLs to subscribe to in order to look into a running link."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from highway.wire.url import url_of
 
 
 def viewer_urls(plan: Plan, link: str, role: str | None = None, replica: int | None = None) -> list[str]:
-    """Return the URLs, for one socket, at which a viewer on this machine sees what goes over a link.
+    """Return the URLs, for one socket, at which a viewer on this machine sees the messages of a link.
 
-    They are those of the senders' taps: of all, or only of this role, or of this replica. Where a publisher has none that can be reached,
-    the link itself is subscribed to.
+    They are the taps of the link's senders: of all, of one role, or of one replica. If a publisher has no reachable tap, subscribe to the
+    link itself.
 
     Raises:
-        ConfigError: there is no such link, the process does not send on it, or its tap cannot be reached from here.
+        ConfigError: the link does not exist, the process does not send on it, or its tap cannot be reached from here.
     """
     if link not in plan.links:
         raise (plan.location / "links").error(f"no link {link!r}{did_you_mean(link, plan.links)}")
@@ -30,12 +30,12 @@ def viewer_urls(plan: Plan, link: str, role: str | None = None, replica: int | N
     if away:
         raise _out_of_reach(plan, link, away)
     lasting = sum(process.replica < plan.roles[process.role].least for process in processes)
-    waits = f"&senders={lasting}" if 0 < lasting < len(processes) else ""  # not for those that may never be there
+    waits = f"&senders={lasting}" if 0 < lasting < len(processes) else ""  # not for senders that may never start
     return [f"zsub+{plan.tap(link, process)}?codec={spec.codec}{waits}" for process in processes]
 
 
 def _chosen(plan: Plan, link: str, role: str | None, replica: int | None) -> list[Process]:
-    """Return the processes that are to be looked at."""
+    """Return the processes to look at."""
     senders = names(plan.links[link], "from")
     location = plan.location / "links" / link
     if role is not None and role not in senders:
@@ -48,7 +48,7 @@ def _chosen(plan: Plan, link: str, role: str | None, replica: int | None) -> lis
 
 
 def _is_here(plan: Plan, host: str) -> bool:
-    """Say whether a host of the file is this machine: whether its address can be bound here."""
+    """Return whether a host of the file is this machine: whether its address can be bound here."""
     if plan.local or not host:
         return True
     with suppress(OSError, UnicodeError):

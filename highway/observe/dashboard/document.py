@@ -1,4 +1,4 @@
-"""What the page shows at a moment, as plain values: made of a look at the replicas, by those who count, and by nothing else."""
+"""The content of the page at a moment, as plain values, computed only from the replicas' own figures."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from highway.observe.poll import Sample, View
 from highway.observe.traffic import Rate, Traffic, traffic
 from highway.topology.graph import Edge, Graph, Node
 
-MINUTE = 60.0  # seconds over which the wait is told
-LITTLE = 0.05  # of its time that a trainer may wait without a word
+MINUTE = 60.0  # seconds for the reported wait
+LITTLE = 0.05  # fraction of its time that a trainer may wait without a remark
 _PARTS: tuple[Part, ...] = ("busy", "starved", "blocked")
 
 Values = dict[str, Any]
 
 
 class Minute:
-    """The figures of each replica over the last minute. Show it a look every some seconds."""
+    """The figures of each replica over the last minute. Add a view every few seconds."""
 
     def __init__(self) -> None:
         self._recent = Recent(MINUTE)
         self._last: dict[tuple[str, str], PipelineStats] = {}
 
     def add(self, view: View) -> View:
-        """Take in a look, and return it with the figures of the last minute in place of the last seconds'."""
+        """Add a view, and return it with the figures of the last minute instead of the last seconds."""
         self._last = {}
         for one in view.samples:
             if one.state.stats:
@@ -40,18 +40,18 @@ class Minute:
         return self.over(view)
 
     def over(self, view: View) -> View:
-        """Return a look with the figures of the last minute, as they were when the last look was added."""
+        """Return a view with the figures of the last minute, as of the last added view."""
         samples = [replace(one, recent=self._last.get((one.machine, one.state.name), one.recent)) for one in view.samples]
         return replace(view, samples=samples)
 
 
 def document(view: View, minute: View, graph: Graph | None = None) -> Values:
-    """Return what the page shows.
+    """Return the content of the page.
 
     Args:
-        view: A look, with the rates of the last seconds.
-        minute: The same look, with the figures of the last minute.
-        graph: The roles and links of the file; without it they are those that are seen.
+        view: A view, with the rates of the last seconds.
+        minute: The same view, with the figures of the last minute.
+        graph: The roles and links of the file; by default those that are seen.
     """
     graph = graph or seen_graph(view.samples)
     links = {link.link: link for link in traffic(view.samples)}
@@ -67,10 +67,11 @@ def document(view: View, minute: View, graph: Graph | None = None) -> Values:
 
 
 def waiting(samples: Sequence[Sample]) -> Values:
-    """Return which part of its time the trainer waited for data, over the figures of the samples, and a sentence about it.
+    """Return the fraction of its time that the trainer waited for data, over the figures of the samples, and a sentence about it.
 
-    The trainer is who takes the items at the end: the loop over a pipeline or over ``to_device`` of it, or else a sink that sends nothing
-    on. If it is outside, who sends to it knows how long it did *not* wait at least.
+    The trainer consumes the items at the end: it is the loop over a pipeline or over its ``to_device``, or else a sink that sends nothing.
+        If
+    it is outside, its sender knows how long it did *not* wait at least.
     """
     received = {one.ends.receives for one in samples}
     found: list[tuple[float, bool, Sample]] = []
@@ -88,7 +89,7 @@ def waiting(samples: Sequence[Sample]) -> Values:
     advice = bottleneck(samples)
     if not found:
         return {"share": None, "sentence": advice, "outside": False, "of": "", "seconds": 0}
-    exact = [each for each in found if not each[1]] or found  # a trainer that is seen tells more than one that is not
+    exact = [each for each in found if not each[1]] or found  # a visible trainer gives better figures
     roles = {one.state.role: [part for part, _, other in exact if other.state.role == one.state.role] for _, _, one in exact}
     role, parts = max(roles.items(), key=lambda each: sum(each[1]) / len(each[1]))
     waited, outside = sum(parts) / len(parts), exact[0][1]
@@ -122,7 +123,7 @@ def seen_graph(samples: Sequence[Sample]) -> Graph:
 
 
 def points(shown: Values) -> Iterator[tuple[str, float]]:
-    """Yield the figures of a document of which the page draws the last hour, by name."""
+    """Yield the figures of a document whose last hour the page draws, by name."""
     if shown["wait"]["share"] is not None:
         yield "wait", shown["wait"]["share"]
     for role in shown["roles"]:
@@ -138,7 +139,7 @@ def points(shown: Values) -> Iterator[tuple[str, float]]:
 
 
 def _slowest(samples: Sequence[Sample]) -> tuple[str, str] | None:
-    """Return the role and the stage that limit the rate, as :func:`~highway.observe.bottleneck.bottleneck` names them."""
+    """Return the role and stage that limit the rate, as in :func:`~highway.observe.bottleneck.bottleneck`."""
     stages: dict[tuple[str, str], list[StageStats]] = {}
     for one in samples:
         for stage in one.recent.stages if one.runs and one.recent else ():
@@ -210,7 +211,7 @@ def _edge(edge: Edge, link: Traffic | None, view: View) -> Values:
 
 
 def _replica(one: Sample) -> list[Any]:
-    """Return a row of the table of a role's replicas; the page knows the columns."""
+    """Return a row of the table of a role's replicas; the page defines the columns."""
     state, stats, recent = one.state, one.state.stats, one.recent if one.runs else None
     busiest = max(recent.stages, key=lambda stage: stage.share(stage.busy)) if recent else None
     return [

@@ -1,4 +1,4 @@
-"""The last hour of many figures, in memory that does not grow."""
+"""The last hour of many figures, in bounded memory."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 EVERY = 5.0  # seconds between two points
 LENGTH = 720  # points: an hour
-MOST = 2000  # figures; more of them are not kept
+MOST = 2000  # figures; further ones are not kept
 
 
 class History:
@@ -23,11 +23,11 @@ class History:
 
     @property
     def count(self) -> int:
-        """How many points were added."""
+        """The number of points added."""
         return self._count
 
     def add(self, time: float, values: Mapping[str, float]) -> None:
-        """Add a point, in place of the oldest one if there are :data:`LENGTH`."""
+        """Add a point; it replaces the oldest one if there are :data:`LENGTH`."""
         at = self._count % LENGTH
         self._times[at] = time
         for figure in self._figures.values():
@@ -43,7 +43,7 @@ class History:
         self._count += 1
 
     def to_bytes(self) -> bytes:
-        """Return all of it: the length of a header, the header as JSON (names, times), and for each name 32-bit floats, oldest first."""
+        """Return the history: the length of a header, the header as JSON (names, times), and for each name 32-bit floats, oldest first."""
         first, length = self._count % LENGTH if self._count > LENGTH else 0, min(self._count, LENGTH)
         names, times = list(self._figures), _turned(self._times, first)[:length].tolist()
         header = json.dumps({"count": self._count, "names": names, "times": times}).encode()

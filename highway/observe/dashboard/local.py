@@ -1,4 +1,4 @@
-"""The page of pipelines of this process, and of runs that are asked over HTTP."""
+"""The page of pipelines of this process, and of runs that are polled over HTTP."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ ELSEWHERE = "Logs are on the page of the run itself: highway run --dashboard."
 
 
 def parse_address(text: str) -> MetricsSpec:
-    """Return where ``--dashboard [[ADDRESS:]PORT]`` is to be: by default on this machine alone, at any port that is free.
+    """Parse the address of ``--dashboard [[ADDRESS:]PORT]``: by default only on this machine, at any free port.
 
     Raises:
-        ConfigError: it cannot be read.
+        ConfigError: the text is invalid.
     """
     return parse_metrics(text or "0", option=OPTION)
 
@@ -38,9 +38,9 @@ def site_of(topology: Topology, look: Callable[[], View] | None = None, check: S
 
     Args:
         topology: The topology.
-        look: Returns a look at it; ``None``: what the endpoint of the page answers.
-        check: What ``highway check`` says of it.
-        note: What the page cannot show.
+        look: Returns a view; with ``None``, the view of the page's own endpoint.
+        check: The messages of ``highway check``.
+        note: A note on what the page cannot show.
     """
     plan = topology.plan
     looker = Looker({link: at_link(plan, link) for link in plan.links})
@@ -51,14 +51,14 @@ class ServedPage:
     """A page that is served until it is closed; a notebook shows its address as a link.
 
     Attributes:
-        url: Where it is.
+        url: Its address.
     """
 
     def __init__(self, answers: Answers) -> None:
         self._answers, self.url = answers, answers.page
 
     def close(self) -> None:
-        """Serve it no longer. Closing again does nothing."""
+        """Stop serving it. Closing again does nothing."""
         self._answers.close()
 
     def __enter__(self) -> Self:
@@ -76,12 +76,12 @@ class ServedPage:
 
 
 def serve(pipelines: Mapping[str, Pipeline], address: str = "", title: str = "") -> ServedPage:
-    """Serve the page of some pipelines of this process, by what they are called, and print its address.
+    """Serve the page of pipelines of this process, by name, and print its address.
 
-    It is served until it is closed, or until none of the pipelines is there any more.
+    It is served until it is closed, or until all the pipelines are gone.
 
     Raises:
-        ConfigError: the address cannot be read, is taken, or is none of this machine.
+        ConfigError: the address is invalid, in use, or not an address of this machine.
     """
     spec = parse_address(address)
     left = {name: weakref.ref(pipeline) for name, pipeline in pipelines.items()}

@@ -1,4 +1,4 @@
-"""Batches to look at: taken from a link's tap, or from a pipeline of this process, when somebody asks, and drawn once for all who do."""
+"""Batches to show: taken from a link's tap, or from a pipeline of this process, on request, and drawn once for all viewers."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from highway.topology.plan import Plan
 from highway.wire.receiver import LinkReceiver
 from highway.wire.url import parse
 
-EVERY = 2.0  # seconds between two batches of one place, at least
+EVERY = 2.0  # minimum seconds between two batches of one place
 PATIENCE = 3.0  # seconds that a batch may take to come
-ROWS = 16  # images at most
+ROWS = 16  # maximum number of images
 SIZE = 144  # pixels of an image's longer side
-MOST = 1 << 21  # elements of a field that are looked at
+MOST = 1 << 21  # maximum elements of a field that are read
 
 Take = Callable[[], tuple[Any, Passport, Mapping[str, str]]]
-"""Returns a batch, its passport, and shapes of fields of which the batch has a part; or raises what there is to say instead."""
+"""Returns a batch, its passport, and the full shapes of truncated fields; or raises an error with the message to show instead."""
 
 
 class ShownBatch(NamedTuple):
-    """A batch as the page shows it; ``picture`` is its images side by side, each :data:`SIZE` pixels wide and high."""
+    """A batch as shown on the page; ``picture`` is its images side by side, each :data:`SIZE` pixels wide and high."""
 
     number: int = 0
     time: float = 0.0
@@ -47,7 +47,7 @@ class ShownBatch(NamedTuple):
 
 
 class Looker:
-    """Looks at some places, each at most every :data:`EVERY` seconds, and only while somebody asks."""
+    """Takes batches from places, at most one every :data:`EVERY` seconds from each, and only on request."""
 
     def __init__(self, places: Mapping[str, Take]) -> None:
         self._places = list(places.values())
@@ -56,10 +56,10 @@ class Looker:
         self._pool = ThreadPoolExecutor(1, "highway-look")
 
     def look(self, place: int) -> ShownBatch:
-        """Return the last batch of a place, and get another one for the next time.
+        """Return the last batch of a place, and take another one for the next request.
 
         Raises:
-            IndexError: there is no such place.
+            IndexError: the place does not exist.
         """
         if place < 0:
             raise IndexError
@@ -71,7 +71,7 @@ class Looker:
         return self._seen[place]
 
     def close(self) -> None:
-        """End after the batch that is being looked at."""
+        """End after the batch that is being taken."""
         self._pool.shutdown(cancel_futures=True)
 
     def _take(self, place: int) -> None:
@@ -84,14 +84,14 @@ class Looker:
             seen = before._replace(note="The stream has ended.")
         except HighwayError as error:
             seen = before._replace(note=str(error))
-        except Exception as error:  # whatever a batch holds, the page goes on
+        except Exception as error:  # the page must continue, whatever a batch holds
             seen = before._replace(note=f"This batch cannot be shown: {type(error).__name__}: {error}")
         self._seen[place] = seen
         self._asked[place] = time.monotonic()
 
 
 def at_link(plan: Plan, link: str) -> Take:
-    """Return what takes a batch from the tap of a link, which the run does not notice."""
+    """Return a function that takes a batch from the tap of a link, without affecting the run."""
 
     def take() -> tuple[Any, Passport, Mapping[str, str]]:
         with LinkReceiver(parse(viewer_urls(plan, link), "receive"), {}) as receiver:
@@ -102,7 +102,7 @@ def at_link(plan: Plan, link: str) -> Take:
 
 
 def at_pipeline(pipeline: Pipeline) -> Take:
-    """Return what takes the next batch that a pipeline hands over; the first rows are copied, as the batch is somebody else's by then."""
+    """Return a function that takes a pipeline's next batch; the first rows are copied, because the consumer owns the batch."""
 
     def take() -> tuple[Any, Passport, Mapping[str, str]]:
         copied: SimpleQueue[tuple[Any, Passport, Mapping[str, str]]] = SimpleQueue()
@@ -140,7 +140,7 @@ def _seen(number: int, item: Any, passport: Passport, shapes: Mapping[str, str])
 
 
 def _tiles(item: Any, passport: Passport) -> Iterator[Tile]:
-    """Yield the images of a batch, or of a sample; none where it has none."""
+    """Yield the images of a batch, or of a sample; none if it has none."""
     for unbatched in (False, True):
         try:
             for row, (tile, *_) in enumerate(tiles(item, passport, SIZE, unbatched)):
@@ -148,12 +148,13 @@ def _tiles(item: Any, passport: Passport) -> Iterator[Tile]:
                     return
                 yield tile
             return
-        except (ValueError, TypeError, KeyError, OSError):  # no images, or others than this shows
+        except (ValueError, TypeError, KeyError, OSError):  # no images, or unsupported ones
             continue
 
 
 def _field(name: str, value: Any, shape: str) -> dict[str, Any]:
-    """Return what is in a field: dtype, shape and, of numbers, the least, greatest and mean finite one, and the share of NaN."""
+    """Return a description of a field: dtype, shape and, for numbers, the minimum, maximum and mean of finite values, and the share of
+    NaN."""
     about: dict[str, Any] = {"name": name, "dtype": type(value).__name__, "shape": shape}
     if isinstance(value, (bytes, str)):
         return about | {"shape": f"{len(value)} long"}

@@ -1,4 +1,4 @@
-"""What the page answers over HTTP: a few files and figures by name, to this machine alone unless somebody asks for more."""
+"""The page's answers over HTTP: files and figures by name, by default only to this machine."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from highway.observe.poll import Poller, View
 from highway.observe.snapshot import Snapshot
 from highway.topology.graph import Graph
 
-FRESH = 1.0  # seconds after which the document is built anew, while somebody asks for it
-ASKED = 5.0  # seconds after a request in which somebody is taken to look
-LINES = 200  # of the log that a document holds
+FRESH = 1.0  # seconds after which the document is rebuilt, while it is requested
+ASKED = 5.0  # seconds after a request during which a viewer is assumed
+LINES = 200  # maximum log lines in a document
 LONGEST = 400  # characters of a line
 
 FILES = {
@@ -60,7 +60,7 @@ log = logging.getLogger("highway")
 
 
 def is_loopback(address: str) -> bool:
-    """Say whether only this machine reaches an address."""
+    """Return whether only this machine can reach an address."""
     with contextlib.suppress(ValueError):
         return ipaddress.ip_address(address).is_loopback
     return address == "localhost"
@@ -70,13 +70,13 @@ class Site:
     """The page of a run.
 
     Args:
-        title: What the run is called.
-        look: Returns a look at it; called on the thread that serves, at most once per second. ``None``: what the endpoint answers.
-        looker: What shows batches.
-        places: The links, or pipelines, that it shows, by its numbers.
+        title: The name of the run.
+        look: Returns a view; called on the serving thread, at most once per second. With ``None``, the view of the endpoint.
+        looker: Takes the batches.
+        places: The links, or pipelines, of its places, by number.
         graph: The roles and links of the file, if there is one.
-        check: What ``highway check`` says, in lines.
-        note: What the page cannot show, in words.
+        check: The messages of ``highway check``, as lines.
+        note: A note on what the page cannot show.
     """
 
     def __init__(
@@ -104,12 +104,12 @@ class Site:
         self._failed = ""
 
     def open_at(self, listen: str, port: int, snapshot: Callable[[], Snapshot]) -> str:
-        """Note where it is served, and return the address for people; beyond this machine with a token, without which nothing is shown.
+        """Note where it is served, and return the address for users; an address beyond this machine contains a required token.
 
         Args:
             listen: The address that is bound.
             port: The port.
-            snapshot: Returns what the endpoint answers.
+            snapshot: Returns the endpoint's snapshot.
         """
         if self._is_endpoints:
             poller = Poller(())
@@ -121,12 +121,12 @@ class Site:
         return f"http://{shown}:{port}/" + (f"?token={self.token}" if self.token else "")
 
     def line(self, name: str, text: str, is_error: bool = False) -> None:
-        """Keep a line that a process has printed; called from any thread."""
+        """Keep a line that a process has printed; may be called from any thread."""
         self._count += 1
         self._lines.append((self._count, round(time.time(), 3), name, text[:LONGEST], is_error))
 
     def tick(self) -> None:
-        """Build the document anew if that is due; called on the thread that serves, some times per second."""
+        """Rebuild the document if that is due; called on the serving thread, several times per second."""
         now = time.monotonic()
         is_sample = now - self._sampled >= EVERY
         if not is_sample and not (now - self._asked < ASKED and now - self._built >= FRESH):
@@ -134,7 +134,7 @@ class Site:
         self._built = now
         try:
             self._build(now, is_sample)
-        except Exception as error:  # a page is no reason to end a run
+        except Exception as error:  # an error of the page must not end a run
             if (failed := f"{type(error).__name__}: {error}") != self._failed:
                 log.warning("the dashboard cannot be built: %s", failed)
             self._failed = failed
@@ -153,7 +153,7 @@ class Site:
         return {name: float(f"{value:.4g}") for name, value in points(shown)}
 
     def close(self) -> None:
-        """Look at nothing more."""
+        """Stop taking batches."""
         self._looker.close()
 
     def answer(self, environ: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
@@ -190,7 +190,7 @@ class Site:
         return "", _Packed(b"there is no such page")
 
     def refuses(self, environ: WSGIEnvironment) -> str:
-        """Return the status with which a request is refused; empty if it is not."""
+        """Return the status of a refused request; empty if it is allowed."""
         if environ["REQUEST_METHOD"] not in ("GET", "HEAD"):
             return "405 Method Not Allowed"
         if not self._knows(environ.get("HTTP_HOST", "")):
@@ -200,7 +200,7 @@ class Site:
         return ""
 
     def _knows(self, host: str) -> bool:
-        """Say whether a Host header names this machine: another site's name that leads here would let that site read the answers."""
+        """Return whether a Host header names this machine: otherwise a foreign site whose name resolves here could read the answers."""
         if not (found := _HOST.fullmatch(host.lower())):
             return False
         if is_loopback(name := found["v6"] or found["name"]):
@@ -218,7 +218,7 @@ class Site:
 
 
 class _Packed:
-    """Bytes of an answer, packed once for all who get them."""
+    """The bytes of an answer, compressed once for all clients."""
 
     def __init__(self, plain: bytes, pack: bool = True) -> None:
         self.plain = plain
