@@ -246,9 +246,7 @@ class Pipeline:
         Items that an adapter such as ``to_device`` has taken, but the loop has not received, do not count.
 
         Raises:
-            PipelineError: a stage does not support states, the pipeline ends in a sink, or another pipeline contains it. Call the
-                ``state_dict()`` of that pipeline instead.
-                includes it.
+            PipelineError: a stage does not support states, the pipeline ends in a sink, or another pipeline contains it.
         """
         if self.ends_in_sink:
             raise PipelineError(f"state_dict: {self._last} is a sink, which takes items without an end; take them by a loop or dequeue()")
@@ -257,8 +255,7 @@ class Pipeline:
     def load_state_dict(self, state: Mapping[str, Any], allow_changed: Collection[str] | None = ()) -> None:
         """Resume at the state of another pipeline with the same stages. The first loop yields the rest of that epoch.
 
-        Resuming repeats the work for the items that waited in the stages, and for the items since the last marker: at most
-        :data:`highway.engine.resume.MARK_EVERY` items of the source, if the source is that fast.
+        It repeats the work for items that waited in stages, or came after the last marker (:data:`~highway.engine.resume.MARK_EVERY`).
 
         Args:
             state: The return value of :meth:`state_dict`.
@@ -330,14 +327,12 @@ class Pipeline:
         """End the source before its next item. The items that it has yielded pass through, and then the pipeline ends.
 
         Returns at once, and may be called from any thread. A source that waits is interrupted by ``Cancelled`` from
-        :func:`highway.check_cancelled`, as by :meth:`stop`. A :class:`~highway.modules.ZMQSource` first yields the items that it has
-        received.
+        :func:`highway.check_cancelled`, as by :meth:`stop`. A :class:`~highway.modules.ZMQSource` yields the items that it has received.
         """
         self._run.drain()
 
     def stop(self) -> None:
-        """Cancel all stages and wait for their threads. If a stage does not end within 5 s, a warning names it, and its thread keeps
-        running.
+        """Cancel all stages and wait for their threads. A warning names a stage that does not end within 5 s.
 
         May be called again, from any thread, and while other threads wait in :meth:`dequeue`, which then raises ``EndOfStream`` there.
         """

@@ -120,7 +120,7 @@ class Augmentations:
         return self._targets.each(item, change, self._loses_rows, self.transforms, self.as_list)
 
     def _several(self, images: np.ndarray, at_once: int, rng: Generator | None) -> np.ndarray:
-        """Transform a batch of images to which nothing belongs, so many of them at once."""
+        """Transform a batch of images without annotations, several images at once."""
         params, size = list[list[Step]](), checked_image(images[0], "Augmentations").shape[:2]
         try:
             for _ in images:
@@ -140,7 +140,7 @@ class Augmentations:
         return done
 
     def _one(self, given: dict[str, Any], out: np.ndarray | None, rng: Generator | None) -> dict[str, Any]:
-        """Transform one image and what belongs to it; the last transform may write into ``out``, a row of the batch."""
+        """Transform one image and its annotations. The last transform may write into ``out``, a row of the batch."""
         belongs, chain = self._targets.checked(given), self._chain
         image, boxes = belongs.pop("image"), belongs.get("boxes")
         size: Size = image.shape[:2]
@@ -154,7 +154,7 @@ class Augmentations:
         return {"image": image if out is not None else unshared(image, given["image"]), **belongs}
 
     def _move(self, belongs: dict[str, Any], params: Any, size: Size) -> None:
-        """Have what belongs to an image of ``size`` follow it; do with what leaves it as ``keep`` says, and remove what is to go."""
+        """Transform the annotations of an image of ``size``, treat boxes and points outside it as ``keep`` defines, and remove rows."""
         chain = self._chain
         if "points" in belongs:
             points = belongs["points"]
@@ -179,7 +179,7 @@ class Augmentations:
             belongs.update({role: rows_where(value, stay) for role, value in belongs.items() if self._targets.goes_with_boxes(role)})
 
     def _move_points(self, belongs: dict[str, Any], params: Any, size: Size) -> None:
-        """Have moved points, and what goes with them, change places where the image is mirrored, and be removed as ``keep`` says."""
+        """Swap moved points and their fields where the image is mirrored, and remove points as ``keep`` defines."""
         points = belongs["points"]
         together = [role for role in belongs if self._targets.goes_with_points(role)]
         if self.swap_points and len(points) and self._mirrors(params, size):
@@ -194,14 +194,14 @@ class Augmentations:
             belongs.update({role: rows_where(belongs[role], stay) for role in together})
 
     def _mirrors(self, params: Any, size: Size) -> bool:
-        """Say whether three corners of the image, in the order of a clock's hand before, are in the other one after."""
+        """Return whether an image is mirrored: three of its corners, clockwise before, are anticlockwise after."""
         height, width = size
         corners = np.array([[0, 0], [width, 0], [0, height]], np.float32)
         first, right, below = self._chain.points(corners, params, size).astype(np.float64)
         return bool(np.linalg.det(np.stack([right - first, below - first])) < 0)
 
     def _order(self, shape: tuple[int, ...]) -> np.ndarray:
-        """Return which point comes where, of points of that shape."""
+        """Return the permutation that swaps points of this shape."""
         if len(shape) == 2 and self._targets.goes_with_boxes("points"):
             raise ValueError(f"Augmentations: points are {shape}, one for each box; swap_points exchanges points of one object, (N, K, 2)")
         order = np.arange(shape[-2])

@@ -1,4 +1,4 @@
-"""``Cache``: keeps what comes out of the first epoch, and serves the epochs after it without asking what stands before it."""
+"""``Cache``: keeps the outputs of the first epoch, and serves the later epochs without running the stages before it."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def _is_folder(path: str) -> bool:
 class Cache:
     """Keep the samples of the first epoch, and serve every later epoch from the cache.
 
-    The first epoch passes unchanged. A later run uses a finished cache in a folder again if it was made from the same files, with the same
+    The first epoch passes unchanged. A later run uses a complete cache in a folder again if it was built from the same files, with the same
     parameters and code (:mod:`highway.engine.hashing` lists the code that counts), and with the same seed if random numbers were drawn.
-    Otherwise the cache is made again. Random numbers before the cache are drawn once: put crops and flips after it.
+    Otherwise the cache is built again. Random numbers before the cache are drawn once, so put crops and flips after it.
 
     An unfinished cache is discarded. While one process writes, other processes with the same folder continue without a cache, and use it
-    from the epoch after it is finished. If the samples do not fit, a warning is logged once and every epoch is decoded.
+    from the epoch after it is complete. If the samples do not fit, a warning is logged once and every epoch is decoded.
 
     **Ranks.** If a reader is the first stage, each rank reads the same samples in every epoch: its samples of epoch 0, which depend on the
     seed and the number of ranks only. Each epoch has the same order whether it is read or served. So all ranks together read the same
@@ -40,39 +40,41 @@ class Cache:
     give a rank other samples in each epoch. On several ranks their cache must be complete after the first epoch.
 
     **Samples that cannot be read.** Samples that ``on_error="skip"`` has skipped are tried again in the next epoch, in this run or the
-    next. A sample that fails in two epochs is not tried again. In the batches of a reader the next sample of the rank takes its place, in
-    each epoch another one; single samples are skipped. The counter ``skipped`` of the stage ``Cache.epochs`` counts them in each epoch.
-    Each sample is checked when it is first read from the cache. Damaged samples are made again by the stages before, with a warning.
+    next. A sample that fails in two epochs is not tried again. In the batches of a reader the next sample of the rank replaces it, a
+    different one in each epoch; single samples are skipped. The counter ``skipped`` of the stage ``Cache.epochs`` counts them in each
+    epoch. Each sample is checked when it is first read from the cache. Damaged samples are created again by the stages before the cache,
+    with a warning.
 
-    **Resume.** A run that is interrupted while it writes the cache begins that epoch again, and fills the cache. If the cache served, the
-    run resumes at once from a folder; a cache in memory is filled first, by an epoch that is not passed on. If the samples do not fit, the
-    run resumes in the middle of any epoch. A run that writes a cache in a folder gives no state if a stage before it has
+    **Resume.** A run that is interrupted while it writes the cache begins that epoch again, and fills the cache. If the cache served
+    samples, the run resumes at once from a folder; a cache in memory is filled first, by an epoch that is not passed on. If the samples do
+    not fit, the run resumes in the middle of any epoch. A run that writes a cache in a folder has no state if a stage before it has
     ``on_error="skip"``, unless these stages are a reader (not with ``shuffle="blocks"``) and maps that skip nothing and draw no random
     numbers.
 
     Args:
-        path: Folder for the cache alone; it is made if need be. Ranks that share it have a folder each in it, such as ``rank-0-of-4``;
-            folders of another number of ranks stay there until you remove them. Without a path the cache is in memory, for this run.
-        budget: Bytes that it may take. By default nine tenths of what is free on the disk, or half of the memory that is left; of that its
-            part, if there are other ranks on this machine (``LOCAL_WORLD_SIZE``; without that, all of them).
-        batch_size: If samples come in and batches are to go out: of how many, the last of an epoch maybe smaller. ``None``: what goes out
-            is like what comes in.
-        stack: Whether fields go out as arrays with a batch axis. ``False``: fields with axes of their own, such as images, go out as
-            lists of arrays, which may differ in shape and are read-only. For batches only.
-        shuffle: Whether each epoch but the first has an order of its own; else all have that in which the samples came.
-        seed: What the orders derive from, at least 0; ``None``: the pipeline's seed.
-        epochs: Passes that go out. ``None``: as many as the reader before it makes, or without end if there is none that says.
-        key: Stands for what the cache was made from, if that cannot be seen from the stages before it.
-        batched: Whether batches come in, whose rows are the samples; batches of the same size go out. ``False``: samples come in, and go
-            out as they came, tuples, lists, dicts or bare values, with the types of their fields; arrays are read-only. ``None``: it sees
-            that from the stages before it (:class:`Batch`, readers, :class:`Unbatch`, ...), or from the first item: it is a batch if it
-            has as many keys as rows, at least 2, and a sample if its fields share no batch axis and it has at most one key.
+        path: Folder that only the cache uses. It is created if necessary. Ranks that share it use a subfolder each, such as
+            ``rank-0-of-4``. Folders of other numbers of ranks stay there until you remove them. ``None``: the cache is in memory, for this
+            run.
+        budget: Maximum size in bytes. By default nine tenths of the free disk space, or half of the free memory, divided by the number of
+            ranks on this machine (``LOCAL_WORLD_SIZE``, or if that is not set, all ranks).
+        batch_size: Samples per output batch, if the inputs are samples. The last batch of an epoch may be smaller. ``None``: outputs have
+            the form of the inputs.
+        stack: Whether output fields are arrays with a batch axis. ``False``: fields that have axes, such as images, are lists of arrays,
+            which may differ in shape and are read-only. For batches only.
+        shuffle: Whether each epoch after the first has its own order. If not, all epochs have the order of the first.
+        seed: Seed of the orders, at least 0. ``None``: the pipeline's seed.
+        epochs: Number of epochs to yield. ``None``: the epochs of the reader before it, or unlimited if no stage declares a number.
+        key: Identifies the data of the cache, if the stages before it do not determine them.
+        batched: Whether the inputs are batches, whose rows are the samples; output batches then have the same size. ``False``: inputs are
+            samples, and outputs are the same tuples, lists, dicts or bare values, with the types of their fields; arrays are read-only.
+            ``None``: derived from the stages before it (:class:`Batch`, readers, :class:`Unbatch`, ...), or from the first item: it is a
+            batch if it has as many keys as rows, at least 2, and a sample if its fields share no batch axis and it has at most one key.
 
     Yields:
-        Tuples, lists or dicts as they came in. Passports carry the epoch, the number in it of the batch or sample, and the samples' keys.
+        Tuples, lists or dicts like the inputs. Passports hold the epoch, the index of the batch or sample in it, and the samples' keys.
 
-    A sample that goes out as it came may hold arrays of numbers, numpy's and Python's own numbers, ``str``, ``bytes``, ``None``, and lists
-    and dicts of plain numbers and texts.
+    A sample that is not batched may hold arrays of numbers, NumPy and Python numbers, ``str``, ``bytes``, ``None``, and lists and dicts of
+    plain numbers and texts.
 
     >>> from highway import Pipeline
     >>> samples = [{"id": 1, "boxes": [[4, 2]]}, {"id": 2, "boxes": []}]
@@ -81,13 +83,13 @@ class Cache:
     True
 
     Raises:
-        ConfigError: a parameter is out of its range; or (when it runs) ``key`` is needed, the folder holds other files, or it cannot be
-            seen whether batches or samples come in; or a source that gives a rank other samples in each epoch has not filled the cache in
-            the first.
-        DamagedError: samples are damaged, and what stands before the cache does not make them again as they were.
-        OSError: the folder cannot be made or written to, for other reasons than a lack of space.
-        ItemError: a field cannot be kept, or not as it came.
-        ValueError: the samples differ in their fields or the types of those, or in shape and are to be stacked.
+        ConfigError: a parameter is out of its range; or (when it runs) ``key`` is needed, the folder holds other files, inputs can be
+            neither identified as batches nor as samples, or a source that gives a rank other samples in each epoch has not filled the cache
+            in the first.
+        DamagedError: samples are damaged, and the stages before the cache do not create the same samples again.
+        OSError: the folder cannot be created or written to, for other reasons than a lack of space.
+        ItemError: the cache cannot hold a field, or cannot restore it exactly.
+        ValueError: the samples differ in their fields or field types, or in shape if they are stacked.
     """
 
     path: Annotated[str | None, Predicate(_is_folder, "a folder on this machine, or None to keep the cache in memory")] = None
@@ -111,7 +113,7 @@ class Cache:
 
     @property
     def takes(self) -> Makes | None:
-        """What comes in, as far as it was said."""
+        """The type of the inputs, if a parameter defines it."""
         if self.batched is None and self.batch_size is None:
             return None
         return "batches" if self.batched else "samples"
@@ -126,9 +128,10 @@ class Cache:
         return Traits(after=self._after)
 
     def _after(self, stages: Sequence[Stage]) -> list[Stage]:
-        """Return what takes the place of this stage and of all ``stages`` before it.
+        """Return the stages that replace this stage and all ``stages`` before it.
 
-        So they are known, which gives the cache its key and its number of epochs, and the source need not start if it is finished.
+        The cache then knows these stages, which determine its key and its number of epochs. The source does not start if the cache is
+        complete.
         """
         source, *rest = unique(stages)
         if isinstance(source.op, RowRanges):

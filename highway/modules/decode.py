@@ -24,8 +24,8 @@ from highway.parameters.overrides import speaks_for
 from highway.process.aligned import aligned
 from highway.reading.decode import DecodeOptions
 
-_MOST = 16  # images that are decoded together
-_WORK = 0.012  # seconds of CPU time that it takes at most: others wait for the first of them
+_MOST = 16  # images that are decoded at once
+_WORK = 0.012  # maximum seconds of CPU time per group of images, because others wait for the first of them
 
 
 @dataclass
@@ -40,11 +40,12 @@ class DecodeImage(DecodeOptions, _OfField):
 
     Args:
         field: The field that holds the bytes of an image file.
-        shape: Height and width in pixels; the image is scaled and centre-cropped to it. Without it, and without ``crop``, it comes whole.
+        shape: Height and width in pixels; the image is scaled and centre-cropped to it. Without ``shape`` and ``crop``, the whole image is
+            returned in its own size.
         crop: Draws the box that is decoded and scaled to the crop's shape, such as ``RandomResizedCrop((224, 224))``.
         flip: Probability, 0 to 1, that the image is mirrored left to right; needs ``shape`` or ``crop``.
-        antialias: Whether to average over all pixels that fall together where the image shrinks; slower, smoother.
-        max_pixels: Greatest height x width that an image may announce.
+        antialias: Whether to average over all source pixels of an output pixel when the image shrinks. Slower, but smoother.
+        max_pixels: Maximum height x width that an image may declare.
 
     Returns:
         The sample, with uint8 ``(H, W, 3)`` in RGB in that field.
@@ -52,12 +53,12 @@ class DecodeImage(DecodeOptions, _OfField):
     Raises:
         ConfigError: a parameter is out of its range.
         KeyError: there is no such field.
-        ImageError: the bytes are no image, are damaged or cut short, or announce too many pixels.
+        ImageError: the bytes are not an image, are damaged or truncated, or declare too many pixels.
         ValueError: the first sample has boxes, which would not follow ``shape``, ``crop`` and ``flip``.
     """
 
     def __post_init__(self) -> None:
-        self._is_checked = False  # whether the first item was looked at
+        self._is_checked = False  # whether the first item was checked
         require(self.shape is None or self.crop is None, self, "shape", "(height, width) in pixels, and not together with crop")
         scaled = self.shape is not None or self.crop is not None
         require(scaled or not self.flip, self, "flip", "a probability from 0 to 1, together with shape or crop")
@@ -82,24 +83,24 @@ class DecodeImage(DecodeOptions, _OfField):
         return data
 
     def _ahead(self, context: Context) -> _Together | None:
-        """Return what decodes the images that wait together, for a worker; ``None`` where it is not faster."""
+        """Return a decoder of several images at once for a worker; ``None`` if it would not be faster."""
         several = extension_or_none() is not None and speaks_for("_ahead", "__call__", self)
         return None if self.output_shape is None or not several else _Together(self, self.output_shape, context)
 
 
 class _Together:
-    """Decodes the images that wait for a worker together, without the GIL: the same pixels and errors as one by one.
+    """Decodes the images that wait for a worker at once, without the GIL. Pixels and errors are the same as one by one.
 
     Args:
-        map: What becomes of one image.
-        shape: Height and width of what comes out.
+        map: The map, which decodes one image.
+        shape: Height and width of the decoded images.
     """
 
     def __init__(self, map: DecodeImage, shape: tuple[int, int], context: Context) -> None:
         self._map, self._shape = map, (*shape, 3)
         self._substreams, self._key = Substreams(), context.key
         self._items: list[Stamped] = []
-        self._seconds = _WORK  # for an image, of the last ones
+        self._seconds = _WORK  # for an image, by the last groups
 
     @property
     def depth(self) -> int:
@@ -120,7 +121,7 @@ class _Together:
                 yield None, batch.replace(item, {self._map.field: images[place]})
 
     def _decoded(self, items: Sequence[Stamped]) -> tuple[tuple[np.ndarray, ...], dict[int, Exception]]:
-        """Return the images, and why there is none for a place."""
+        """Return the images, with an error in place of each image that cannot be decoded."""
         files, errors, flipped = list[File](), dict[int, Exception](), np.zeros(len(items), np.bool_)
         for place, (item, _) in enumerate(items):
             try:

@@ -1,4 +1,4 @@
-"""Image files as they are stored, in batches: read on one machine, decoded on others."""
+"""Batches of encoded image files: read on one machine, decoded on others."""
 
 from __future__ import annotations
 
@@ -35,24 +35,24 @@ class _OfFiles:
 class EncodedImageReader(Sampling, _OfFiles):
     """Read labelled images from one folder per label and yield batches of their files, for :class:`DecodeBatch`.
 
-    The files of each batch are those of :class:`ImageFileReader` with the same seed. Nothing is decoded, so one machine can feed many.
+    The files of each batch are the same as with :class:`ImageFileReader` and the same seed. Nothing is decoded, so one machine can feed
+    many.
 
     Args:
-        data_dir: A folder that holds one folder per label, files of another format, or any dataset whose samples are
-            ``(encoded image, label)``, as for :class:`ImageFileReader`. ``highway:photos/...`` stands for photographs that come with the
-            package.
+        data_dir: A folder that holds one folder per label, files of another format, or any dataset whose samples are ``(encoded image,
+            label)``, as for :class:`ImageFileReader`. ``highway:photos/...`` is a set of photographs in the package.
         batch_size: Images per batch, at least 1.
-        epochs: Passes over the images, or ``None`` to repeat for ever.
-        num_workers: Threads that read, at least 1, as in ``Stage(reader, num_workers=...)``, which goes first; more of them help where each
-            file takes time to open.
+        epochs: Passes over the images, or ``None`` to repeat indefinitely.
+        num_workers: Threads that read, at least 1. ``Stage(reader, num_workers=...)`` overrides it. More threads help if each file takes
+            time to open.
 
     Yields:
-        ``(data, sizes, labels)``: uint8 ``(N,)``, the bytes of all files one after the other; int32 ``(B,)``, how many each file has; and
+        ``(data, sizes, labels)``: uint8 ``(N,)``, the concatenated bytes of all files; int32 ``(B,)``, the size of each file in bytes; and
         int32 ``(B,)``. The passport's keys are the files' paths, relative to ``data_dir``.
 
     Raises:
         ConfigError: a parameter is out of its range.
-        OSError: there are no such folders, no images in one, or a file cannot be read (when it runs).
+        OSError: there are no such folders, a folder has no images, or a file cannot be read (when it runs).
     """
 
     num_workers: Annotated[Count | None, HOW] = 4
@@ -62,7 +62,7 @@ class EncodedImageReader(Sampling, _OfFiles):
         return images_at(self.data_dir, ImageFolder)
 
     def batch_format(self, dataset: Dataset) -> BatchFormat:
-        """Return how batches are made."""
+        """Return the format of the batches."""
         return EncodedImages()
 
 
@@ -75,16 +75,16 @@ class DecodeBatch(DecodeOptions):
         shape: Height and width in pixels; each image is scaled and centre-cropped to it. Not needed with ``crop``.
         crop: Draws the box of each image that is decoded and scaled to the crop's shape, such as ``RandomResizedCrop((224, 224))``.
         flip: Probability, 0 to 1, that an image is mirrored left to right.
-        antialias: Whether to average over all pixels that fall together where an image shrinks; slower, smoother.
-        max_pixels: Greatest height x width that an image may announce.
+        antialias: Whether to average over all source pixels of an output pixel when an image shrinks. Slower, but smoother.
+        max_pixels: Maximum height x width that an image may declare.
 
     Returns:
         ``(images, labels)``: uint8 ``(B, H, W, 3)`` in RGB, and int32 ``(B,)``.
 
     Raises:
-        ConfigError: a parameter is out of its range, or there is neither ``shape`` nor ``crop``, or both.
-        ImageError: a file is no image, is damaged or cut short, or too large; with ``on_error="skip"`` its batch is left out.
-        ValueError: the item is no batch of files.
+        ConfigError: a parameter is out of its range, or not exactly one of ``shape`` and ``crop`` is given.
+        ImageError: a file is not an image, is damaged, truncated or too large; with ``on_error="skip"`` its batch is dropped.
+        ValueError: the item is not a batch of files.
 
     >>> from highway import Pipeline
     >>> with Pipeline([EncodedImageReader("highway:photos/val", 16), DecodeBatch((64, 64))]) as p:
@@ -110,7 +110,7 @@ class DecodeBatch(DecodeOptions):
             except ImageError as error:
                 error.add_note(f"image {row} of a batch of {len(files)}")
                 raise
-        return images, aligned_copy(labels)  # which may come from a link
+        return images, aligned_copy(labels)  # labels from a link may not be aligned
 
 
 def _files(item: tuple[np.ndarray, np.ndarray, np.ndarray]) -> tuple[list[np.ndarray], np.ndarray]:

@@ -1,4 +1,4 @@
-"""Sinks that write samples into files of a format, by the writer that its record names."""
+"""Sinks that write samples into files of a format, using the writer of the format's record."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from highway.parameters.checks import checked
 from highway.parameters.ranges import Count, Predicate, Range
 from highway.stores.url import shown
 
-_MOST = 10_000  # samples in one of several files, if nobody says more
+_MOST = 10_000  # samples per file, if the user gives no number
 
 
 class SampleSink:
-    """What sinks have in common that write samples: dicts, one by one, each under a key. Batches are refused in words."""
+    """Base class of sinks that write samples: dicts, each with a key. Batches raise an error."""
 
     def __highway__(self) -> Traits:
         return Traits(after=self._after)
 
     def _after(self, stages: Sequence[Stage]) -> list[Stage]:
-        """Raise PipelineError if the ``stages`` before it make batches."""
+        """Raise PipelineError if the ``stages`` before it yield batches."""
         maker = maker_of(stages)
         if maker is not None and maker.traits.makes == "batches":
             name = type(self).__name__
@@ -37,10 +37,10 @@ class SampleSink:
         return [*stages, Stage(self)]
 
     def keyed(self, item: Item, passport: Passport) -> tuple[str, Mapping[str, Any]]:
-        """Return a sample's key, the one in its passport or else epoch and index, and the sample.
+        """Return a sample's key (from its passport, else from epoch and index), and the sample.
 
         Raises:
-            TypeError: it is no dict.
+            TypeError: it is not a dict.
             ValueError: it is a batch.
         """
         name = type(self).__name__
@@ -63,10 +63,10 @@ class _FileSink(SampleSink):
     """Writes samples to a path.
 
     Args:
-        path: Where to, or its URL. Missing folders are made.
+        path: Output path or URL. Missing folders are created.
     """
 
-    format: ClassVar[str]  # whose writer is called with the path, and with the sink's parameters of its own
+    format: ClassVar[str]  # its writer gets the path and the sink's own parameters
 
     path: str
 
@@ -85,11 +85,11 @@ class _FileSink(SampleSink):
 
 @dataclass
 class _Numbered(_FileSink):
-    """Writes samples into one file, or several.
+    """Writes samples into one or several files.
 
     Args:
-        path: Where to, or its URL, for several files with their number: ``samples-%06d.npz``. Missing folders are made.
-        max_samples: Samples in a file, if there are several; ``None``: 10,000.
+        path: Output path or URL. For several files it contains a number format: ``samples-%06d.npz``. Missing folders are created.
+        max_samples: Samples per file, if there are several. ``None``: 10,000.
     """
 
     path: Annotated[str, Predicate(_numbers_files, "a path, maybe with one place for the file's number, such as 'samples-%06d.npz'")]
@@ -112,16 +112,17 @@ class _Numbered(_FileSink):
 @checked
 @dataclass
 class NpzSink(_Numbered):
-    """Write samples that are alike as the rows of arrays, into ``.npz`` files, which :class:`~highway.datasets.Npz` reads.
+    """Write samples as the rows of arrays into ``.npz`` files, which :class:`~highway.datasets.Npz` reads.
 
-    A file has its name only when it is whole; what was begun when the pipeline fails or is stopped is removed. Samples are named by the key
-    in their passports, or else by epoch and index.
+    All samples must have the same fields, shapes and dtypes. A file gets its name only when it is complete. Unfinished files are removed if
+    the pipeline fails or is stopped. The key of a sample is the key in its passport, or else its epoch and index.
 
     Raises:
-        ConfigError: ``path`` has several places for a number, or none, but there are ``max_samples``.
-        FileExistsError: there is a file of that name already.
-        PipelineError: a stage before it makes batches. ValueError: an item is one.
-        TypeError: an item is no dict, or cannot be a row: it is not like the first one, or has a value that no array holds.
+        ConfigError: ``path`` has several number formats, or none although ``max_samples`` is given.
+        FileExistsError: a file with that name exists.
+        PipelineError: a stage before the sink yields batches.
+        ValueError: an item is a batch.
+        TypeError: an item is not a dict, differs from the first one in its fields, or has a value that an array cannot hold.
     """
 
     format: ClassVar = "npz"
@@ -132,7 +133,7 @@ class NpzSink(_Numbered):
 class TFRecordSink(_Numbered):
     """Write samples as Examples into TFRecord files, which :class:`~highway.datasets.TFRecord` reads.
 
-    Files, keys and errors are as for :class:`NpzSink`; a value that no Example can hold is a TypeError.
+    Files, keys and errors are as for :class:`NpzSink`. A value that an Example cannot hold is a TypeError.
     """
 
     format: ClassVar = "tfrecord"
@@ -143,10 +144,10 @@ class TFRecordSink(_Numbered):
 class LMDBSink(_FileSink):
     """Write samples into an LMDB database, which :class:`~highway.datasets.LMDB` reads.
 
-    Keys and errors are as for :class:`NpzSink`; a key that was there before gets a number.
+    Keys and errors are as for :class:`NpzSink`. If a key exists already, a number is appended to it.
 
     Args:
-        path: Where to, or its URL: a folder, or a file if it ends in ``.mdb``.
+        path: Output path or URL: a folder, or a file if it ends in ``.mdb``.
     """
 
     format: ClassVar = "lmdb"
@@ -157,11 +158,12 @@ class LMDBSink(_FileSink):
 class ParquetSink(_Numbered):
     """Write samples as the rows of Parquet files, which :class:`~highway.datasets.Parquet` reads.
 
-    Files, keys and errors are as for :class:`NpzSink`; a value that no column holds, or that is not like those before, is a TypeError.
+    Files, keys and errors are as for :class:`NpzSink`. A value that a column cannot hold, or that differs in type from the values before,
+    is a TypeError.
 
     Args:
-        rows_per_block: Rows of a row group; ``None``: as many as 16 MiB hold.
-        compression: ``"snappy"``, ``"zstd"``, ``"none"``, or another one of Parquet's.
+        rows_per_block: Rows per row group. ``None``: as many as fit into 16 MiB.
+        compression: ``"snappy"``, ``"zstd"``, ``"none"``, or another codec of Parquet.
     """
 
     rows_per_block: Count | None = None
@@ -178,7 +180,7 @@ class ArrowSink(_Numbered):
     Files, keys and errors are as for :class:`ParquetSink`.
 
     Args:
-        rows_per_block: Rows of a record batch; ``None``: as many as 16 MiB hold.
+        rows_per_block: Rows per record batch. ``None``: as many as fit into 16 MiB.
     """
 
     rows_per_block: Count | None = None
@@ -200,12 +202,12 @@ class ArrayRecordSink(_Numbered):
 @checked
 @dataclass
 class MDSSink(_FileSink):
-    """Write samples that have the same fields into a folder of MDS shards, which :class:`~highway.datasets.MDS` reads, as does streaming.
+    """Write samples with the same fields into a folder of MDS shards, which :class:`~highway.datasets.MDS` and streaming read.
 
     Keys and errors are as for :class:`NpzSink`.
 
     Args:
-        size_limit: Bytes that a shard has at most, about; a larger sample has one of its own.
+        size_limit: Approximate maximum size of a shard in bytes. A larger sample gets its own shard.
     """
 
     size_limit: Annotated[int, Range(ge=1, lt=1 << 32)] = 1 << 26
@@ -227,12 +229,12 @@ class LevelDBSink(_FileSink):
 @checked
 @dataclass
 class HDF5Sink(_Numbered):
-    """Write samples that are alike as the rows of datasets, into HDF5 files, which :class:`~highway.datasets.HDF5` reads.
+    """Write samples with the same fields as rows of datasets into HDF5 files, which :class:`~highway.datasets.HDF5` reads.
 
     Files, keys and errors are as for :class:`NpzSink`.
 
     Args:
-        compression: The filter that arrays go through, if any.
+        compression: The compression filter for arrays, if any.
     """
 
     compression: Literal["gzip", "lzf"] | None = None

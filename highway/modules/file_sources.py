@@ -1,4 +1,4 @@
-"""Sources by format: each is a :class:`~highway.modules.Reader` of the dataset that reads it."""
+"""Sources by format: each is a :class:`~highway.modules.Reader` of the format's dataset."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ class _OfPath:
 
 @dataclass
 class _FileSource(Sampling, _OfPath):
-    """Reads what is at a path.
+    """Reads the data at a path.
 
     Args:
-        path: Where it is.
-        batch_size: Samples per batch; ``None`` for samples one by one, such as encoded images on their way to :class:`DecodeImage`.
-        epochs: Passes over the samples, or ``None`` to repeat for ever.
-        fields: The fields to read, under new names: ``{"image": "png;jpg", "label": "cls"}`` takes the first that a sample has. ``None``
-            reads all as they are.
+        path: The path.
+        batch_size: Samples per batch. ``None`` yields single samples, such as encoded images for :class:`DecodeImage`.
+        epochs: Passes over the samples, or ``None`` to repeat indefinitely.
+        fields: The fields to read, by new name: ``{"image": "png;jpg", "label": "cls"}`` reads the first field that exists. ``None`` reads
+            all fields under their own names.
     """
 
     format: ClassVar[str]
@@ -38,14 +38,14 @@ class _FileSource(Sampling, _OfPath):
     fields: dict[str, str] | None = None
 
     def open(self) -> Dataset:
-        """Return the dataset: that of the format, with the parameters that this source has besides those of reading."""
+        """Return the dataset of the format, created with the parameters of this source that are not parameters of a reader."""
         reading = {field.name for base in (Sampling, _OfPath) for field in fields(base)}
         given = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in reading}
         found: Dataset = formats()[self.format].open([self.path], given)
         return found
 
     def batch_format(self, dataset: Dataset) -> BatchFormat:
-        """Return how batches are made."""
+        """Return the format of the batches."""
         return Stacked()
 
 
@@ -58,7 +58,7 @@ class TFRecordSource(_FileSource):
         path: A file, or a pattern such as ``"train-*"``.
 
     Yields:
-        Dicts of features, with a new first axis in each if there is a ``batch_size``.
+        Dicts of features, with a new first axis in each if ``batch_size`` is given.
     """
 
     format: ClassVar = "tfrecord"
@@ -70,10 +70,10 @@ class _KeyedSource(_FileSource):
 
     Args:
         path: The database.
-        decode: What a value is, as for :class:`~highway.datasets.LMDB`; ``None`` looks at the first one.
+        decode: The type of the values, as for :class:`~highway.datasets.LMDB`. ``None`` derives it from the first value.
 
     Yields:
-        Samples, or batches of them, as ``decode`` makes them.
+        Samples, or batches of samples, as decoded by ``decode``.
     """
 
     decode: Decode | None = None
@@ -82,7 +82,7 @@ class _KeyedSource(_FileSource):
 @checked
 @dataclass
 class LMDBSource(_KeyedSource):
-    """Read the values of an LMDB database, tensorpack's and Caffe's too: ``Reader(LMDB(path), batch_size)``."""
+    """Read the values of an LMDB database, including tensorpack's and Caffe's: ``Reader(LMDB(path), batch_size)``."""
 
     format: ClassVar = "lmdb"
 
@@ -90,7 +90,7 @@ class LMDBSource(_KeyedSource):
 @checked
 @dataclass
 class LevelDBSource(_KeyedSource):
-    """Read the values of a LevelDB database, those of Highway 2017 too: ``Reader(LevelDB(path), batch_size)``."""
+    """Read the values of a LevelDB database, including databases of Highway 2017: ``Reader(LevelDB(path), batch_size)``."""
 
     format: ClassVar = "leveldb"
 
@@ -98,15 +98,15 @@ class LevelDBSource(_KeyedSource):
 @checked
 @dataclass
 class HDF5Source(_FileSource):
-    """Read the rows of the datasets in an HDF5 file: ``Reader(HDF5(path), batch_size)``. In chunks, ``shuffle="blocks"`` is fastest.
+    """Read the rows of the datasets in an HDF5 file: ``Reader(HDF5(path), batch_size)``. ``shuffle="blocks"`` is best for chunks.
 
     Args:
         path: The file.
-        fields: The datasets to read, under new names: ``{"image": "train/images"}``. ``None`` reads all that have rows.
-        group: The group whose datasets are meant.
+        fields: The datasets to read, by new name: ``{"image": "train/images"}``. ``None`` reads all datasets that have rows.
+        group: The group that contains the datasets.
 
     Yields:
-        Dicts with a row of each dataset, or of a row for each sample if there is a ``batch_size``.
+        Dicts with one row of each dataset, or with one row per sample if ``batch_size`` is given.
     """
 
     format: ClassVar = "hdf5"

@@ -17,35 +17,35 @@ from highway.errors import DatasetError
 from highway.parameters.checks import checked
 from highway.parameters.ranges import Epochs
 
-_MARK = 256  # samples between two states of the stream that are kept
+_MARK = 256  # samples between two stored states of the stream
 
 
 @checked
 @dataclass
 class HuggingFaceSource:
-    """Stream a data set of Hugging Face that has no numbers, such as one that is not downloaded, and yield its rows as dicts.
+    """Stream a Hugging Face dataset without random access, such as a dataset that is not downloaded, and yield its rows as dicts.
 
-    What has numbers is better read by ``Reader(HuggingFace(...))``: in any order, by ranks, and resumed without reading anything again.
+    For datasets with random access use ``Reader(HuggingFace(...))``: it shuffles, supports ranks, and resumes without reading data again.
 
-    Images and sounds are their encoded bytes. A run goes on where another one was: by the stream's own state, or, if it mixes its examples
-    in a buffer (``stream.shuffle``), whose content that state leaves out, by reading the epoch again up to there.
+    Images and sounds are encoded bytes. A run resumes from the stream's own state. If the stream shuffles its examples in a buffer
+    (``stream.shuffle``), whose contents are not part of that state, the run reads the epoch again up to the position.
 
     Args:
-        dataset: An ``IterableDataset`` of the package datasets, or what names one: the name that ``load_dataset`` takes, or a folder of
-            ``save_to_disk``. For several ranks give each its part, by ``split_dataset_by_node``.
-        split: Which of its splits, such as ``"train"``.
-        config: The second argument of ``load_dataset``, where a name stands for several data sets.
-        fields: The columns to keep, under new names: ``{"image": "img", "label": "fine_label;label"}`` takes the first that there is.
-            ``None`` keeps all as they are, but ``__key__``.
-        key: The column that has the samples' keys. ``None``: ``__key__`` if there is one, else they have none.
-        nulls: What stands for nulls, by field: ``{"caption": ""}``. In all others a null is an error.
-        epochs: Passes over the stream, or ``None`` to repeat for ever; each is announced to it by ``set_epoch``.
+        dataset: An ``IterableDataset`` of the package datasets, a name for ``load_dataset``, or a folder of ``save_to_disk``. For several
+            ranks, give each rank its part with ``split_dataset_by_node``.
+        split: The split to read, such as ``"train"``.
+        config: The second argument of ``load_dataset``, for names with several configurations.
+        fields: The columns to read, by new name: ``{"image": "img", "label": "fine_label;label"}`` reads the first column that exists.
+            ``None`` reads all columns except ``__key__``, under their own names.
+        key: The column with the samples' keys. ``None``: ``__key__`` if it exists, else samples have no keys.
+        nulls: Replacement values for nulls, by field: ``{"caption": ""}``. In other fields a null is an error.
+        epochs: Passes over the stream, or ``None`` to repeat indefinitely. Each pass begins with ``set_epoch``.
 
     Yields:
-        A dict for each row, as :class:`~highway.datasets.Parquet` gives it. Passport: epoch, index within the epoch, and the key.
+        A dict for each row, as :class:`~highway.datasets.Parquet` returns it. Passport: epoch, index within the epoch, and the key.
 
     Raises:
-        ConfigError: the package datasets is not installed, there are several splits, or it is no stream.
+        ConfigError: the package datasets is not installed, there are several splits, or ``dataset`` is not a stream.
         DatasetError: a column is missing, there is a null, or an epoch has no samples.
     """
 
@@ -81,21 +81,21 @@ class HuggingFaceSource:
         return _Again(_Reading(self, here()))
 
     def _remake(self, epoch: int, index: int, part: list[Any]) -> Stamped:
-        """Return a sample again; if they are asked for in their order, the stream is read once."""
+        """Return a sample again. If samples are requested in order, the stream is read once."""
         return self._again.sample(epoch, index, *part)
 
 
 class _Reading:
-    """A stream that is read.
+    """A stream that is being read.
 
     Attributes:
-        position: The state to go on from behind the last sample, and how many examples come between the two.
+        position: The state to resume from after the last sample, and the number of examples between that state and the sample.
     """
 
     def __init__(self, source: HuggingFaceSource, context: Context) -> None:
         self._context = context
         stream = load(source.dataset, source.split, source.config, streaming=True)
-        from highway.datasets.tables import hub_stream  # here, since it needs pyarrow, which comes with the package
+        from highway.datasets.tables import hub_stream  # imported here, because it needs pyarrow, which the package datasets installs
 
         self.name = source.dataset if isinstance(source.dataset, str) else "a stream of Hugging Face"
         self._stream = hub_stream.encoded_stream(stream)
@@ -105,7 +105,7 @@ class _Reading:
         self.position: list[Any] = [None, 0]
 
     def samples(self, epoch: int, index: int, state: Any, passed: int) -> Iterator[Stamped]:
-        """Yield the samples of an epoch from ``index`` on: those behind a state, but for the first ``passed`` examples."""
+        """Yield the samples of an epoch from ``index`` on: those after a state, without the first ``passed`` examples."""
         for example in self._examples_from(self._stream, epoch, state, passed):
             again = (None, (), [state, passed])
             passed += 1

@@ -1,4 +1,4 @@
-"""Sources inside of a component, whatever they are made of. The one place among the components that knows the engine."""
+"""Sources inside a component, of any kind. The only module among the components that depends on engine internals."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from highway.errors import ConfigError, PipelineError
 
 
 class InnerSource:
-    """A source inside of a component, whatever it is: an iterable, a function, a reader, a pipeline. Yields its items with passports.
+    """Iterates with passports over a source inside a component: an iterable, a function, a reader or a pipeline.
 
     Args:
-        source: What is iterated over.
-        context: That of the stage.
-        state: Where to begin, as :meth:`state` has said it.
+        source: The source.
+        context: The context of the stage.
+        state: The position to resume from, from :meth:`state`.
     """
 
     def __init__(self, source: Any, context: Context, state: Any = None) -> None:
@@ -41,10 +41,10 @@ class InnerSource:
         return item if type(item) is Stamped else Stamped(item, Passport(0, next(self._numbers)))
 
     def state(self) -> Any:
-        """Return where it is, as JSON holds it.
+        """Return the position in a form that JSON can hold.
 
         Raises:
-            PipelineError: it does not say so.
+            PipelineError: the source does not support states.
         """
         return self._source.state() if self._keeper.save is None else self._keeper.save().state
 
@@ -55,9 +55,9 @@ class InnerSource:
 
 
 def remade(source: Any, lineage: list[Any]) -> Any:
-    """Return an item of a source again, with its passport if it has one; ``lineage`` is :func:`highway.engine.resume.lineage` of that.
+    """Make an item of a source again, with its passport if any. ``lineage`` is the :func:`highway.engine.resume.lineage` of the passport.
 
-    The source may have ended meanwhile: it is not iterated over.
+    The source may have ended meanwhile, because it is not iterated over.
     """
     op, _ = _as_source(source)
     if (make := remake_of(op, Traits.of(op))) is None:
@@ -67,20 +67,20 @@ def remade(source: Any, lineage: list[Any]) -> Any:
 
 
 def _as_source(source: Any) -> tuple[Any, bool]:
-    """Return what is iterated over for a source inside of a component, and whether that is a pipeline made for it."""
+    """Return the object to iterate over for a source inside a component, and whether it is a pipeline created for it."""
     stage = source if isinstance(source, Stage) else Stage(source)
     is_own = shape_of(stage.op, True) == "composite" or bool(stage.settings)
     return Pipeline([stage]) if is_own else stage.op, is_own
 
 
 def opened(source: Any, context: Context) -> Generator[Stamped]:
-    """Iterate over a source with passports, those of its own if it makes any."""
+    """Iterate over a source with passports: its own passports if it has any."""
     with contextlib.closing(InnerSource(source, context)) as inner:
         yield from inner
 
 
 def resumable(source: Any, context: Context) -> Iterator[Any]:
-    """Iterate over a source that stands in the place of the one that runs on this thread; it says its state as it would itself."""
+    """Iterate over a source that replaces the running source of this thread, including its states."""
     if not (isinstance(source, Sequence) or Traits.of(source).stamped is not None):
         return iterator_of(source, context)
     return _resumable(source, context)
@@ -99,17 +99,17 @@ def ranks_of_all(sources: Sequence[Any]) -> Ranks:
 
 
 def length_of_epoch(source: Any) -> int:
-    """Return how many items an epoch of a source has.
+    """Return the number of items of an epoch of a source.
 
     Raises:
-        TypeError: it does not say.
+        TypeError: the source does not know the number.
     """
     return len(source if isinstance(source, Pipeline) else Pipeline([source]))
 
 
 @contextlib.contextmanager
 def all_opened(sources: Sequence[Any], context: Context, states: Sequence[Any] = ()) -> Iterator[list[InnerSource]]:
-    """Iterate over several sources at once, none of which goes on when the block is left."""
+    """Iterate over several sources at once. All of them are closed when the block ends."""
     with contextlib.ExitStack() as stack:
         yield [
             stack.enter_context(contextlib.closing(InnerSource(source, context, state)))
@@ -118,7 +118,7 @@ def all_opened(sources: Sequence[Any], context: Context, states: Sequence[Any] =
 
 
 def component(source: Any) -> Any:
-    """Return the component, without a ``Stage`` that there may be around it."""
+    """Return the component, without a ``Stage`` around it."""
     return source.op if isinstance(source, Stage) else source
 
 
@@ -126,7 +126,7 @@ def expect_source(owner: object, parameter: str, source: Any) -> None:
     """Check that a parameter can be iterated over as a source.
 
     Raises:
-        ConfigError: it cannot; names the owner and the parameter.
+        ConfigError: it cannot; the message names the owner and the parameter.
     """
     wrong = f"{type(owner).__name__}: {parameter} is no source"
     try:

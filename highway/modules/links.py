@@ -28,10 +28,10 @@ from highway.wire.url import Link, parse
 
 log = logging.getLogger("highway")
 
-LAST_CALL = 1.0  # seconds at most for taking what has arrived already, when the pipeline is drained
-LEAVE = 20.0  # seconds at most for taking all that was sent, where the senders wait for it
-AT_ONCE = 16  # items that are received between two looks at who has still to say that nothing more comes
-QUIET = 0.02  # seconds without a message after which there is none on the way from the kernel any more
+LAST_CALL = 1.0  # maximum seconds for reading messages that have arrived, when the pipeline is drained
+LEAVE = 20.0  # maximum seconds for reading all sent messages, if the senders wait for it
+AT_ONCE = 16  # items received between two checks for senders that have not ended yet
+QUIET = 0.02  # seconds without a message after which no message is in transit from the kernel
 
 
 @checked
@@ -39,36 +39,36 @@ QUIET = 0.02  # seconds without a message after which there is none on the way f
 class ZMQSource:
     """Receive items from other processes.
 
-    Ends when its senders have said that they ended (:class:`ZMQSink` does; stock tensorcom peers never end); when the pipeline is drained,
-    with what has arrived. Passports travel with the items. Gaps and repetitions in what a sender numbers are counted in the ``counters`` of
-    its stage, which have the addresses that are ``bound``, too; and warned of once.
+    The source ends when its senders have announced their end (:class:`ZMQSink` does; stock tensorcom peers never do), or when the pipeline
+    is drained, after the messages that have arrived. Passports travel with the items. The ``counters`` of its stage count gaps and
+    repetitions in the senders' numbering, with one warning, and list the addresses that are ``bound``.
 
     Args:
-        url: Where from: ``tcp://host:port`` or ``ipc://path``, or with a scheme that says what socket and who binds, such as ``zsub://``
-            (see :mod:`highway.wire.url`); several URLs, or one with braces, share a socket.
-        bind: For plain URLs: whether this end binds; by default it connects.
-        codec: ``"tensorcom"``, ``"tenbin"`` or ``"msgpack"``; as for ``senders``, an option of the URL goes first.
-        senders: Senders that must have ended at least; 0 means one for each URL. If this end binds, all that are connected must have:
-            give the number where a sender may start when others have ended already.
-        timeout: Seconds to wait for an item, or ``None`` for ever.
+        url: Address: ``tcp://host:port`` or ``ipc://path``, or a scheme that defines the socket type and which end binds, such as
+            ``zsub://`` (see :mod:`highway.wire.url`). Several URLs, or one with braces, share a socket.
+        bind: For plain URLs, whether this end binds; by default it connects.
+        codec: ``"tensorcom"``, ``"tenbin"`` or ``"msgpack"``. An option of the URL overrides this and ``senders``.
+        senders: Minimum number of senders that must have ended. 0: one for each URL. If this end binds, all connected senders must have
+            ended; give the number if a sender may start after others have ended.
+        timeout: Seconds to wait for an item, or ``None`` to wait indefinitely.
         writable: Whether arrays are copies that may be written into, aligned to 64 bytes. By default they are read-only views of the
-            message: numpy says ``assignment destination is read-only`` to who writes into them, and ``torch.from_numpy`` warns that they
-            are not writable. Over tcp and ipc they begin where ZeroMQ has put them, at any address: hand them to TensorFlow or JAX
-            without a copy (DLPack) only if ``writable``. Over ``+shm`` they are aligned as they are.
-        budget_mb: Megabytes of messages that may wait at this end of each connection; by default 64. An option of the URL goes first.
-        peers: ``"highway"`` to refuse senders that do not announce that they are highway; the other end must say the same.
+            message: writing into them raises ``assignment destination is read-only``, and ``torch.from_numpy`` warns that they are not
+            writable. Over tcp and ipc they have no alignment: pass them to TensorFlow or JAX without a copy (DLPack) only with
+            ``writable``. Over ``+shm`` they are always aligned.
+        budget_mb: Megabytes of messages that may wait at this end of each connection; by default 64. An option of the URL overrides it.
+        peers: ``"highway"`` refuses senders that do not identify as highway. The other end must use the same option.
 
     Attributes:
-        link: What its URLs say.
+        link: The parsed URLs.
 
     Yields:
-        What was sent; arrays are read-only, unless ``writable``.
+        The sent items; arrays are read-only, unless ``writable``.
 
     Raises:
         ConfigError: the URL cannot be used as written.
         LinkError: the address cannot be bound (when running).
-        TimeoutError: nothing came within ``timeout``.
-        FrameError: a message cannot be decoded; with ``on_error="skip"`` it is counted and left out.
+        TimeoutError: no item arrived within ``timeout``.
+        FrameError: a message cannot be decoded; with ``on_error="skip"`` it is counted and skipped.
     """
 
     url: str | list[str]
@@ -89,8 +89,8 @@ class ZMQSource:
         return Traits(
             finishes=True,
             numbers_epochs=len(self.link.addresses) == 1 and not self.link.bind,  # in order only from a single sender
-            skips_epochs=False,  # its senders make them
-            on_demand=True,  # takes nothing from others before the sink, which may wait for its receivers, can hand it on
+            skips_epochs=False,  # its senders control the epochs
+            on_demand=True,  # takes no items from others before the sink, which may wait for its receivers, can pass them on
         )
 
     def __iter__(self, context: Context | None = None) -> Iterator[Any]:
@@ -107,7 +107,7 @@ class ZMQSource:
                 if not context.finish():
                     raise
             rest = self._arrived(receiver, context)
-        yield from rest  # with the socket closed, so that the senders turn to others
+        yield from rest  # with the socket closed, so that the senders use other receivers
 
     def _items(self, receiver: LinkReceiver, timeout: float | None, context: Context) -> Iterator[Any]:
         counts, comparison, made = tally.here(), Comparison(self.link), None
@@ -131,9 +131,9 @@ class ZMQSource:
             yield Stamped(item, envelope.passport) if envelope and envelope.passport else item
 
     def _arrived(self, receiver: LinkReceiver, context: Context) -> list[Any]:
-        """Return what was sent to this receiver before its senders knew that it leaves.
+        """Return the items sent to this receiver before its senders knew that it leaves.
 
-        From senders that cannot be told, it is what has arrived: no more than the link's budget, since quick ones would go on for ever.
+        For senders that cannot be told, return the items that have arrived, at most the link's budget, because fast senders never pause.
         """
         receiver.leave()
         most = receiver.counters["bytes"] + self.link.budget_mb * 1e6
@@ -150,7 +150,7 @@ class ZMQSource:
                 if awaited:
                     continue
                 break
-            if len(items) < wanted or (receiver.counters["bytes"] >= most and not awaited):  # the stream has ended, or goes on for ever
+            if len(items) < wanted or (receiver.counters["bytes"] >= most and not awaited):  # the stream has ended, or is endless
                 break
         if untold := receiver.untold():
             receiver.counters["untold"] = untold
@@ -168,30 +168,30 @@ class ZMQSource:
 class ZMQSink:
     """Send items to other processes.
 
-    When its input ends, it waits until everything has left, tells the receivers that nothing more will come, and waits for them to go:
-    as long as it takes while one is behind, ``linger_ms`` while none is connected.
+    When its input ends, the sink waits until all messages have left, tells the receivers that the stream has ended, and waits for them to
+    close: without a limit while a receiver is connected and still reading, at most ``linger_ms`` while none is connected.
 
     Args:
-        url: Where to; see :class:`ZMQSource`.
-        bind: For plain URLs: whether this end binds; by default it does.
-        codec: ``"tensorcom"``, ``"tenbin"`` or ``"msgpack"``; as for ``receivers`` and ``end``, an option of the URL goes first.
+        url: Address; see :class:`ZMQSource`.
+        bind: For plain URLs, whether this end binds; by default it does.
+        codec: ``"tensorcom"``, ``"tenbin"`` or ``"msgpack"``. An option of the URL overrides this, ``receivers`` and ``end``.
         allow64: Whether arrays with 64-bit elements may be sent.
-        receivers: Receivers to wait for before the first item is sent, so that each gets its share, and its end.
-        end: Whether to tell the receivers that the stream has ended. To a stock tensorcom peer that is a batch of no samples.
-        budget_mb: Megabytes of messages that may wait at this end of each connection, by default 64; over ``+shm`` the memory that all of
-            them may take, by default 256. An option of the URL goes first, as for ``tap``.
-        tap: Address at which viewers may look at what is sent, such as ``ipc://@name`` or ``tcp://host:port``; by default none.
-        extra: Whether it is there for some time only, so that receivers do not count it among the ``senders`` that must have ended.
-        peers: ``"highway"`` to refuse receivers that do not announce that they are highway; the other end must say the same.
+        receivers: Number of receivers to wait for before the first item is sent, so that each receives items and the end.
+        end: Whether to tell the receivers that the stream has ended. For stock tensorcom peers, this is a batch without samples.
+        budget_mb: Megabytes of messages that may wait at this end of each connection, by default 64; over ``+shm`` the shared memory of all
+            messages, by default 256. An option of the URL overrides this and ``tap``.
+        tap: Address at which viewers may read sent items, such as ``ipc://@name`` or ``tcp://host:port``; by default none.
+        extra: Whether the sink is temporary, so that receivers do not count it among the ``senders`` that must have ended.
+        peers: ``"highway"`` refuses receivers that do not identify as highway. The other end must use the same option.
 
     Attributes:
-        link: What its URLs say.
+        link: The parsed URLs.
 
     Raises:
         ConfigError: the URL cannot be used as written.
         LinkError: the address cannot be bound, or the last messages could not be delivered (when running).
-        ItemError: a field is no array, 64 bits wide without ``allow64``, or larger than ``max_mb``, or there are too many of them; with
-            ``on_error="skip"`` the item is left out.
+        ItemError: a field is not an array, has 64-bit elements without ``allow64``, or is larger than ``max_mb``, or there are too many
+            fields; with ``on_error="skip"`` the item is skipped.
     """
 
     url: str | list[str]
@@ -230,10 +230,10 @@ class ZMQSink:
                     counters["strangers"] = strangers
 
     def _send_all(self, items: Items, sender: LinkSender) -> bool:
-        """Send all items; say whether they were sent, and not given up before anybody came for the first one."""
+        """Send all items. Return whether they were sent; ``False`` if the sink gave up before a receiver came for the first one."""
         counts = tally.here()
         for item in items:
-            counts[tally.SENT] += 1  # before it is sent: a process that is killed meanwhile may have sent it
+            counts[tally.SENT] += 1  # before sending: if the process is killed meanwhile, it may have been sent
             try:
                 if not sender.send(item, items.passport):
                     counts[tally.SENT] -= 1
@@ -249,5 +249,5 @@ class ZMQSink:
 def _parsed(url: str | Sequence[str], direction: Any, bind: bool | None, defaults: LinkOptions) -> Link:
     link = parse(url, direction, bind, defaults=defaults)
     named(link.options.codec)
-    opener_of(link.transport)  # before there is a pipeline: at the exit, sockets are closed by what is made here, pipelines before them
+    opener_of(link.transport)  # before there is a pipeline: at exit, this closes sockets after pipelines are closed
     return link

@@ -1,4 +1,4 @@
-"""Numbers to batches: which samples stand in an epoch, for which rank, and the rows of batches that they are read into.
+"""From a dataset's indexes to batches: the order of the samples in an epoch, each rank's share, and the batch rows they are read into.
 
 May use: datasets, images, transforms, engine. Begin with ``loader``, then ``sampler``.
 """

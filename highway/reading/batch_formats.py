@@ -1,6 +1,6 @@
-"""Samples to the rows of batches: what memory a batch has, how a run of rows is filled, and what item comes out in the end.
+"""From samples to batches: the memory of a batch, filling a range of its rows, and the final item.
 
-Each of these classes is a way to do so (:class:`BatchFormat`). One object serves all batches of a run, and many threads at once.
+Each class is one format (:class:`BatchFormat`). One object serves all batches of a run, and many threads at once.
 """
 
 from __future__ import annotations
@@ -17,31 +17,31 @@ NO_ERRORS: Mapping[int, Exception] = {}
 
 
 class BatchFormat(Protocol):
-    """How the samples of a batch become one item."""
+    """Turns the samples of a batch into one item."""
 
-    takes_files: bool  # in place of samples that are files, which it reads itself then; and views in place of bytes
+    takes_files: bool  # whether fill() takes StoredFiles instead of samples, to read the files itself, and views instead of bytes
 
     def memory(self, length: int) -> Any:
-        """Return what a batch of so many rows is filled in."""
+        """Return the memory of a batch with ``length`` rows."""
 
     def fill(self, memory: Any, first: int, samples: Sequence[Any], draws: Draws | None) -> Mapping[int, Exception]:
-        """Fill a run of rows.
+        """Fill a range of rows.
 
         Args:
-            memory: The batch's.
-            first: The first of the rows.
-            samples: What the dataset has returned for them.
-            draws: What is drawn for these; ``None`` where nothing is.
+            memory: The memory of the batch.
+            first: The first row.
+            samples: The samples that the dataset returned for these rows.
+            draws: The random numbers of these rows; ``None`` if none are needed.
 
         Returns:
-            Why samples cannot be used, by their place in ``samples``; the rows of all others are filled.
+            The errors of samples that cannot be used, by their position in ``samples``. The rows of all other samples are filled.
         """
 
     def item(self, memory: Any) -> Item:
-        """Return the batch, when all its rows are filled.
+        """Return the batch, after all its rows were filled.
 
         Raises:
-            BadRow: the sample of a row does not fit those of the others. If another one takes its place, this is called again.
+            BadRow: the sample of a row does not fit the others. If another sample replaces it, this method is called again.
         """
 
 
@@ -50,7 +50,7 @@ class BadRow(Exception):
 
     Args:
         place: Its row.
-        cause: Why.
+        cause: The error.
     """
 
     def __init__(self, place: int, cause: Exception) -> None:
@@ -59,7 +59,7 @@ class BadRow(Exception):
 
 
 class Stacked:
-    """Arrays of one shape, stacked; and those whose first axis differs, as is asked for."""
+    """Stacks arrays of one shape. Fields whose first axis differs are batched according to the options."""
 
     takes_files = False
 
@@ -85,7 +85,7 @@ _STACKED = RaggedOptions()
 
 
 def odd_one(samples: Sequence[Any], error: ValueError, options: RaggedOptions = _STACKED) -> BadRow:
-    """Return which sample of a batch that cannot be stacked, because of an ``error``, is not like most others."""
+    """Return the sample that differs from the others in a batch that cannot be stacked because of ``error``."""
     forms: list[str] = []
     for row, sample in enumerate(samples):
         try:
@@ -101,10 +101,10 @@ def odd_one(samples: Sequence[Any], error: ValueError, options: RaggedOptions = 
 
 
 def _form(sample: Any, options: RaggedOptions) -> str:
-    """Return what has to be the same in all samples of a batch, in words.
+    """Return a text that describes the properties that all samples of a batch must share.
 
     Raises:
-        ValueError: the sample fits no batch.
+        ValueError: the sample does not fit any batch.
     """
     options.collated([sample])
     arrays = RaggedOptions(options.ragged and "list", options.fields).collated([sample])
@@ -118,7 +118,7 @@ _SEVERAL = (dict, tuple, list)
 
 
 def _shape_of(column: Any) -> str:
-    """Return the dtype and shape of a field, of the batch of one sample."""
+    """Return the dtype and shape of a field, from a batch of one sample."""
     if isinstance(column, (dict, tuple)):
         parts = (f"{name!r}: {_shape_of(part)}" for name, part in zip(names(column), fields(column), strict=True))
         return f"{type(column).__name__} ({', '.join(parts)})"

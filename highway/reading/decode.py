@@ -1,6 +1,6 @@
-"""Image files to the pixels that readers and decoding maps were asked for: the parameters that they share, and what is done by them."""
+"""Decoding of image files into pixels: the parameters that readers and decoding maps share."""
 
-# Without annotations from __future__: components in other modules inherit these hints, and theirs are evaluated where they are.
+# Without annotations from __future__: components in other modules inherit these hints, which are evaluated in this module.
 from dataclasses import dataclass
 from operator import index
 from typing import Annotated
@@ -23,16 +23,17 @@ _BILINEAR = "a crop with interpolation='bilinear', as decoding scales; another o
 
 @dataclass
 class DecodeOptions:
-    """What becomes of an image file. Components have these parameters by having this as their first base.
+    """How to decode an image file. A base class that adds these parameters to components.
 
-    Dataclasses take the fields of the last base first, so that a component's other parameters, in a base behind this one, come before.
+    It must be the first base. Dataclasses take the fields of the last base first, so the parameters of a component's other bases come
+    before these.
 
     Args:
         shape: Height and width in pixels; the image is scaled and centre-cropped to it.
         crop: Draws the box that is decoded and scaled to the crop's shape.
         flip: Probability, 0 to 1, that the image is mirrored left to right.
-        antialias: Whether to average over all pixels that fall together where the image shrinks; slower, smoother.
-        max_pixels: Greatest height x width that an image may announce.
+        antialias: Whether to average over all source pixels of an output pixel when an image shrinks. Slower, but smoother.
+        max_pixels: Maximum height x width that an image may declare.
     """
 
     shape: Shape | None = None
@@ -43,24 +44,24 @@ class DecodeOptions:
 
     @property
     def draws(self) -> bool:
-        """Whether chance has a part in what comes out, and not in its order alone."""
+        """Whether random numbers change the pixels, not only the order of the images."""
         return self.crop is not None or self.flip > 0
 
     @property
     def output_shape(self) -> Size | None:
-        """Height and width of what comes out; ``None`` if every image keeps its own."""
+        """Height and width of the decoded images; ``None`` if every image keeps its own size."""
         return self.crop.shape if self.crop is not None else self.shape
 
     def coins(self, count: int, draws: Draws | None) -> np.ndarray:
-        """Return which images of a run are flipped, bool ``(N,)``."""
+        """Return which images of a range are flipped, bool ``(N,)``."""
         return np.zeros(count, np.bool_) if draws is None or self.flip == 0 else draws.numbers[:, 0] < self.flip
 
     def boxes(self, sizes: np.ndarray, draws: Draws | None) -> Boxes:
-        """Return the boxes of a run of images, and the errors of those that have none: by ``crop``, else as :meth:`decoded` takes them.
+        """Return the boxes of a range of images, drawn by ``crop`` or else as in :meth:`decoded`, and the errors of images without a box.
 
         Args:
-            sizes: Heights and widths, int64 ``(N, 2)``; zeros for those that need no box.
-            draws: What they are drawn by; ``None`` is the centre.
+            sizes: Heights and widths, int64 ``(N, 2)``; zeros for images that need no box.
+            draws: The random numbers; ``None`` takes the centre.
         """
         crop, boxes, errors = self.crop, np.zeros((len(sizes), 4), np.int64), dict[int, Exception]()
         if crop is not None and draws is not None and draws_runs(crop):
@@ -75,26 +76,26 @@ class DecodeOptions:
         return boxes, errors
 
     def box_of(self, size: Size, rng: Generator | None) -> Box:
-        """Return the box of an image: the one that is drawn, else the largest centred one of ``shape``'s proportions, else all."""
+        """Return the box of an image: drawn by ``crop``, else the largest centred box with the aspect ratio of ``shape``, else all."""
         if self.crop is not None:
             top, left, height, width = map(index, self.crop.box(size, rng))
             return top, left, height, width
         return (0, 0, *size) if self.shape is None else covering_box(size, self.shape[1] / self.shape[0])
 
     def coin(self, rng: Generator | None) -> bool:
-        """Return whether an image is flipped, drawn after its box."""
+        """Return whether an image is flipped. Drawn after its box."""
         return rng is not None and self.flip > 0 and bool(rng.random() < self.flip)
 
     def decoded(self, data: bytes, rng: Generator | None, out: np.ndarray | None = None) -> np.ndarray:
-        """Decode an image file: its :meth:`box_of`.
+        """Decode the box of an image file that :meth:`box_of` returns.
 
         Args:
-            data: The file's bytes.
-            rng: Draws the box and the flip; ``None`` is the centre, not flipped.
-            out: Where to, uint8 ``(H, W, 3)`` of ``output_shape``: a row of a batch; a new array if it is left out.
+            data: The bytes of the file.
+            rng: Draws the box and the flip; ``None`` takes the centre, not flipped.
+            out: Output array, uint8 ``(H, W, 3)`` of ``output_shape``, such as a row of a batch. If omitted, a new array.
 
         Raises:
-            ImageError: the bytes are no image, are damaged or cut short, or announce too many pixels.
+            ImageError: the bytes are not an image, are damaged or truncated, or declare too many pixels.
         """
         header = checked_header(data, self.max_pixels)
         box = self.box_of(header.size, rng)

@@ -1,6 +1,6 @@
-"""What chance says about the samples of a batch: drawn together, and the same however an epoch is cut into runs.
+"""The random numbers of samples, drawn at once for a batch. They do not depend on how an epoch is divided into ranges.
 
-Each position of an epoch owns :data:`NUMBERS` consecutive numbers of the epoch's sequence, so those of a batch are one call.
+Each position of an epoch owns :data:`NUMBERS` consecutive numbers of the epoch's sequence, so one call draws the numbers of a batch.
 """
 
 from __future__ import annotations
@@ -11,24 +11,24 @@ from numpy.random import Generator
 from highway.engine.context import OfThread
 from highway.engine.randomness import Substreams
 
-NUMBERS = 24  # uniform numbers of each position: the first is a coin, the others draw a box
-_STEPS = NUMBERS // 4  # of the generator, which makes four at a time
-_FROM = 4 << 128  # where they begin; before are those of generators for single samples, and of the orders (``sampler``)
-_SPREAD = 8  # positions of other ranks for each of ours up to which those are drawn too: to set the generator takes as long
+NUMBERS = 24  # uniform numbers per position: the first decides a flip, the others draw a box
+_STEPS = NUMBERS // 4  # steps of the generator, which yields four numbers per step
+_FROM = 4 << 128  # counter of position 0; smaller counters belong to generators of single samples and to the orders (``sampler``)
+_SPREAD = 8  # up to this many positions per sample, numbers of other ranks are drawn too: setting the generator takes as long
 
 _substreams = OfThread(Substreams)
 
 
 class Draws:
-    """What is drawn for the samples at some positions of an epoch.
+    """The random numbers of the samples at some positions of an epoch.
 
     Args:
-        key: What the epoch's randomness hangs on.
+        key: Key of the epoch's sequence.
         positions: int64 ``(N,)``, ascending.
-        numbers: Theirs, where they were drawn before.
+        numbers: The numbers, if they were drawn before.
 
     Attributes:
-        numbers: float64 ``(N, NUMBERS)``, evenly from 0 to below 1.
+        numbers: float64 ``(N, NUMBERS)``, uniform in [0, 1).
     """
 
     def __init__(self, key: int, positions: np.ndarray, numbers: np.ndarray | None = None) -> None:
@@ -36,7 +36,7 @@ class Draws:
         self.numbers = self._drawn_for(positions) if numbers is None else numbers
 
     def __getitem__(self, rows: slice) -> Draws:
-        """Return what is drawn for some of them."""
+        """Return the random numbers of some of the samples."""
         return Draws(self._key, self._positions[rows], self.numbers[rows])
 
     def _drawn_for(self, positions: np.ndarray) -> np.ndarray:
@@ -51,5 +51,5 @@ class Draws:
         return _substreams.value.at(self._key, _FROM + _STEPS * first).random((count, NUMBERS))
 
     def generator(self, place: int) -> Generator:
-        """Return the generator of one of the samples, for what draws as it likes; for use until the next call."""
+        """Return a generator for one sample, to draw any amount of numbers. The next call resets it."""
         return _substreams.value.at(self._key, int(self._positions[place]) << 64)

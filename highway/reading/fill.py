@@ -1,4 +1,4 @@
-"""How rows are filled: each worker reads the samples of a run and puts them into their batch."""
+"""Workers that fill rows: each reads the samples of a row range and puts them into the batch."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from highway.reading.plan import BatchInWork, ReaderLike, RowRange
 
 @dataclass
 class Fill:
-    """Read a run of rows; the worker that completes a batch returns it."""
+    """Read a row range. The worker that completes a batch returns it."""
 
     stands_for: ReaderLike
 
@@ -28,10 +28,10 @@ class Fill:
         makes_batches = self.stands_for.batch_size is not None
         return Traits(
             makes="batches" if makes_batches else "samples",
-            drops=makes_batches,  # all runs of a batch but the last
+            drops=makes_batches,  # all ranges of a batch but the last return DROP
             parallel=True,
             draws=self.stands_for.draws,
-            one_to_one="in order" if makes_batches else None,  # other samples take the rows of those that are skipped
+            one_to_one="in order" if makes_batches else None,  # other samples replace those that are skipped
             remake=self._remake,
             stands_for=self.stands_for,
         )
@@ -51,10 +51,10 @@ class Fill:
             if next(batch.done) < batch.runs:
                 return DROP
             item = self._item(batch, context)
-        except Exception:  # it is of no one sample: the batch is left out, or the run ends
+        except Exception:  # not the error of a single sample: the batch is skipped, or the run ends
             reading.unfinished.discard(batch)
             raise
-        batch.memory = None  # others may still hold the batch
+        batch.memory = None  # other objects may still refer to the batch
         if item is DROP:
             return DROP
         reading.unfinished.discard(batch)
@@ -69,7 +69,7 @@ class Fill:
         return Stamped(read.items[0], Passport(keys=read.keys[0]))
 
     def _fill(self, batch: BatchInWork, run: RowRange, context: Context) -> bool:
-        """Fill the rows of a run, those whose sample cannot be used with another; say whether that could be done."""
+        """Fill the rows of a range, and replace samples that cannot be used. Return whether this succeeded."""
         batch.begin(context)
         first = run.first
         while first < run.stop:
@@ -79,7 +79,7 @@ class Fill:
             samples = self._read(batch, batch.numbers[first : run.stop], context)
             bad = self._put(batch, first, samples, context) if samples else []
             first += len(samples)
-            if first < run.stop:  # the next one cannot be read
+            if first < run.stop:  # the next sample cannot be read
                 bad.append(first)
                 first += 1
             if not all(self._leave_out(batch, row, context) for row in bad):
@@ -87,7 +87,7 @@ class Fill:
         return True
 
     def _leave_out(self, batch: BatchInWork, row: int, context: Context) -> bool:
-        """Do without the sample of a row, with another one in batches; say whether that could be done."""
+        """Skip the sample of a row. In batches another sample replaces it. Return whether this succeeded."""
         if self.stands_for.batch_size is not None:
             return self._replace(batch, row, context)
         batch.memory[row] = DROP
@@ -96,7 +96,7 @@ class Fill:
         return True
 
     def _item(self, batch: BatchInWork, context: Context) -> Any:
-        """Return the item of a batch whose rows are filled; ``DROP`` if one differs from the others and none can take its place."""
+        """Return the item of a filled batch; ``DROP`` if a sample differs from the others and cannot be replaced."""
         if self.stands_for.batch_size is None:
             return self._samples(batch, range(len(batch.memory)))
         while True:
@@ -113,17 +113,17 @@ class Fill:
                     return DROP
 
     def _samples(self, batch: BatchInWork, rows: Sequence[int]) -> Several:
-        """Return the samples in some rows, without those that could not be read."""
+        """Return the samples in some rows, without samples that could not be read."""
         rows = [row for row in rows if batch.memory[row] is not DROP]
         samples, all_keys = [batch.memory[row] for row in rows], batch.reading.keys
         keys: list[tuple[str, ...]] = [(all_keys[batch.numbers[row]],) for row in rows] if all_keys else [()] * len(rows)
-        if Stamped in map(type, samples):  # these bring keys of their own
+        if Stamped in map(type, samples):  # samples with their own keys
             keys = [one.passport.keys if type(one) is Stamped else own for one, own in zip(samples, keys, strict=True)]
             samples = [one.item if type(one) is Stamped else one for one in samples]
         return Several(samples, batch.positions[rows].tolist(), keys, rows)
 
     def _read(self, batch: BatchInWork, numbers: list[int], context: Context) -> Sequence[Any]:
-        """Return the samples of these numbers, up to the first that cannot be read."""
+        """Return the samples at these indexes, up to the first that cannot be read."""
         dataset, several = batch.reading.dataset, batch.reading.several
         if len(numbers) == 1 or not several or not batch.epoch.bad.keys().isdisjoint(numbers):
             return self._read_singly(batch, numbers, context)
@@ -131,7 +131,7 @@ class Fill:
             samples = read_several(dataset, several, numbers)
         except Exception as error:
             samples = self._read_singly(batch, numbers, context)
-            if len(samples) == len(numbers):  # none of them is the cause
+            if len(samples) == len(numbers):  # each sample alone can be read
                 error.add_note(f"highway: {several} of {described(dataset)} raised it, though __getitem__ reads each of the samples")
                 context.report_error(error)
         return samples
@@ -150,7 +150,7 @@ class Fill:
         return samples
 
     def _put(self, batch: BatchInWork, first: int, samples: Sequence[Any], context: Context) -> list[int]:
-        """Put samples into rows, and return the rows of those that cannot be used."""
+        """Put samples into rows, and return the rows of samples that cannot be used."""
         draws = batch.draws[first : first + len(samples)] if batch.draws else None
         errors = batch.reading.format.fill(batch.memory, first, samples, draws)
         for place, error in errors.items():
@@ -158,7 +158,7 @@ class Fill:
         return [first + place for place in errors]
 
     def _replace(self, batch: BatchInWork, row: int, context: Context) -> bool:
-        """Fill a row with the next sample in the epoch's order that can be used, and say whether there is one."""
+        """Fill a row with the next usable sample in the epoch's order, and return whether there is one."""
         reading = batch.reading
         total = reading.sampler.total
         for step in range(1, total + 1):
@@ -174,7 +174,7 @@ class Fill:
         return False
 
     def _give_up(self, batch: BatchInWork) -> None:
-        """Have the planner raise an error, since no sample can be used."""
+        """Make the planner raise an error, because no sample can be used."""
         reading, bad = batch.reading, batch.epoch.bad
         ranks = f" of rank {reading.sampler.rank}" if len(bad) < reading.sampler.total else ""
         last = next(reversed(bad.values()))
@@ -183,7 +183,7 @@ class Fill:
         )
 
     def _spoilt(self, batch: BatchInWork, number: int, error: Exception, context: Context) -> None:
-        """Report that a sample cannot be used: once in each epoch, of all workers that find it at the same time."""
+        """Report that a sample cannot be used. If several workers find it at the same time, it is reported once per epoch."""
         located = _located(error, batch.reading.dataset, number, batch.reading.samples)
         reason = f"{type(located).__name__}: {located}"
         if batch.epoch.bad.setdefault(number, reason) is reason:  # atomic
@@ -195,7 +195,7 @@ _NOTHING = Several((), (), (), ())
 
 
 def _located(error: Exception, dataset: Dataset, number: int, total: int) -> Exception:
-    """Return an error that says which sample it is about."""
+    """Return an error that names its sample."""
     where = locate(dataset, number)
     if isinstance(error, ImageError):
         located: Exception = ImageError(f"{where}: {error}")

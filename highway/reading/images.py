@@ -1,4 +1,4 @@
-"""Encoded images to the rows of batches: decoded straight into them, or left as they are."""
+"""From encoded images to batches: decoded into the rows, or kept encoded."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class _Images:
 
 
 class DecodedImages:
-    """Images, decoded straight into their rows.
+    """Decodes images into the rows of a batch.
 
     Args:
-        options: What becomes of an image.
-        labelled: Whether samples have labels, and batches too.
-        classes: How many labels there are, if each goes out as a row with a one at its number; ``None``: as the number.
+        options: How to decode an image.
+        labelled: Whether samples and batches have labels.
+        classes: Number of labels, for one-hot labels; ``None``: labels are numbers.
     """
 
     takes_files = True
@@ -50,7 +50,7 @@ class DecodedImages:
         if self._shape is None:
             return _Images(length, [_NO_IMAGE] * length)
         if (size := length * math.prod(self._shape) * 3) > (self._pool.nbytes if self._pool else 0):
-            self._pool = BufferPool(size)  # the first batch is as large as any, but where a run goes on in the middle
+            self._pool = BufferPool(size)  # the first batch has full size, except when a run resumes in the middle of an epoch
         assert self._pool is not None
         return _Images(length, self._pool.take((length, *self._shape, 3)))
 
@@ -59,12 +59,12 @@ class DecodedImages:
         files, errors = self._files(memory.labels[rows], samples)
         images, flipped = memory.images[rows], options.coins(len(files), draws)
         errors |= decode_run(files, lambda sizes: options.boxes(sizes, draws), flipped, images, options.max_pixels, options.antialias)
-        if isinstance(images, list):  # of which a part is a copy
+        if isinstance(images, list):  # slicing a list copies it
             memory.images[rows] = images
         return {place: _of_image(errors[place]) for place in sorted(errors)} if errors else NO_ERRORS
 
     def _files(self, labels: np.ndarray, samples: Sequence[Any]) -> tuple[list[File], dict[int, Exception]]:
-        """Return the encoded images, or why there is none, and write down the labels."""
+        """Return the encoded images, with an error in place of each missing image, and store the labels."""
         if isinstance(samples, StoredFiles) and (samples.labels is not None or not self._labelled):
             if self._labelled:
                 labels[:] = samples.labels
@@ -82,7 +82,7 @@ class DecodedImages:
         return files, errors
 
     def item(self, memory: _Images) -> tuple[Any, ...]:
-        images, memory.images = memory.images, []  # others may still hold the batch
+        images, memory.images = memory.images, []  # other objects may still refer to the batch
         if not self._labelled:
             return (images,)
         labels = memory.labels
@@ -90,7 +90,7 @@ class DecodedImages:
 
 
 class EncodedImages:
-    """Images as they are stored: their bytes one after the other, how many each has, and the labels."""
+    """Encoded images: their bytes concatenated, the size of each, and the labels."""
 
     takes_files = False
 
@@ -116,7 +116,7 @@ class EncodedImages:
 
 
 def _of_image(error: Exception) -> Exception:
-    """Return an error that says that it is about an image, if it is one of a value."""
+    """Return an ImageError for a ValueError, and any other error unchanged."""
     if not isinstance(error, ValueError):
         return error
     told = ImageError(str(error))
@@ -129,12 +129,11 @@ def image_and_label(sample: Any, labelled: bool) -> tuple[bytes | memoryview, An
 
     Args:
         sample: A tuple or list ``(image, label, ...)``, a dict with a field such as ``image`` or ``jpg``, and ``label`` or ``cls``, or an
-            image alone. An image is ``bytes``, or as tensorpack keeps it a uint8 array of these, or as Hugging Face does a dict with
-            ``bytes``.
+            image alone. An image is ``bytes``, a uint8 array of these bytes (tensorpack), or a dict with ``bytes`` (Hugging Face).
         labelled: Whether it must have a label.
 
     Raises:
-        TypeError: it is none of that, or the label no whole number.
+        TypeError: the sample has none of these forms, or the label is not an integer.
     """
     if isinstance(sample, dict):
         image = next((sample[name] for name in _IMAGE_FIELDS if name in sample), None)
@@ -166,16 +165,16 @@ def _whole(label: Any) -> int:
     try:
         return operator.index(label)
     except TypeError:
-        if (number := int(label)) != label:  # an array of int32 would take 2.7 for 2
+        if (number := int(label)) != label:  # an array of int32 would truncate 2.7 to 2
             raise TypeError(f"the label is {label!r}; expected a whole number") from None
         return number
 
 
 def number_of_classes(dataset: Dataset) -> int:
-    """Return how many labels a dataset has.
+    """Return the number of labels of a dataset.
 
     Raises:
-        ConfigError: it does not say.
+        ConfigError: the dataset does not define it.
     """
     classes = getattr(dataset, "classes", None)
     if classes is None:

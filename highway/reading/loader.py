@@ -1,4 +1,4 @@
-"""The stages that a reader consists of: one thread plans runs of rows (``plan``), many read their samples and fill them (``fill``)."""
+"""The stages of a reader: one thread plans ranges of rows (``plan``), and many threads read the samples and fill the rows (``fill``)."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from highway.engine.stage import Stage
 from highway.reading.fill import Fill
 from highway.reading.plan import ReaderLike, RowRanges, shares
 
-AHEAD = 16  # runs that are planned before they are filled, so that the one thread that plans is seldom woken; they hold numbers alone
+AHEAD = 16  # planned ranges that may wait, so that the planner's thread is seldom woken; they hold only indexes
 
 
 def stages_of(reader: ReaderLike, reading: str = "read") -> list[Stage]:
-    """Return the stages that a reader consists of; ``reading`` is the name of the one that has the workers."""
+    """Return the stages of a reader. ``reading`` is the name of the stage with the workers."""
     return [
         Stage(RowRanges(reader), name="row_ranges", buffer_size=AHEAD),
         Stage(Fill(reader), num_workers=reader.num_workers, name=reading),
@@ -18,6 +18,6 @@ def stages_of(reader: ReaderLike, reading: str = "read") -> list[Stage]:
 
 
 def samples_of_epoch(reader: ReaderLike) -> int:
-    """Return how many samples a reader has in an epoch."""
+    """Return the number of samples of an epoch of a reader."""
     sampler, length = shares(reader, reader.open())
     return min(sampler.share, length * (reader.batch_size or 1))

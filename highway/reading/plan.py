@@ -1,4 +1,4 @@
-"""Which rows a reader has to fill: one thread plans the batches of all epochs, in runs of rows for many workers."""
+"""Plans batches: assigns dataset indexes to rows and passes ranges of rows to the workers. Runs in one thread."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from highway.reading.draws import Draws
 from highway.reading.sampler import OnUneven, Sampler, Shuffle, epoch_key, sampler_of
 from highway.reading.share import FixedShare
 
-_BEGIN = (0, 0, 0)  # epoch, batches of it that are done, and positions of it that were read before it was dealt out
-LEAST_ROWS, MOST_ROWS = 16, 32  # of a run: to take one costs about a fifth of decoding an image
-MOST_SAMPLES = 256  # of a run where samples go out one by one,
-MOST_BYTES = 4 << 20  # but only as many as have so many bytes, since each worker holds a run or more
-QUICK = 5e-4  # seconds: runs that are filled in less become longer, up to whole batches, since threads that take turns cost more
-_AT_ONCE = 8192  # positions whose numbers are looked up together
+_BEGIN = (0, 0, 0)  # epoch, finished batches of it, and positions of it that were read before it was divided among these ranks
+LEAST_ROWS, MOST_ROWS = 16, 32  # rows of a range: taking a range costs about a fifth of decoding an image
+MOST_SAMPLES = 256  # samples of a range if there is no batch_size,
+MOST_BYTES = 4 << 20  # but at most this many bytes, because each worker holds a range or more
+QUICK = 5e-4  # seconds: ranges filled faster become longer, up to whole batches, because thread switches then cost more
+_AT_ONCE = 8192  # positions whose indexes are computed at once
 
 
 class ReaderLike(Protocol):
-    """What the loader asks of a reader: the parameters of :class:`~highway.modules.readers.Reader`, its dataset, and its rows."""
+    """The interface that the loader needs: the parameters of :class:`~highway.modules.readers.Reader`, its dataset and its batch format."""
 
     shuffle: Shuffle
     window: int | None
@@ -55,10 +55,10 @@ class ReaderLike(Protocol):
 
 
 def shares(reader: ReaderLike, dataset: Dataset, seed: int = 0) -> tuple[Sampler, int]:
-    """Return who deals out a dataset, and how many batches, or samples, this rank has in an epoch.
+    """Return the sampler of this rank, and its number of batches (or samples) in an epoch.
 
     Raises:
-        ConfigError: rank, world size or shuffle do not fit, or the dataset has names in place of numbers.
+        ConfigError: rank, world size or shuffle do not fit, or the dataset is a dict with names instead of indexes.
         DatasetError: there is nothing to read.
         ValueError: there is no whole batch to read.
     """
@@ -85,7 +85,7 @@ def shares(reader: ReaderLike, dataset: Dataset, seed: int = 0) -> tuple[Sampler
 
 
 def batches_of(reader: ReaderLike, sampler: Sampler) -> int:
-    """Return how many batches, or samples, there are in a rank's share."""
+    """Return the number of batches (or samples) in a rank's share."""
     size = reader.batch_size or 1
     return sampler.share // size if reader.drop_last else -(-sampler.share // size)
 
@@ -94,13 +94,13 @@ class Epoch:
     """One pass over a dataset.
 
     Args:
-        number: Which, from 0.
-        sampler: Says which number stands where, and which positions are this rank's.
+        number: Number of the epoch, from 0.
+        sampler: Defines the order of the dataset's indexes, and this rank's positions.
         share: The rank's samples, if they are the same in every epoch.
 
     Attributes:
-        step: The distance, in positions, of a sample and the next one, which takes its place if it cannot be used.
-        bad: Samples that cannot be used, by number, and why.
+        step: Distance in positions from a sample to the next one, which replaces it if it cannot be used.
+        bad: The errors of samples that cannot be used, by index.
     """
 
     def __init__(self, number: int, sampler: Sampler, share: FixedShare | None = None) -> None:
@@ -110,7 +110,7 @@ class Epoch:
         self.bad: dict[int, str] = {}
 
     def draws(self, positions: np.ndarray) -> Draws:
-        """Return the random numbers of the samples at some positions; a fixed share has those of epoch 0 in every epoch, as a cache has."""
+        """Return the random numbers of the samples at some positions. A fixed share uses the numbers of epoch 0 in every epoch."""
         if self._share is None or self.number == 0:
             return Draws(epoch_key(self.sampler.seed, self.number), positions)
         key, positions = epoch_key(self.sampler.seed, 0), self.sampler.position(self._share.places(self.number, positions))
@@ -125,26 +125,26 @@ class BatchInWork:
     def __init__(self, reading: _Reading, epoch: Epoch, index: int, positions: np.ndarray, numbers: np.ndarray) -> None:
         self.reading, self.epoch, self.positions, self.numbers = reading, epoch, positions, numbers.tolist()
         self.memory: Any = None
-        keys = reading.keys if reading.reader.batch_size else None  # single samples have theirs
+        keys = reading.keys if reading.reader.batch_size else None  # single samples have their own keys
         self.keys = [keys[number] for number in self.numbers] if keys else []
         sampler = epoch.sampler
         number = sampler.first // reading.size + index * sampler.world_size + sampler.rank
         made_of = (None, (), sampler.first) if sampler.first else ()
         self.passport = Passport(epoch.number, number, keys=tuple(self.keys), made_of=made_of)
         self.draws = epoch.draws(positions) if reading.reader.draws else None
-        self.done = count(1)  # next() is atomic: exactly one worker gets the number of the last run
+        self.done = count(1)  # next() is atomic: exactly one worker gets the number of the last range
         self.run = reading.run
         self.runs = -(-len(positions) // self.run)
 
     def begin(self, context: Context) -> None:
-        """Take the memory that it is filled in, if this is the first of its runs."""
-        with context.lock:  # which the workers share
+        """Create the memory of the batch, if this is the first of its ranges."""
+        with context.lock:  # the workers share it
             if self.memory is None:
                 self.memory = self.reading.format.memory(len(self.numbers))
 
 
 class RowRange(NamedTuple):
-    """Rows of a batch, one after the other, for one worker to fill."""
+    """A range of rows of a batch, for one worker to fill."""
 
     batch: BatchInWork
     first: int
@@ -152,7 +152,7 @@ class RowRange(NamedTuple):
 
 
 class _Reading:
-    """One reading of a dataset: what its planner and its workers share."""
+    """State that the planner and the workers of a reader share."""
 
     def __init__(self, reader: ReaderLike, dataset: Dataset, share: FixedShare | None, context: Context) -> None:
         self.reader, self.dataset, self.share, self._context = reader, dataset, share, context
@@ -160,23 +160,23 @@ class _Reading:
         self.samples = length_of(dataset)
         self.keys, self.format = keys_of(self.dataset), reader.batch_format(self.dataset)
         self.several = several_of(self.dataset, "__getfiles__" if self.format.takes_files else "__getitems__")
-        self.size, self._most = reader.batch_size or 1, reader.batch_size or MOST_SAMPLES  # rows of a batch, and of a run
-        each = self.size // (2 * context.workers_behind)  # so that all of them work on each batch, if they are not too many for that
-        self.run = min(each, MOST_ROWS) if each >= LEAST_ROWS else MOST_ROWS  # rows of a run in the batches that are planned next
+        self.size, self._most = reader.batch_size or 1, reader.batch_size or MOST_SAMPLES  # rows of a batch, and maximum rows of a range
+        each = self.size // (2 * context.workers_behind)  # so that all workers work on each batch, if it has enough rows
+        self.run = min(each, MOST_ROWS) if each >= LEAST_ROWS else MOST_ROWS  # rows of a range in the next batches
         if reader.batch_size is None:
             self.run = reader.at_once
         self.unfinished: set[BatchInWork] = set()
         self.failure: Exception | None = None
 
     def batches(self, epoch: Epoch, index: int = 0) -> Iterator[BatchInWork]:
-        """Yield the batches of an epoch from ``index`` on, or from this sample on as many as are read together."""
+        """Yield the batches of an epoch from batch ``index`` on; without ``batch_size``, groups of samples from sample ``index`` on."""
         if (total := length_of(self.dataset)) != self.samples:
             raise DatasetError(
                 f"{described(self.dataset)} had {self.samples} samples when it was first read, and has {total} at the start of "
                 f"epoch {epoch.number}; a dataset must not change while it is read: begin anew"
             )
         length = batches_of(self.reader, epoch.sampler) * (self.reader.batch_size or 1)
-        stop = min(epoch.sampler.share, length)  # without a last batch that is left out
+        stop = min(epoch.sampler.share, length)  # without a last batch that is dropped
         at_once = max(_AT_ONCE // self.size, 1) * self.size
         for begin in range(index * self.size, stop, at_once):
             positions = epoch.sampler.positions(begin, min(begin + at_once, stop))
@@ -188,11 +188,11 @@ class _Reading:
                 yield BatchInWork(self, epoch, (begin + first) // self.size, positions[some], numbers[some])
 
     def took(self, seconds: float, samples: Sequence[Any] = ()) -> None:
-        """Make runs longer if one was filled quickly, in so many seconds.
+        """Make ranges longer if one was filled quickly.
 
         Args:
-            seconds: The time that it took.
-            samples: Its samples, if they go out one by one.
+            seconds: The time it took.
+            samples: Its samples, if there is no ``batch_size``.
         """
         if seconds < QUICK and self.run < self._most:
             longer = min(2 * self.run, self._most)
@@ -204,7 +204,7 @@ class _Reading:
             raise self.failure
 
     def wait(self) -> None:
-        """Wait for the batches that are planned, to be there if the last of them fails."""
+        """Wait for the planned batches, to raise the error if one fails."""
         while any(not self._context.is_skipped(batch.epoch.number) for batch in self.unfinished.copy()):
             self._context.wait(0.005)
             self.check()
@@ -212,7 +212,7 @@ class _Reading:
 
 
 class CacheOrder(NamedTuple):
-    """How a cache orders its epochs: see :class:`~highway.modules.cache.Cache`."""
+    """The order of a cache's epochs: see :class:`~highway.modules.cache.Cache`."""
 
     seed: int | None
     shuffle: bool
@@ -220,11 +220,11 @@ class CacheOrder(NamedTuple):
 
 @dataclass
 class RowRanges:
-    """Yield the runs of rows of all batches of all epochs.
+    """Yield the row ranges of all batches of all epochs.
 
     Attributes:
-        cache: The order of the cache that keeps the samples, if there is one: each rank has the same samples in every epoch then.
-        bad: For that cache: the samples that cannot be used, by epoch and number.
+        cache: The order of the cache that keeps the samples, if there is one. Each rank then has the same samples in every epoch.
+        bad: For that cache, the errors of samples that cannot be used, by epoch and index.
     """
 
     stands_for: ReaderLike
@@ -233,14 +233,14 @@ class RowRanges:
 
     @opened
     def dataset(self) -> Dataset:
-        """The dataset, which is read in this pipeline alone."""
+        """The dataset, opened for this pipeline."""
         return self.stands_for.open()
 
     def __highway__(self) -> Traits:
         reader = self.stands_for
         return Traits(
             draws=reader.draws,
-            finishes=True,  # the batches that it has begun
+            finishes=True,  # it finishes the batches that it has begun
             length=lambda: shares(reader, self.dataset)[1],
             numbers_epochs=True,
             epochs=reader.epochs,
@@ -260,28 +260,28 @@ class RowRanges:
         return FixedShare(sampler, count, context.seed_or(self.cache.seed), self.cache.shuffle)
 
     def forget_bad(self, epoch: int) -> None:
-        """Forget the bad samples of the epochs before one."""
+        """Forget the bad samples of all epochs before ``epoch``."""
         for earlier in [number for number in self.bad if number < epoch]:
             del self.bad[earlier]
 
     @opened
     def _identity(self) -> str:
-        """A text that changes when the dataset does."""
-        is_parameter = any(self.dataset is value for value in vars(self.stands_for).values())  # and is hashed as such
+        """A text that changes when the dataset changes."""
+        is_parameter = any(self.dataset is value for value in vars(self.stands_for).values())  # then its hash includes it
         own = None if is_parameter else fingerprint_of(self.dataset)
         return own() if own is not None else f"{length_of(self.dataset)} samples"
 
     def _deal_anew(self, state: list[int] | None, last: list[int] | None, ranks: list[int]) -> list[int]:
-        """Return the state of this rank after all of another number of ranks have read up to the same batch.
+        """Return the state of this rank, given a state of another number of ranks that have all read up to the same batch.
 
         Args:
             state: The state that one of these ranks saved.
-            last: Epoch and index of its last item; ``None``: it has taken none since ``state``.
-            ranks: This rank, and their number.
+            last: Epoch and index of its last item; ``None`` if it has taken no item since ``state``.
+            ranks: This rank and the world size.
 
         Raises:
-            PipelineError: these ranks are in the middle of an epoch of which each has blocks of its own; or a cache keeps the samples of
-                each rank.
+            PipelineError: the ranks are in the middle of an epoch with ``shuffle="blocks"``, where each rank has its own blocks; or a cache
+                keeps the samples of each rank.
         """
         if self.cache is not None:
             raise PipelineError(
@@ -296,7 +296,7 @@ class RowRanges:
             epoch, done = last[0], (last[1] - dealt // size - rank) // world_size + 1
             if sampler.in_stretches and self.stands_for.batch_size is None:  # the index of a sample is its position
                 done = last[1] - rank * theirs.share + 1
-        if done >= batches_of(self.stands_for, theirs):  # samples that they leave out of the epoch stay out
+        if done >= batches_of(self.stands_for, theirs):  # samples that those ranks skip at the end of the epoch stay skipped
             return [epoch + 1, 0, 0]
         if sampler.in_stretches:
             raise PipelineError(
@@ -310,7 +310,7 @@ class RowRanges:
         reader, counters = self.stands_for, context.counters(self)
         reading, at = _Reading(reader, self.dataset, self.share(context), context), saved()
         begin, done, dealt = at.state if at else _BEGIN
-        clean: Saved | None = Saved([begin, done, dealt])  # what is done, between two batches
+        clean: Saved | None = Saved([begin, done, dealt])  # the position between two batches
         keep(lambda: clean)
         if reading.sampler.world_size > 1:
             counters["rank"] = f"{reading.sampler.rank} of {reading.sampler.world_size}"
@@ -335,7 +335,7 @@ class RowRanges:
                 counters["epochs_done"] = number + rows / epoch.sampler.share
                 if reader.epochs is not None:
                     counters["progress"] = counters["epochs_done"] / reader.epochs
-                del batch  # its memory shall be free as soon as the consumer is done with it
+                del batch  # frees its memory as soon as the consumer is done with it
             done = dealt = 0
             if reader.epochs is not None:
                 counters["progress"] = (number + 1) / reader.epochs

@@ -1,6 +1,7 @@
-"""Which number stands at which position of an epoch, and which positions are whose: pure functions, nothing is stored.
+"""The order of the samples in an epoch, and each rank's positions, as pure functions. Nothing is stored.
 
-The order of an epoch hangs on (seed, epoch) alone. Ranks deal its positions out, so any number of them reads the same epoch.
+The order of an epoch depends on (seed, epoch) alone. Its positions are divided among the ranks, so any number of ranks reads the same
+epoch.
 """
 
 from __future__ import annotations
@@ -21,29 +22,29 @@ from highway.errors import ConfigError
 Shuffle = bool | Literal["blocks"]
 OnUneven = Literal["pad", "drop", "raise"]
 
-_DRAWN = 1 << 16  # numbers up to which a permutation is drawn, all being equally likely; above, it is computed
+_DRAWN = 1 << 16  # up to this length, permutations are drawn uniformly; longer ones are computed
 _ROUNDS = 8
-_BLOCKS_AT_ONCE = 16  # the average blocks that a window has if nobody says how many rows
-_ORDER, _BLOCKS, _WINDOWS = 1 << 128, 2 << 128, 3 << 128  # what is drawn of an epoch's numbers; those below are the samples' own
-_PLACES = 5 << 128  # what is drawn of an epoch's numbers for the places in windows, and for the seeds of the parts: behind all others
-_WINDOW = 64  # positions that are shuffled with each other, so that what repeats in the interleave meets no number of ranks
+_BLOCKS_AT_ONCE = 16  # average number of blocks in a window, if the user gives no size
+_ORDER, _BLOCKS, _WINDOWS = 1 << 128, 2 << 128, 3 << 128  # counters in an epoch's sequence; smaller ones belong to the samples
+_PLACES = 5 << 128  # counter in an epoch's sequence for places in windows and seeds of parts: the largest one
+_WINDOW = 64  # positions that are shuffled with each other, so that a period of the interleave cannot coincide with the number of ranks
 _LATEST = np.uint64(2**64 - 1)
 
 
 def epoch_key(seed: int, epoch: int) -> int:
-    """Return what the randomness of an epoch hangs on: a sample's on the numbers from its position << 64 on, the order on those behind."""
+    """Return the key of an epoch's random numbers. A sample uses the counters from its position << 64 on, the orders use those above."""
     return seed << 64 | epoch
 
 
 class Permutation:
-    """A permutation of the numbers below ``n``, in the memory of a few numbers.
+    """A permutation of the numbers below ``n``, in constant memory.
 
-    Up to 65,536 of them it is drawn. Above, it is a Feistel network over the next power of two, of whose values those below ``n`` are
-    taken (cycle walking; Black and Rogaway, *Ciphers with arbitrary finite domains*, 2002).
+    Up to 65,536 numbers it is drawn. Longer permutations are a Feistel network over the next power of two, restricted to the values below
+    ``n`` (cycle walking; Black and Rogaway, *Ciphers with arbitrary finite domains*, 2002).
 
     Args:
-        n: How many numbers, at least 1.
-        key: What it hangs on, below 2**128, with ``counter``.
+        n: Length of the permutation, at least 1.
+        key: Key of the random numbers, below 2**128, with ``counter``.
     """
 
     def __init__(self, n: int, key: int, counter: int) -> None:
@@ -55,7 +56,7 @@ class Permutation:
         self._keys = Philox(key=key, counter=counter).random_raw(_ROUNDS)
 
     def __call__(self, positions: np.ndarray) -> np.ndarray:
-        """Return the numbers at int64 positions, as int64 of the same shape."""
+        """Return the permuted numbers at int64 positions, as int64 of the same shape."""
         if self._drawn is not None:
             drawn: np.ndarray = self._drawn[positions]
             return drawn
@@ -74,7 +75,7 @@ class Permutation:
 
 
 def hashed(numbers: np.ndarray) -> np.ndarray:
-    """Return the finaliser of MurmurHash3 of each (Stafford's variant 13)."""
+    """Return the finaliser of MurmurHash3 of each value (Stafford's variant 13)."""
     numbers = (numbers ^ numbers >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
     numbers = (numbers ^ numbers >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
     hashed: np.ndarray = numbers ^ numbers >> np.uint64(31)
@@ -82,13 +83,13 @@ def hashed(numbers: np.ndarray) -> np.ndarray:
 
 
 class Blocks:
-    """An order in which neighbours stay near each other: the blocks shuffled, and then the samples in windows of that.
+    """An order in which neighbours stay near each other: shuffled blocks, and then shuffled samples within windows.
 
     Args:
-        blocks: Ranges of numbers, one after the other, as a dataset's ``blocks()`` returns them.
-        share: Positions of each rank; windows do not reach from one into the next.
+        blocks: Consecutive ranges of indexes, as a dataset's ``blocks()`` returns them.
+        share: Number of positions of each rank. No window spans two ranks.
         window: Samples in a window.
-        key: What it hangs on.
+        key: Key of the random numbers.
     """
 
     def __init__(self, blocks: Sequence[range], share: int, window: int, key: int) -> None:
@@ -114,23 +115,23 @@ class Blocks:
 
 @dataclass(frozen=True)
 class Sampler:
-    """The positions of one rank, and the numbers that stand there in each epoch.
+    """The positions of one rank, and the dataset's index at each position of an epoch.
 
     Args:
         total: Samples of the dataset, at least 1.
-        seed: What the orders derive from.
-        shuffle: ``True`` for an order of all samples, ``"blocks"`` for one of blocks and then of samples in windows, ``False`` for none.
-        blocks: The dataset's, for ``"blocks"``.
+        seed: Seed of the orders.
+        shuffle: ``True`` shuffles all samples, ``"blocks"`` shuffles blocks and then samples within windows, ``False`` does not shuffle.
+        blocks: The blocks of the dataset, for ``"blocks"``.
         window: Samples in a window; ``None``: as many as 16 average blocks have.
-        rank: Which of the ranks this is.
-        world_size: How many there are.
-        on_uneven: If they do not share the samples evenly: ``"pad"`` takes samples from the epoch's begin again, ``"drop"`` leaves out the
-            last ones, ``"raise"`` is an error.
-        first: Positions of the epoch that others have read before; the rest is dealt out. Not with ``"blocks"``.
-        mixture: What is mixed, if the dataset is made of several; ``total`` are its positions then.
+        rank: This rank.
+        world_size: Number of ranks.
+        on_uneven: If the samples cannot be divided evenly: ``"pad"`` repeats samples from the start of the epoch, ``"drop"`` skips the last
+            samples, ``"raise"`` raises an error.
+        first: Positions of the epoch that were read before it was divided among these ranks. Not with ``"blocks"``.
+        mixture: The parts and their interleaving, for a mixed dataset. ``total`` then counts its positions.
 
     Raises:
-        ConfigError: the samples cannot be shared evenly, and that is to be an error.
+        ConfigError: the samples cannot be divided evenly, with ``on_uneven="raise"``.
     """
 
     total: int
@@ -153,7 +154,7 @@ class Sampler:
 
     @cached_property
     def share(self) -> int:
-        """Samples of each rank in an epoch."""
+        """Number of samples of each rank in an epoch."""
         total = self.total - self.first
         return total // self.world_size if self.on_uneven == "drop" else -(-total // self.world_size)
 
@@ -162,21 +163,21 @@ class Sampler:
         return self.position(np.arange(first, stop))
 
     def position(self, mine: np.ndarray) -> np.ndarray:
-        """Return the positions in the epoch of this rank's samples by their place among them, as int64."""
+        """Return the positions in the epoch of this rank's samples, given their int64 numbers within the rank."""
         return self.rank * self.share + mine if self.in_stretches else self.first + mine * self.world_size + self.rank
 
     @property
     def in_stretches(self) -> bool:
-        """Whether each rank has positions that follow each other."""
+        """Whether each rank has consecutive positions."""
         return self.shuffle == "blocks" and self.mixture is None
 
     @property
     def samples_of_window(self) -> int:
-        """Samples that are mixed with each other, with ``"blocks"``."""
+        """Number of samples in a window, with ``"blocks"``."""
         return self.window or max(1, _BLOCKS_AT_ONCE * self.total // len(self.blocks))
 
     def order(self, epoch: int) -> Order | MixedOrder:
-        """Return what says which number stands at which position of an epoch."""
+        """Return a function from the positions of an epoch to the dataset's indexes."""
         if self.mixture is not None:
             return self.mixture.order(self, epoch)
         key = epoch_key(self.seed, epoch)
@@ -186,13 +187,13 @@ class Sampler:
 
 
 class Order:
-    """The numbers of an epoch by position; those behind the last begin anew."""
+    """The dataset's indexes in an epoch, by position. Positions after the last one wrap around."""
 
     def __init__(self, total: int, permuted: Permutation | Blocks | None) -> None:
         self._total, self._permuted = total, permuted
 
     def __call__(self, positions: np.ndarray) -> np.ndarray:
-        """Return the numbers at int64 positions, as int64."""
+        """Return the indexes at int64 positions, as int64."""
         if isinstance(self._permuted, Blocks):
             return self._permuted(positions)
         wrapped = positions % self._total
@@ -200,10 +201,10 @@ class Order:
 
 
 def sampler_of(dataset: Dataset, seed: int, shuffle: Shuffle, window: int | None) -> Sampler:
-    """Return the sampler of one rank that has all of a dataset.
+    """Return a sampler for one rank that reads the whole dataset.
 
     Raises:
-        ConfigError: the dataset, or one of a mix, has no blocks, and ``shuffle`` asks for them.
+        ConfigError: ``shuffle`` is ``"blocks"``, but the dataset or one of its parts has no blocks.
     """
     if not isinstance(dataset, Parts):
         return Sampler(length_of(dataset), seed, shuffle, blocks_of(dataset) if shuffle == "blocks" else (), window)
@@ -213,12 +214,12 @@ def sampler_of(dataset: Dataset, seed: int, shuffle: Shuffle, window: int | None
 
 
 class Mixture(NamedTuple):
-    """What is mixed, and how.
+    """The parts of a mixed dataset and their interleaving.
 
     Args:
-        interleave: Which part stands at which position of an epoch.
-        firsts: The number of each part's first sample, int64 ``(D,)``.
-        parts: The samplers of the parts, whose epochs are passes over them.
+        interleave: Maps each position of an epoch to a part.
+        firsts: The index of each part's first sample, int64 ``(D,)``.
+        parts: The samplers of the parts. An epoch of a part is one pass over it.
     """
 
     interleave: Interleave
@@ -226,14 +227,14 @@ class Mixture(NamedTuple):
     parts: tuple[Sampler, ...]
 
     def order(self, sampler: Sampler, epoch: int) -> MixedOrder:
-        """Return what says which number stands at which position of an epoch."""
+        """Return a function from the positions of an epoch to the dataset's indexes."""
         return MixedOrder(self, sampler, epoch)
 
 
 class MixedOrder:
-    """The numbers of an epoch of a mix by position; those behind the last begin anew.
+    """The indexes of a mixed dataset in an epoch, by position. Positions after the last one wrap around.
 
-    Each part goes on where it was at the end of the epoch before.
+    Each part resumes where it was at the end of the epoch before.
     """
 
     def __init__(self, mixture: Mixture, sampler: Sampler, epoch: int) -> None:
@@ -248,7 +249,7 @@ class MixedOrder:
         self._order_of = order_of
 
     def __call__(self, positions: np.ndarray) -> np.ndarray:
-        """Return the numbers at int64 positions, as int64."""
+        """Return the indexes at int64 positions, as int64."""
         mixture, places = self._mixture, positions % self._total
         which, taken = mixture.interleave(places if self._key is None else self._shuffled(places, self._key))
         numbers = np.empty_like(places)
@@ -262,7 +263,7 @@ class MixedOrder:
         return numbers
 
     def _shuffled(self, places: np.ndarray, key: np.uint64) -> np.ndarray:
-        """Return places in another order within each window."""
+        """Shuffle positions within each window."""
         window, within = np.divmod(places, _WINDOW)
         windows, which = np.unique(window, return_inverse=True)
         all_places = windows[:, None] * _WINDOW + np.arange(_WINDOW)

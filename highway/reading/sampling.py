@@ -1,6 +1,6 @@
-"""Which samples stand where, for which rank: the parameters that readers share."""
+"""The order of samples and the ranks: the parameters that readers share."""
 
-# Without annotations from __future__: components in other modules inherit these hints, and theirs are evaluated where they are.
+# Without annotations from __future__: components in other modules inherit these hints, which are evaluated in this module.
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, cast
 
@@ -13,21 +13,20 @@ from highway.reading.sampler import OnUneven, Shuffle
 
 @dataclass
 class Sampling:
-    """Which samples stand where, for which rank. Readers have these parameters by having this as a base.
+    """The order of samples and the ranks. A base class that adds these parameters to readers.
 
     Args:
-        shuffle: ``True`` for an order of its own in each epoch, ``False`` for that of the numbers, ``"blocks"`` where neighbours are cheap
-            to read together (row groups, chunks, shards): the blocks shuffled, and then the samples in windows of that.
-        seed: What the orders derive from, at least 0; ``None``: the pipeline's seed.
-        drop_last: Whether to leave out an epoch's last batch if it is smaller than the others.
-        num_workers: Threads that read, as in ``Stage(reader, num_workers=...)``, which goes first; ``None`` means the cores that this
-            process may use.
-        window: With ``"blocks"``, how many samples are mixed with each other; ``None``: as many as 16 blocks have.
-        rank: Which of the processes that share the dataset this is, from 0. ``None``: as the launcher says, by ``RANK`` and ``WORLD_SIZE``
-            (torchrun) or ``SLURM_PROCID`` and ``SLURM_NTASKS`` (srun), else 0 of 1.
-        world_size: How many processes share it; given if ``rank`` is, and only then.
-        on_uneven: If the ranks do not share the samples evenly: ``"pad"`` reads some from the epoch's begin again, ``"drop"`` leaves out
-            the last ones, ``"raise"`` is an error. Every rank has as many batches as the others.
+        shuffle: ``True`` shuffles all samples in each epoch. ``False`` keeps the order of the dataset. ``"blocks"`` shuffles blocks of
+            samples that are cheap to read together (row groups, chunks, shards), and then the samples within windows.
+        seed: Seed of the orders, at least 0. ``None``: the pipeline's seed.
+        drop_last: Whether to drop the last batch of an epoch if it is smaller than the others.
+        num_workers: Threads that read. ``Stage(reader, num_workers=...)`` overrides it. ``None``: the number of available cores.
+        window: With ``"blocks"``, the number of samples in a window. ``None``: as many as 16 average blocks have.
+        rank: Rank of this process among the processes that share the dataset, from 0. ``None``: the rank that the launcher sets in ``RANK``
+            and ``WORLD_SIZE`` (torchrun) or ``SLURM_PROCID`` and ``SLURM_NTASKS`` (srun), else 0 of 1.
+        world_size: Number of processes that share the dataset. Required with ``rank``, and only allowed with it.
+        on_uneven: If the samples cannot be divided evenly among the ranks: ``"pad"`` repeats samples from the start of the epoch,
+            ``"drop"`` skips the last samples, ``"raise"`` raises an error. Every rank has the same number of batches.
     """
 
     shuffle: Shuffle = True
@@ -39,14 +38,14 @@ class Sampling:
     world_size: Annotated[Count | None, RANK] = None
     on_uneven: OnUneven = "pad"
 
-    at_once: ClassVar[int] = 8  # samples that are read together where they go out one by one
+    at_once: ClassVar[int] = 8  # samples read at once if there is no batch_size
 
     def __highway__(self) -> Traits:
         return Traits(draws=self.draws)
 
     @property
     def draws(self) -> bool:
-        """Whether chance has a part in what comes out, and not in its order alone."""
+        """Whether random numbers change the samples, not only their order."""
         return False
 
     def stages(self) -> list[Any]:

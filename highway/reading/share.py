@@ -11,7 +11,7 @@ from highway.reading.sampler import Blocks, Order, Sampler, epoch_key
 
 
 def share_order(count: int, seed: int, shuffle: bool, epoch: int) -> Order:
-    """Return the order of a share in an epoch: the place of the sample at each position. Epoch 0 has the share's own order."""
+    """Return the order of a share in an epoch: the place of the sample at each position. Epoch 0 keeps the share's own order."""
     order = Sampler(count, seed, shuffle and epoch > 0).order(epoch)
     assert isinstance(order, Order)
     return order
@@ -45,7 +45,7 @@ class FixedShare:
         self._order = lru_cache(maxsize=4)(self._order_of)
 
     def counts(self, positions: np.ndarray) -> np.ndarray:
-        """Return the number of the rank's samples before each position of an epoch; positions after the last one begin again at 0."""
+        """Return the number of the rank's samples before each position of an epoch. Positions after the last one wrap around."""
         found: np.ndarray = (positions - self.first) // self.step % self.count
         return found
 
@@ -54,11 +54,11 @@ class FixedShare:
         return self._order(epoch)(self.counts(positions))
 
     def numbers(self, places: np.ndarray) -> np.ndarray:
-        """Return the dataset's numbers of the samples at places."""
+        """Return the dataset's indexes of the samples at places."""
         return self._numbers(self.sampler.position(places))
 
     def order(self, epoch: int) -> Callable[[np.ndarray], np.ndarray]:
-        """Return a function from positions of an epoch to the dataset's numbers."""
+        """Return a function from positions of an epoch to the dataset's indexes."""
         order = self._order(epoch)
         return lambda positions: self.numbers(order(self.counts(positions)))
 
