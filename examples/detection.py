@@ -1,7 +1,7 @@
 """Train a detector in PyTorch on images with boxes, and with masks, in the form of COCO or PASCAL VOC; on a CPU, in seconds.
 
-python examples/detection.py                         # the photographs of the package, by their annotations in COCO's form
-python examples/detection.py --form voc --masks      # by those in VOC's, with masks of the objects
+python examples/detection.py                         # photographs of the package, with annotations in COCO's format
+python examples/detection.py --form voc --masks      # with annotations in VOC's format, and masks of the objects
 python examples/detection.py --topology pipelines/detection.yaml   # beside `highway run pipelines/detection.yaml --set external=true`
 python examples/detection.py --images coco/train2017 --annotations coco/annotations/instances_train2017.json --classes 80 \\
     --model fasterrcnn_resnet50_fpn --size 640 --scale 0.1 2 --batch-size 16 --lr 1e-4
@@ -95,7 +95,7 @@ class TinyDetector(nn.Module):
         self.classes, self.masks, self.stride = classes, masks, 8
         self.layers = nn.Sequential(*sum(blocks, ()))
         self.head = nn.Conv2d(64, 2 * classes + 4, 1)
-        nn.init.constant_(self.head.bias[:classes], -4.0)  # at first there is nothing anywhere
+        nn.init.constant_(self.head.bias[:classes], -4.0)  # at the start, predict no objects
 
     def forward(self, images: list[Tensor], targets: list[dict[str, Tensor]] | None = None) -> Any:
         parts = self.head(self.layers(torch.stack(images))).split([self.classes, 4, self.classes], 1)
@@ -105,7 +105,7 @@ class TinyDetector(nn.Module):
         labels, places, of_class = torch.zeros_like(scores), torch.zeros_like(boxes), []
         for row, target in enumerate(targets):
             shapes = self.shapes(target["boxes"])
-            for number in shapes[:, 2:].sum(1).argsort(descending=True):  # in a cell of two objects the smaller one counts
+            for number in shapes[:, 2:].sum(1).argsort(descending=True):  # in a shared cell, the smaller object stays
                 middle, sides = shapes[number, :2], shapes[number, 2:].exp()
                 left, top = (middle - sides / 4).long().clamp(0, scores.shape[-1] - 1)
                 right, bottom = (middle + sides / 4).long() + 1
@@ -184,7 +184,7 @@ def main(args: argparse.Namespace) -> None:
     model.to(device).train()
     optimizer = torch.optim.AdamW(model.parameters(), args.lr)
     to_floats = {"channels_last": True, "normalize": ((0.0,) * 3, (1.0,) * 3)}  # 0 to 1: the models of torchvision do the rest
-    for epoch in range(1 if args.topology else args.epochs):  # a topology says itself how many
+    for epoch in range(1 if args.topology else args.epochs):  # a topology sets the number of epochs itself
         for step, batch in enumerate(to_device(train, device, **to_floats)):
             losses = model(list(batch["image"]), targets(batch))
             loss = sum(losses.values())

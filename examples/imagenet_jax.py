@@ -1,6 +1,6 @@
 """Train a classifier of images in JAX alone, on all devices of this process.
 
-python examples/imagenet_jax.py  # the photographs of the package, in seconds
+python examples/imagenet_jax.py  # on photographs of the package; takes seconds
 python examples/imagenet_jax.py --data /data/imagenet --size 128 --batch-size 1024 --epochs 30
 """
 

@@ -1,6 +1,6 @@
 """Train a classifier of images with Keras 3, on TensorFlow, JAX or PyTorch as KERAS_BACKEND says.
 
-python examples/imagenet_keras.py  # the photographs of the package, in seconds
+python examples/imagenet_keras.py  # on photographs of the package; takes seconds
 KERAS_BACKEND=jax python examples/imagenet_keras.py --data /data/imagenet --model ResNet50 --size 224 --batch-size 256 --epochs 90
 """
 

@@ -1,6 +1,6 @@
 """Train a classifier of images with Lightning, whose Trainer takes a highway DataLoader as it is.
 
-python examples/imagenet_lightning.py  # the photographs of the package, in seconds
+python examples/imagenet_lightning.py  # on photographs of the package; takes seconds
 python examples/imagenet_lightning.py --data /data/imagenet --model resnet50 --size 224 --batch-size 128 --epochs 90 --devices 8
 """
 
@@ -49,13 +49,13 @@ class Classifier(lightning.LightningModule):
 def main(args: argparse.Namespace) -> None:
     lightning.seed_everything(args.seed)
     shape, crop = (args.size, args.size), RandomResizedCrop((args.size, args.size), scale=(0.35, 1.0))
-    reader = ImageFileReader(f"{args.data}/train", args.batch_size, crop=crop, flip=0.5, drop_last=True)  # the share of this rank
+    reader = ImageFileReader(f"{args.data}/train", args.batch_size, crop=crop, flip=0.5, drop_last=True)  # reads the share of this rank
     train = DataLoader(Pipeline([reader], seed=args.seed))
     val = DataLoader(Pipeline([ImageFileReader(f"{args.data}/val", args.batch_size, shape, shuffle=False)]))
     trainer = lightning.Trainer(
         max_epochs=args.epochs, devices=args.devices, logger=False, enable_checkpointing=False, num_sanity_val_steps=0
     )
-    trainer.fit(Classifier(args, len(reader.classes)), train, val)  # a checkpoint has the state of `train`, also in mid-epoch
+    trainer.fit(Classifier(args, len(reader.classes)), train, val)  # checkpoints include the state of `train`, also in mid-epoch
     print(f"accuracy {trainer.callback_metrics['accuracy']:.3f}")
 
 

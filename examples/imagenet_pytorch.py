@@ -1,6 +1,6 @@
 """Train a classifier of images in PyTorch, on one device or, under torchrun, on several.
 
-python examples/imagenet_pytorch.py  # the photographs of the package, in seconds
+python examples/imagenet_pytorch.py  # on photographs of the package; takes seconds
 torchrun --nproc-per-node 8 examples/imagenet_pytorch.py --data /data/imagenet --model resnet50 --size 224 --batch-size 128 --epochs 90
 """
 
@@ -21,7 +21,7 @@ from highway.transforms import RandomResizedCrop
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--data", default="highway:photos", help="folder with `train` and `val`, in which each label has a folder")
 parser.add_argument("--model", help="a name of torchvision.models; default: a small one")
-for name, default in {"--size": 32, "--batch-size": 16, "--epochs": 8, "--lr": 1e-2, "--seed": 0}.items():  # batches of each rank
+for name, default in {"--size": 32, "--batch-size": 16, "--epochs": 8, "--lr": 1e-2, "--seed": 0}.items():  # the batch size of each rank
     parser.add_argument(name, type=type(default), default=default)
 parser.add_argument("--checkpoint", type=Path, help="file that is written after each epoch, and gone on from if it is there")
 
@@ -42,7 +42,7 @@ def main(args: argparse.Namespace) -> None:
     torch.manual_seed(args.seed)
 
     shape, crop = (args.size, args.size), RandomResizedCrop((args.size, args.size), scale=(0.35, 1.0))
-    reader = ImageFileReader(f"{args.data}/train", args.batch_size, crop=crop, flip=0.5, drop_last=True)  # the share of this rank
+    reader = ImageFileReader(f"{args.data}/train", args.batch_size, crop=crop, flip=0.5, drop_last=True)  # reads the share of this rank
     train, val = Pipeline([reader], args.seed), Pipeline([ImageFileReader(f"{args.data}/val", args.batch_size, shape, shuffle=False)])
     mean_and_std = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
     batches, val_batches = (to_device(DataLoader(data), device, channels_last=True, normalize=mean_and_std) for data in (train, val))
@@ -68,7 +68,7 @@ def main(args: argparse.Namespace) -> None:
         with torch.inference_mode():
             accuracy = torch.cat([net(images).argmax(1) == labels for images, labels in val_batches]).float().mean()
             if has_ranks:
-                dist.all_reduce(accuracy)  # of as many images on each rank
+                dist.all_reduce(accuracy)  # each rank has the same number of images
                 accuracy /= dist.get_world_size()
         if os.environ.get("RANK", "0") == "0":
             print(f"epoch {epoch}: loss {loss.item():.3f}, accuracy {accuracy:.3f}", flush=True)

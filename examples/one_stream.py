@@ -77,7 +77,7 @@ if framework not in FRAMEWORKS:
     sys.exit(f"usage: python {sys.argv[0]} {'|'.join(FRAMEWORKS)}")
 with Pipeline.from_yaml(Path(__file__).with_suffix(".yaml"), role=framework) as pipeline:
     batches, step = FRAMEWORKS[framework](pipeline)
-    with contextlib.suppress(EndOfStream):  # there is no other epoch
+    with contextlib.suppress(EndOfStream):  # raised after the last epoch
         while True:
             losses = [float(step(images, labels)) for images, labels in batches]
             print(f"{len(losses)} batches, mean loss {sum(losses) / len(losses):.3f}", flush=True)

@@ -1,7 +1,7 @@
 """Prepare dicts by plain Python functions, in parallel, for tf.data: the question that from_generator and py_function leave open.
 
-python examples/tfdata_dicts.py              # the photographs of the package, by 8 threads, in seconds
-python examples/tfdata_dicts.py --processes  # the same items by 8 processes, for functions that hold Python's lock
+python examples/tfdata_dicts.py              # on photographs of the package, with 8 threads; takes seconds
+python examples/tfdata_dicts.py --processes  # the same items with 8 processes, for functions that hold the GIL
 python examples/tfdata_dicts.py --data /data/imagenet --size 160 --batch-size 64 --epochs 30
 """
 
@@ -53,7 +53,7 @@ def pipeline(args: argparse.Namespace, part: str) -> Pipeline:
 
 
 def main(args: argparse.Namespace) -> None:
-    import keras  # here, since each process imports this script for prepare(), and needs none of TensorFlow
+    import keras  # imported here, because the processes also import this script for prepare(), and do not need TensorFlow
     from keras import layers
 
     from highway.adapters.tensorflow import to_dataset
