@@ -1,4 +1,4 @@
-"""The command ``highway``: run, top, check, graph and so on, one file for each. They stand on top of all rooms.
+"""The command ``highway``: run, top, check, graph and so on, one file for each. It may use all other packages.
 
 Exit codes: 0 done, 1 failed while running, 2 wrong usage or file, 130 interrupted (143: terminated). Begin with ``command``.
 """
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit code."""
-    given = [*(sys.argv[1:] if arguments is None else arguments)]  # ``list`` is a module here once the command of that name was run
+    given = [*(sys.argv[1:] if arguments is None else arguments)]  # after the command ``list`` has run, that name is a module here
     parser = argparse.ArgumentParser(prog="highway", description=highway.__doc__.splitlines()[0], allow_abbrev=False)
     parser.add_argument("--version", action="version", version=f"highway {highway.__version__}")
     parsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     named = next((word for word in given if not word.startswith("-")), "")
     for command in COMMANDS:
         added = parsers.add_parser(command.name, help=command.summary, description=command.summary, allow_abbrev=False)
-        if command.name == named:  # the others' options are not asked for
+        if command.name == named:  # the options of other commands are not needed
             command.add_arguments(added)
             added.set_defaults(command=command)
     if named not in {"", *parsers.choices}:

@@ -1,6 +1,6 @@
-"""``highway bench``: what each stage could do alone, which one is the bottleneck of its role, and how many workers would balance them.
+"""``highway bench``: the possible rate of each stage alone, the bottleneck of each role, and balanced numbers of workers.
 
-A role that others in the file feed is measured with what they make, so none of them has to run; the links themselves are not measured.
+A role that other roles in the file feed is measured with their items, so they need not run; the links themselves are not measured.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from highway.topology.plan import Role
 
 
 class Cost(NamedTuple):
-    """What a stage takes for what becomes one item at the role's end; 0 where it was not measured.
+    """The cost of a stage for each item at the role's end; 0 if it was not measured.
 
     Args:
-        seconds: Busy seconds of one worker, work and waiting alike.
-        cpu: Seconds of cores: fewer where it sleeps, or waits for a disk.
+        seconds: Busy seconds of one worker, computing and waiting alike.
+        cpu: CPU seconds: fewer if it sleeps, or waits for a disk.
     """
 
     stage: Stage
@@ -44,23 +44,23 @@ class Cost(NamedTuple):
 
     @property
     def workers(self) -> int:
-        """The workers it has now."""
+        """Its current number of workers."""
         return worker_count(self.stage, self.shape)
 
     @property
     def is_link(self) -> bool:
-        """Whether it sends or receives: how fast that goes is for both ends to say."""
+        """Whether it sends or receives: its rate depends on both ends."""
         return isinstance(self.stage.op, (ZMQSink, ZMQSource))
 
     def rate(self, cores: int, processes: float = 1) -> float:
-        """Return the items per second of all its workers, in one process or several on a machine; it must have been measured."""
+        """Return the items per second of all its workers, in one process or several on a machine. It must have been measured."""
         threads = self.workers * processes / self.seconds
         return min(threads, cores / self.cpu) if self.cpu else threads
 
 
 @dataclass(frozen=True)
 class Balance:
-    """Workers for each stage so that none waits for another; items per second at the role's end, and what does not let it go faster."""
+    """Workers for each stage so that none waits for another; items per second at the role's end, and what limits that rate."""
 
     rate: float
     workers: list[int]
@@ -68,7 +68,7 @@ class Balance:
 
 
 def balance(costs: list[Cost], cores: int) -> Balance:
-    """Deal out workers: no more than it takes for what the cores, and the stages that have one thread, allow."""
+    """Return balanced numbers of workers: no more than the cores, and the stages with a single thread, can use."""
     total = sum(cost.cpu for cost in costs)
     if not total:
         return Balance(0.0, [cost.workers for cost in costs], "nothing was measured")
@@ -87,14 +87,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_measure_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of what measures roles to a parser."""
+    """Add the options for measuring roles to a parser."""
     parser.add_argument("--seconds", type=arguments.seconds, default=5.0, metavar="S", help="most that a stage runs; default: 5")
     items = "most that the source is asked for; default: 256"
     parser.add_argument("--items", type=arguments.positive, default=256, metavar="N", help=items)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run the stages of each role one after the other, each with one worker on what the one before it has made, and print tables."""
+    """Run the stages of each role one after another, each with one worker on the previous stage's results, and print tables."""
     topology = load_checked(options)
     if options.role:
         topology.role(options.role)
@@ -123,7 +123,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def crowded(load: float, cores: int) -> str:
-    """Return in a sentence that other programs leave no core free, if so: waiting for a core looks like waiting for a disk then."""
+    """Return a warning if other programs use all cores: then waiting for a core looks like waiting for a disk."""
     if load <= cores - FREE:
         return ""
     used = f"all {cores} cores" if cores > 1 else "the only core"
@@ -150,7 +150,7 @@ def _compare(console: Console, topology: Topology, rates: dict[str, float]) -> N
 
 
 def show(console: Console, costs: list[Cost], cores: int, with_advice: bool = True) -> None:
-    """Print what each stage could do, the bottleneck, and the workers that would balance them."""
+    """Print the possible rate of each stage, the bottleneck, and balanced numbers of workers."""
     balanced = balance(costs, cores)
     rows = [list(map(Cell, ("stage", "shape", "items/s alone", "workers", "items/s with them", "balanced")))]
     for cost, workers in zip(costs, balanced.workers, strict=True):

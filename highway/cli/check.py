@@ -1,4 +1,4 @@
-"""``highway check``: what is in a topology file, or what is wrong with it."""
+"""``highway check``: the content of a topology file, or its errors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Check a file, print what it describes, and return the exit code."""
+    """Check a file, print a description of it, and return the exit code."""
     topology = load_checked(options)
     if options.on:
         ENGINES[options.on].check(topology)
@@ -30,7 +30,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def sentences(topology: Topology, on: str | None = None) -> Iterator[str]:
-    """Yield what a topology without errors describes, line by line; ``on`` is an engine that it was checked for, too."""
+    """Yield a description of a topology without errors, line by line; ``on`` is an engine that it was checked for, too."""
     plan = topology.plan
     for role in plan.roles.values():
         where = f" on {', '.join(role.hosts)}" if role.hosts else ""

@@ -1,4 +1,4 @@
-"""The commands: where each of them is, how they start and end, and what they say of an error."""
+"""The commands: their modules, their start and end, and their error messages."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ DONE, FAILED, WRONG, INTERRUPTED = 0, 1, 2, interrupt.CODE
 
 
 class CommandModule(Protocol):
-    """The module of a command. ``highway.cli`` has mypy check that each is one."""
+    """The module of a command. In ``highway.cli``, mypy checks each module against this."""
 
     def add_arguments(self, parser: argparse.ArgumentParser, /) -> None:
         """Add the command's options."""
 
     def run(self, options: argparse.Namespace, /) -> int:
-        """Do the work, and return the exit code.
+        """Run the command, and return the exit code.
 
         Raises:
-            ConfigError: an option, URL or file cannot be used as written.
-            Exception: whatever else goes wrong.
+            ConfigError: an option, URL or file is invalid.
+            Exception: any other error.
         """
 
 
@@ -42,11 +42,12 @@ class Command:
     """A command of ``highway``.
 
     Args:
-        name: What it is called behind ``highway``.
+        name: Its name after ``highway``.
         module: Its :class:`CommandModule`, below ``highway.cli``; imported when the command is given.
-        summary: One line that says what it does.
-        alone: What it is called as a program of its own, if it is one.
-        logs: Whether errors and warnings are printed behind its name; the others are ``highway``, and see to warnings themselves.
+        summary: A one-line description.
+        alone: Its name as a separate program, if it is one.
+        logs: Whether errors and warnings are printed with its name; other commands print them with ``highway``, and handle warnings
+            themselves.
     """
 
     name: str
@@ -56,7 +57,7 @@ class Command:
     logs: bool = False
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Add its options, and those of all commands, to a parser."""
+        """Add its options, and the options of all commands, to a parser."""
         parser.add_argument("--traceback", action="store_true", help="show where in the code an error comes from")
         self._module().add_arguments(parser)
 
@@ -66,7 +67,7 @@ class Command:
             logging.basicConfig(format=f"{name}: %(message)s", level=logging.WARNING)
         try:
             module = self._module()
-            interrupt.raise_again()  # not before: in the middle of an import it could pass for one that has failed
+            interrupt.raise_again()  # not earlier: during an import it could look like an import that failed
             with kept_for_json() if getattr(options, "json", False) else contextlib.nullcontext():
                 return module.run(options)
         except KeyboardInterrupt:
@@ -116,11 +117,11 @@ COMMANDS = (
 
 
 class RunError(Exception):
-    """A role failed while it ran; the cause is what its stage raised."""
+    """A role failed while it ran; the cause is the error of its stage."""
 
 
 def explain(error: BaseException, with_traceback: bool = False) -> str:
-    """Return an error's message with its notes; highway's own messages need no class name in front."""
+    """Return an error's message with its notes; highway's own errors are shown without their class name."""
     if isinstance(error, RunError) and error.__cause__:
         error = error.__cause__
     if with_traceback:
@@ -135,7 +136,7 @@ def explain(error: BaseException, with_traceback: bool = False) -> str:
 
 
 def program(alone: str) -> Callable[[Sequence[str] | None], int]:
-    """Return the ``main(argv=None)`` of a command that is a program of its own; wrong usage leaves by ``SystemExit(2)``, as in argparse."""
+    """Return the ``main(argv=None)`` of a command that is a separate program; wrong usage raises ``SystemExit(2)``, as in argparse."""
     (command,) = (command for command in COMMANDS if command.alone == alone)
 
     def run(argv: Sequence[str] | None) -> int:
@@ -144,7 +145,7 @@ def program(alone: str) -> Callable[[Sequence[str] | None], int]:
         return command.run(parser.parse_args(argv), alone)
 
     def main(argv: Sequence[str] | None = None) -> int:
-        if argv is None:  # it is the program, and not called by other code
+        if argv is None:  # it is the program, not called by other code
             interrupt.leave_quietly()
         return interrupt.run_command(lambda: run(argv))
 

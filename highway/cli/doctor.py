@@ -1,4 +1,4 @@
-"""``highway doctor``: what is installed, which paths are in use, what the machine gives this process, and what would make it faster."""
+"""``highway doctor``: reports what is installed, which implementations are used, the machine's resources, and how to be faster."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from highway.process.memory import available_memory
 from highway.wire.transports.shm.message import IN_C
 
 _GB = 1e9
-_FEW_FILES = 4096  # descriptors: a reader needs one per worker, but a link per peer and a shard per pipe add up
+_FEW_FILES = 4096  # descriptors: a reader needs one per worker, but a link needs one per peer and a shard one per pipe
 _SMALL_SHM = 1 << 30
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 _PACKAGES = ("numpy", "pillow", "pyzmq", "simplejpeg", "opencv-python-headless", "webdataset", "torch", "threadpoolctl")
 
 
-_OF_TENSORCOM = {  # commands that tensorcom and highway both install, and those of highway alone that do the same
+_OF_TENSORCOM = {  # commands that tensorcom and highway both install, and highway's equivalents
     "tensormon": "mon",
     "tensorshow": "show",
     "tensorstat": "stat",
@@ -42,7 +42,7 @@ _OF_TENSORCOM = {  # commands that tensorcom and highway both install, and those
 
 
 class Finding(NamedTuple):
-    """What was found of a topic, and a sentence that says how to be faster, or nothing."""
+    """A topic, its state, and a sentence of advice; the advice may be empty."""
 
     topic: str
     found: str
@@ -50,12 +50,12 @@ class Finding(NamedTuple):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the tool: those of measuring a dataset."""
+    """Add the options of the command, and those for measuring a dataset."""
     doctor_dataset.add_arguments(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print what was found, then the advice; or of a dataset how it is read best."""
+    """Print the findings and then the advice; with a dataset, print the best way to read it."""
     if options.dataset is not None:
         return doctor_dataset.run(options)
     findings = list(look())
@@ -70,7 +70,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def look() -> Iterator[Finding]:
-    """Yield what is installed, which of several ways is taken to do the same, and what the machine gives this process."""
+    """Yield what is installed, which implementations are used, and the machine's resources."""
     yield Finding("highway", f"{highway.__version__} in {Path(highway.__file__).parent}")
     yield Finding("python", f"{platform.python_version()} ({sys.executable})")
     yield Finding("system", f"{platform.system()} {platform.release()}, {platform.machine()}")
@@ -83,10 +83,10 @@ def look() -> Iterator[Finding]:
 
 
 def owners_of_commands(path: str | None = None) -> str:
-    """Return which package owns the commands that tensorcom has, too, and what to use in place of those that are not highway's.
+    """Return which package owns the commands that tensorcom also has, and highway's equivalents of foreign ones.
 
     Args:
-        path: Where commands are looked for; ``None``: as the shell does.
+        path: Search path of the commands; ``None``: the shell's.
     """
     owners: dict[str, list[str]] = {}
     for name in _OF_TENSORCOM:
@@ -101,7 +101,7 @@ def owners_of_commands(path: str | None = None) -> str:
 
 
 def _formats() -> Finding:
-    """Say which formats can be read; of those that cannot, how: that is no advice, since few need them."""
+    """Return which formats can be read, and what the others require; this is no advice, because few users need them."""
     packages = {row.extra.name: row.extra.package for row in formats().values() if row.extra} | {"stores": "obstore"}
     found = {extra: version_of(package) for extra, package in packages.items()}
     parts = [f"{extra} ({packages[extra]} {version})" for extra, version in found.items() if version]

@@ -1,4 +1,4 @@
-"""``highway doctor --dataset module:name``: whether threads or processes read a dataset faster."""
+"""``highway doctor --dataset module:name``: measures whether threads or processes read a dataset faster."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from highway.errors import ConfigError
 from highway.process.cores import available_cores
 
 TURNS = 3
-CLEARLY = 1.1  # times the samples a second from which on processes are worth their start and their memory
+CLEARLY = 1.1  # ratio of samples per second from which processes are worth their start and memory
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Measure both in turns, and print which is better."""
+    """Measure both in turn, and print which is better."""
     dataset, workers = load(options.dataset), options.num_workers or available_cores()
     rates: dict[str, list[float]] = {}
     with ExitStack() as closing:
@@ -59,10 +59,10 @@ def run(options: argparse.Namespace) -> int:
 
 
 def load(name: str) -> Any:
-    """Return the dataset of a name ``module:name``.
+    """Return the dataset called ``module:name``.
 
     Raises:
-        ConfigError: there is no such module or name, or what it stands for has no samples by number.
+        ConfigError: the module or name does not exist, or has no random access to samples.
     """
     module_name, _, attribute = name.partition(":")
     if not attribute:
@@ -79,7 +79,7 @@ def load(name: str) -> Any:
 
 
 def verdict(threads: float, processes: float, workers: int) -> str:
-    """Return a sentence that says which is better, from samples a second."""
+    """Return a sentence that recommends threads or processes, from samples per second."""
     if processes > CLEARLY * threads:
         return (
             f"Processes are {processes / threads:.1f} times as fast: the dataset holds Python's lock. "
@@ -90,7 +90,7 @@ def verdict(threads: float, processes: float, workers: int) -> str:
 
 
 def _loader(dataset: Any, batch_size: int, workers: int, kind: Any) -> Any:
-    from highway.adapters.torch import DataLoader  # here, since torch takes seconds to import
+    from highway.adapters.torch import DataLoader  # here, because importing torch takes seconds
 
     return DataLoader(dataset, batch_size, shuffle=True, num_workers=workers, workers=kind, drop_last=True)
 
@@ -103,7 +103,7 @@ def _batches(loader: Any) -> Iterator[Any]:
 
 
 def _rate(batches: Iterator[Any], seconds: float) -> float:
-    """Return how many batches come in a second."""
+    """Return the batches per second."""
     began, count = time.perf_counter(), 0
     while (took := time.perf_counter() - began) < seconds or not count:
         next(batches)

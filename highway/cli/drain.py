@@ -1,4 +1,4 @@
-"""``highway drain``: take processes of a role out of a running topology, without losing what they have."""
+"""``highway drain``: removes processes of a role from a running topology, without losing their items."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Ask processes to end in order, wait until they have, and return the exit code."""
+    """Ask processes to drain, wait until they have ended, and return the exit code."""
     topology = load(options.files, variables(options.set), options.plugin)
     with contextlib.ExitStack() as opened:
         found = find(topology.key(options.role))
@@ -42,7 +42,7 @@ def _chosen(topology: Topology, options: argparse.Namespace, found: list[Control
 
 
 def _wait(process: ControlClient) -> int:
-    """Wait until a process has ended, say how, and return the exit code that it stands for."""
+    """Wait until a process has ended, print how it ended, and return the exit code."""
     lacks = "ended without having delivered all; its log says why"
     if answer := process.wait():
         items, complete = answer

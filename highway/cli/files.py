@@ -1,4 +1,4 @@
-"""The topology file that a command is given."""
+"""The topology file of a command."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ def add_file_options(parser: argparse.ArgumentParser) -> None:
 
 
 def allow_plugins(modules: Sequence[str]) -> None:
-    """Have modules that ``--plugin`` names, if it names any, found in the current directory too, where ``python -m`` looks."""
+    """Make modules of ``--plugin``, if any, importable from the current directory, as with ``python -m``."""
     if modules and "" not in sys.path:
         sys.path.insert(0, "")
 
 
 def load_checked(options: argparse.Namespace, look_only: bool = True) -> topology.Topology:
-    """Return the topology that the options of :func:`add_file_options` name.
+    """Return the topology for the options of :func:`add_file_options`.
 
     Args:
         options: The options.
-        look_only: Whether it will not be run, so that nothing is imported that the user has not named by ``--plugin``.
+        look_only: Whether it will not be run; then only modules of ``--plugin`` are imported.
 
     Raises:
-        ConfigError: it has mistakes; the message lists them all.
+        ConfigError: it has errors; the message lists them all.
     """
     allow_plugins(options.plugin)
     return topology.load_checked(options.files, variables(options.set), options.plugin, look_only)
 
 
 def variables(settings: list[str]) -> dict[str, Any]:
-    """Return what ``--set VAR=VALUE`` options say; a value is YAML.
+    """Parse ``--set VAR=VALUE`` options; a value is YAML.
 
     Raises:
-        ConfigError: one of them has no ``=``, or its value is not YAML.
+        ConfigError: an option has no ``=``, or its value is not YAML.
     """
-    from highway.topology.document import parse  # here, since a process that was launched reads no YAML
+    from highway.topology.document import parse  # here, because a launched process reads no YAML
 
     values = {}
     for setting in settings:

@@ -1,4 +1,4 @@
-"""``highway graph``: draw a topology, as the file has it or as it runs."""
+"""``highway graph``: draws a topology, from its file or while it runs."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ def run(options: argparse.Namespace) -> int:
     try:
         for view in polls(poller(topology, options), options):
             _put(annotate(drawn, view), path)
-    except KeyboardInterrupt:  # how one ends it
+    except KeyboardInterrupt:  # the normal end
         return 130 if options.once else 0
     return 0
 
 
 def _put(drawn: Graph, path: Path | None) -> None:
-    """Print a graph, or write it so that whoever reads the file finds the whole of it at any time."""
+    """Print a graph, or write it atomically, so that readers of the file always find a complete graph."""
     if path is None:
         print(mermaid(drawn), end="", flush=True)
         return

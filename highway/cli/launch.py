@@ -1,4 +1,4 @@
-"""``highway launch``: a topology on an engine, which decides on which hosts its roles run."""
+"""``highway launch``: launches a topology on an engine, which chooses the hosts of its roles."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Launch a topology, or write what the engine's own tools start, and return the exit code."""
+    """Launch a topology, or write the files for the engine's own tools, and return the exit code."""
     engine = ENGINES[options.on]
     for other in ENGINES.values():
         for option in other.options if other is not engine else ():
@@ -37,7 +37,7 @@ def run(options: argparse.Namespace) -> int:
     topology = load_checked(options, look_only=isinstance(engine, RenderingEngine))
     engine.check(topology)
     if isinstance(engine, LiveEngine):
-        from highway.cli.run_here import run_processes  # here, since only what is watched needs a screen
+        from highway.cli.run_here import run_processes  # here, because only supervised engines need a screen
 
         wiring = engine.placed(topology)
         if not options.dry_run:
@@ -66,6 +66,6 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _show(texts: Mapping[str, str]) -> int:
-    """Print texts, each behind its name."""
+    """Print texts, each after its name."""
     print("\n".join(f"# {name}\n{text}" for name, text in texts.items()), end="")
     return DONE

@@ -1,4 +1,4 @@
-"""``highway list``: the components and datasets, or one of them."""
+"""``highway list``: lists the components and datasets, or describes one of them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print what there is and return the exit code."""
+    """Print the list or the description, and return the exit code."""
     if options.name:
         names = {name.lower(): name for package in PACKAGES for name in built_in(package)}
         print(Components(options.plugin).describe(names.get(options.name.lower(), options.name)))

@@ -1,4 +1,4 @@
-"""Standard output and standard error, of which neither ends a run because a disk is full or nobody reads any more."""
+"""Standard output and standard error that never end a run, even if a disk is full or the reader is gone."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ _kept: TextIO | None = None
 
 @contextlib.contextmanager
 def kept_for_json() -> Iterator[None]:
-    """Keep standard output for :func:`own_stdout`; what else this process prints, such as modules of the user, goes to standard error."""
+    """Reserve standard output for :func:`own_stdout`; other output of this process, for instance of user modules, goes to standard
+    error."""
     global _kept
     before, _kept = _kept, sys.stdout
     try:
@@ -25,17 +26,17 @@ def kept_for_json() -> Iterator[None]:
 
 
 def own_stdout() -> TextIO:
-    """Return standard output for what a command itself prints."""
+    """Return standard output for the command's own output."""
     return _kept or sys.stdout
 
 
 class Output(io.TextIOBase):
-    """A text stream that drops what cannot be written, and says so once.
+    """A text stream that drops text that cannot be written, and reports that once.
 
     Args:
-        stream: Where to write.
-        name: What people call it.
-        tell: Called with a sentence the first time that something cannot be written.
+        stream: The stream to write to.
+        name: Its name in messages.
+        tell: Called with a sentence at the first text that cannot be written.
     """
 
     def __init__(self, stream: TextIO, name: str, tell: Callable[[str], None]) -> None:
@@ -44,7 +45,7 @@ class Output(io.TextIOBase):
 
     @property
     def encoding(self) -> str:  # type: ignore[override]
-        """That of the stream; rich asks for it."""
+        """The encoding of the stream; rich asks for it."""
         return getattr(self._stream, "encoding", None) or "utf-8"
 
     def write(self, text: str) -> int:
@@ -53,12 +54,12 @@ class Output(io.TextIOBase):
         return len(text)
 
     def flush(self) -> None:
-        """Write out what waits, or drop it."""
-        if not self._stream.closed:  # which is flushed too when this is collected, maybe later than the stream
+        """Write buffered text, or drop it."""
+        if not self._stream.closed:  # garbage collection also flushes this, perhaps after the stream
             self._try(self._stream.flush)
 
     def isatty(self) -> bool:
-        """Say whether this is a terminal."""
+        """Return whether this is a terminal."""
         return self._stream.isatty()
 
     def fileno(self) -> int:
@@ -66,7 +67,7 @@ class Output(io.TextIOBase):
         return self._stream.fileno()
 
     def finish(self) -> None:
-        """Let go of what could not be written: Python would try again when it exits, and fail."""
+        """Drop buffered text: Python would try again to write it at exit, and fail."""
         with contextlib.suppress(OSError):
             self._stream.flush()
             return

@@ -1,4 +1,4 @@
-"""``highway plan``: what a rate takes of threads, processes, hosts, memory and network, and what will be short first."""
+"""``highway plan``: the threads, processes, hosts, memory and network that a rate requires, and the first shortage."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from highway.topology import Topology
 from highway.topology.graph import graph
 
 NETWORK = Path("/sys/class/net")
-MANY_NAMES = 10_000  # a second, each of them a small file on a shared disk
+MANY_NAMES = 10_000  # per second, each a small file on a shared disk
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -53,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Measure the roles, or read what was measured, and print what a rate takes."""
+    """Measure the roles, or read earlier measurements, and print the requirements of a rate."""
     topology = load_checked(options)
     memory_mb = 1e3 * options.memory_gb if options.memory_gb else available_memory() / 1e6
     host = HostSize(
@@ -84,18 +84,18 @@ def run(options: argparse.Namespace) -> int:
 
 
 def fastest_here(root: Path = NETWORK) -> float | None:
-    """Return the Gbit/s of the fastest network interface of this machine that says how fast it is, if one does."""
+    """Return the Gbit/s of the fastest network interface of this machine, if any interface reports its speed."""
     found = []
     for path in root.glob("*/speed"):
         try:
-            found.append(int(path.read_text()) / 1e3)  # in Mbit/s; the loopback interface, and one that is down, have none
+            found.append(int(path.read_text()) / 1e3)  # in Mbit/s; missing for the loopback interface, and for an interface that is down
         except (OSError, ValueError):
             continue
     return max([speed for speed in found if speed > 0], default=None)
 
 
 def _show(console: Console, host: HostSize, sizes: Sequence[RoleSize]) -> None:
-    """Print what each role needs."""
+    """Print the needs of each role."""
     memory = f", {host.memory_mb / 1e3:,.1f} GB" if host.memory_mb else ""
     network = f", {f'{host.nics} x ' if host.nics > 1 else ''}{host.gbit:g} Gbit/s" if host.gbit else ", a network of unknown speed"
     console.print(
@@ -130,7 +130,7 @@ def _show(console: Console, host: HostSize, sizes: Sequence[RoleSize]) -> None:
 
 
 def _short(rate: float, host: HostSize, sizes: Sequence[RoleSize]) -> Iterator[str]:
-    """Yield what there is not enough of, or else what will be short first."""
+    """Yield the shortages, or else the first shortage at a higher rate."""
     if not sizes:
         yield "Nothing was measured."
         return
@@ -162,7 +162,7 @@ def _as_it_is(now: Used, host: HostSize) -> str:
 
 
 def _notes(topology: Topology, given: Calibration, host: HostSize, sizes: Sequence[RoleSize]) -> Iterator[str]:
-    """Yield what the sums leave out."""
+    """Yield what the estimate does not include."""
     for name in topology.roles:
         if name not in given.roles:
             yield f"{name} was not measured, and is not in these sums: what it receives is not made in the file."
@@ -186,7 +186,7 @@ def _receivers(topology: Topology) -> Iterator[Sequence[str]]:
 
 
 def _plain(rate: float, host: HostSize, sizes: Sequence[RoleSize], now: Used | None, notes: Sequence[str]) -> dict[str, Any]:
-    """Return all of it as plain values; docs/howto/plan.md says what they are."""
+    """Return the results as plain values; docs/howto/plan.md describes them."""
     roles = {
         each.role: {**asdict(each), "used": {used.what: used.part for used in each.used}, "fullest": each.fullest.what} for each in sizes
     }

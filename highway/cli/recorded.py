@@ -1,4 +1,4 @@
-"""Items that a role's feeders have made, as they would come out of the links between them: so a role can be measured without the others."""
+"""Items of a role's feeders, in the form in which links would deliver them: a role can be measured without the other roles."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ from highway.topology.graph import graph
 from highway.wire.codec import named
 from highway.wire.envelope import Envelope
 
-MOST_BYTES = 500_000_000  # of the items of a role, kept for the roles that it feeds
+MOST_BYTES = 500_000_000  # of a role's items, kept for the roles that it feeds
 
 
 @dataclass
 class Roles:
-    """Measures roles, each once, and keeps what they send for those that they feed.
+    """Measures roles, each once, and keeps their items for the roles that they feed.
 
     Args:
-        topology: With a file's roles and links.
-        most: Items that a source is asked for.
-        limit: Seconds that a stage may run.
+        topology: The topology.
+        most: Items requested from a source.
+        limit: Maximum seconds for each stage.
     """
 
     topology: Topology
@@ -51,7 +51,7 @@ class Roles:
         self._edges = [edge for edge in graph(self.topology).edges if edge.source in self.topology.roles]
 
     def in_order(self) -> list[str]:
-        """Return the roles that have stages, those that feed others first."""
+        """Return the roles with stages, feeders first."""
         order: list[str] = []
         for name, role in self.topology.roles.items():
             if role.stages:
@@ -59,18 +59,18 @@ class Roles:
         return order
 
     def known(self) -> list[str]:
-        """Return the roles whose input is made in the file, those that are started by others too."""
+        """Return the roles whose feeders are in the file, including external roles."""
         order = self.in_order()
         return [role for role in order if not self.outside(role)] + [role for role in self.topology.roles if role not in order]
 
     def outside(self, role: str) -> list[str]:
-        """Return the URLs that a role receives from, if nobody in the file feeds it."""
+        """Return the URLs that a role receives from, if no role in the file feeds it."""
         source = self.topology.stages(role)[0].op
         urls = source.url if isinstance(source, ZMQSource) and not self._feeders(role) else []
         return [urls] if isinstance(urls, str) else urls
 
     def measure(self, role: str) -> tuple[list[tuple[Stage, Shape]], Profile]:
-        """Return a role's stages and what was found out about them. Sending is left out; a feeder's items take the place of receiving."""
+        """Return a role's stages and their profile, without sending. If the role receives, it gets its feeders' items instead."""
         if role not in self._done:
             stages = self._stages(role)
             found = self._profile(stages, self._given(role))
@@ -78,7 +78,7 @@ class Roles:
         return self._done[role]
 
     def cost(self, role: str) -> RoleCost:
-        """Return what a role takes, sending and receiving included; of one without stages, what receiving does."""
+        """Return the cost of a role, with sending and receiving; for a role without stages, the cost of receiving."""
         feeders, given = self._feeders(role), self._given(role)
         received = self._link_cost(feeders[0]) if feeders else LinkCost()
         if not self.topology.roles[role].stages:
@@ -91,7 +91,7 @@ class Roles:
             for (stage, shape), own, more in zip(stages, found.stages, held, strict=True)
         ]
         samples = _samples(found.example) if found.example is not None else 1.0
-        items = found.stages[0].made  # that it takes for each at its end
+        items = found.stages[0].made  # that it takes for each item at its end
         taken = items * _samples(given[0]) / samples if given else 1.0
         if given:
             costs[0] = _with(costs[0], received, items)
@@ -110,7 +110,7 @@ class Roles:
             raise self.topology.roles[role].location.error(str(error)) from None
 
     def _given(self, role: str) -> list[Stamped] | None:
-        """Return what a role receives, if others in the file make it."""
+        """Return the items that a role receives, if other roles in the file create them."""
         for feeder in self._feeders(role):
             stages, found = self.measure(feeder)
             if found.items:
@@ -119,12 +119,12 @@ class Roles:
 
     def _profile(self, stages: list[tuple[Stage, Shape]], given: list[Stamped] | None, rivalled: bool = False) -> Profile:
         running = stages[:-1] if isinstance(stages[-1][0].op, ZMQSink) else stages
-        with contextlib.redirect_stdout(io.StringIO()):  # what stages print is not what is asked for
+        with contextlib.redirect_stdout(io.StringIO()):  # output of the stages is not wanted
             found = profile(running, self.topology.seed, self.most, self.limit, given, rivalled)
         return found._replace(stages=[*found.stages, *[Figures()] * (len(stages) - len(running))])
 
     def _link_cost(self, role: str) -> LinkCost:
-        """Return what the link takes on which a role sends."""
+        """Return the cost of the link on which a role sends."""
         if role not in self._sent:
             stages, found = self.measure(role)
             sink = stages[-1][0].op
@@ -137,7 +137,7 @@ class Roles:
         return [name for name in names if self.topology.roles[name].stages and role not in self._before(name, {name})]
 
     def _before(self, role: str, seen: set[str]) -> Iterator[str]:
-        """Yield the roles that feed a role, directly or not, the first ones first; each once, where links go in a circle too."""
+        """Yield the roles that feed a role, directly or indirectly, the first ones first; each once, even if links form a cycle."""
         for edge in self._edges:
             if edge.target == role and edge.source not in seen and self.topology.roles[edge.source].stages:
                 seen.add(edge.source)
@@ -146,7 +146,7 @@ class Roles:
 
 
 def _carried(sink: ZMQSink, items: list[Stamped]) -> Iterator[Stamped]:
-    """Yield items as a receiver gets them: of the types that the codec has, and read-only."""
+    """Yield items as a receiver gets them: with the codec's types, and read-only."""
     codec = named(sink.link.options.codec)
     for item, passport in items:
         frames = codec.encode(item, Envelope(passport=passport), sink.allow64)
@@ -154,31 +154,31 @@ def _carried(sink: ZMQSink, items: list[Stamped]) -> Iterator[Stamped]:
 
 
 def _some(items: list[Stamped]) -> list[Stamped]:
-    """Return the first items, as many as may be kept, and at least one."""
+    """Return the first items within the memory limit, at least one."""
     sizes = itertools.accumulate(nbytes(stamped.item) for stamped in items)
     return items[: max(1, sum(size <= MOST_BYTES for size in sizes))]
 
 
 def _with(stage: StageCost, link: LinkCost, items: float) -> StageCost:
-    """Return a link's end with what its messages take: so many for each item at the role's end."""
+    """Return a link's end with the cost of its messages: ``items`` for each item at the role's end."""
     return replace(stage, seconds=link.seconds * items, cpu=link.cpu * items, held=link.held * items)
 
 
 def _samples(made: Stamped) -> float:
-    """Return the samples in an item: those that its passport names, or those of a batch, whose fields share their first axis; else 1."""
+    """Return the number of samples in an item: the keys in its passport, or the batch size if all fields share the first axis; else 1."""
     return float(len(made.passport.keys) or batch.length(made.item) or 1)
 
 
 def calibrate(roles: Roles, chosen: Sequence[str]) -> Calibration:
-    """Return what roles take."""
-    usage = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # before any stage holds something
+    """Return the costs of roles."""
+    usage = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # before any stage holds items
     process_mb = usage / (1e6 if sys.platform == "darwin" else 1e3 / 1.024)
     costs = {role: roles.cost(role) for role in chosen}
     return Calibration(costs, available_cores(), process_mb, platform.node())
 
 
 def as_in_file(found: Calibration, topology: Topology, cores: int) -> Calibration:
-    """Return a calibration with the workers that a file gives its stages, on hosts with so many cores.
+    """Return a calibration with the workers of a file's stages, on hosts with ``cores`` cores.
 
     Raises:
         ConfigError: the file has other roles or stages than were measured.
@@ -203,5 +203,5 @@ def as_in_file(found: Calibration, topology: Topology, cores: int) -> Calibratio
 
 
 def _workers(stage: Stage, shape: Shape, cores: int) -> int:
-    """Return the workers of a stage on a host with so many cores."""
+    """Return the workers of a stage on a host with ``cores`` cores."""
     return cores if shape == "map" and stage.num_workers is None and stage.traits.parallel else worker_count(stage, shape)

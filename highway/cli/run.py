@@ -1,6 +1,6 @@
-"""``highway run``: one role of a topology here, or all of them on this machine.
+"""``highway run``: runs one role of a topology here, or all roles on this machine.
 
-A process that a launcher has started comes by here too. It needs nothing of what shows a run to people, so that is in ``run_here``.
+Processes that a launcher has started use this module, too. They show nothing to users, so that part is in ``run_here``.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_run_options(parser)
     add("--wait", type=_seconds, metavar="S", help="end a role to which for S seconds nobody is connected that could send it something")
     add("--stay", action="store_true", help="with --role: when it has ended as it should, wait for SIGTERM, for who starts again what ends")
-    for descriptor in ("--report-to", "--count-in", "--spec-from"):  # how the launcher starts processes
+    for descriptor in ("--report-to", "--count-in", "--spec-from"):  # used by the launcher to start processes
         add(descriptor, type=int, metavar="FD", help=argparse.SUPPRESS)
     add("--end-with-launcher", action="store_true", help=argparse.SUPPRESS)
 
 
 def add_run_options(parser: argparse.ArgumentParser) -> None:
-    """Add what can be said of a run, wherever it is."""
+    """Add the options of all runs, wherever they are."""
     add = parser.add_argument
     add("--metrics", metavar="[ADDRESS:]PORT", help="answer over HTTP for the state of what runs; 0 is any free port; address: 127.0.0.1")
     add_dashboard_option(parser)
@@ -58,7 +58,7 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_dashboard_option(parser: argparse.ArgumentParser) -> None:
-    """Add the option of all commands that serve a page of what they run."""
+    """Add the option of all commands that serve a page of their run."""
     about = "serve a page that shows the run, for a browser; default: 127.0.0.1, and the port of --metrics or any that is free"
     parser.add_argument("--dashboard", metavar="[ADDRESS:]PORT", nargs="?", const="", type=_address, help=about)
 
@@ -76,14 +76,14 @@ def _seconds(text: str) -> float:
     return seconds
 
 
-_seconds.__name__ = "number of seconds"  # as argparse calls it in messages
+_seconds.__name__ = "number of seconds"  # the name in argparse's messages
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run what the options name, and return the exit code."""
-    interrupt.leave_quietly_again()  # nothing runs yet that would have to end in order
+    """Run what the options select, and return the exit code."""
+    interrupt.leave_quietly_again()  # nothing runs yet that must be stopped in order
     if options.wait is not None:
-        from highway.wire import receiver  # here, since a role without links needs no sockets
+        from highway.wire import receiver  # here, because a role without links needs no sockets
 
         receiver.wait_for_senders = options.wait
     if options.rendezvous is not None:
@@ -92,13 +92,13 @@ def run(options: argparse.Namespace) -> int:
         rendezvous.join(options.rendezvous, options.address)
     if options.report_to is not None:
         return _run_for_launcher(options)
-    from highway.cli.run_here import run_here  # here, since a process that was launched has no terminal
+    from highway.cli.run_here import run_here  # here, because a launched process has no terminal
 
     return run_here(options)
 
 
 def _run_for_launcher(options: argparse.Namespace) -> int:
-    # Who is launched from another host is started again there: were it drained, it would tell its receivers that this is the end.
+    # A process that was launched from another host is started again there. If it were drained, its receivers would take that for the end.
     interrupt.die_with_parent(signal.SIGKILL if options.end_with_launcher else signal.SIGTERM)  # outside Linux it ends with the next report
     tally.share(options.count_in)
     logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.INFO)

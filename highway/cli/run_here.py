@@ -1,4 +1,4 @@
-"""``highway run`` as its user sees it: what the options name, on the terminal."""
+"""``highway run`` for users: runs the selected roles, with output on the terminal."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ Connect = Callable[[Wiring, argparse.Namespace, Show], Launcher]
 
 
 def run_here(options: argparse.Namespace) -> int:
-    """Run what the options name, and return the exit code."""
+    """Run what the options select, and return the exit code."""
     topology = load_checked(options, look_only=False)
     if options.local or (options.role is None and options.host is None):
         topology = topology.on_this_machine()
@@ -61,7 +61,7 @@ def run_here(options: argparse.Namespace) -> int:
 
 
 def _chosen(topology: Topology, options: argparse.Namespace) -> Sequence[Process]:
-    """Return the processes that the options name."""
+    """Return the processes that the options select."""
     if options.role is None:
         if options.replica is not None:
             raise ConfigError("--replica without --role; which role's?")
@@ -88,14 +88,14 @@ def run_processes(wiring: Wiring, options: argparse.Namespace, connect: Connect,
 
     Args:
         wiring: The processes.
-        options: Those of ``highway run`` and ``highway launch``.
-        connect: Returns what starts them, of these, the options and a function that shows their lines.
-        passed: What each gets besides what is the same everywhere.
+        options: The options of ``highway run`` and ``highway launch``.
+        connect: Returns a launcher, from the processes, the options and a function that shows printed lines.
+        passed: Further arguments of each process.
     """
     given = [*file_arguments(options), *(["--traceback"] if options.traceback else [])]
     arguments = [*options.files, *given, f"--drain-timeout={options.drain_timeout}", *passed]
     screen = Screen(keep_output=options.json)
-    gc.freeze()  # as a role's process does
+    gc.freeze()  # like the process of a role
     interrupt.raise_again()
     try:
         with _endpoint(wiring, options, screen) as watchers, screen:
@@ -111,7 +111,7 @@ def run_processes(wiring: Wiring, options: argparse.Namespace, connect: Connect,
 
 
 def _conclude(screen: Screen, result: Result, as_json: bool) -> None:
-    """Print what a run has done."""
+    """Print the results of a run."""
     if as_json:
         screen.print(to_json(result))
     else:
@@ -122,7 +122,7 @@ def _run_role(wiring: Wiring, options: argparse.Namespace) -> int:
     (process,), topology = wiring.processes, wiring.topology
     spec = topology.process_spec(process.role, process.replica)
     environment = {**dict.fromkeys(ONE_THREAD, "1"), **os.environ, **spec.env}
-    if environment != os.environ:  # libraries read theirs when they are imported: begin again
+    if environment != os.environ:  # libraries read the environment when they are imported: start again
         with interrupt.Withheld():
             os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], environment)
     state = ReplicaState(process.role, process.replica, process.host, "starting", single=spec.key.replicas == 1)
@@ -153,19 +153,19 @@ def _run_role(wiring: Wiring, options: argparse.Namespace) -> int:
         code, message = 1, explain(error)
         raise
     finally:
-        if here.state.stats and here.state.phase != "ended":  # it began, and was not concluded
+        if here.state.stats and here.state.phase != "ended":  # it began, but was not concluded
             conclude()
         screen.finish()
 
 
 @contextlib.contextmanager
 def _endpoint(wiring: Wiring, options: argparse.Namespace, screen: Screen) -> Iterator[Sequence[Watcher]]:
-    """Open the endpoints that the options or the file ask for: for metrics, for the page, or one for both."""
+    """Open the endpoints that the options or the file request: for metrics, for the page, or one for both."""
     spec = parse_metrics(options.metrics, wiring.topology.plan.metrics) if options.metrics else wiring.topology.plan.metrics
     if spec is None and options.dashboard is None:
         yield []
         return
-    from highway.observe.endpoint import Endpoint  # here, since only runs with metrics need an HTTP server
+    from highway.observe.endpoint import Endpoint  # here, because only runs with metrics need an HTTP server
 
     with contextlib.ExitStack() as opened:
         found: list[Endpoint] = []
@@ -180,7 +180,7 @@ def _endpoint(wiring: Wiring, options: argparse.Namespace, screen: Screen) -> It
 
 
 def served(wiring: Wiring, address: str, metrics: MetricsSpec | None, screen: Screen) -> Endpoint:
-    """Return the endpoint that serves the page of a run: that of its metrics, if ``metrics`` says where that is."""
+    """Return the endpoint that serves the page of a run; if ``metrics`` is given, also its metrics, at that address."""
     from highway.cli.check import sentences  # here, as above
     from highway.observe.dashboard.local import OPTION, parse_address, site_of
     from highway.observe.endpoint import Endpoint
@@ -196,7 +196,7 @@ def served(wiring: Wiring, address: str, metrics: MetricsSpec | None, screen: Sc
 
 
 class _Here:
-    """Tells watchers how the role of this process goes."""
+    """Passes the state of this process's role to watchers."""
 
     def __init__(self, state: ReplicaState, watchers: list[Watcher]) -> None:
         self.state, self.watchers, self.complete = state, watchers, False

@@ -1,4 +1,4 @@
-"""Runs a role in this process, for who has started it: a launcher, or the user."""
+"""Runs a role in this process, for a launcher or a user."""
 
 from __future__ import annotations
 
@@ -19,37 +19,37 @@ log = logging.getLogger("highway")
 
 
 class Listener(Protocol):
-    """Who hears how the role of this process goes."""
+    """Gets the state of this process's role."""
 
     def progress(self, stats: PipelineStats) -> None:
-        """Take in its figures."""
+        """Process its figures."""
 
     def draining(self) -> None:
-        """Take note that it was asked to end."""
+        """Note that it was asked to end."""
 
     def done(self) -> None:
-        """Take note that it has ended as it should, and has delivered all that it had."""
+        """Note that it has ended normally, and has delivered all its items."""
 
 
 def run_role(spec: ProcessSpec, registry: Registry, drain_timeout: float, listener: Listener) -> int:
     """Run a role in this process.
 
     Args:
-        spec: What to run.
+        spec: The process to run.
         registry: Builds its components.
-        drain_timeout: Seconds that what is in flight may take to arrive when it is asked to end.
-        listener: Hears how it goes.
+        drain_timeout: Seconds that items in flight may take to arrive when it is asked to end.
+        listener: Gets its state.
 
     Returns:
         The exit code: 0, or 143 if it was asked to end.
 
     Raises:
-        RunError: a stage failed; the cause is what it raised.
+        RunError: a stage failed; the cause is its error.
         ConfigError: the stages cannot be built.
         StuckError: a stage did not end.
     """
     pipeline = spec.pipeline(registry)
-    gc.freeze()  # what was imported stays: the collector need not look at it again, at the end least of all
+    gc.freeze()  # imported objects stay: the garbage collector need not scan them again, least of all at exit
     with ControlServer(spec.key, spec.replica, listener.draining) as control:
         if control.number not in (None, spec.replica):
             name, number = spec.key.role, control.number

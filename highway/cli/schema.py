@@ -1,4 +1,4 @@
-"""``highway schema``: what may be in a topology file, for editors."""
+"""``highway schema``: prints the JSON schema of topology files, for editors."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from highway.topology.schema import schema
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add its options to a parser: none."""
+    """Add no options."""
 
 
 def run(options: argparse.Namespace) -> int:

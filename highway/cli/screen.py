@@ -1,4 +1,4 @@
-"""What a run shows: a live table on a terminal, else a line now and then; the lines that processes print; a summary at the end."""
+"""Display of a run: a live table on a terminal, else periodic lines; the output of processes; a summary at the end."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from highway.observe.accounts import Account
 from highway.observe.figures import Recent
 from highway.observe.state import ReplicaState
 
-INTERVAL = 5.0  # seconds between two lines where there is no terminal
+INTERVAL = 5.0  # seconds between two lines without a terminal
 
 _HEADINGS = ("role", "stage", "items", "items/s", "MB/s", "busy", "starved", "blocked", "queued", "errors", "")
-_LESS = tuple(_HEADINGS.index(heading) for heading in ("queued", "MB/s", "starved", "blocked", "errors"))  # that may be left out, in turn
+_LESS = tuple(_HEADINGS.index(heading) for heading in ("queued", "MB/s", "starved", "blocked", "errors"))  # can be omitted, in this order
 _NAMES = (0, 1, 10)
 _COLORS = ("cyan", "magenta", "green", "yellow", "blue", "red")
 
 
 class Screen:
-    """Shows how the processes of a topology go.
+    """Shows the state of a topology's processes.
 
-    The figures and the log go to standard error, so that standard output holds what the processes print there, and the closing summary.
+    The figures and the log go to standard error, so that standard output contains only the processes' output and the final summary.
 
     Args:
-        keep_output: Whether to keep standard output for the summary alone; what the processes print goes to standard error then.
+        keep_output: Whether to reserve standard output for the summary; the processes' output then goes to standard error.
     """
 
     def __init__(self, keep_output: bool = False) -> None:
@@ -43,11 +43,11 @@ class Screen:
         self._out = Output(own_stdout(), "standard output", lambda text: self.say(f"highway: {text}"))
         self._error = Output(sys.stderr, "standard error", lambda text: print(f"highway: {text}", file=self._out, flush=True))
         self.console = Console(file=cast(TextIO, self._error), highlight=False)
-        self.listeners: list[Callable[[str, str, bool], None]] = []  # called with the lines that processes print, as :meth:`line` is
+        self.listeners: list[Callable[[str, str, bool], None]] = []  # called with the processes' lines, like :meth:`line`
         self._live: Live | None = None
         if self.console.is_terminal:
             self._live = Live(console=self.console, auto_refresh=False, transient=True, redirect_stdout=self._out.isatty())
-        self._lines: list[Text] = []  # to be shown with the next table: to draw it for each line costs more than what prints the lines
+        self._lines: list[Text] = []  # shown with the next table: to draw it for each line costs too much
         self._recent = Recent()
         self._colors: dict[str, str] = {}
         self._started = self._shown = time.monotonic()
@@ -77,11 +77,11 @@ class Screen:
         print(text, file=self._out, flush=True)
 
     def say(self, text: str) -> None:
-        """Show a line of highway's own on standard error, below the table if there is one."""
+        """Show a message of highway on standard error, below the table if there is one."""
         print(text, file=self._error, flush=True)
 
     def update(self, states: Sequence[ReplicaState]) -> None:
-        """Show how the replicas are; call it some times per second."""
+        """Show the states of the replicas; call it several times per second."""
         lately = [self._recent.add(state.name, state.stats) if state.stats else None for state in states]
         if self._live:
             self._show_lines()
@@ -97,9 +97,9 @@ class Screen:
             print(f"[{self._shown - self._started:.0f} s] items: {', '.join(rates)}", file=self._error, flush=True)
 
     def summary(self, states: Sequence[ReplicaState], links: Sequence[Account] = ()) -> None:
-        """Print, for good, what each process has done and what limited it, and what each link carried.
+        """Print the results of each process, its bottleneck, and the messages of each link.
 
-        Of a replica that was started again, its own table is that of the last process; links count all of them.
+        The table of a restarted replica shows only its last process; links count all of them.
         """
         used = sum(state.stats.cores_used for state in states if state.stats)
         for state in states:
@@ -111,12 +111,12 @@ class Screen:
             print(f"\n{links_table(links)}", file=self._out, flush=True)
 
     def finish(self) -> None:
-        """Have the interpreter exit without trying once more to write what could not be written."""
+        """Prevent the interpreter from trying again at exit to write text that cannot be written."""
         self._out.finish()
         self._error.finish()
 
     def table(self, states: Sequence[ReplicaState], lately: Sequence[PipelineStats | None]) -> RenderableType:
-        """Return what each stage of each replica has done, with rates and shares of the time since the last picture (``lately``)."""
+        """Return the results of each stage of each replica, with rates and time shares since the last table (``lately``)."""
         rows = [list(map(Cell, _HEADINGS))]
         for state, figures in zip(states, lately, strict=True):
             name, remark = Cell(state.name, style=self._color(state.name)), Cell(", ".join(_remarks(state)))
@@ -133,7 +133,7 @@ class Screen:
         return table(rows, self.console.width, _LESS, _NAMES)
 
     def _show_lines(self) -> None:
-        """Show what processes have printed above the table, which is drawn anew."""
+        """Show the processes' output above the table, which is drawn again."""
         lines, self._lines = self._lines, []
         if lines:
             self.console.print(Text("\n").join(lines), soft_wrap=True)
@@ -143,7 +143,7 @@ class Screen:
 
 
 def _remarks(state: ReplicaState) -> list[str]:
-    """What there is to say of a replica that does not just run."""
+    """Return remarks on a replica that is not simply running."""
     said: list[str] = [] if state.phase == "running" else [state.phase]
     return [*said, f"restarts: {state.restarts}"] if state.restarts else said
 

@@ -1,4 +1,4 @@
-"""How a run ended, for people and as JSON."""
+"""The result of a run, for people and as JSON."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from highway.run.supervise import Result
 
 
 def links_table(links: Sequence[Account]) -> str:
-    """Return what each link carried, as a table."""
+    """Return the messages of each link, as a table."""
     rows = [list(map(Cell, ("link", "sent", "received", "missing")))]
     rows += [[Cell(link.link), *map(number, (link.sent, link.received, link.missing))] for link in links]
     return fit(rows, WIDTH).text()
 
 
 def losses(result: Result) -> Iterator[str]:
-    """Yield a sentence for each link that did not deliver all that was wanted, and for each process that died with messages in it."""
+    """Yield a sentence for each link with missing messages that were wanted, and for each process that died with messages."""
     yield from (str(one) for one in result.links if (one.missing or one.lost or (one.doubts and one.reasons)) and not one.unwanted)
     yield from (str(one) for one in result.departures if one.held)
 
 
 def to_json(result: Result) -> str:
-    """Return all of it as JSON; the keys are described in docs/reference/running.md."""
+    """Return the result as JSON; docs/reference/running.md describes the keys."""
     return json.dumps(
         {
             "code": result.code,

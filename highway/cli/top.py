@@ -1,4 +1,4 @@
-"""``highway top``: a whole topology live in a terminal, wherever its roles run."""
+"""``highway top``: shows a whole topology live in a terminal, wherever its roles run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from highway.topology import Topology
 from highway.topology.spec import parse_metrics
 from highway.wire.counters import FAULTS, faults
 
-WIDE = 200  # columns that a table may take where there is no terminal
+WIDE = 200  # maximum columns of a table without a terminal
 
 _PHASES = {"running": "green", "failed": "red", "waiting": "yellow", "starting": "yellow"}
 _REPLICAS = ("role", "host", "phase", "items/s", "MB/s", "busiest stage", "busy", "queues", "gaps", "errors", "restarts")
@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_watch_options(parser: argparse.ArgumentParser, interval: float) -> None:
-    """Add the options of all commands that look at a running topology to a parser."""
+    """Add the options of all commands that view a running topology to a parser."""
     add = parser.add_argument
     add("--metrics", metavar="PORT", help="the port of the endpoints, or a range; by default what the file says")
     add("--host", metavar="NAME", help="look only at this host of the file")
@@ -48,10 +48,10 @@ def add_watch_options(parser: argparse.ArgumentParser, interval: float) -> None:
 
 
 def poller(topology: Topology, options: argparse.Namespace) -> Poller:
-    """Return what looks at a topology, where the file and :func:`add_watch_options` say.
+    """Return the poller of a topology, at the ports of the file and of :func:`add_watch_options`.
 
     Raises:
-        ConfigError: neither says at which port the endpoints are, or there is no such host.
+        ConfigError: neither has the port of the endpoints, or the host does not exist.
     """
     plan = topology.plan
     topology.check_host(options.host)
@@ -62,12 +62,12 @@ def poller(topology: Topology, options: argparse.Namespace) -> Poller:
 
 
 def polls(poller: Poller, options: argparse.Namespace) -> Iterator[View]:
-    """Yield a look at every interval; with ``--once`` the second one alone, which knows rates."""
+    """Yield a view at every interval; with ``--once`` only the second one, which has rates."""
     view = poller.poll()
     if not options.once:
         yield view
     while True:
-        time.sleep(options.interval)  # what a look at every interval means; Ctrl-C ends it
+        time.sleep(options.interval)  # polls are periodic; Ctrl-C ends them
         yield poller.poll()
         if options.once:
             return
@@ -84,7 +84,7 @@ def run(options: argparse.Namespace) -> int:
         try:
             for view in polls(poller, options):
                 live.update(render(name, view, live.console.width), refresh=True)
-        except KeyboardInterrupt:  # how one leaves it
+        except KeyboardInterrupt:  # the normal end
             pass
     return 0
 
@@ -97,10 +97,10 @@ def _poller(options: argparse.Namespace) -> tuple[str, Poller]:
 
 
 def endpoints(options: argparse.Namespace) -> list[PollTarget]:
-    """Return the endpoints that are given in place of a file; none if there is a file.
+    """Return the endpoints that are given instead of a file; empty if there is a file.
 
     Raises:
-        ConfigError: there is something else beside them.
+        ConfigError: there are other arguments besides them.
     """
     urls = [url.rstrip("/") for url in options.files if url.startswith("http://")]
     if urls and (len(urls) < len(options.files) or options.metrics or options.host):
@@ -109,12 +109,12 @@ def endpoints(options: argparse.Namespace) -> list[PollTarget]:
 
 
 def render(name: str, view: View, width: int = WIDE) -> RenderableType:
-    """Return a look at a topology as text: a table of its replicas, one of its links, who is silent, and the bottleneck.
+    """Return a view of a topology as text: a table of its replicas, one of its links, silent endpoints, and the bottleneck.
 
     Args:
-        name: What the topology is called.
-        view: The look.
-        width: Characters of the terminal, which the tables fit.
+        name: The name of the topology.
+        view: The view.
+        width: Width of the terminal in characters; the tables fit it.
     """
     parts: list[RenderableType] = [Text(f"{name}  {time.strftime('%H:%M:%S')}", style="dim"), _replicas(view, width)]
     if links := traffic(view.samples):

@@ -1,4 +1,4 @@
-"""``highway unit``: a topology's part on a machine as a service of systemd."""
+"""``highway unit``: prints a unit of systemd for the part of a topology on a machine."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print a unit and return the exit code."""
     topology = load_checked(options)
-    topology.processes(None if options.host == HOSTNAME else options.host)  # which knows whether there is such a host
+    topology.processes(None if options.host == HOSTNAME else options.host)  # raises an error if the host does not exist
     host = (options.host or HOSTNAME) if topology.plan.hosts else ""
     print(unit_of(topology, options, host, for_system=not options.user), end="")
     return 0

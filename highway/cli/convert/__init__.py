@@ -1,1 +1,1 @@
-"""``highway convert``: from one format to another. Begin with ``command``."""
+"""``highway convert``: converts one format to another. Begin with ``command``."""

@@ -1,4 +1,4 @@
-"""``highway convert --check``: reads what was written, and compares every sample with what it was made from."""
+"""``highway convert --check``: reads the converted files, and compares every sample with its source."""
 
 from __future__ import annotations
 
@@ -24,12 +24,13 @@ _SHOWN = 20  # differences that are printed
 
 @dataclass
 class Compared:
-    """A map: from the numbers of samples, or a sample that has been read, to their count and sentences that say what
-    differs; counts ``samples``.
+    """A map: compares samples, given by number or already read, with the source; counts ``samples``.
+
+    It returns their count and sentences about differences.
 
     Args:
-        prepared: Returns the samples as they were to be written.
-        back: What was written.
+        prepared: Returns the expected samples.
+        back: The converted dataset.
         format: Its format.
     """
 
@@ -57,7 +58,7 @@ class Compared:
         return len(expected), found
 
     def _place(self, sample: KeyedSample) -> int | None:
-        """Return the number that a sample has now."""
+        """Return the number of a sample in the converted dataset."""
         total = self.back.total or 0
         if self.format.keeps_keys and self.back.keys is not None:
             if sample.number < total and self.back.keys[sample.number] == sample.key:
@@ -76,12 +77,12 @@ class Compared:
             yield f"its key is {found.key!r} there"
         fields = found.fields
         image = next((name for name, value in expected.fields.items() if isinstance(value, np.ndarray)), "")
-        if image and "png" not in expected.fields and isinstance(png := fields.get("png"), bytes):  # which it was written as
+        if image and "png" not in expected.fields and isinstance(png := fields.get("png"), bytes):  # the format of the converted file
             label = "cls" if "cls" in expected.fields else "label"
             fields = {{"png": image, "cls": label}.get(name, name): value for name, value in fields.items()}
             fields[image] = _pixels(png, expected.fields[image].shape)
             if label in fields and isinstance(known := expected.fields.get(label), np.integer):
-                fields[label] = known.dtype.type(fields[label])  # a folder does not say of which dtype its labels are
+                fields[label] = known.dtype.type(fields[label])  # a folder does not store the dtype of its labels
         if list(fields) == ["0"] and len(expected.fields) == 1:
             fields = dict(zip(expected.fields, fields.values(), strict=True))  # a bare value, which has no name
         for name in [*expected.fields, *(name for name in fields if name not in expected.fields)]:
@@ -93,10 +94,10 @@ class Compared:
 
 @dataclass
 class Differences:
-    """A sink: takes what differs, and says it in the end.
+    """A sink: collects differences, and reports them at the end.
 
     Args:
-        total: How many samples were read back.
+        total: Number of samples read back.
     """
 
     total: int
@@ -111,7 +112,7 @@ class Differences:
             self.shown += differences[: _SHOWN - len(self.shown)]
 
     def report(self, path: str) -> int:
-        """Print what was found, and return the exit code."""
+        """Print the result, and return the exit code."""
         if self.total != self.samples:
             print(f"{path}: {self.total:,} samples are there, but {self.samples:,} in SRC")
         if self.count:
@@ -124,14 +125,14 @@ class Differences:
 
 
 def _pixels(png: bytes, shape: tuple[int, ...]) -> np.ndarray:
-    """Return the pixels that were written as PNG, with a last axis of 1 if they had one."""
+    """Return the pixels of a PNG, with a last axis of 1 if the source had one."""
     with opened_image(png) as image:
         pixels = np.asarray(image)
     return pixels[..., None] if (*pixels.shape, 1) == shape else pixels
 
 
 def difference(expected: Any, found: Any) -> str:
-    """Return what differs between two values, in words; empty if nothing does."""
+    """Return a description of the difference between two values; empty if they are equal."""
     if type(expected) in (int, float):  # Python's own numbers have no dtype
         kind = "iu" if type(expected) is int else "f"
         if np.ndim(found) == 0 and np.asarray(found).dtype.kind in kind:
@@ -169,7 +170,7 @@ def _is_object(value: Any) -> bool:
 
 
 def _kind(value: Any) -> str:
-    """Return what a value is, in words: numbers of Python's count as those of numpy that they become."""
+    """Return a description of a value's type: Python's numbers count as the numpy types that they become."""
     if isinstance(value, (str, bytes, dict)):
         return next(kind.__name__ for kind in (str, bytes, dict) if isinstance(value, kind))
     if isinstance(value, (list, tuple)):

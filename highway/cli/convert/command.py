@@ -1,7 +1,7 @@
-"""``highway convert``: images and samples from one format to another.
+"""``highway convert``: converts images and samples from one format to another.
 
-What was begun goes on where it stopped, if it was begun from the same files: files that are there, whole, are kept; what is a single file
-is written anew. A sample that cannot be read or written ends it with an error that names the sample; nothing is left out.
+An interrupted conversion continues if its source is the same: complete files are kept; a format with a single file starts again. A sample
+that cannot be read or written ends the conversion with an error that names the sample; no sample is skipped.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from highway.errors import ConfigError, DatasetError, StoreError
 from highway.run.role import run as run_pipeline
 from highway.stores.url import is_url, join, without_options
 
-_SHARD = 1000  # samples in a file, if nobody says more
-_TICK = 0.1  # seconds between two looks at the progress
+_SHARD = 1000  # default samples per file
+_TICK = 0.1  # seconds between two updates of the progress
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -62,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Convert what is not converted yet, and say what was done."""
+    """Convert everything that is not converted yet, and print a summary."""
     to = written_to(options.target, options.to)
     target = Target(options.target, to, options.shard_size or _SHARD, written_with(to, dict(options.write)))
     if options.shard_size and not (target.pattern and to.layout == "files"):
@@ -79,7 +79,7 @@ def run(options: argparse.Namespace) -> int:
     source = Input(read(of, paths, dict(options.read), options.check), AS[images[options.images]], names, fields, options.number_keys)
     if source.total == 0:
         raise DatasetError(f"{options.source[0]}: there are no samples in it")
-    said: dict[str, Any] = {  # what else the result hangs on
+    said: dict[str, Any] = {  # other settings that the result depends on
         "shard_size": target.size if target.pattern and to.layout == "files" else None,
         "images": options.images,
         "names": options.names,
@@ -99,7 +99,7 @@ def run(options: argparse.Namespace) -> int:
         try:
             written, kept = _convert(source, target, options.workers)
         except BaseException:
-            with contextlib.suppress(StoreError, PermissionError):  # the first error counts
+            with contextlib.suppress(StoreError, PermissionError):  # the first error takes precedence
                 if target.is_empty():
                     record.remove()
             raise
@@ -123,12 +123,12 @@ def _option(text: str) -> tuple[str, Any]:
 
 
 def _place(path: str) -> str:
-    """Return what tells a path or URL from others."""
+    """Return the identity of a path or URL."""
     return without_options(path).rstrip("/") if is_url(path) else os.path.realpath(path)
 
 
 def _convert(source: Input, target: Target, workers: int | None) -> tuple[int, int]:
-    """Write what is missing, and return how many samples were written, and how many were there."""
+    """Write the missing samples; return the numbers of samples written and of samples that existed."""
     kept = 0 if source.total is None else source.total - sum(map(len, target.units(source.total)))
     pipeline = converting(source, target, workers)
     with target.opened():
@@ -140,7 +140,7 @@ def _convert(source: Input, target: Target, workers: int | None) -> tuple[int, i
 
 
 def _check(source: Input, target: Target, workers: int | None) -> int:
-    """Compare what was written with what it was made from, say what differs, and return the exit code."""
+    """Compare the converted dataset with its source, print the differences, and return the exit code."""
     back = Input(read_back(target.format, target.paths()), lambda sample: sample)
     compared = Compared(Prepared(source), back, target.format)
     found = Differences(back.total or 0)
@@ -150,7 +150,7 @@ def _check(source: Input, target: Target, workers: int | None) -> int:
 
 
 def _run(pipeline: Pipeline, total: int | None, kept: int) -> None:
-    """Run a pipeline with a bar."""
+    """Run a pipeline with a progress bar."""
     columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[rate]}"), TimeElapsedColumn(), TimeRemainingColumn())
     console = Console(stderr=True)
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
@@ -164,6 +164,6 @@ def _run(pipeline: Pipeline, total: int | None, kept: int) -> None:
 
 
 def _counted(stats: PipelineStats) -> tuple[int, int]:
-    """Return how many samples were written or compared, and how many the source has passed over."""
+    """Return the numbers of samples written or compared, and of samples that the source has skipped."""
     counts = [stage.counters for stage in stats.stages]
     return sum(count.get("samples", 0) for count in counts), sum(count.get("skipped", 0) for count in counts)

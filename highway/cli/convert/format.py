@@ -1,4 +1,4 @@
-"""What ``highway convert`` does with the formats of :mod:`highway.datasets.formats`: it reads and writes them with plain values."""
+"""How ``highway convert`` reads and writes the formats of :mod:`highway.datasets.formats`, with plain values."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from highway.stores.writing import writable
 from highway.topology.components import Components
 from highway.topology.registry import Registry
 
-_VIEWS: Mapping[str, Callable[[Any], Any]] = {"folder": NamedImages, "ten": SavedItems}  # with the keys and names that others keep
+_VIEWS: Mapping[str, Callable[[Any], Any]] = {"folder": NamedImages, "ten": SavedItems}  # with the keys and names that other formats use
 
 
 def table() -> str:
@@ -37,10 +37,10 @@ def table() -> str:
 
 
 def written_to(path: str, name: str | None) -> Format:
-    """Return the format that a path is to be of: that of this name, or the one whose paths end like it.
+    """Return the format to write to a path: the format called ``name``, or the one that matches the path's ending.
 
     Raises:
-        ConfigError: it does not say, or the format is read only.
+        ConfigError: the format is unknown or read-only.
     """
     if is_url(path):
         writable(path)
@@ -57,16 +57,16 @@ def written_to(path: str, name: str | None) -> Format:
 
 
 def read(row: Format, paths: list[str], options: Options, verify: bool = False) -> Any:
-    """Return the dataset of some paths, or a source if their samples have no numbers.
+    """Return the dataset of some paths, or a source if their samples have no random access.
 
     Args:
         row: The format.
         paths: At least one.
-        options: Parameters of the dataset, as ``--read`` has given them.
+        options: Parameters of the dataset, from ``--read``.
         verify: Whether a dataset with the parameter ``verify`` compares the checksums in its files.
 
     Raises:
-        ConfigError: the dataset has no such parameter, or it does not take the value.
+        ConfigError: the dataset has no such parameter, or the value is invalid.
     """
     if row.source and not all(is_path(path) and _is_tar(path) for path in paths):
         if options:
@@ -77,7 +77,7 @@ def read(row: Format, paths: list[str], options: Options, verify: bool = False) 
 
 def _is_tar(path: str) -> bool:
     if not os.path.isfile(path):
-        return path.endswith(".tar")  # the dataset says that it is missing
+        return path.endswith(".tar")  # the dataset raises an error if it is missing
     return read_head(path, 262)[257:] == b"ustar"
 
 
@@ -88,26 +88,26 @@ def _by_number(row: Format, paths: list[str], options: Options, verify: bool) ->
 
 
 def _built(make: Any, given: Options) -> Dataset:
-    """Return a dataset of plain values."""
+    """Build a dataset from plain values."""
     name = make.__name__ if make.__module__.startswith("highway.") else f"{make.__module__}:{make.__name__}"
     found: Dataset = Registry(Components((make.__module__,))).build({name: dict(given)}, Location(("--read",)), Dataset)
     return found
 
 
 def read_back(row: Format, paths: list[str]) -> Any:
-    """Return the dataset of some paths that were written; it compares all checksums."""
+    """Return the dataset of converted files; it checks all checksums."""
     return _by_number(row, paths, {}, verify=True)
 
 
 def written_with(row: Format, options: Options) -> dict[str, Any]:
-    """Return what the writer is called with besides the path: what it writes is to be on the disk when it is said to be done.
+    """Return the arguments of the writer besides the path: finished files must be synced to disk.
 
     Args:
         row: The format.
-        options: Parameters of the writer, as ``--write`` has given them.
+        options: Parameters of the writer, from ``--write``.
 
     Raises:
-        ConfigError: the writer has no such parameter, or it does not take the value.
+        ConfigError: the writer has no such parameter, or the value is invalid.
     """
     function = load(row.writer)
     parameters = dict(list(parameters_of(function).items())[1:])

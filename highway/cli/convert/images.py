@@ -1,4 +1,4 @@
-"""What becomes of the images and labels of a sample on its way into another format."""
+"""Converts the images and labels of a sample for another format."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _OF_FORMAT = {"BMP": "bmp", "GIF": "gif", "JPEG": "jpg", "PNG": "png", "PPM": "p
 
 
 def _as_files(sample: Sample) -> Sample:
-    """Name the encoded image of a sample by its extension, and its label ``cls``, an int32, as files of a shard are."""
+    """Rename the encoded image of a sample to its extension, and its label, an int32, to ``cls``, as in files of a shard."""
     name, extension = _encoded_image(sample), ""
     if name == "image":
         with contextlib.suppress(ImageError):  # bytes of another kind
@@ -34,13 +34,13 @@ def _as_files(sample: Sample) -> Sample:
 
 
 def _as_bytes(sample: Sample) -> Sample:
-    """Name the encoded image of a sample ``image``, whatever it is, and its label ``label``."""
+    """Rename the encoded image of a sample to ``image``, and its label to ``label``."""
     name = _encoded_image(sample)
     return _renamed(sample, {name: "image"} | _label(sample, "cls", "label")) if name and "image" not in sample else sample
 
 
 def _as_pixels(sample: Sample) -> Sample:
-    """Decode the images of a sample, to uint8 ``(H, W, 3)``; one alone is called ``image``, and the label ``label``."""
+    """Decode the images of a sample, to uint8 ``(H, W, 3)``; a single image is called ``image``, and the label ``label``."""
     name = _encoded_image(sample)
     names = [name] if name else [name for name in sample if _is_encoded(sample, name)]
     renamed = {name: "image"} if name and "image" not in sample else {}
@@ -55,7 +55,7 @@ def _is_encoded(sample: Sample, name: str) -> bool:
 
 
 def _encoded_image(sample: Sample) -> str:
-    """Return the name of the one field that holds an encoded image; empty if there is none, or there are several."""
+    """Return the name of the only field with an encoded image; empty if there is none, or there are several."""
     names = [name for name in sample if _is_encoded(sample, name) or (name == "image" and isinstance(sample[name], bytes))]
     return names[0] if len(names) == 1 else ""
 

@@ -1,4 +1,4 @@
-"""What reads samples to convert: by number, or one after the other where they have none."""
+"""Reads samples to convert: by number, or in sequence if there is no random access."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from highway.errors import ConfigError, ImageError
 from highway.images.header import read_header
 
 _LABELLED = ("image", "label")
-_AT_ONCE = 16  # samples that are read together where each request has a price
+_AT_ONCE = 16  # samples that are read together if each request has a price
 
 
 class KeyedSample(NamedTuple):
@@ -38,10 +38,10 @@ class Input:
     """The samples of a source.
 
     Args:
-        data: A dataset, or an iterable that yields them with passports.
-        shape: What becomes of each.
-        names: What the fields of tuples are called; empty: ``image`` and ``label`` if the first is an encoded image, else their positions.
-        fields: Which to keep; empty: all.
+        data: A dataset, or an iterable that yields samples with passports.
+        shape: Function that converts each sample.
+        names: Names of the fields of tuples; empty: ``image`` and ``label`` if the first is an encoded image, else their positions.
+        fields: Fields to keep; empty: all.
         number_keys: Whether a sample's key is its number.
     """
 
@@ -53,12 +53,12 @@ class Input:
 
     @opened
     def total(self) -> int | None:
-        """How many samples there are; ``None`` where only reading tells."""
+        """Number of samples; ``None`` if it is unknown before reading."""
         return len(self.data) if isinstance(self.data, Dataset) else None
 
     @opened
     def keys(self) -> Sequence[str] | None:
-        """The samples' keys, where they are known beforehand."""
+        """The samples' keys, if known before reading."""
         return None if self.number_keys or self.total is None else keys_of(self.data)
 
     def fingerprint(self, paths: Sequence[str]) -> str:
@@ -67,12 +67,12 @@ class Input:
             return own()
         digest = hashlib.blake2b(digest_size=16)
         for path in paths:
-            state = os.stat(path) if os.path.exists(path) else None  # what lies behind a URL cannot be asked
+            state = os.stat(path) if os.path.exists(path) else None  # a URL has no status
             digest.update(repr((os.path.abspath(path), state and (state.st_size, state.st_mtime_ns))).encode())
         return digest.hexdigest()
 
     def read(self, numbers: range) -> Iterator[KeyedSample]:
-        """Yield samples by number, in their order. What goes wrong gets a note that says which."""
+        """Yield samples by number, in order. Errors get a note that names the sample."""
         method = several_of(self.data, "__getitems__")
         for begin in range(numbers.start, numbers.stop, _AT_ONCE):
             some = range(begin, min(begin + _AT_ONCE, numbers.stop))
@@ -87,12 +87,12 @@ class Input:
                 yield sample
 
     def stream(self) -> Iterator[Stamped]:
-        """Yield what is in a source without numbers, as it is there."""
+        """Yield the samples of a source without random access, unconverted."""
         for number, stamped in enumerate(self.data):
             yield Stamped(stamped.item, stamped.passport._replace(index=number))
 
     def sample(self, number: int, item: Any) -> KeyedSample:
-        """Return a sample as it is to be written."""
+        """Return a converted sample."""
         known = self.keys
         keys = (known[number],) if known is not None else ()
         if type(item) is Stamped:
@@ -109,7 +109,7 @@ class Input:
 
 
 def _dict(item: Any, names: Sequence[str]) -> dict[str, Any]:
-    """Return a sample as a dict whose values without axes are numbers."""
+    """Return a sample as a dict; values without axes become numbers."""
     known, values = batch.names(item), batch.fields(item)
     if not isinstance(item, dict):
         if names and len(names) != len(known):
@@ -128,7 +128,7 @@ def _is_image(value: Any) -> bool:
 
 @dataclass
 class NamedImages:
-    """Image files as a shard has them: under keys without extensions, in fields named by these, with the label as ``cls``."""
+    """Image files in the form of a shard: keys without extensions, fields named after the extensions, and the label as ``cls``."""
 
     files: ImageFolder | Files
 
@@ -159,7 +159,7 @@ class NamedImages:
 
 @dataclass
 class SavedItems:
-    """What is in ``.ten`` files, with the keys that were saved."""
+    """The content of ``.ten`` files, with their saved keys."""
 
     files: TenFiles
 

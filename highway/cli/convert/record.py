@@ -1,4 +1,4 @@
-"""What a conversion was begun from, and whether it is done: a file in the destination's folder."""
+"""The record of a conversion: its source, and whether it is done; a file in the destination's folder."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from highway.stores.url import shown
 
 @dataclass
 class Record:
-    """One conversion: its file, what it is made from and how, how many samples there are once it is done, whether it was begun before."""
+    """One conversion: its file, its source and settings, the number of samples once it is done, whether it was begun before."""
 
     path: str
     about: Mapping[str, Any]
@@ -24,10 +24,10 @@ class Record:
 
     @classmethod
     def open(cls, path: str, target: str, about: Mapping[str, Any], is_empty: bool) -> Record:
-        """Begin a conversion to a target, of which nothing is there if it ``is_empty``, or go on with it.
+        """Begin a conversion to a target, or continue it; ``is_empty`` tells whether the target has no files.
 
         Raises:
-            ConfigError: something else is there: files without a record, or those of a conversion from other files.
+            ConfigError: the target has other files: without a record, or of a conversion from another source.
         """
         record, target, place = cls(path, about), shown(target), shown(path)
         if not is_empty and exists(path):
@@ -47,12 +47,12 @@ class Record:
         return record
 
     def finish(self, samples: int) -> None:
-        """Say that all is there."""
+        """Record that the conversion is complete."""
         self.samples = samples
         self._save()
 
     def remove(self) -> None:
-        """Leave nothing of a conversion that has written nothing."""
+        """Remove the record of a conversion that has written nothing."""
         remove(self.path)
 
     def _save(self) -> None:

@@ -1,4 +1,4 @@
-"""Where samples are written to: which files, which of them are there, and what writes them."""
+"""The destination of a conversion: its files, which of them exist, and their writers."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from highway.stores.file import exists, names_in
 from highway.stores.url import basename, is_url, join, parent, parse, shown
 
 _NUMBER = re.compile(r"%0?\d*d")
-_AT_ONCE = 64  # samples that a worker writes, one after the other, where each is a file
+_AT_ONCE = 64  # samples that a worker writes in sequence if each sample is a file
 
 
 @dataclass
 class Target:
-    """What is to be written.
+    """The destination of a conversion.
 
     Args:
-        path: Where to; for several files with a place for their number, such as ``photos-%06d.tar``.
+        path: The path; for several files with a placeholder for their number, such as ``photos-%06d.tar``.
         format: Its format.
-        size: Samples in a file, where there are several.
-        given: What its writer is called with besides a path.
+        size: Samples per file, if there are several files.
+        given: Arguments of its writer besides the path.
     """
 
     path: str
@@ -52,39 +52,39 @@ class Target:
 
     @property
     def name(self) -> str:
-        """What messages call it."""
+        """Its name in messages."""
         return shown(self.path)
 
     @property
     def folder(self) -> str:
-        """The folder of what is written, where the record of the conversion lies."""
+        """The folder of the files, which also holds the record of the conversion."""
         return self.path if self.format.layout in ("each", "keys") else parent(self.path)
 
     @property
     def record(self) -> str:
-        """The name of the record of the conversion."""
+        """The path of the record of the conversion."""
         return f".highway-convert-{basename(self.path if is_url(self.path) else os.path.abspath(self.path))}.json"
 
     @property
     def pattern(self) -> str:
-        """The path of a file by its number; empty if all is one."""
+        """The pattern of a file's path by its number; empty if there is a single file."""
         if self.format.layout == "each":
             return join(self.path, f"%09d{self.format.suffixes[0]}")
         return self.path if self.format.layout == "files" and "%" in self.path else ""
 
     @cached_property
     def _stored(self) -> set[str]:
-        """The names of the files that are there in a store, which is asked once."""
+        """The names of the files in a store, which is listed once."""
         return names_in(parent(self.pattern))
 
     def is_empty(self) -> bool:
-        """Say whether nothing is there yet."""
+        """Return whether no file exists yet."""
         if self.pattern and self.format.layout == "files":
             return not self._numbered()
         return not (names_in(self.path) - {self.record} or (exists(self.path) and not os.path.isdir(self.path)))
 
     def expect_readable(self) -> None:
-        """Raise ConfigError if what is in a store could not be read again here."""
+        """Raise ConfigError if files in a store could not be read back here."""
         if is_url(self.path) and self.format.is_copied and not parse(self.path).options.cache_dir:
             raise ConfigError(
                 f"{self.name}: --check reads {self.format.name} from a copy on this machine; say where: HIGHWAY_CACHE_DIR in the "
@@ -92,28 +92,28 @@ class Target:
             )
 
     def has(self, number: int) -> bool:
-        """Say whether the sample with a number is there, whole, as far as paths can say it."""
+        """Return whether the sample with a number is complete, as far as paths can tell."""
         if not self.pattern:
             return False
         path = self.pattern % (number // self.size)
         return basename(path) in self._stored if is_url(path) else os.path.exists(path)
 
     def lacks(self, total: int) -> bool:
-        """Say whether something of what was finished once is missing."""
+        """Return whether a part of a finished conversion is missing."""
         return any(self.units(total)) if self.pattern else not is_taken(self.path)
 
     def whole(self, total: int | None) -> int | None:
-        """Return how many samples are there if they are all in one, which is there when it is whole; ``None`` if not."""
+        """Return the number of samples if there is a single file, which exists only if it is complete; else ``None``."""
         if self.pattern or self.format.layout == "keys" or not is_taken(self.path):
             return None
         try:
             found = length_of(read_back(self.format, [self.path]))
-        except (OSError, HighwayError):  # begun, as caches and others are that are folders
+        except (OSError, HighwayError):  # incomplete, for instance a cache, which is a folder
             return None
         return found if total in (None, found) else None
 
     def units(self, total: int) -> Iterator[range]:
-        """Yield which samples are missing, in runs that are written by themselves."""
+        """Yield the missing samples, in ranges that are written separately."""
         size = self.size if self.pattern else _AT_ONCE
         for begin in range(0, total, size):
             if not self.has(begin):
@@ -121,22 +121,22 @@ class Target:
 
     @property
     def is_written_in_parts(self) -> bool:
-        """Whether several threads may write at once."""
+        """Whether several threads may write concurrently."""
         return bool(self.pattern) or self.format.layout == "keys"
 
     def unit_of(self, number: int) -> int:
-        """Return which of the files a sample is in."""
+        """Return the number of the file that contains a sample."""
         return number // self.size if self.pattern else 0
 
     def part(self, number: int) -> AbstractContextManager[SampleWriter]:
-        """Return what writes the file that a sample is in."""
+        """Return the writer of the file that contains a sample."""
         if self._shared is not None:
             return nullcontext(self._shared)
         return self.format.write(self.pattern % self.unit_of(number) if self.pattern else self.path, self.given)
 
     @contextmanager
     def opened(self) -> Iterator[None]:
-        """Open what all threads write to together, if there is such a thing."""
+        """Open the writer that all threads share, if there is one."""
         with ExitStack() as stack:
             if self.format.layout == "keys":
                 self._shared = stack.enter_context(self.format.write(self.path, self.given))
@@ -146,13 +146,13 @@ class Target:
                 self._shared = None
 
     def paths(self) -> list[str]:
-        """Return the paths of what was written, to be read again."""
+        """Return the paths of the written files, for reading them back."""
         if not self.pattern or self.format.layout == "each":
             return [self.path]
         return self._numbered()
 
     def _numbered(self) -> list[str]:
-        """Return the files that are there, by their numbers."""
+        """Return the existing files, by number."""
         before, after = _NUMBER.split(self.path)
         if is_url(self.path):
             paths = [join(self.folder, name) for name in names_in(self.folder)]
@@ -162,9 +162,9 @@ class Target:
         return [match[0] for match in sorted(filter(None, found), key=lambda match: int(match[1]))]
 
     def remove_parts(self) -> None:
-        """Remove what writers have left that were killed."""
+        """Remove the remains of writers that were killed."""
         if is_url(self.path):
-            return  # it is on other machines, and removed by the next writer there
+            return  # it is on another machine, whose next writer removes it
         stem = _NUMBER.sub("*", glob.escape(self.pattern or self.path))
         for path in chain(glob.iglob(f"{stem}.*.part"), glob.iglob(os.path.join(glob.escape(self.path), "*.part"))):
             owner = re.search(r"\.(\d+)\.part$", path)

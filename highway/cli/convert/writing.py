@@ -1,4 +1,4 @@
-"""The pipelines that convert: several files at once, or one sample after the other."""
+"""The pipelines that convert: several files concurrently, or one sample after another."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from highway.engine.context import Context
 from highway.engine.stage import Items, Stage, Stamped
 from highway.stores.url import is_url
 
-_REQUESTS = 16  # threads that write, where each sample is a request that a store has to answer
+_REQUESTS = 16  # threads that write if each sample is a request to a store
 _READ_AT_ONCE = 32  # samples that a worker reads and decodes before they are written
 
 
 def converting(source: Input, target: Target, workers: int | None) -> Pipeline:
-    """Return the pipeline that writes what is missing; its stages count ``samples``, and those ``skipped``."""
+    """Return the pipeline that writes the missing samples; its stages count ``samples`` and ``skipped``."""
     if source.total is not None and target.is_written_in_parts:
         if workers is None and is_url(target.path) and target.format.layout in ("each", "keys"):
             workers = _REQUESTS
@@ -32,7 +32,7 @@ def converting(source: Input, target: Target, workers: int | None) -> Pipeline:
 
 
 def unwritten(source: Input, target: Target | None) -> Any:
-    """Return a source of the numbers of samples in short runs, or of samples where there are no numbers, but for those in a target."""
+    """Return a source of ranges of sample numbers, or of samples if there is no random access, except for samples in the target."""
     if source.total is None:
         return Remaining(source, target)
     return partial(_runs, source.total)
@@ -45,7 +45,7 @@ def _runs(total: int) -> Iterator[range]:
 
 @dataclass
 class Remaining:
-    """Yields those samples of a source without numbers that are not written yet."""
+    """Yields the samples of a source without random access that are not written yet."""
 
     source: Input
     target: Target | None
@@ -60,7 +60,7 @@ class Remaining:
 
 @dataclass
 class Prepared:
-    """A map: from the numbers of samples, or a sample that has been read, to a list of samples as they are to be written."""
+    """A map: converts samples, given by numbers or as samples that were read, to a list of samples to write."""
 
     source: Input
 
@@ -75,7 +75,7 @@ class Prepared:
 
 @dataclass
 class InParts:
-    """A map: writes a run of samples, and the file that they are, and counts them."""
+    """A map: writes a range of samples, with the file that contains them, and counts them."""
 
     source: Input
     target: Target
@@ -93,7 +93,7 @@ class InParts:
 
 @dataclass
 class InOrder:
-    """A sink: writes samples one after the other."""
+    """A sink: writes samples in sequence."""
 
     target: Target
 

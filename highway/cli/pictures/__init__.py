@@ -1,1 +1,1 @@
-"""Pictures for people to look at: of streams, and of what transforms do. Begin with ``before_after``."""
+"""Pictures: of streams, and of transforms. Begin with ``before_after``."""

@@ -21,11 +21,11 @@ from highway.topology.components import Components
 from highway.topology.registry import Registry
 from highway.transforms import TransformLike
 
-_SINGLE = (Augmentations, Albumentations, TorchvisionV2)  # those that change one image at a time
+_SINGLE = (Augmentations, Albumentations, TorchvisionV2)  # stages that change one image at a time
 STAGES = tuple(stage.__name__ for stage in (*_SINGLE, MixUp, CutMix, Mosaic, CopyPaste))
-"""The stages of a pipeline that are shown; the others are passed over."""
+"""The stages of a pipeline that are shown; others are skipped."""
 
-COUNT = 5  # how often each image is transformed where nobody says it
+COUNT = 5  # default number of times that each image is transformed
 
 
 def draw(
@@ -38,20 +38,20 @@ def draw(
     variables: Mapping[str, Any] | None = None,
     plugins: Sequence[str] = (),
 ) -> Image.Image:
-    """Return a picture with a row for each image: as it is, and ``count`` times as it comes out.
+    """Return a picture with a row for each image: the original, and ``count`` transformed copies.
 
     Args:
-        path: A YAML file: transforms as they stand in ``Augmentations: [...]``, stages, or a topology.
-        images: Files of images; by default photographs that come with the package, with the objects in them.
-        count: How often each is transformed.
-        seed: What all that is random derives from.
+        path: A YAML file: transforms as in ``Augmentations: [...]``, stages, or a topology.
+        images: Image files; by default photographs of the package, with their objects.
+        count: Number of times that each image is transformed.
+        seed: Seed of all randomness.
         size: Pixels of the longer side of each image.
-        role: Whose stages of a topology are shown, if several roles have such.
-        variables: Values that take the place of the topology's.
+        role: The role of a topology, if several have stages that are shown.
+        variables: Values that replace the topology's.
         plugins: Modules whose classes the file may name.
 
     Raises:
-        ConfigError: the file, or an image, cannot be used; says where.
+        ConfigError: the file, or an image, cannot be used; the message tells where.
     """
     stages = _stages(path, role, variables or {}, plugins)
     examples, names = (from_files(images), []) if images else (packaged(), classes())
@@ -60,13 +60,13 @@ def draw(
     together = {**examples, **{name: example for name, example in partners.items() if name not in examples}}
     for number in range(count):
         done = applied(stages, together, (seed, number))
-        for row, (text, example) in zip(rows, done, strict=False):  # the partners are not shown
+        for row, (text, example) in zip(rows, done, strict=False):  # mixing partners are not shown
             row.append(tile(example, size, _shape(example), text, names))
     return draw_grid([one for row in rows for one in row], count + 1, size, f"Before and after the transforms of {path}")
 
 
 def applied(stages: Sequence[Any], examples: Mapping[str, Example], seed: tuple[int, ...]) -> list[tuple[str, Example]]:
-    """Return examples as they come out of stages, each with what is said below it: the images that are mixed in it, if any are."""
+    """Return examples after the stages, each with a caption: the images mixed into it, if any."""
     items, names = list(examples.values()), list(examples)
     shares = np.eye(len(items), dtype=np.float32)  # of each image in each
     for place, stage in enumerate(stages):
@@ -93,10 +93,10 @@ def applied(stages: Sequence[Any], examples: Mapping[str, Example], seed: tuple[
 
 
 def _here(stage: Any, has_objects: bool) -> Any:
-    """Return a stage that finds what belongs to an image where it is in the examples; images that were mixed have no objects."""
+    """Return a stage with the field names of the examples; mixed images have no objects."""
     known = {field.name: field for field in dataclasses.fields(stage)}
     given = {name: value for name, value in FIELDS.items() if name in known}
-    if isinstance(stage, CopyPaste):  # masks go with boxes there, without being named
+    if isinstance(stage, CopyPaste):  # it finds masks by the boxes, without a name
         given["with_boxes"] = [field for field in FIELDS["with_boxes"] if field != "mask"]
     elif not has_objects:
         given = {name: "image" if name == "field" else [] if isinstance(value, list) else None for name, value in given.items()}
@@ -136,7 +136,7 @@ def _of_topology(path: str, name: str | None, variables: Mapping[str, Any], plug
 
 
 def _found(spec: Any, location: Location) -> Iterator[tuple[Any, Location]]:
-    """Yield the stages that are shown, however deep in others, and where they stand."""
+    """Yield the stages that are shown, at any depth, and their locations."""
     if isinstance(spec, list):
         for index, part in enumerate(spec):
             yield from _found(part, location / index)

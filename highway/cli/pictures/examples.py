@@ -1,4 +1,4 @@
-"""Images with boxes, masks, points and labels, for pictures of what transforms do: photographs of the package, or given ones."""
+"""Images with boxes, masks, points and labels, for pictures of transforms: photographs of the package, or the user's images."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from highway.images.grid import Tile, fitted
 from highway.images.items import to_pillow
 
 FOLDER, ANNOTATIONS = "highway:objects/JPEGImages", "highway:objects/instances_train.json"
-SHOWN = ("astronaut_00", "coffee_02", "cat_05", "rocket_06")  # of those with objects marked by hand
+SHOWN = ("astronaut_00", "coffee_02", "cat_05", "rocket_06")  # of the photographs with hand-labelled objects
 
 FIELDS: dict[str, Any] = {
     "field": "image",
@@ -29,16 +29,16 @@ FIELDS: dict[str, Any] = {
     "with_points": ["visibility"],
     "visibility": "visibility",
 }
-"""What stages that change images and what belongs to them are given, so that they find it in an example."""
+"""Arguments of stages that change images and their objects, so that they find them in an example."""
 
 Example = dict[str, Any]
 """An ``image``; ``boxes`` ``(N, 4)``, and for each a row of ``labels``, ``mask`` ``(H, W)``, ``points`` ``(K, 2)``, ``visibility``."""
 
-_PLACES = ((0.1, 0.15, 0.55, 0.8), (0.6, 0.4, 0.9, 0.9))  # of the boxes that are made up for given images, in shares of the sides
+_PLACES = ((0.1, 0.15, 0.55, 0.8), (0.6, 0.4, 0.9, 0.9))  # of the invented boxes for user images, as fractions of the sides
 
 
 def packaged(names: Sequence[str] = SHOWN) -> dict[str, Example]:
-    """Return photographs of the package with the objects in them, by name."""
+    """Return photographs of the package with their objects, by name."""
     dataset = COCO(FOLDER, ANNOTATIONS, masks=True, keypoints=True, crowds=False)
     found = {}
     for name in names:
@@ -49,10 +49,10 @@ def packaged(names: Sequence[str] = SHOWN) -> dict[str, Example]:
 
 
 def from_files(paths: Sequence[str]) -> dict[str, Example]:
-    """Return images of the user, each with two boxes that are made up, an ellipse in each as its mask, and three points of that.
+    """Return the user's images, each with two invented boxes, an ellipse in each as its mask, and three points on it.
 
     Raises:
-        ConfigError: a file cannot be read, or is no image.
+        ConfigError: a file cannot be read, or is not an image.
     """
     found = {}
     for path in paths:
@@ -73,14 +73,14 @@ def classes() -> list[str]:
 
 
 def tile(example: Example, size: int, label: str, key: str = "", names: Sequence[str] = (), veil: float = 0.3) -> Tile:
-    """Return an example as it is shown: with boxes, masks and points, if it has them, in the colours of its labels.
+    """Return an example as a tile: with boxes, masks and points, if it has them, in the colours of its labels.
 
     Args:
         example: The example.
         size: Pixels of its longer side.
         label: The first line below it.
-        key: The second one.
-        names: Those of its labels, to stand at the boxes.
+        key: The second line.
+        names: Names of the labels, shown at the boxes.
         veil: As for :class:`~highway.images.drawing.Drawn`.
     """
     picture, labels = to_pillow(example["image"]), np.asarray(example.get("labels", ())).tolist()
@@ -100,6 +100,6 @@ def _with_objects(image: np.ndarray) -> Example:
         masks.append(np.array(mask))
     x, y = (boxes[:, :2] + boxes[:, 2:]).T / 2
     left, top, right, _ = boxes.T
-    points = np.stack([np.stack(pair, -1) for pair in ((left, y), (right, y), (x, top))], axis=1)  # as many as those of the package have
+    points = np.stack([np.stack(pair, -1) for pair in ((left, y), (right, y), (x, top))], axis=1)  # as many as in the package's examples
     rows = {"labels": np.arange(len(boxes), dtype=np.int32), "visibility": np.full(points.shape[:2], 2, np.uint8)}
     return {"image": image, "boxes": boxes, **rows, "mask": np.stack(masks), "points": points.astype(np.float32)}

@@ -1,4 +1,4 @@
-"""Where a picture goes: into a file, or into a window if there is a display."""
+"""Output of a picture: into a file, or into a window if there is a display."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SETTINGS: dict[str, dict[str, Any]] = {"PNG": {"optimize": True}, "JPEG": {"qua
 
 
 def check_output(path: str | None) -> None:
-    """Check what ``--output`` says, if it was given.
+    """Check the value of ``--output``, if given.
 
     Raises:
         ConfigError: it is not the name of a picture.
@@ -26,13 +26,13 @@ def check_output(path: str | None) -> None:
 
 
 def put_out(picture: Image.Image, title: str, path: str | None, default: str) -> None:
-    """Write a picture, or open a window if there is a display and no path, and say which.
+    """Write a picture to a file, or show it in a window if there is a display and no path; print which.
 
     Args:
         picture: The picture.
-        title: That of the window.
+        title: Title of the window.
         path: The file, or ``None``.
-        default: The file where there is neither a path nor a display.
+        default: The file if there is neither a path nor a display.
     """
     if path is None and has_display():
         picture.show(title)
@@ -46,7 +46,7 @@ def put_out(picture: Image.Image, title: str, path: str | None, default: str) ->
 
 
 def has_display() -> bool:
-    """Say whether a window can be opened here."""
+    """Return whether a window can be opened here."""
     return sys.platform in ("darwin", "win32") or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
 
 

@@ -1,7 +1,7 @@
-"""A data contract: what a stream looked like once, in a JSON file, and in what another one differs from it.
+"""A data contract: a description of a stream in a JSON file, to compare other streams with it.
 
 ``{"highway": "contract", "version": 1, "batched": true, "samples": 320, "fields": {"0": {"dtypes": ["uint8"], "shapes": [[224, 224, 3]],
-"min": 0, "max": 255, "mean": 113.2, "std": 70.1, "nan": 0, "inf": 0, "count": 48168960}}}``. A number is ``null`` where there was none.
+"min": 0, "max": 255, "mean": 113.2, "std": 70.1, "nan": 0, "inf": 0, "count": 48168960}}}``. A missing number is ``null``.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from highway.observe.summary import FieldSummary, Summary, shape_text
 
 VERSION = 1
 _NUMBERS = ("min", "max", "mean", "std", "nan", "inf", "count")
-_TINY = 1e-6  # share of a value's magnitude that rounding may cost
+_TINY = 1e-6  # relative error that rounding may cause
 
 
 class Check(NamedTuple):
-    """Whether one thing is as the contract says, and in words its field, what it is, what was found and what was expected."""
+    """Whether one property matches the contract; its field, the property, and the found and expected values, in words."""
 
     ok: bool
     text: str
@@ -41,7 +41,7 @@ def load(path: str) -> dict[str, Any]:
     """Read a contract.
 
     Raises:
-        ConfigError: there is no such file, or it holds no contract.
+        ConfigError: the file does not exist, or is not a contract.
     """
     try:
         with open(path, encoding="utf-8") as file:
@@ -62,11 +62,11 @@ def load(path: str) -> dict[str, Any]:
 
 
 def compare(summary: Summary, contract: dict[str, Any], tolerance: float) -> list[Check]:
-    """Hold a stream to a contract.
+    """Compare a stream with a contract.
 
-    The fields are the same, and each has no dtype and no sample shape that the contract does not list. Least and greatest value may go
-    beyond the contract's by ``tolerance`` of the distance between them; mean and standard deviation may differ by ``tolerance`` of the
-    contract's standard deviation. NaN and infinity may be as frequent as there, and by ``tolerance`` more.
+    The fields must be equal, and each may only have dtypes and sample shapes that the contract lists. Minimum and maximum may exceed the
+    contract's by ``tolerance`` of their distance; mean and standard deviation may differ by ``tolerance`` of the contract's standard
+    deviation. The share of NaN and infinity may exceed the contract's by ``tolerance``.
     """
     found, expected = summary.fields, contract["fields"]
     checks = [Check(False, f"field {name}: missing; the stream has {', '.join(found)}") for name in expected if name not in found]

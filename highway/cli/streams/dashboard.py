@@ -1,4 +1,4 @@
-"""``highway dashboard``: a page for a browser that joins a run which has already started, on this machine or others."""
+"""``highway dashboard``: serves a page for a browser for a run that has already started, on this machine or others."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from highway.observe.endpoint import Answers
 from highway.observe.poll import Poller, View
 from highway.observe.snapshot import Snapshot
 
-INTERVAL = 1.0  # seconds between two looks
+INTERVAL = 1.0  # seconds between two polls
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -46,14 +46,14 @@ def run(options: argparse.Namespace) -> int:
         print(f"dashboard at {answers.page}", flush=True)
         try:
             while True:
-                time.sleep(INTERVAL)  # what a look at every interval means; Ctrl-C ends it
+                time.sleep(INTERVAL)  # polls are periodic; Ctrl-C ends them
                 latest.seen = source.poll()
-        except KeyboardInterrupt:  # how one ends it
+        except KeyboardInterrupt:  # the normal end
             return 0
 
 
 class _Latest:
-    """The last look, which another thread may ask for."""
+    """The last view, which another thread may read."""
 
     def __init__(self) -> None:
         self.seen = View(())
@@ -62,6 +62,6 @@ class _Latest:
         return self.seen
 
     def snapshot(self, title: str) -> Snapshot:
-        """Return what all runs have told, as if it were one run."""
+        """Return the replicas of all runs as a single run."""
         samples = self.seen.samples
         return Snapshot(title, [one.state for one in samples], {one.state.name: one.ends for one in samples}, self.seen.losses)

@@ -1,4 +1,4 @@
-"""``tensormon``: the live rates of a stream: batches/s, samples/s, MB/s, and how many batches were lost on the way."""
+"""``tensormon``: prints the live rates of a stream: batches/s, samples/s, MB/s, and the number of lost batches."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print a line every ``report`` batches until the senders end or ``count`` batches have come, and the rate of all of them."""
+    """Print a line every ``report`` batches until the senders end or ``count`` batches have come, and then the overall rate."""
     with subscribe(options) as subscription:
         print(f"waiting for {subscription.where}", flush=True)
         first = before = last = Count(time.monotonic())

@@ -1,4 +1,4 @@
-"""``serve-imagenet-shards``: serve the images of WebDataset shards, cropped and flipped at random, or as they are stored."""
+"""``serve-imagenet-shards``: serves the images of WebDataset shards, cropped and flipped at random, or unchanged."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from highway.modules.webdataset import WebDatasetSource
 from highway.transforms import RandomResizedCrop
 
 FIELDS = {"image": "png;jpg;jpeg;ppm", "label": "cls"}
-BUFFER = 1000  # encoded images among which the order is drawn
+BUFFER = 1000  # encoded images that are shuffled together
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -53,7 +53,7 @@ def _pair(batch: dict[str, Any]) -> tuple[Any, Any]:
 
 
 class _Stacked:
-    """Makes arrays of the images and labels of a batch."""
+    """Converts the images and labels of a batch to arrays."""
 
     def stream(self, items: Items) -> Iterator[Stamped]:
         for batch in items:

@@ -1,4 +1,4 @@
-"""What the servers share: their options, one publisher for each address, and how they say how fast they are."""
+"""Common parts of the servers: their options, one publisher for each address, and the printed rates."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from highway.run.role import run as run_pipeline
 from highway.wire.braces import expand_braces
 from highway.wire.url import SHOWN_URLS, parse
 
-SHAPE = (224, 224)  # height and width of the images that are served
-_TICK = 0.1  # seconds between two looks at the publishers
+SHAPE = (224, 224)  # height and width of the served images
+_TICK = 0.1  # seconds between two checks of the publishers
 
 Stages = Callable[[int, int | None], Sequence[Any]]
-"""Makes the stages of a publisher from its seed, and the threads that may decode (``None``: one for each core)."""
+"""Creates the stages of a publisher from its seed, and the number of decoding threads (``None``: one for each core)."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_threads(parser: argparse.ArgumentParser, workers: Sequence[str], parallel: str) -> None:
-    """Add how many publishers there are, and threads for each: these options have other letters in each of tensorcom's servers."""
+    """Add the number of publishers, and of threads for each: tensorcom's servers have different letters for these options."""
     add = partial(parser.add_argument, type=arguments.natural, default=0, metavar="N")
     add(*workers, dest="workers", help="threads that decode for each publisher; default: 0, which shares the cores among them")
     streams = "N publishers with a stream of their own each, which all connect to the one address given (zpush or zrpub)"
@@ -60,11 +60,11 @@ def serve(stages: Stages, options: argparse.Namespace) -> int:
     """Serve until interrupted, or for ``options.epochs``: a publisher for each address, all in this process.
 
     Args:
-        stages: Makes what gives the batches: ``(images (B, 224, 224, 3), int32 (B,))``.
-        options: Those of :func:`add_arguments` and :func:`add_threads`.
+        stages: Creates the stages that yield batches: ``(images (B, 224, 224, 3), int32 (B,))``.
+        options: The options of :func:`add_arguments` and :func:`add_threads`.
 
     Raises:
-        ConfigError: the options do not fit together, or a URL cannot be used as written.
+        ConfigError: the options are inconsistent, or a URL is invalid.
     """
     if options.benchmark and options.epochs:
         raise ConfigError("--epochs counts passes over the images, and -B sends one batch for ever; leave one of them out")
@@ -85,10 +85,10 @@ def serve(stages: Stages, options: argparse.Namespace) -> int:
 
 
 def _page(publishers: Sequence[Publisher], address: str | None) -> AbstractContextManager[Any]:
-    """Return what serves the page of the publishers, if one is asked for."""
+    """Return the page of the publishers, if requested."""
     if address is None:
         return nullcontext()
-    from highway.observe.dashboard.local import serve as serve_page  # here, since only who looks needs an HTTP server
+    from highway.observe.dashboard.local import serve as serve_page  # here, because only the page needs an HTTP server
 
     return serve_page({str(one.sink.link): one.pipeline for one in publishers}, address, "images")
 
@@ -107,21 +107,21 @@ def _addresses(urls: Sequence[str], parallel: int) -> list[str]:
 
 
 def _seed(seed: int, number: int) -> int:
-    """Return the seed of a publisher: that of the command for the first, and for each other one that another command has not."""
+    """Return the seed of a publisher: the command's seed for the first, and a derived seed for each other one."""
     return seed if number == 0 else int(SeedSequence(seed, spawn_key=(number,)).generate_state(1, "uint64")[0]) >> 1
 
 
 class Publisher:
-    """A stream of batches, and where it goes.
+    """A stream of batches, and its destination.
 
     Args:
-        pipeline: What gives the batches; it has no sink.
-        sink: What sends them.
-        repeats: Whether it sends its first batch again and again.
+        pipeline: Yields the batches; it has no sink.
+        sink: Sends them.
+        repeats: Whether it sends its first batch repeatedly.
         sent: Called after each batch.
 
     Attributes:
-        count: What was sent, and when the last of it. The thread that sends writes it, alone.
+        count: The sent batches, and the time of the last one. Only the sending thread writes it.
     """
 
     def __init__(self, pipeline: Pipeline, sink: ZMQSink, repeats: bool, sent: Callable[[], None]) -> None:
@@ -143,13 +143,13 @@ class Publisher:
 
     @property
     def addresses(self) -> list[str]:
-        """Where it sends: the address that it listens at, once it does, or the URL that it connects to."""
+        """Its destinations: the address that it listens at, once it does, or the URL that it connects to."""
         link = self.sink.link
         return self.counters.get("bound", []) if link.bind else [str(link)]
 
     @property
     def progress(self) -> float:
-        """How much of its epochs is done, 0 to 1; 0 if they go on for ever."""
+        """The finished fraction of its epochs, 0 to 1; 0 if there is no limit."""
         return float(self.pipeline.stats().stages[0].counters.get("progress", 0.0))
 
     def _add(self, item: Any) -> None:
@@ -159,7 +159,7 @@ class Publisher:
 
 
 class _Sent:
-    """Items for a sink, each of which is counted when the sink asks for the next: then it was sent."""
+    """Items for a sink; each is counted when the sink requests the next one, because it has been sent by then."""
 
     passport = Passport()
     epoch = left_out = 0
@@ -181,20 +181,20 @@ class _Sent:
 
 
 class RatePrinter:
-    """Prints where the publishers are, then the rate of all together each ``every`` batches, and at the end that of the whole run.
+    """Prints the publishers' addresses, then their common rate every ``every`` batches, and the overall rate at the end.
 
-    With ``--epochs`` each line says how far they are. The threads that send note the moments; one thread prints.
+    With ``--epochs`` each line shows the progress. The sending threads record the times; one thread prints.
 
     Attributes:
-        publishers: Whom it is about.
+        publishers: The publishers.
     """
 
     def __init__(self, every: int) -> None:
         self.publishers: list[Publisher] = []
         self._every = every
         self._told = False
-        self._numbers = itertools.count(1)  # next() of which is atomic
-        self._moments: deque[Count] = deque(maxlen=1000)  # if printing is slower than that, the oldest lines are left out
+        self._numbers = itertools.count(1)  # next() of it is atomic
+        self._moments: deque[Count] = deque(maxlen=1000)  # if printing is slower, the oldest lines are dropped
         self._start = self._before = Count(time.monotonic())
 
     def sent(self) -> None:
@@ -207,8 +207,8 @@ class RatePrinter:
         """Print the lines that are due."""
         if not self._told:
             self._announce()
-        due = [self._moments.popleft() for _ in range(len(self._moments))]  # not those that come meanwhile, maybe without an end
-        due.sort(key=lambda moment: moment.batches)  # two threads may have noted theirs the other way round
+        due = [self._moments.popleft() for _ in range(len(self._moments))]  # without those that come meanwhile, perhaps without end
+        due.sort(key=lambda moment: moment.batches)  # two threads may have recorded theirs in reverse order
         if due:
             progress = self._progress()
             lines = [rate_line(now, before) + progress for before, now in itertools.pairwise([self._before, *due])]
@@ -216,7 +216,7 @@ class RatePrinter:
             self._before = due[-1]
 
     def tell_all(self) -> None:
-        """Print the rate of the whole run, if anything was sent."""
+        """Print the overall rate, if anything was sent."""
         count = self._count()
         if count.batches:
             all_rates = ", ".join(rates(count, self._start))
@@ -235,7 +235,7 @@ class RatePrinter:
             self._told = True
 
     def _progress(self) -> str:
-        """Return how much of the epochs is done, and how long the rest takes at this rate; nothing if they go on for ever."""
+        """Return the finished part of the epochs, and the remaining time at this rate; empty if there is no limit."""
         share = sum(publisher.progress for publisher in self.publishers) / len(self.publishers)
         left = (time.monotonic() - self._start.at) * (1 / share - 1) if share else 0
         return f"  {100 * share:3.0f}%, {timedelta(seconds=round(left))} left" if share else ""

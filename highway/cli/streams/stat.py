@@ -1,4 +1,4 @@
-"""``tensorstat``: what is in a stream, and whether it is what a contract says."""
+"""``tensorstat``: prints statistics of a stream, and compares it with a contract."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Look at ``count`` batches, print what is in them, and write or compare a contract."""
+    """Read ``count`` batches, print their statistics, and write or compare a contract."""
     if options.raw and (options.save or options.contract):
         raise ConfigError("--raw does not look at the values; leave it out with --save and --assert")
     expected = None if options.contract is None else contract.load(options.contract)
@@ -61,7 +61,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _read(subscription: Subscription, summary: Summary, options: argparse.Namespace) -> float:
-    """Take in the batches, and return the seconds that it took to get one after the other."""
+    """Add the batches to the summary, and return the seconds from the first batch to the last."""
     times = []
     for item, _ in subscription.batches(options.count, options.raw):
         times.append(time.monotonic())

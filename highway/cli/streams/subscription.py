@@ -1,4 +1,4 @@
-"""What the tools that look at a stream receive, how they say that there is nothing, and how fast it comes."""
+"""The input of the tools that view a stream, their messages about missing data, and its rates."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from highway.wire.receiver import LinkReceiver
 from highway.wire.url import parse
 
 SERVER = "127.0.0.1:7880"
-HINT_AFTER = 5.0  # seconds without a batch until the user is told
+HINT_AFTER = 5.0  # seconds without a batch until a message to the user
 
 
 def add_subscription_options(parser: argparse.ArgumentParser, urls: Sequence[str] = (f"zsub://{SERVER}",)) -> None:
-    """Add where the batches come from, URLs or a link of a topology, and the timeout."""
+    """Add options for the source of the batches, URLs or a link of a topology, and for the timeout."""
     add = parser.add_argument
     where = f"where from; default: {' '.join(urls)}; or a topology, with --link"
     add("urls", nargs="*", default=list(urls), metavar="URL|FILE", help=where)
@@ -34,10 +34,10 @@ def add_subscription_options(parser: argparse.ArgumentParser, urls: Sequence[str
 
 
 def subscribe(options: argparse.Namespace) -> Subscription:
-    """Return the subscription that the options ask for; use it in a ``with`` block.
+    """Return the subscription for the options; use it in a ``with`` block.
 
     Raises:
-        ConfigError: a URL, the topology or its link cannot be used as written.
+        ConfigError: a URL, the topology or its link is invalid.
         LinkError: an address cannot be bound.
     """
     files = [name for name in options.urls if "://" not in name]
@@ -54,7 +54,7 @@ def subscribe(options: argparse.Namespace) -> Subscription:
 
 
 def _taps(files: list[str], options: argparse.Namespace) -> list[str]:
-    from highway.cli.files import variables  # here, since they take a while
+    from highway.cli.files import variables  # here, because they take a while
     from highway.observe.viewers import viewer_urls
     from highway.topology import load
 
@@ -67,12 +67,12 @@ class Subscription:
     """The batches that arrive at a link. Opens its socket at once; use it in a ``with`` block.
 
     Args:
-        urls: Where from.
+        urls: The URLs to receive from.
         timeout: Seconds to wait for a batch; negative means for ever.
-        where: What to call that in messages; by default its URLs.
+        where: Their name in messages; by default the URLs.
 
     Raises:
-        ConfigError: a URL cannot be used as written.
+        ConfigError: a URL is invalid.
         LinkError: an address cannot be bound.
     """
 
@@ -80,7 +80,7 @@ class Subscription:
         link = parse(urls, "receive")
         self.where = where or str(link)
         self.counters: dict[str, float] = {}
-        self.count = 0  # batches that came
+        self.count = 0  # received batches
         self._timeout = timeout if timeout >= 0 else float("inf")
         self._receiver = LinkReceiver(link, self.counters)
         self._since = time.monotonic()
@@ -89,16 +89,16 @@ class Subscription:
             print(f"listening at {address}", flush=True)
 
     def batches(self, count: int = sys.maxsize, raw: bool = False) -> Iterator[tuple[Any, Passport]]:
-        """Yield ``count`` items with their passports, or fewer if the senders end before.
+        """Yield ``count`` items with their passports, or fewer if the senders end first.
 
-        A message that cannot be decoded is told, counted and left out.
+        A malformed message is reported, counted and skipped.
 
         Args:
-            count: Items in all.
-            raw: Whether to leave messages undecoded: an item is the number of its bytes then, and nobody sees gaps, or the end.
+            count: Total number of items.
+            raw: Whether to leave messages undecoded: then an item is a message's size in bytes, and gaps and ends are not noticed.
 
         Raises:
-            LinkError: nothing came for as long as the timeout allows.
+            LinkError: nothing came within the timeout.
         """
         while self.count < count:
             now = time.monotonic()
@@ -149,13 +149,13 @@ def samples(item: Any) -> int:
 
 
 def losses(counters: dict[str, float]) -> str:
-    """Return in words what was lost on the way."""
+    """Return a description of lost messages."""
     counts = {name: (int(counters.get(name, 0)), about.at_viewer) for name, about in LINK_COUNTERS.items() if about.at_viewer}
     return ", ".join(f"{name} {count}{f' ({why})' if count else ''}" for name, (count, why) in counts.items() if count or name == "gaps")
 
 
 class Count(NamedTuple):
-    """Batches, and the samples and bytes in them, that had passed by at a moment of ``time.monotonic()``."""
+    """Numbers of batches, and of their samples and bytes, up to a moment of ``time.monotonic()``."""
 
     at: float
     batches: int = 0
@@ -164,7 +164,7 @@ class Count(NamedTuple):
 
 
 def rate_line(now: Count, before: Count, samples: bool = True) -> str:
-    """Return the batches so far, and the rates since ``before``; that of samples only if they are counted."""
+    """Return the batches so far, and the rates since ``before``; the rate of samples only if they are counted."""
     batches, *others = rates(now, before, samples)
     return "  ".join([f"{now.batches:10d} batches", f"{batches:>19}", *(f"{other:>20}" for other in others)])
 
