@@ -1,4 +1,4 @@
-"""Maps: one item in, one item out."""
+"""Maps: one input, one output."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from highway.parameters.hints import takes_rng
 @checked
 @dataclass
 class Map:
-    """Apply a function to each item, or to one field of it. (A function alone is a map too, of whole items.)
+    """Apply a function to each item, or to one field of it. (A bare function is also a map of whole items.)
 
     Args:
-        fn: Takes the item or the field, and ``rng`` if it has a parameter of that name. Returns what takes its place, or ``DROP`` to leave
-            out the item. In YAML ``package.module:name``.
+        fn: Receives the item or the field, and ``rng`` if it has a parameter of that name. Returns the new value, or ``DROP`` to drop the
+            item. In YAML ``package.module:name``.
         field: Name or position of the field; ``None`` means the whole item.
 
     Raises:
@@ -54,16 +54,16 @@ class Map:
 @checked
 @dataclass
 class Select:
-    """Keep some fields, in the order given.
+    """Keep some fields, in the given order.
 
     Args:
-        fields: Names of a dict's fields, or positions in a tuple; one alone need not be a list.
+        fields: Names of a dict's fields, or positions in a tuple. A single field need not be a list.
 
     Returns:
-        A dict of a dict, a list of a list, a tuple of a tuple.
+        A dict for a dict, a list for a list, a tuple for a tuple.
 
     Raises:
-        KeyError: a field is not there.
+        KeyError: a field does not exist.
 
     >>> Select([1, 0])(("a", "b", "c"))
     ('b', 'a')
@@ -84,15 +84,15 @@ class Select:
 @checked
 @dataclass
 class Rename:
-    """Give fields other names; the names of a tuple's fields are their positions, and it becomes a dict.
+    """Rename fields. The fields of a tuple are named by their positions, and the tuple becomes a dict.
 
     Args:
-        names: New names by old ones. A dict's other fields keep theirs; a tuple's must all be there.
+        names: New names by old names. Other fields of a dict keep their names. All fields of a tuple must be listed.
 
     Raises:
         ConfigError: two fields get the same new name.
-        KeyError: an old name is not there.
-        ValueError: a tuple's field is left without a name, or a dict's other field has the new name already.
+        KeyError: an old name does not exist.
+        ValueError: a field of a tuple is not listed, or another field of the dict already has the new name.
 
     >>> Rename({0: "image", 1: "label"})(("pixels", 3))
     {'image': 'pixels', 'label': 3}
@@ -123,7 +123,7 @@ class Rename:
 @checked
 @dataclass
 class Identity:
-    """Pass items on as they are."""
+    """Pass items on unchanged."""
 
     why_no_TransformLike: ClassVar[str] = "among transforms an empty list, [], leaves the image as it is"
 

@@ -1,4 +1,4 @@
-"""A source of random arrays, to measure what stands behind it and to try a pipeline without data."""
+"""A source of random arrays, to measure the stages after it and to try a pipeline without data."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from highway.parameters.checks import checked
 from highway.parameters.ranges import Count, Predicate, Range, Seed
 from highway.process.aligned import aligned
 
-_AT_ONCE = 1 << 16  # elements that are drawn together, before they are copied: few enough to stay in the caches
+_AT_ONCE = 1 << 16  # elements drawn at once before they are copied: few enough to stay in the CPU caches
 
 
 def _is_number_type(dtype: str) -> bool:
@@ -32,12 +32,12 @@ class Noise:
     """Yield tuples of random arrays.
 
     Args:
-        shape: Shape of each array, the batch axis included; or a list of shapes, one for each array.
-        n_tensors: Arrays in a tuple, at least 1; by default one, or one for each of the shapes.
-        dtype: Integers take every value of their type; floats lie in [0, 1); ``"bool"`` is either.
-        constant: Whether to yield the same arrays each time: what a pipeline can do if its data cost nothing.
-        count: Tuples to yield, or ``None`` for no end.
-        seed: What the values derive from, at least 0; ``None``: the pipeline's seed.
+        shape: Shape of each array, including the batch axis; or a list of shapes, one per array.
+        n_tensors: Number of arrays in a tuple, at least 1. By default one, or one per shape.
+        dtype: Integers cover the whole range of their type; floats lie in [0, 1); ``"bool"`` has both values.
+        constant: Whether to yield the same arrays each time, to measure a pipeline whose data take no time.
+        count: Number of tuples, or ``None`` for no limit.
+        seed: Seed of the values, at least 0. ``None``: the pipeline's seed.
 
     Yields:
         A tuple of arrays.
@@ -99,7 +99,7 @@ def _drawn(rng: Generator, count: int, dtype: np.dtype[Any]) -> np.ndarray:
         return rng.random(count, np.float32)
     if dtype.kind == "b":
         return rng.integers(0, 2, count, np.uint8)
-    bits, word = (64, np.uint64) if dtype.itemsize == 8 else (32, np.uint32)  # numpy cuts smaller ones of them, too, but more slowly
+    bits, word = (64, np.uint64) if dtype.itemsize == 8 else (32, np.uint32)  # numpy splits smaller elements from these too, but slower
     words: np.ndarray = rng.integers(0, 1 << bits, -(-count * dtype.itemsize * 8 // bits), word)
     drawn = words.view(f"u{dtype.itemsize}")[:count]
     return drawn if dtype.kind == "u" else drawn.view(dtype) ^ np.iinfo(dtype).min

@@ -1,4 +1,4 @@
-"""Streams that hand on every item, and print what passes."""
+"""Streams that pass on every item, and print information about it."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from highway.engine.stage import Items, Passport, Stamped
 from highway.parameters.checks import checked
 from highway.parameters.ranges import Count, Range
 
-PARTS = 16  # of a list or dict that are printed
+PARTS = 16  # printed entries of a list or dict
 
 
 @checked
 @dataclass
 class Peek:
-    """Print what the first items look like: the shapes, dtypes and ranges of their arrays, however deep in lists and dicts.
+    """Print the shapes, dtypes and value ranges of the arrays in the first items, including arrays nested in lists and dicts.
 
     Args:
-        n: Items to print, at least 0.
-        names: What to call the fields of tuples and lists, in their order; else they are called by their positions.
+        n: Number of items to print, at least 0.
+        names: Names for the fields of tuples and lists, in order. By default the positions.
     """
 
     n: Annotated[int, Range(ge=0)] = 1
@@ -44,10 +44,10 @@ class Peek:
 @checked
 @dataclass
 class Benchmark:
-    """Print the rate of each ``n`` items; the first item only starts the clock.
+    """Print the rate of each ``n`` items. The first item only starts the clock.
 
     Args:
-        n: Items between two lines, at least 1.
+        n: Items per printed line, at least 1.
     """
 
     n: Count = 100
@@ -73,7 +73,7 @@ class Benchmark:
 
 
 def rate(count: int, size: int, seconds: float) -> str:
-    """Return a line that says how many items and bytes passed in how many seconds.
+    """Return a line with the number of items and bytes, and the seconds they took.
 
     >>> rate(200, 500_000_000, 2.5)
     '200 items in 2.50 s: 80.0 items/s, 200.0 MB/s'
@@ -83,7 +83,7 @@ def rate(count: int, size: int, seconds: float) -> str:
 
 
 def describe(item: Item, passport: Passport, called: Sequence[str] | None = None) -> str:
-    """Return what an item looks like: a line for the item, and one for each field, by what it is ``called``, and for each part of it.
+    """Return a description of an item: a line for the item, and a line for each field, named by ``called``, and for each nested value.
 
     >>> print(describe((np.arange(6, dtype=np.uint8).reshape(2, 3), 7), Passport(0, 3, keys=("a.jpg", "b.jpg"))))
     epoch 0, item 3, keys a.jpg, b.jpg
@@ -100,7 +100,7 @@ def describe(item: Item, passport: Passport, called: Sequence[str] | None = None
 
 
 def _rows(known: Sequence[Field], values: Sequence[Any], indent: str) -> Iterator[str]:
-    """Yield a line for each value, and below it, further in, those of its parts."""
+    """Yield a line for each value, followed by indented lines for its nested values."""
     for name, value in zip(known[:PARTS], values, strict=False):
         yield f"{indent}{name}: {_describe(value)}"
         if _has_parts(value):
@@ -110,7 +110,7 @@ def _rows(known: Sequence[Field], values: Sequence[Any], indent: str) -> Iterato
 
 
 def _has_parts(value: Any) -> bool:
-    """Say whether there is an array, or a list or dict of more, in a list or dict; numbers and texts are short enough for one line."""
+    """Return whether a list or dict contains an array or a nested list or dict. Numbers and texts fit on one line."""
     return isinstance(value, (dict, list, tuple)) and any(isinstance(part, (np.ndarray, dict, list, tuple)) for part in fields(value))
 
 

@@ -1,4 +1,4 @@
-"""Maps, and whole pipelines, in processes of their own, for code that holds the GIL."""
+"""Maps and whole pipelines in separate processes, for code that holds the GIL."""
 
 from __future__ import annotations
 
@@ -36,30 +36,30 @@ from highway.wire.transports.shm import ShmReceiver, ShmSender
 @checked
 @dataclass
 class Processes:
-    """Apply maps in several processes at once, for Python code that holds the GIL. Nothing else changes: neither order, nor random numbers.
+    """Apply maps in several processes at once, for Python code that holds the GIL. Order and random numbers do not change.
 
-    The processes are spawned, never forked, and have several items in flight; small ones cross together, large arrays in shared memory with
-    one copy, and arrays come out read-only. The maps are pickled once for each process, and may be any functions or objects at the top
-    level of a module. In a script, what starts the pipeline stands under ``if __name__ == "__main__":``, since the processes import the
-    script if a map is defined in it.
+    The processes are spawned, never forked, and have several items in flight. Small items are sent in groups, large arrays in shared memory
+    with one copy. Returned arrays are read-only. The maps are pickled once per process, and may be any functions or objects at the top
+    level of a module. In a script, start the pipeline under ``if __name__ == "__main__":``, because the processes import the script if it
+    defines a map.
 
-    What a map raises is raised here, of the same type, with the traceback of the process as a note; ``on_error`` and ``num_workers``
-    belong to a ``Stage`` around this. A process that dies is an error of the item it worked on; with ``on_error="skip"``
-    another one takes its place, and the other items that it had.
+    An error of a map is raised here with the same type, with the traceback of the process as a note. ``on_error`` and ``num_workers``
+    belong to a ``Stage`` around this. If a process dies, the item that it was working on has an error; with ``on_error="skip"`` a new
+    process replaces it, and receives its other items.
 
-    A whole pipeline, source and streams included, runs in one process: ``Processes([source, decode, Batch(32)])``. For several sources in
-    parallel give a list of stages for each: ``Processes([[TenSource("a.ten"), Batch(32)], [TenSource("b.ten"), Batch(32)]])``; their items
-    come in turns. Each process works ahead by as much as ``budget_mb`` allows, and its stages may have settings of their own.
+    A whole pipeline, including its source and streams, runs in one process: ``Processes([source, decode, Batch(32)])``. For several sources
+    in parallel, give a list of stages for each: ``Processes([[TenSource("a.ten"), Batch(32)], [TenSource("b.ten"), Batch(32)]])``. Their
+    items alternate. Each process works ahead as far as ``budget_mb`` allows, and its stages may have their own settings.
 
     Args:
-        maps: Applied one after the other, in each process; or the stages of a whole pipeline, or of several.
-        num_processes: How many processes; ``None`` means the cores that this process may use, or one for each whole pipeline.
-        budget_mb: Megabytes of shared memory that the items of one process may take, and again its results; one item may take half.
+        maps: Maps, applied one after the other in each process; or the stages of one or several whole pipelines.
+        num_processes: Number of processes. ``None``: the number of available cores, or one per whole pipeline.
+        budget_mb: Megabytes of shared memory for the items of one process, and as much for its results. One item may take at most half.
 
     Raises:
-        ConfigError: there are no maps, less than one process, or another number of them than of whole pipelines.
-        PipelineError: something in ``maps`` is no map, has settings, or cannot be pickled (when the pipeline is built).
-        RemoteError: a process died, or a map raised an error that cannot be made again here (when running).
+        ConfigError: there are no maps, ``num_processes`` is below 1, or differs from the number of whole pipelines.
+        PipelineError: an entry of ``maps`` is not a map, has settings, or cannot be pickled (when the pipeline is built).
+        RemoteError: a process died, or raised an error that cannot be rebuilt here (when running).
     """
 
     maps: Annotated[list[Component], Predicate(bool, "at least one map")]
@@ -74,13 +74,13 @@ class Processes:
             )
 
     def _pipelines(self) -> list[list[Any]]:
-        """Return the stages of each whole pipeline; none if there are only maps."""
+        """Return the stages of each whole pipeline; an empty list if there are only maps."""
         if all(isinstance(part, (list, tuple)) for part in self.maps):
             return [list(part) for part in self.maps]  # type: ignore[call-overload]
         return [self.maps] if _is_source(self.maps[0]) else []
 
     def stages(self) -> list[Stage]:
-        """Return the one map that hands items to the processes, or the source that takes items from them."""
+        """Return the map that sends items to the processes, or the source that receives items from them."""
         if pipelines := self._pipelines():
             return [Stage(_Sources([_expanded(stages) for stages in pipelines], self.budget_mb), name="source")]
         parts = expand([(), *self.maps])[1:]
@@ -100,14 +100,14 @@ class Processes:
 
 
 def _is_source(part: Any) -> bool:
-    """Say whether it can only be a source: no function, which may be a map, but for one that yields."""
+    """Return whether a component can only be a source: not a function, which may be a map, except a generator function."""
     op = part.op if isinstance(part, Stage) else part
     if shape_by_method(op) == "composite":
         try:
             return bool(expand([part]))
         except PipelineError:  # a composite of maps
             return False
-    return (hasattr(op, "__iter__") and not inspect.isclass(op)) or inspect.isgeneratorfunction(op)  # str, the class, is a map
+    return (hasattr(op, "__iter__") and not inspect.isclass(op)) or inspect.isgeneratorfunction(op)  # the class str is a map
 
 
 def _expanded(stages: list[Any]) -> list[Stage]:
@@ -121,31 +121,31 @@ def _expanded(stages: list[Any]) -> list[Stage]:
 
 
 class _Remote:
-    """A map whose work is done in other processes: one for each of its worker threads, for as long as that lives."""
+    """A map whose work is done in other processes: one per worker thread, which lives as long as the thread."""
 
     def __init__(
         self, names: list[str], maps: list[Callable[..., Any]], budget_mb: Annotated[float, HOW], watched: Annotated[bool, HOW]
     ) -> None:
         self._names, self._maps, self._budget_mb = names, maps, budget_mb
-        self._watched = watched  # of several processes, the first one is
+        self._watched = watched  # the first of several processes is watched
         self._making_again: dict[int, RemoteMaps] = {}  # by thread
 
     def __deepcopy__(self, memo: object) -> _Remote:
-        """Return itself: the process of each worker has copies of the maps as it is."""
+        """Return itself: the process of each worker has its own copies of the maps."""
         return self
 
     def __highway__(self) -> Traits:
         return Traits(workers_parameter="num_processes", ahead=self._ahead)
 
     def _ahead(self, context: Context) -> RemoteMaps:
-        """Start a process for the worker on this thread, which ends with it."""
+        """Start a process for the worker on this thread. It ends with the worker."""
         watched, self._watched = self._watched and log.isEnabledFor(logging.WARNING), False
         remote = RemoteMaps(ApplyMaps(self._names, self._maps, context.seed, watched), self._budget_mb)
         at_end(remote.close)
         return remote
 
     def __call__(self, item: Any, rng: Generator, context: Context) -> Any:
-        """Make an item again that waited in a stage when a state was saved; the process stays for the next one."""
+        """Make an item again that waited in a stage when a state was saved. The process remains for the next item."""
         thread = get_ident()
         if thread not in self._making_again:
             self._making_again[thread] = self._ahead(context)
@@ -154,13 +154,13 @@ class _Remote:
 
 
 class _Sources:
-    """A source whose items are made by whole pipelines, each in another process; they come in turns."""
+    """A source whose items come from whole pipelines, each in another process. Their items alternate."""
 
     def __init__(self, pipelines: list[list[Stage]], budget_mb: Annotated[float, HOW]) -> None:
         self._pipelines, self._budget_mb = pipelines, budget_mb
 
     def __highway__(self) -> Traits:
-        in_order = len(self._pipelines) == 1  # else items come from several in turns
+        in_order = len(self._pipelines) == 1  # items of several pipelines alternate
         return Traits(
             length=lambda: sum(len(Pipeline(stages)) for stages in self._pipelines),
             numbers_epochs=in_order and Pipeline(self._pipelines[0]).numbers_epochs,
@@ -183,7 +183,7 @@ class _Sources:
 
 
 class _Child:
-    """A process, the links to it, and whether it is at work."""
+    """A process, the links to it, and whether it is busy."""
 
     def __init__(self, task: RunPipeline, budget_mb: float) -> None:
         expect_no_import("Processes")
@@ -204,7 +204,7 @@ class _Child:
             raise
 
     def _started(self, budget_mb: float) -> subprocess.Popen[bytes]:
-        """Start the process, with one end of each of two pairs of sockets."""
+        """Start the process, with one end of each of two socket pairs."""
         with contextlib.ExitStack() as theirs:
             fds = []
             for connections in (self._items.connections, self._results.connections):
@@ -216,17 +216,17 @@ class _Child:
 
     @property
     def is_gone(self) -> bool:
-        """Whether nothing can be asked of it any more."""
+        """Whether the process no longer accepts requests."""
         return self._items.connections.is_over or self._results.connections.is_over
 
     def take(self) -> Stamped | None:
-        """Return the next item of the pipeline in the process, ``None`` at its end; raise what it raised, or that it has died."""
+        """Return the next item of the pipeline in the process, or ``None`` at its end. Raise its error, or an error if it has died."""
         taken: Stamped | None = self._ask()
-        self._is_busy = taken is not None  # it works on the next one
+        self._is_busy = taken is not None  # it works on the next item
         return taken
 
     def close(self) -> None:
-        """End the process: at once if it is at work, whose result nobody wants; else it ends by itself. Closing again does nothing."""
+        """End the process. If it is busy, kill it, because its result is not wanted; else it ends by itself. May be called again."""
         if self._is_busy:
             self._process.kill()
         self._items.close()

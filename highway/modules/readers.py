@@ -1,4 +1,4 @@
-"""Readers: what can be read by number, in batches or one by one."""
+"""Readers: read datasets by index, as batches or single samples."""
 
 from __future__ import annotations
 
@@ -32,34 +32,35 @@ class _OfDataset:
 @checked
 @dataclass
 class Reader(RaggedOptions, Sampling, _OfDataset):
-    """Read a dataset by number, and yield its samples or batches of them.
+    """Read a dataset by index, and yield its samples or batches of them.
 
-    A dataset is any object with ``__len__`` and ``__getitem__``: those of :mod:`highway.datasets`, a torch or Hugging Face dataset, a list,
-    an array. A path or URL stands for the dataset that ``highway.open`` opens. What comes out is the same for any number of workers, and
-    the epoch the same for any number of ranks. A sample that cannot be read ends the run with an error that names it; with
-    ``on_error="skip"`` its row holds the next sample of the epoch's order instead, and the passport's keys say so (without ``batch_size``
-    it is left out).
+    A dataset is any object with ``__len__`` and ``__getitem__``, such as the datasets of :mod:`highway.datasets`, a PyTorch or Hugging Face
+    dataset, a list, or an array. A path or URL is opened by ``highway.open``. The outputs are the same for any number of workers, and an
+    epoch is the same for any number of ranks. A sample that cannot be read ends the run with an error that names it. With
+    ``on_error="skip"`` the next sample of the epoch's order replaces it, and the passport's keys name that sample. Without ``batch_size``,
+    the sample is skipped.
 
     Args:
-        dataset: What is read, or its path or URL. It is used by several threads at once; for one that cannot be, say ``num_workers=1``.
-        batch_size: Samples per batch, at least 1; ``None`` for samples one by one.
-        epochs: Passes over the dataset, or ``None`` to repeat for ever.
-        ragged: What becomes of fields whose first axis differs from sample to sample, with ``batch_size``: ``"pad"``, ``"offsets"`` or
-            ``"list"``, as in :class:`~highway.modules.batching.Batch`, and so what follows.
-        fields: Which fields these are, by name or position; ``None``: all that have an axis.
-        multiple: What the length of a padded field is rounded up to a multiple of.
-        pad_to: The length of padded fields, for all or by field.
-        fill: What stands in the rows of a padded field that are none.
+        dataset: The dataset, its path or its URL. Several threads use it at once; if it is not thread-safe, pass ``num_workers=1``.
+        batch_size: Samples per batch, at least 1. ``None`` yields single samples.
+        epochs: Passes over the dataset, or ``None`` to repeat indefinitely.
+        ragged: How to batch fields whose first axis differs from sample to sample, with ``batch_size``: ``"pad"``, ``"offsets"`` or
+            ``"list"``, as in :class:`~highway.modules.batching.Batch`, like the next four parameters.
+        fields: The ragged fields, by name or position. ``None``: all fields that have an axis.
+        multiple: The length of a padded field is rounded up to a multiple of this number.
+        pad_to: Length of padded fields, for all fields or by field.
+        fill: Padding value, for all fields or by field.
 
     Yields:
-        Samples as the dataset returns them, or batches: tuples, lists or dicts like the samples, with a new first axis in each field.
-        Passport: the epoch, the number of the batch (or sample) in it, counted over all ranks, and the samples' keys if it has some.
+        Samples as the dataset returns them; or batches: tuples, lists or dicts like the samples, with a new first axis in each field.
+        Passport: the epoch, the index of the batch (or sample) in it, counted over all ranks, and the keys of the samples if they have
+        keys.
 
     Raises:
         ConfigError: a parameter is out of its range, or does not fit the dataset or the other ranks.
-        DatasetError: the dataset has changed, or has fewer samples than its length says.
-        ValueError: the samples of a batch differ in their fields, shapes or dtypes; or there are none.
-        Exception: what the dataset raises for a sample, with a note that says which.
+        DatasetError: the dataset has changed, is empty, or has fewer samples than its length.
+        ValueError: the samples of a batch differ in their fields, shapes or dtypes; or there are too few samples for a batch.
+        Exception: the error that the dataset raised for a sample, with a note that names the sample.
 
     >>> from highway import Pipeline
     >>> with Pipeline([Reader([10, 11, 12, 13], batch_size=2, shuffle=False)]) as pipeline:
@@ -78,12 +79,12 @@ class Reader(RaggedOptions, Sampling, _OfDataset):
         return opened_parts(self.dataset)
 
     def batch_format(self, dataset: Dataset) -> BatchFormat:
-        """Return how batches are made."""
+        """Return the format of the batches."""
         return Stacked(self)
 
 
 def images_at(data_dir: str | Dataset, folder: Callable[[str], Dataset]) -> Dataset:
-    """Return the dataset that a parameter ``data_dir`` stands for; ``folder`` makes that of a folder."""
+    """Return the dataset of a parameter ``data_dir``. ``folder`` creates the dataset of a folder."""
     return open_images(data_dir, folder) if isinstance(data_dir, str) else opened_parts(data_dir)
 
 
@@ -91,7 +92,7 @@ def images_at(data_dir: str | Dataset, folder: Callable[[str], Dataset]) -> Data
 class _OfImages:
     data_dir: str | Dataset
     batch_size: Count
-    shape: Shape | None = None  # one of DecodeOptions, but third among the arguments
+    shape: Shape | None = None  # a parameter of DecodeOptions, moved to the third position
     epochs: Epochs = None
 
 
@@ -100,30 +101,30 @@ class _OfImages:
 class ImageReader(DecodeOptions, Sampling, _OfImages):
     """Read images and yield batches without labels.
 
-    The images are decoded straight into their rows, on all cores. Crops and flips derive from the seed and the image's place in the epoch,
-    whichever rank reads it. All else is as for :class:`Reader`.
+    The images are decoded directly into the batch, on all cores. Crops and flips depend on the seed and the image's position in the epoch,
+    not on the rank that reads it. Everything else is as for :class:`Reader`.
 
     Args:
         data_dir: A folder of images, files of any format that ``highway.open`` reads, such as ``photos-{000..015}.tar``, or any dataset
-            whose samples are encoded images: ``bytes``, tuples of which that is the first field, or dicts with a field such as ``image``
-            or ``jpg``. ``highway:photos/...`` stands for photographs that come with the package.
+            whose samples are encoded images: ``bytes``, tuples with the image as the first field, or dicts with a field such as ``image``
+            or ``jpg``. ``highway:photos/...`` is a set of photographs in the package.
         batch_size: Images per batch, at least 1.
-        shape: Height and width in pixels; each image is scaled and centre-cropped to it. Without it, and without ``crop``, every image
-            keeps its own size.
-        epochs: Passes over the images, or ``None`` to repeat for ever.
+        shape: Height and width in pixels; each image is scaled and centre-cropped to it. Without ``shape`` and ``crop``, every image keeps
+            its own size.
+        epochs: Passes over the images, or ``None`` to repeat indefinitely.
         crop: Draws the box of each image that is decoded and scaled to the crop's shape, such as ``RandomResizedCrop((224, 224))``.
         flip: Probability, 0 to 1, that an image is mirrored left to right.
-        antialias: Whether to average over all pixels that fall together where an image shrinks; slower, smoother.
-        max_pixels: Greatest height x width that a file may announce.
+        antialias: Whether to average over all source pixels of an output pixel when an image shrinks. Slower, but smoother.
+        max_pixels: Maximum height x width that a file may declare.
 
     Yields:
         ``(images,)``: uint8 ``(B, H, W, 3)`` in RGB; if they keep their own sizes, a list of B arrays ``(H, W, 3)``. The passport's keys
-        are the files' paths, relative to ``data_dir``, or what the dataset calls its samples.
+        are the files' paths, relative to ``data_dir``, or the keys of the dataset.
 
     Raises:
-        ConfigError: a parameter is out of its range, or ``shape`` is not that of ``crop``.
-        FileNotFoundError: there is no such folder, or no images in it (on the first item, not here).
-        ImageError: a file is no image, is damaged or cut short, or too large (when it is read).
+        ConfigError: a parameter is out of its range, or ``shape`` differs from the shape of ``crop``.
+        FileNotFoundError: there is no such folder, or it has no images (raised on the first item, not in the constructor).
+        ImageError: a file is not an image, is damaged, truncated or too large (when it is read).
         TypeError: a sample of the dataset holds no encoded image.
     """
 
@@ -136,7 +137,7 @@ class ImageReader(DecodeOptions, Sampling, _OfImages):
         return images_at(self.data_dir, Files)
 
     def batch_format(self, dataset: Dataset) -> BatchFormat:
-        """Return how batches are made."""
+        """Return the format of the batches."""
         return DecodedImages(self, labelled=False)
 
     def stages(self) -> list[Any]:
@@ -148,13 +149,13 @@ class ImageReader(DecodeOptions, Sampling, _OfImages):
 class ImageFileReader(ImageReader):
     """Read labelled images and yield batches.
 
-    Labels are numbered in the sorted order of the folders' names (:attr:`classes`). Images in folders below a label's folder belong to it.
-    Everything else, the other arguments included, is as for :class:`ImageReader`.
+    Labels are numbered in the sorted order of the folders' names (:attr:`classes`). Images in subfolders of a label's folder have that
+    label. Everything else, including the other arguments, is as for :class:`ImageReader`.
 
     Args:
         data_dir: A folder that holds one folder per label, files of any format that ``highway.open`` reads, such as shards
-            ``photos-{000..015}.tar`` of ``.jpg`` and ``.cls``, or any dataset with samples ``(encoded image, label)`` or dicts of such.
-        one_hot: Whether a label is a row of zeros with a one at its number, instead of the number.
+            ``photos-{000..015}.tar`` of ``.jpg`` and ``.cls``, or any dataset with samples ``(encoded image, label)`` or dicts of these.
+        one_hot: Whether labels are one-hot rows instead of numbers.
 
     Yields:
         ``(images, labels)``: uint8 ``(B, H, W, 3)`` in RGB, and int32 ``(B,)``, or with ``one_hot`` float32 ``(B, number of classes)``.
@@ -177,5 +178,5 @@ class ImageFileReader(ImageReader):
 
     @property
     def classes(self) -> list[str]:
-        """The labels' names, read from the folder each time; a label's number is its position."""
-        return list(getattr(self.open(), "classes"))  # noqa: B009  # a protocol does not say so
+        """The names of the labels, read from the folder each time. The number of a label is its position."""
+        return list(getattr(self.open(), "classes"))  # noqa: B009  # the protocol has no such attribute

@@ -1,4 +1,4 @@
-"""Several passes over a source, or over all that stands before in a pipeline."""
+"""Several passes over a source, or over all stages before it in a pipeline."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from highway.modules.inner_sources import InnerSource, component, expect_source,
 from highway.parameters.checks import checked
 from highway.parameters.ranges import Epochs
 
-_APART = 0x9E3779B97F4A7C15  # between the seeds of two passes; odd, so that no two of them meet
+_APART = 0x9E3779B97F4A7C15  # distance between the seeds of two passes; odd, so that all of them differ
 
 
 @checked
@@ -27,20 +27,20 @@ _APART = 0x9E3779B97F4A7C15  # between the seeds of two passes; odd, so that no 
 class Repeat:
     """Iterate over a source several times; each pass is an epoch.
 
-    In the middle of a pipeline, without a source, it repeats all that stands before it: ``Pipeline([files, decode, Batch(8),
-    Repeat(times=3)])``. What draws order or values by a ``seed`` of its own, such as :class:`Shuffle` and :class:`Mix`, draws anew in each
-    pass. A reader with ``epochs`` makes ``times`` as many of them; where it would repeat for ever, it makes ``times``.
+    In the middle of a pipeline, without a source, it repeats all stages before it: ``Pipeline([files, decode, Batch(8),
+    Repeat(times=3)])``. Stages that draw with their own ``seed``, such as :class:`Shuffle` and :class:`Mix`, draw new numbers in each pass.
+    A reader with ``epochs`` yields ``times`` as many epochs. A reader that repeats indefinitely yields ``times`` epochs.
 
     Args:
-        source: Any source that can be iterated over again: an iterable, a reader, a pipeline (whose stages are run anew). ``None`` means
-            the stages before this one.
-        times: Passes, at least 1, or ``None`` to repeat for ever.
+        source: A source that can be iterated over again: an iterable, a reader, or a pipeline (whose stages run again). ``None``: the
+            stages before this one.
+        times: Number of passes, at least 1, or ``None`` to repeat indefinitely.
 
     Raises:
-        ConfigError: a source is given in the middle of a pipeline, or none at its start; a stage before repeats for ever by itself.
-        ValueError: a pass gives nothing: the source is empty, or used up as a generator is (when running).
+        ConfigError: a source is given in the middle of a pipeline, or none at its start; or a stage before it already repeats indefinitely.
+        ValueError: a pass is empty: the source has no items, or is exhausted like a generator (when running).
 
-    >>> [stamped.item for stamped in Repeat("ab", 2)]
+    >>> [stamped.item for stamped in Repeat(["a", "b"], 2)]
     ['a', 'b', 'a', 'b']
     """
 
@@ -75,7 +75,7 @@ class Repeat:
                 yield Stamped(item, passport._replace(made_of=(None, (), lineage(passport))))
 
     def _repeated(self) -> Any:
-        """Return the source that makes the passes."""
+        """Return the source that yields the passes."""
         whole = component(self.source)
         if isinstance(whole, Pipeline):
             return Pipeline([*whole.stages, Repeat(times=self.times)], whole.seed)
@@ -88,7 +88,7 @@ class Repeat:
         return repeated.remake(epoch, index, part) if isinstance(repeated, _Passes) else remade(repeated, part)
 
     def _after(self, stages: Sequence[Stage]) -> list[Stage]:
-        """Return ``stages`` with a source of so many passes, and with streams that begin anew in each."""
+        """Return ``stages`` with a source of ``times`` passes, and with streams that restart in each pass."""
         if self.source is not None:
             raise ConfigError("Repeat: a source is given, but stages stand before it; leave it out to repeat those: Repeat(times=...)")
         first, *rest = stages
@@ -105,11 +105,11 @@ class Repeat:
 
 
 class _Passes:
-    """One pass over a source after the other; a stream that has had enough of one lets the next begin."""
+    """Runs one pass over a source after the other. A stream that needs no more items of a pass starts the next pass."""
 
     def __init__(self, source: Any, times: Epochs) -> None:
         self.source, self.times = source, times
-        self.enough = -1  # the last pass of which nothing more is needed
+        self.enough = -1  # the last pass whose remaining items are not needed
 
     def __highway__(self) -> Traits:
         return Traits(
@@ -124,7 +124,7 @@ class _Passes:
         first, index, state = (saved() or Saved((0, -1, None))).state
         for epoch in count(first) if self.times is None else range(first, self.times):
             with contextlib.closing(InnerSource(_drawn_anew(self.source, epoch, context), context, state)) as inner:
-                keep(lambda: Saved((epoch, index, inner.state())))  # noqa: B023  # asked in this pass alone
+                keep(lambda: Saved((epoch, index, inner.state())))  # noqa: B023  # called in this pass only
                 for index, (item, passport) in enumerate(inner, start=index + 1):  # noqa: B020
                     made_of = (None, (), [epoch, lineage(passport)])
                     yield Stamped(item, passport._replace(epoch=epoch, index=index, made_of=made_of))
@@ -136,21 +136,21 @@ class _Passes:
                 raise ValueError(f"Repeat: pass {epoch + 1} over {component(self.source)!r} gave nothing: {way_out}")
 
     def remake(self, epoch: int, index: int, part: Any) -> Any:
-        """Return an item of a pass again."""
+        """Make an item of a pass again."""
         number, made = part
         return remade(_drawn_anew(self.source, number, here()), made)
 
 
-_OVER = "over"  # state of a stream that has had enough of a pass
+_OVER = "over"  # state of a stream that needs no more items of a pass
 
 
 class _EachPass:
-    """A stream that begins anew with each pass, and is over with it, or by itself."""
+    """A stream that restarts with each pass, and ends with it or by itself."""
 
     def __init__(self, op: Any, passes: _Passes) -> None:
         self.stands_for, self._passes = op, passes
 
-    def __highway__(self) -> Traits:  # it counts anew in each pass, so it needs no whole epochs
+    def __highway__(self) -> Traits:  # it restarts counting in each pass, so it needs no whole epochs
         return replace(Traits.of(self.stands_for), stands_for=self.stands_for, per_epoch=True, whole_epochs=False)
 
     def stream(self, items: Items) -> Iterator[Any]:
@@ -159,23 +159,23 @@ class _EachPass:
             items.context.resume = None if begun is None else lambda: begun
             yield from _drawn_anew(self.stands_for, items.epoch, items.context).stream(items)
         self._passes.enough = max(self._passes.enough, items.epoch)
-        keep(lambda: Saved(_OVER))  # the pass may have no end
+        keep(lambda: Saved(_OVER))  # the pass may be endless
         for _ in items:
             pass
 
 
 def _drawn_anew(op: Any, number: int, context: Context, inside: bool = False) -> Any:
-    """Return a component with another seed for each pass but the first, and so those that it is made of.
+    """Return a component with another seed for each pass after the first, and do the same for the components inside it.
 
     Args:
         op: The component.
-        number: Of the pass, from 0.
-        context: That of the stage that runs the component.
-        inside: Whether it is part of a pipeline that has another seed already, for those that have none of their own.
+        number: Number of the pass, from 0.
+        context: The context of the stage that runs the component.
+        inside: Whether the component is part of a pipeline that already has another seed.
     """
     if isinstance(op, Stage):
         return replace(op, op=_drawn_anew(op.op, number, context, inside))
-    if number and isinstance(op, Pipeline):  # which has ended with the pass before
+    if number and isinstance(op, Pipeline):  # it ended with the pass before
         return Pipeline([_drawn_anew(stage, number, context, True) for stage in op.stages], _other_seed(op.seed, number, context, inside))
     if number == 0 or not dataclasses.is_dataclass(op) or isinstance(op, type):
         return op
@@ -196,7 +196,7 @@ def _other_seed(own: int | None, number: int, context: Context, inside: bool) ->
 
 
 def _reader_of(op: Any) -> tuple[str, Any] | None:
-    """Return the field of a component that holds a reader with ``epochs``, and the reader; an empty name if it is one itself."""
+    """Return the field of a component that holds a reader with ``epochs``, and the reader. For a reader itself, the name is empty."""
     names = {field.name for field in dataclasses.fields(op)} if dataclasses.is_dataclass(op) else set()
     if "epochs" in names:
         return "", op
@@ -205,7 +205,7 @@ def _reader_of(op: Any) -> tuple[str, Any] | None:
 
 
 def _repeated(op: Any, times: int | None) -> Any:
-    """Return a component that makes ``times`` as many epochs, ``None`` if it has no ``epochs``."""
+    """Return a component with ``times`` as many epochs; ``None`` if it has no ``epochs``."""
     found = _reader_of(op)
     if found is None:
         return None

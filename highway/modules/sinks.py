@@ -1,4 +1,4 @@
-"""Sinks for images, and the stream that writes them on their way."""
+"""Sinks for images, and a stream that writes the images that pass."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from highway.stores.url import join
 
 @dataclass
 class _ImageFiles:
-    """Writes every image to a file of its own.
+    """Writes every image to its own file.
 
     Args:
-        path: Folder for the files; made if it is not there.
+        path: Folder for the files. It is created if missing.
         field: Name or position of the field that holds the images; by default ``"image"``, ``"images"`` or the first.
-        format: ``"png"``, exact, or ``"jpg"``, quality 95.
+        format: ``"png"``, lossless, or ``"jpg"``, quality 95.
     """
 
     path: str
@@ -56,10 +56,10 @@ class _ImageFiles:
 @checked
 @dataclass
 class DumpImages(_ImageFiles):
-    """Write every image to a file of its own, and hand on the items.
+    """Write every image to its own file, and pass the items on.
 
-    Files are named by a running number from 0 and, where the passport has them, the samples' keys: ``000017-cat-03.png``. A later run
-    writes over an earlier one's.
+    Files are named by a running number from 0 and the samples' keys, if the passport has keys: ``000017-cat-03.png``. A later run
+    overwrites the files.
 
     Raises:
         OSError: a file cannot be written.
@@ -72,7 +72,7 @@ class DumpImages(_ImageFiles):
 @checked
 @dataclass
 class ImageSink(_ImageFiles):
-    """Write every image to a file of its own; the files are those of :class:`DumpImages`."""
+    """Write every image to its own file, with the same names as :class:`DumpImages`."""
 
     def consume(self, items: Items) -> None:
         for _ in self._written(items):
@@ -82,27 +82,26 @@ class ImageSink(_ImageFiles):
 @checked
 @dataclass
 class ContactSheet:
-    """Write one PNG with a grid of the images that arrived first, each with its label and key; boxes, masks and points are drawn.
+    """Write one PNG with a grid of the first images, each with its label and key. Boxes, masks and points are drawn.
 
-    The file is written as soon as ``limit`` images are there, or at the end of the stream; it appears whole or not at all, and a line says
-    so. What comes later is taken and dropped.
+    The file is written as soon as ``limit`` images have arrived, or at the end of the stream. It is written atomically, and a line is
+    printed. Later items are dropped.
 
     Args:
-        path: The PNG to write; its folder is made if it is not there.
-        columns: Images in a row, at least 1.
-        limit: Images on the sheet, at least 1.
-        size: Height and width in pixels that an image is fitted into, at least 16.
+        path: The PNG file. Its folder is created if missing.
+        columns: Images per row, at least 1.
+        limit: Maximum number of images, at least 1.
+        size: Height and width in pixels of each cell, at least 16.
         field: Name or position of the field that holds the images; by default ``"image"``, ``"images"`` or the first.
-        label: Name or position of the field that holds a whole number for each image, or for each of its boxes; by default ``"label"``,
-            ``"labels"`` or the second.
-        classes: Names of the labels, by number.
-        boxes: Name or position of the field of the boxes, ``(N, 4)`` for each image; by default ``"boxes"``, if it holds such.
-        mask: That of the masks, ``(H, W)`` or ``(N, H, W)``; by default ``"masks"`` or ``"mask"``.
-        points: That of the points, ``(N, 2)`` or ``(N, K, 2)``; by default ``"keypoints"`` or ``"points"``.
+        label: Name or position of the field with an integer per image, or per box. By default ``"label"``, ``"labels"`` or the second.
+        classes: Names of the labels, indexed by label.
+        boxes: Name or position of the field of the boxes, ``(N, 4)`` per image. By default ``"boxes"``, if it holds boxes.
+        mask: Name or position of the field of the masks, ``(H, W)`` or ``(N, H, W)``. By default ``"masks"`` or ``"mask"``.
+        points: Name or position of the field of the points, ``(N, 2)`` or ``(N, K, 2)``. By default ``"keypoints"`` or ``"points"``.
 
     Raises:
         OSError: the file cannot be written.
-        ValueError: the field holds no images, or nothing arrived; a field that was named holds something else.
+        ValueError: the field holds no images, nothing arrived, or a given field holds other data.
     """
 
     path: str
@@ -146,7 +145,7 @@ class ContactSheet:
         return tiles
 
     def _labels(self, item: Item, count: int, batched: bool) -> list[np.ndarray | None]:
-        """Return the label of each image, or those of its boxes; by default nothing where there is no field that could be labels."""
+        """Return the label of each image, or the labels of its boxes. By default, nothing if no field can be the labels."""
         field = self.label
         if field is None:
             field = next((name for name in ("label", "labels", 1) if name in names(item)), None)

@@ -1,4 +1,4 @@
-"""Sources made of other sources, and of a queue."""
+"""Sources that combine other sources, and a source that reads a queue."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from highway.parameters.ranges import Predicate, Seed
 
 @dataclass
 class _OfSources:
-    """A source that is made of others.
+    """Base class of sources that combine other sources.
 
     Args:
         sources: Any iterables, functions, readers or pipelines.
@@ -57,13 +57,13 @@ class _OfSources:
 @checked
 @dataclass
 class Concat(_OfSources):
-    """Iterate over one source after the other: iterables, functions, readers, pipelines. The items are numbered through; keys stay."""
+    """Iterate over one source after the other: iterables, functions, readers, pipelines. Items get a running index and keep their keys."""
 
     def __iter__(self, context: Context | None = None) -> Iterator[Stamped]:
         place, index, state = (saved() or Saved((0, 0, None))).state
         for place in range(place, len(self.sources)):  # noqa: B020
             with contextlib.closing(InnerSource(self.sources[place], context or here(), state)) as inner:
-                keep(lambda: Saved((place, index, inner.state())))  # noqa: B023  # asked while this is so
+                keep(lambda: Saved((place, index, inner.state())))  # noqa: B023  # called while this source is active
                 for item, passport in inner:
                     index += 1
                     yield Stamped(item, passport._replace(epoch=0, index=index - 1, made_of=(None, (), [place, lineage(passport)])))
@@ -73,17 +73,17 @@ class Concat(_OfSources):
 @checked
 @dataclass
 class Zip(_OfSources):
-    """Join the first items of all sources into one item, then the second, and so on.
+    """Combine the first items of all sources into one item, then the second items, and so on.
 
-    Tuples are joined to one tuple, lists to one list, dicts to one dict; anything else counts as a tuple of one. Keys are those of the
-    first source.
+    Tuples are concatenated, lists are concatenated, dicts are merged. Any other item counts as a tuple of one. The keys come from the first
+    source.
 
     Args:
-        strict: Whether sources of different lengths are an error; else the shortest ends it.
+        strict: Whether sources of different lengths are an error. If not, the shortest source ends the stream.
 
     Raises:
-        ValueError: a source ends before the others, or two dicts have a name in common.
-        TypeError: dicts and other items are to be joined.
+        ValueError: a source ends before the others, or two dicts share a name.
+        TypeError: dicts and other items cannot be combined.
 
     >>> [stamped.item for stamped in Zip([[("a", 1), ("b", 2)], [10, 20]])]
     [('a', 1, 10), ('b', 2, 20)]
@@ -120,19 +120,20 @@ class Zip(_OfSources):
 @checked
 @dataclass
 class Mix(_OfSources):
-    """Draw each item from one of several sources. The items are numbered through; keys stay.
+    """Draw each item from one of several sources. Items get a running index and keep their keys.
 
-    What has numbers is mixed by :class:`~highway.datasets.mixing.mixed.MixedDataset`, which a reader reads: ranks share it, and what is
-    drawn has the shares that the weights say, however few.
+    For sources with random access, use :class:`~highway.datasets.mixing.mixed.MixedDataset` with a reader: it is divided among ranks, and
+    the shares are exactly the weights, however few items are read.
 
     Args:
-        weights: How often to draw from each, in proportion, above 0. A source that has ended is left out.
-        by_size: Draw in proportion to what is left of each source, which needs a length: every order of the items is then equally likely.
-        seed: What the draws derive from, at least 0; ``None``: the pipeline's seed.
-        stop: Whether it ends when ``"all"`` sources have ended, or with the ``"first"`` that has nothing when it is drawn.
+        weights: Relative frequency of each source, above 0. A source that has ended is skipped.
+        by_size: Draw in proportion to the remaining length of each source, which must be known. Every order of the items is then equally
+            likely.
+        seed: Seed of the draws, at least 0. ``None``: the pipeline's seed.
+        stop: ``"all"`` ends the stream when all sources have ended, ``"first"`` when a drawn source has no more items.
 
     Raises:
-        ConfigError: the weights do not fit the sources, or a source has no length (on construction).
+        ConfigError: the weights do not fit the sources, or a source has no length (raised on construction).
     """
 
     why_no_Dataset: ClassVar[str] = "a Mix is a source, and draws; what has numbers is mixed by MixedDataset(datasets, weights)"
@@ -186,10 +187,10 @@ class Mix(_OfSources):
 @checked
 @dataclass
 class FromQueue:
-    """Yield what others put into a queue, until they put ``EndOfStream`` (the class, or an instance).
+    """Yield the items that are put into a queue, until it receives ``EndOfStream`` (the class, or an instance).
 
     Args:
-        queue: A ``queue.Queue``, or anything whose ``get(timeout=seconds)`` raises ``queue.Empty``, such as ``multiprocessing.Queue``.
+        queue: A ``queue.Queue``, or an object whose ``get(timeout=seconds)`` raises ``queue.Empty``, such as ``multiprocessing.Queue``.
     """
 
     queue: Any

@@ -1,4 +1,4 @@
-"""Streams: n items in, m items out."""
+"""Streams: n inputs, m outputs."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ from highway.parameters.ranges import Count, Range, Seed
 @checked
 @dataclass
 class Shuffle:
-    """Hand on items in random order, drawn from a buffer of those that came last.
+    """Shuffle items: yield random items of a buffer that holds the latest items.
 
     Args:
-        buffer_size: Items that wait, at least 1. The larger, the better mixed.
-        reuse: How often each item is handed on, at least 1; for items that cost much to make.
-        seed: What the order derives from, at least 0; ``None``: the pipeline's seed.
+        buffer_size: Size of the buffer, at least 1. A larger buffer shuffles better.
+        reuse: How often each item is yielded, at least 1, for items that are expensive to create.
+        seed: Seed of the order, at least 0. ``None``: the pipeline's seed.
 
-    Passports stay with their items; with ``reuse`` the indexes are spread (``index * reuse + n``): later stages draw anew each time.
+    Passports stay with their items. With ``reuse``, index i becomes ``i * reuse + n``, so later stages draw different random numbers each
+    time.
     """
 
     buffer_size: Count
@@ -39,7 +40,7 @@ class Shuffle:
 
     def stream(self, items: Items) -> Iterator[Stamped]:
         rng = Generator(Philox(key=items.epoch << 64 | items.context.seed_or(self.seed)))
-        waiting: list[tuple[Stamped, int]] = []  # with how often it was handed on
+        waiting: list[tuple[Stamped, int]] = []  # with the number of times that it was yielded
         if begun := saved():
             waiting = list(zip(begun.held, begun.state["uses"], strict=True))
             go_on(rng, begun.state["rng"])
@@ -69,12 +70,12 @@ class Shuffle:
 @checked
 @dataclass
 class Duplicate:
-    """Hand on each item several times in a row.
+    """Yield each item several times in a row.
 
-    The passports' indexes are spread (``index * times + n``): later stages draw anew each time.
+    In the passports, index i becomes ``i * times + n``, so later stages draw different random numbers each time.
 
     Args:
-        times: How often, at least 1.
+        times: Number of repetitions, at least 1.
     """
 
     times: Count
@@ -95,12 +96,12 @@ class Duplicate:
 @checked
 @dataclass
 class Take:
-    """Hand on the first ``n`` items, whatever their epochs, and end the pipeline; with them everything before it is cancelled.
+    """Yield the first ``n`` items over all epochs, and then end the pipeline, which cancels all stages before it.
 
-    Where a loop over an epoch is left, the rest of the epoch counts too, and is made up to here.
+    If a loop over an epoch ends early, the rest of the epoch counts too, and is processed up to this stage.
 
     Args:
-        n: Items, at least 0.
+        n: Number of items, at least 0.
     """
 
     n: Annotated[int, Range(ge=0)]
@@ -111,7 +112,7 @@ class Take:
     def stream(self, items: Items) -> Iterator[Stamped]:
         taken: int = (saved() or Saved(0)).state
         keep(lambda: Saved(taken))
-        while taken < self.n:  # the item after the last is not asked for
+        while taken < self.n:  # no item after the last is requested
             for item in items:
                 taken += 1
                 yield Stamped(item, items.passport)
@@ -123,10 +124,10 @@ class Take:
 @checked
 @dataclass
 class Tee:
-    """Call a function with each item, such as a queue's ``put``, and hand on the item.
+    """Call a function with each item, such as a queue's ``put``, and pass the item on.
 
     Args:
-        fn: Takes the item; what it returns is ignored. In YAML ``package.module:name``.
+        fn: Receives the item. Its return value is ignored. In YAML ``package.module:name``.
     """
 
     fn: Callable[[Any], Any]

@@ -1,7 +1,7 @@
-"""What belongs to the images of an item: found by the names of its fields, and checked.
+"""The annotations of the images of an item: finds them by the names of the item's fields, and checks them.
 
-A *target* is one image with its boxes, points and mask, and with what has a row for each box: a dict by role, ``"image"``, ``"boxes"``,
-``"points"``, ``"mask"``, and one more for each other field that goes with the boxes or the points.
+A *target* is one image with its boxes, points and mask, and the rows of other fields that belong to its boxes or points. It is a dict by
+role: ``"image"``, ``"boxes"``, ``"points"``, ``"mask"``, and one role per other field.
 """
 
 from __future__ import annotations
@@ -25,17 +25,18 @@ class Targets:
     """Finds the targets of an item.
 
     Args:
-        owner: Whose errors they are.
-        field: The field of the images; ``None``: the usual one.
-        boxes: That of the boxes, if there are any; so for the next two.
-        points: That of the points.
-        mask: That of the masks.
-        with_boxes: Fields that have a row for each box.
-        with_points: Fields that have an entry for each point; they may have a row for each box, too.
-        more: Further fields of images, points and masks, by their role; each is a role of its own.
-        follow: What the pixels take along that move, by parameter: the first item must have no such field that nobody has named, unless the
-            parameter names another one.
-        all_named: Whether ``with_boxes`` are all such fields; else the first item with boxes must have no other field of as many rows.
+        owner: The component named in errors.
+        field: The field of the images. ``None``: the default field.
+        boxes: The field of the boxes, if any.
+        points: The field of the points, if any.
+        mask: The field of the masks, if any.
+        with_boxes: Fields with one row per box.
+        with_points: Fields with one entry per point. They may also have one row per box.
+        more: Further fields of images, points and masks, by their type. Each gets its own role.
+        follow: Annotations that moved pixels would invalidate, by parameter: if the first item has such a field, a parameter must name it
+            or another field.
+        all_named: Whether ``with_boxes`` lists all such fields. If not, the first item with boxes must have no other field with as many
+            rows.
     """
 
     def __init__(
@@ -63,7 +64,7 @@ class Targets:
         self._with_points = {"points"} | {role for role, field in self._besides.items() if field in with_points}
 
     def fields(self, item: Item) -> dict[str, Field]:
-        """Return which field each role is.
+        """Return the field of each role.
 
         Raises:
             ValueError: the item has no fields.
@@ -76,7 +77,7 @@ class Targets:
         return where
 
     def _expect_all_named(self, item: Item, where: Mapping[str, Field]) -> None:
-        """Raise ValueError for boxes, points or masks of the first item, and rows of the first with boxes, that nobody has named."""
+        """Raise ValueError if the first item has unnamed boxes, points or masks, or the first one with boxes has other rows unnamed."""
         if self._checks_images:
             self._expect_one_image(item, where)
             self._checks_images = False
@@ -97,7 +98,7 @@ class Targets:
             self._checks_rows = False
 
     def _expect_one_image(self, item: Item, where: Mapping[str, Field]) -> None:
-        """Raise ValueError if a tuple has other images beside the first, which nobody has named."""
+        """Raise ValueError if a tuple has further images that no parameter names."""
         image = get(item, where["image"])
         shape = image.shape if isinstance(image, np.ndarray) and image.ndim in (3, 4) and 0 < image.shape[-1] <= MOST_CHANNELS else ()
         rest = [name for name in names(item) if isinstance(name, int) and name not in where.values()]
@@ -110,11 +111,11 @@ class Targets:
             )
 
     def kind_of(self, role: str) -> str:
-        """Return what a role of further fields holds: ``"image"``, ``"points"`` or ``"mask"``; empty for other roles."""
+        """Return the type of a role of further fields: ``"image"``, ``"points"`` or ``"mask"``; empty for other roles."""
         return self._more[role][0] if role in self._more else ""
 
     def goes_with_boxes(self, role: str) -> bool:
-        """Say whether a role has a row for each box."""
+        """Return whether a role has one row per box."""
         return role in self._rows or role.startswith(_WITH_BOXES)
 
     def role_of(self, field: Field) -> str:
@@ -122,14 +123,14 @@ class Targets:
         return next(role for role, one in self._besides.items() if one == field)
 
     def goes_with_points(self, role: str) -> bool:
-        """Say whether a role has an entry for each point."""
+        """Return whether a role has one entry per point."""
         return role in self._with_points
 
     def checked(self, given: Target) -> Target:
-        """Return a target whose image is one, whose boxes and points are new float32 arrays, and whose parts fit to each other.
+        """Return a target with a checked image, boxes and points as new float32 arrays, and parts that fit together.
 
         Raises:
-            ValueError: they do not.
+            ValueError: the target is not valid.
         """
         image = checked_image(given["image"], self._owner)
         target = {**given, "image": image}
@@ -163,10 +164,10 @@ class Targets:
         return other
 
     def expect_counts(self, given: Target) -> int:
-        """Return how many images a batch has.
+        """Return the number of images of a batch.
 
         Raises:
-            ValueError: a field is for another number of them.
+            ValueError: a field has another number of images.
         """
         count = len(given["image"])
         for role, values in given.items():
@@ -175,7 +176,7 @@ class Targets:
         return count
 
     def expect_no_counts(self, item: Item, fields: Iterable[Field]) -> None:
-        """Raise a ValueError if an item says beside one of these fields, whose rows change, how many it has."""
+        """Raise ValueError if an item has counts beside a field whose rows change."""
         for field in fields:
             beside = [name for what in ("count", "offsets") if (name := f"{field}_{what}") in names(item)]
             if beside:
@@ -187,18 +188,18 @@ class Targets:
     def each(
         self, item: Item, change: Change, loses_rows: Callable[[str], bool], transforms: Sequence[object], as_list: bool = False
     ) -> Item:
-        """Return an item with another target in place of each.
+        """Return an item with each target replaced by ``change``.
 
         Args:
             item: A sample, or a batch.
-            change: Takes a target as it is in the item, and the row of the batch that its image may be written into, if that is known
-                already; returns the other one.
-            loses_rows: Says of which roles it may remove rows: they come out of a batch as lists.
-            transforms: What it does, for errors.
-            as_list: Whether the images of a batch, and all that belongs to them, come out as lists.
+            change: Receives a target of the item, and the row of the output batch for its image, if the row is known already. Returns the
+                new target.
+            loses_rows: Returns whether a role may lose rows. Such roles become lists in a batch.
+            transforms: The transforms, for error messages.
+            as_list: Whether the images of a batch and their annotations become lists.
 
         Raises:
-            ValueError: the images of a batch come out with different shapes or dtypes, and not as a list.
+            ValueError: the new images of a batch differ in shape or dtype, without ``as_list``.
         """
         where = self.fields(item)
         given = {role: get(item, field) for role, field in where.items()}
@@ -234,7 +235,7 @@ class Targets:
         return {role: [target[role] for target in done] for role in given}
 
     def expect_same(self, image: np.ndarray, target: np.ndarray, row: int, transforms: Sequence[object]) -> None:
-        """Raise a ValueError unless an image of a batch is as the first one."""
+        """Raise ValueError if an image of a batch differs from the first one."""
         if image.shape != target.shape or image.dtype != target.dtype:
             raise ValueError(
                 f"{self._owner}: after {' > '.join(map(str, transforms)) or 'no transforms'} image 0 of the batch is "
@@ -244,10 +245,10 @@ class Targets:
             )
 
     def several(self, item: Item) -> tuple[dict[str, Field], list[Target]]:
-        """Return which field each role is, and the targets of a batch whose images are to be put together: none, or at least two.
+        """Return the field of each role, and the targets of a batch whose images will be combined: none, or at least two.
 
         Raises:
-            ValueError: it is no batch, or one of one image; the images differ in dtype or channels; or what belongs to them does not fit.
+            ValueError: it is not a batch, or has only one image; the images differ in dtype or channels; or annotations do not fit.
         """
         where = self.fields(item)
         given = {role: get(item, field) for role, field in where.items()}
@@ -267,7 +268,7 @@ class Targets:
 
 
 def _changed(given: Target, row: int, change: Change, out: np.ndarray | None) -> Target:
-    """Return what becomes of one target of a batch."""
+    """Return the new target for one target of a batch."""
     try:
         return change({role: values[row] for role, values in given.items()}, out)
     except Exception as error:
@@ -276,7 +277,7 @@ def _changed(given: Target, row: int, change: Change, out: np.ndarray | None) ->
 
 
 def expect_batch(images: Any, owner: str) -> None:
-    """Raise a ValueError unless the image field holds a batch."""
+    """Raise ValueError unless the image field holds a batch."""
     if not is_batch(images, owner):
         raise ValueError(
             f"{owner}: the image field holds one image, {images.shape}; {owner} puts together the images of a batch: put it behind "
@@ -285,13 +286,13 @@ def expect_batch(images: Any, owner: str) -> None:
 
 
 def expect_partners(count: int, owner: str) -> None:
-    """Raise a ValueError for a batch of one image."""
+    """Raise ValueError for a batch of one image."""
     if count == 1:
         raise ValueError(f"{owner}: the batch has one image, and none to put it together with; drop_last=True leaves out such a rest")
 
 
 def like(given: Any, values: list[np.ndarray]) -> Any:
-    """Return one value per image in the form in which they were given: an array, an object array, or a list."""
+    """Return one value per image in the form of the input: an array, an object array, or a list."""
     if not isinstance(given, np.ndarray):
         return values
     if given.dtype != object:
@@ -302,19 +303,19 @@ def like(given: Any, values: list[np.ndarray]) -> Any:
 
 
 def rows_where(values: Any, which: np.ndarray) -> Any:
-    """Return rows of an array or a list: those that a bool for each says, or those of these numbers."""
+    """Return rows of an array or a list, selected by bools or by indexes."""
     if isinstance(values, np.ndarray):
         return values[which]
     return [values[row] for row in (np.flatnonzero(which) if which.dtype == bool else which).tolist()]
 
 
 def unshared(value: np.ndarray, given: Any) -> np.ndarray:
-    """Return an array that does not lie in the memory of what was given: itself, or a copy."""
+    """Return an array that shares no memory with the input: the array itself, or a copy."""
     return value.copy() if np.may_share_memory(value, given) else value
 
 
 def joined(parts: Sequence[Any], role: str, owner: str) -> Any:
-    """Return the rows of several targets, arrays or lists, one after the other; parts without rows may be of any kind.
+    """Concatenate the rows of several targets, arrays or lists. Parts without rows may have any type.
 
     Raises:
         ValueError: their rows differ in shape.
@@ -329,7 +330,7 @@ def joined(parts: Sequence[Any], role: str, owner: str) -> Any:
 
 
 def _counts(values: Any, in_batch: bool) -> list[int] | None:
-    """Return how many rows a field has, for each image of a batch; ``None`` if it has none."""
+    """Return the number of rows of a field per image of a batch; ``None`` if it has no rows."""
     parts = [values]
     if in_batch:
         parts = list(values) if isinstance(values, (list, tuple)) or (isinstance(values, np.ndarray) and values.ndim) else [None]
@@ -338,7 +339,7 @@ def _counts(values: Any, in_batch: bool) -> list[int] | None:
 
 
 def _count(values: Any, role: str, owner: str) -> int:
-    """Return how many rows a field has; a ValueError if it is a single value."""
+    """Return the number of rows of a field. Raise ValueError if it is a single value."""
     try:
         return len(values)
     except TypeError:

@@ -1,4 +1,4 @@
-"""``.ten`` files: one item each, in the format of :mod:`highway.tenbin`, with its passport."""
+"""``.ten`` files: one item per file with its passport, in the format of :mod:`highway.tenbin`."""
 
 from __future__ import annotations
 
@@ -36,23 +36,24 @@ class _OfTenFiles:
 @checked
 @dataclass
 class TenSource(Sampling, _OfTenFiles):
-    """Read items from ``.ten`` files, one from each, in the sorted order of their paths.
+    """Read items from ``.ten`` files, one per file, in the sorted order of their paths.
 
-    :class:`Reader` makes batches of them: ``Reader(TenFiles("data"), 32)``.
+    For batches of these items, use ``Reader(TenFiles("data"), 32)``.
 
     Args:
         paths: A folder, a file, a pattern such as ``"data/*.ten"``, or a list of them.
-        epochs: Passes over the files, or ``None`` to repeat for ever.
-        shuffle: Whether each epoch has an order of its own.
-        mmap: Map the files into memory instead of reading them. They must not be cut short while items are in use: that ends the process.
+        epochs: Passes over the files, or ``None`` to repeat indefinitely.
+        shuffle: Whether each epoch has its own order.
+        mmap: Map the files into memory instead of reading them. Do not truncate the files while items are in use, as that kills the
+            process.
 
     Yields:
-        What was saved: a dict, if :class:`TenSink` saved one, else a tuple of arrays, read-only. The passport's keys are the saved ones,
+        The saved item: a dict if :class:`TenSink` saved a dict, else a tuple of arrays, read-only. The passport's keys are the saved keys,
         or the file's path.
 
     Raises:
-        FileNotFoundError: there are no such files (on the first item, not here).
-        FrameError: a file is not whole, not tenbin, or does not fit its checksums; with ``on_error="skip"`` it is left out.
+        FileNotFoundError: there are no such files (raised on the first item, not in the constructor).
+        FrameError: a file is incomplete, not tenbin, or does not match its checksums; with ``on_error="skip"`` it is skipped.
     """
 
     batch_size: ClassVar[None] = None
@@ -61,30 +62,30 @@ class TenSource(Sampling, _OfTenFiles):
     shuffle: Shuffle = False
 
     def open(self) -> TenFiles:
-        """Return the dataset, whose samples bring their passports."""
+        """Return the dataset, whose samples have passports."""
         return _WithPassports(self.paths, self.mmap)
 
     def batch_format(self, dataset: Dataset) -> BatchFormat:
-        """Return how samples go out."""
+        """Return the format of the samples."""
         return Stacked()
 
 
 @checked
 @dataclass
 class TenSink:
-    """Write each item to a ``.ten`` file of its own, with its passport and a checksum for each array.
+    """Write each item to its own ``.ten`` file, with its passport and a checksum for each array.
 
-    A file appears under its name when it is whole, and on the disk. Tensorcom reads it, too, and passes over what it does not know.
+    A file gets its name when it is complete and on the disk. Tensorcom can read it, and ignores the parts that it does not know.
 
     Args:
-        data_dir: Folder for the files, or its URL; made if it is missing.
-        name: Name of a file; ``{epoch}`` and ``{index}`` are those of the passport.
-        overwrite: Whether files that are there already may be replaced.
+        data_dir: Folder for the files, or its URL. It is created if missing.
+        name: Name of a file. ``{epoch}`` and ``{index}`` are replaced by the values in the passport.
+        overwrite: Whether existing files may be replaced.
 
     Raises:
         ConfigError: ``name`` has other fields, or does not end in ``.ten``.
-        FileExistsError: there is a file of that name.
-        ItemError: a field cannot be saved; with ``on_error="skip"`` the item is left out.
+        FileExistsError: the file exists.
+        ItemError: a field cannot be saved; with ``on_error="skip"`` the item is skipped.
     """
 
     data_dir: str

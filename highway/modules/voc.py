@@ -1,4 +1,4 @@
-"""Images with boxes, of PASCAL VOC."""
+"""Images with boxes from PASCAL VOC."""
 
 from __future__ import annotations
 
@@ -27,25 +27,26 @@ class _OfVOC:
 @checked
 @dataclass
 class VOCReader(Sampling, _OfVOC):
-    """Read images of PASCAL VOC, decoded, with the boxes and labels of the objects in them.
+    """Read images of PASCAL VOC, decoded, with the boxes and labels of their objects.
 
-    They come one by one, since they differ in size and in their objects: ``Augmentations(transforms, field="image", boxes="boxes")`` behind
-    it crops, scales and mirrors both alike, and ``Batch`` makes batches. For encoded images, read the dataset: ``Reader(VOC(...))``.
+    It yields single samples, because images differ in size and number of objects. ``Augmentations(transforms, field="image",
+    boxes="boxes")`` crops, scales and mirrors image and boxes together, and ``Batch`` creates batches. For encoded images, read the
+    dataset: ``Reader(VOC(...))``.
 
     Args:
         data_dir: The folder of one year, such as ``VOCdevkit/VOC2012``.
         split: ``"train"``, ``"val"``, ``"trainval"``, ``"test"``, or another list in ``ImageSets``.
-        epochs: Passes over the images, or ``None`` to repeat for ever.
-        masks: Whether samples have ``mask``, and by what, as for :class:`~highway.datasets.VOC`.
-        classes: The labels' names, by number; those of VOC by default.
+        epochs: Passes over the images, or ``None`` to repeat indefinitely.
+        masks: Whether samples have ``mask``, and of which type, as for :class:`~highway.datasets.VOC`.
+        classes: Names of the labels, indexed by label. By default the labels of VOC.
 
     Yields:
         Dicts: ``image``, uint8 ``(H, W, 3)`` in RGB; ``boxes``, float32 ``(N, 4)``: x1, y1, x2, y2 in pixels; ``labels``, int32 ``(N,)``;
-        ``difficult`` and ``truncated``, bool ``(N,)``; and ``mask``, uint8 ``(H, W)``, if that is asked for.
+            ``difficult`` and ``truncated``, bool ``(N,)``; and with ``masks`` also ``mask``, uint8 ``(H, W)``.
 
     Raises:
-        OSError: a file is not there, or cannot be read.
-        DatasetError: the list, or an annotation, is not what it should be.
+        OSError: a file is missing or cannot be read.
+        DatasetError: the list or an annotation is not valid.
         ImageError: an image is damaged.
     """
 
@@ -56,7 +57,7 @@ class VOCReader(Sampling, _OfVOC):
         return VOC(self.data_dir, self.split, self.classes, self.masks)
 
     def batch_format(self, dataset: Dataset) -> BatchFormat:
-        """Return how samples go out."""
+        """Return the format of the samples."""
         return Stacked()
 
     def stages(self) -> list[Any]:

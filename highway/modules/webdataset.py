@@ -1,6 +1,6 @@
-"""WebDataset: samples in tar archives (shards) as streams, the files of a sample one after the other under one name.
+"""WebDataset: samples in tar archives (shards) as streams. The files of a sample are consecutive and share one name.
 
-:class:`highway.datasets.Tar` reads shards on disk by number.
+:class:`highway.datasets.Tar` reads shards on disk with random access.
 """
 
 from __future__ import annotations
@@ -45,25 +45,27 @@ def _numbers_files(path: str) -> bool:
 class WebDatasetSource:
     """Read WebDataset shards and yield samples as dicts.
 
-    A field is named by its file's extension, in lower case, which also says what it holds (:mod:`highway.datasets.field_codecs`): ``.ten``
-    and ``.npy`` arrays, ``.cls`` an int32, ``.txt`` a str; images and all else stay bytes, for :class:`DecodeImage` and other maps.
+    A field is named by its file's extension, in lower case, which also defines its type (:mod:`highway.datasets.field_codecs`): ``.ten``
+    and ``.npy`` are arrays, ``.cls`` an int32, ``.txt`` a str; images and all other files stay bytes, for :class:`DecodeImage` and other
+    maps.
 
     Args:
-        urls: Shards: paths, URLs of objects in a store (``s3://``, ``gs://``, ``https://``, ...), or what the webdataset package opens
+        urls: Shards: paths, URLs of objects in a store (``s3://``, ``gs://``, ``https://``, ...), or URLs that the webdataset package opens
             (``pipe:COMMAND``, ...). Braces expand: ``photos-{000..015}.tar``.
-        fields: The fields to keep, under new names: ``{"image": "png;jpg;jpeg", "label": "cls"}`` takes the first that a sample has.
-            ``None`` keeps all as they are.
-        epochs: Passes over the shards, or ``None`` to repeat for ever.
-        shuffle: Whether each epoch has an order of shards of its own. ``Shuffle`` behind it mixes the samples.
-        seed: What the orders derive from, at least 0; ``None``: the pipeline's seed.
+        fields: The fields to read, by new name: ``{"image": "png;jpg;jpeg", "label": "cls"}`` reads the first field that exists. ``None``
+            reads all fields under their own names.
+        epochs: Passes over the shards, or ``None`` to repeat indefinitely.
+        shuffle: Whether each epoch has its own order of shards. ``Shuffle`` after this source shuffles the samples.
+        seed: Seed of the orders, at least 0. ``None``: the pipeline's seed.
 
     Yields:
         A dict for each sample. Passport: epoch, index within the epoch, and the sample's key.
 
     Raises:
         ConfigError: a parameter is out of its range, or a URL needs a package that is not installed.
-        OSError: a shard cannot be opened or fetched. ShardError: a shard is damaged or cut short or has no files, or a sample cannot be
-            used. With ``on_error="skip"`` the rest of the shard, or the sample, is skipped; an epoch without any sample is always an error.
+        OSError: a shard cannot be opened or fetched.
+        ShardError: a shard is damaged, truncated or empty, or a sample cannot be used. With ``on_error="skip"`` the rest of the shard, or
+            the sample, is skipped. An epoch without samples is always an error.
     """
 
     urls: Annotated[str | list[str], Predicate(shards_of, "at least one shard, such as 'photos-{000..015}.tar'")]
@@ -79,7 +81,7 @@ class WebDatasetSource:
 
     @opened
     def _identity(self) -> str:
-        """A text that changes when shards on disk or in a store do."""
+        """A text that changes when shards on disk or in a store change."""
         paths = [path_of(url) for url in self.shards if has_ranges(url)]
         return fingerprint_of((shown(path), path) for path in paths if is_url(path) or os.path.exists(path))
 
@@ -100,7 +102,7 @@ class WebDatasetSource:
         counters.update(shards=0, ignored_files=0)
         first, done, passed, index = (saved() or Saved((0, 0, 0, 0))).state
         epoch = first
-        keep(lambda: Saved([epoch, done, passed, index]))  # shards that are done in this epoch, samples of the next one, and in all
+        keep(lambda: Saved([epoch, done, passed, index]))  # finished shards of this epoch, samples of the next shard, and samples in total
         for epoch in count(first) if self.epochs is None else range(first, self.epochs):
             order = Sampler(len(shards), seed, self.shuffle).order(epoch)(np.arange(len(shards))).tolist()
             for number in order[done:]:
@@ -118,7 +120,7 @@ class WebDatasetSource:
             done = passed = index = 0
 
     def _samples(self, url: str, passed: int, context: Context) -> Iterator[tuple[int, str, dict[str, Any]]]:
-        """Yield the samples of a shard behind the first ``passed``, each with the number of those up to it, and its key."""
+        """Yield the samples of a shard after the first ``passed``, each with the number of samples up to it, and its key."""
         with contextlib.closing(read_members(url)) as members:
             samples = enumerate(grouped_by_key(members, partial(context.count, self, "ignored_files")), start=1)
             while True:
@@ -148,7 +150,7 @@ class WebDatasetSource:
         return OfThread(lambda: SamplesAgain(self.shards))
 
     def _remake(self, epoch: int, index: int, part: list[int]) -> Stamped:
-        """Return a sample of a shard; if they are asked for in their order, it is read once."""
+        """Make a sample of a shard again. If samples are requested in order, the shard is read once."""
         key, files = self._again.value.sample(*part)
         return Stamped(self._decoded(files), Passport(keys=(key,)))
 
@@ -158,20 +160,21 @@ class WebDatasetSource:
 class ShardSink(SampleSink):
     """Write samples into WebDataset shards.
 
-    A shard has its name only when it is whole; what was begun when the pipeline fails or is stopped is removed. The files of a sample are
-    named by its key, the one in its passport (dots in its last part become ``_``), or else by epoch and index.
-    :mod:`highway.datasets.field_codecs` says what becomes of which field; :class:`WebDatasetSource` reads the same samples again.
+    A shard gets its name only when it is complete. Unfinished shards are removed if the pipeline fails or is stopped. The files of a sample
+    are named by the key in its passport (dots in its last part become ``_``), or else by epoch and index.
+    :mod:`highway.datasets.field_codecs` defines the file type of each field. :class:`WebDatasetSource` reads the same samples again.
 
     Args:
-        path: Where to, or its URL, with the shard's number: ``out/photos-%06d.tar``. Missing folders are made.
+        path: Output path or URL with a format for the shard's number: ``out/photos-%06d.tar``. Missing folders are created.
         max_samples: Samples in a shard, at least 1.
-        max_mb: Megabytes in a shard; one sample may go over it.
+        max_mb: Megabytes per shard. A single sample may exceed it.
 
     Raises:
-        ConfigError: ``path`` has no place for the number, or a limit is out of its range.
-        FileExistsError: there is a shard of that name already.
-        PipelineError: a stage before it makes batches.
-        TypeError: an item is no dict, or one of its values cannot be written. ValueError: an item is a batch.
+        ConfigError: ``path`` has no number format, or a limit is out of its range.
+        FileExistsError: a shard with that name exists.
+        PipelineError: a stage before the sink yields batches.
+        TypeError: an item is not a dict, or one of its values cannot be written.
+        ValueError: an item is a batch.
     """
 
     path: Annotated[str, Predicate(_numbers_files, "one place for the shard's number, such as 'photos-%06d.tar'")]
