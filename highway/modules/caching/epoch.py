@@ -1,4 +1,4 @@
-"""What passes a cache: the input epoch by epoch, its samples, and the batches that go out."""
+"""The items that pass a cache: the input by epoch, its samples, and the output batches."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from highway.images.buffers import BufferPool
 
 log = logging.getLogger("highway")
 
-LOG_EVERY: Final = 10.0  # seconds between two lines about the first epoch
+LOG_EVERY: Final = 10.0  # seconds between two log lines about the first epoch
 
 
 class Keyed(NamedTuple):
@@ -26,11 +26,11 @@ class Keyed(NamedTuple):
 
 
 class Epochs:
-    """The input of a stream epoch by epoch; one item ahead, to see where an epoch ends.
+    """Iterates over the input of a stream by epoch. It reads one item ahead to find the end of an epoch.
 
     Args:
         items: The input.
-        limit: The epoch before which it ends, or ``None``.
+        limit: The epoch before which the input ends, or ``None``.
     """
 
     def __init__(self, items: Items, limit: int | None) -> None:
@@ -41,7 +41,7 @@ class Epochs:
 
     @property
     def left_out(self) -> int:
-        """Errors that the stages before have left out up to now."""
+        """Number of errors that the stages before have skipped so far."""
         return self._items.left_out
 
     def peek(self) -> Stamped | None:
@@ -51,7 +51,7 @@ class Epochs:
         return self._next if self._limit is None or self.epoch < self._limit else None
 
     def of(self, epoch: int) -> Iterator[Stamped]:
-        """Yield the items of an epoch, or the rest of it; in the end ``epoch`` is the one that comes next."""
+        """Yield the items of an epoch, or the rest of it. Afterwards ``epoch`` is the next epoch."""
         while self.peek() and self.epoch == epoch and self._next is not None:
             stamped, self._next = self._next, None
             yield stamped
@@ -60,10 +60,10 @@ class Epochs:
 
 
 class Stacker:
-    """Makes a field of a batch from that of its samples.
+    """Combines the values of a field into the field of a batch.
 
     Args:
-        stack: Whether samples with axes become one array; else a list. Those without always become an array, ``str`` and ``bytes`` a list.
+        stack: Whether values with axes become one array; if not, a list. Values without axes become an array, ``str`` and ``bytes`` a list.
     """
 
     def __init__(self, stack: bool) -> None:
@@ -71,10 +71,10 @@ class Stacker:
         self._pools: dict[Field, BufferPool] = {}
 
     def column(self, name: Field, values: Any) -> Any:
-        """Return the field ``name`` of its values in a list, or in one array already.
+        """Return the field ``name`` of a batch, from a list or array of values.
 
         Raises:
-            ValueError: the samples are to be stacked and differ in shape.
+            ValueError: the samples differ in shape, and ``stack`` is set.
         """
         if isinstance(values, np.ndarray):
             if self.stack or values.ndim == 1:
@@ -100,11 +100,11 @@ class Stacker:
 
 
 class Progress:
-    """How far the first epoch is, as a text, and every now and then in the log.
+    """The progress of the first epoch, as a text, and regularly in the log.
 
     Args:
-        name: What the log calls the cache.
-        total: How many samples there will be, if that is known.
+        name: Name of the cache in the log.
+        total: Total number of samples, if known.
     """
 
     def __init__(self, name: str, total: int | None) -> None:
@@ -112,7 +112,7 @@ class Progress:
         self._began = self._said = time.monotonic()
 
     def at(self, samples: int) -> str:
-        """Return what to say when so many samples are written."""
+        """Return the text for a number of samples written so far."""
         now = time.monotonic()
         text = f"{samples:,} samples written"
         if self._total:
@@ -126,23 +126,23 @@ class Progress:
 
 
 class Passing:
-    """An epoch on its way through a cache.
+    """Passes the items of an epoch through a cache.
 
     Args:
-        batched: Whether batches come in, or samples; they pass as they are.
-        batch_size: If samples come in: how many go out in a batch; ``None`` lets them pass.
-        stacker: Makes these batches.
+        batched: Whether the inputs are batches, which pass unchanged, or samples.
+        batch_size: For samples, the size of output batches. ``None`` passes single samples.
+        stacker: Creates these batches.
     """
 
     def __init__(self, batched: bool, batch_size: int | None, stacker: Stacker) -> None:
         self.batched, self._out = batched, batch_size
-        self.batch_size = 0  # of the batches that came in
+        self.batch_size = 0  # of the input batches
         self._stacker = stacker
-        self.index = 0  # of the next batch of samples
-        self.waiting: list[Stamped] = []  # for that
+        self.index = 0  # of the next output batch
+        self.waiting: list[Stamped] = []  # samples for that batch
 
     def epoch(self, items: Iterable[Stamped]) -> Iterator[tuple[list[Stamped], Passport, list[Keyed]]]:
-        """Yield what goes out for an item, its passport and the samples in it; and once more, for what is left in the end."""
+        """Yield for each item its output, its passport and its samples; and at the end, the rest of the samples."""
         for stamped in items:
             item, passport = stamped
             if self.batched:
@@ -162,7 +162,7 @@ class Passing:
         """Return the samples of a batch, with their keys.
 
         Raises:
-            ValueError: it is no batch.
+            ValueError: it is not a batch.
         """
         way_out = "if it is one sample, say batched=False, or give batch_size= to make batches of samples"
         try:
@@ -186,7 +186,7 @@ class Passing:
         return self.made(waiting, self.index - 1)
 
     def made(self, came: list[Stamped], index: int = 0) -> Stamped:
-        """Return what goes out of a batch that came in, or of so many samples."""
+        """Return the output for an input batch, or for a number of samples."""
         passport = came[-1].passport._replace(made_of=(None, tuple(passport for _, passport in came), None))
         if self.batched:
             return Stamped(self._unstacked(came[0].item), passport)

@@ -32,21 +32,21 @@ log = logging.getLogger("highway")
 
 
 def fingerprint(components: Sequence[Any], seed: int = 0) -> str:
-    """Return what made the items that come out of a source and the stages after it, as 32 hexadecimal digits.
+    """Return the fingerprint of a source and the stages after it, as 32 hexadecimal digits.
 
-    Components are known by their parameters and code (:mod:`highway.engine.hashing`), or by the ``fingerprint`` that they declare
+    Components are identified by their parameters and code (:mod:`highway.engine.hashing`), or by the ``fingerprint`` that they declare
     (:class:`~highway.engine.component.Traits`); readers also by the names, sizes and times of their files. The decoder and highway's
-    version count: pixels differ between them. So do the pipeline's seed and the name of a stage that draws random numbers
+    version count, because pixels differ between them. So do the pipeline's seed and the name of each stage that draws random numbers
     (:func:`chance`).
 
     A warning names values that code refers to and that cannot be hashed.
 
     Args:
-        components: The stages, or bare components, in their order.
-        seed: The pipeline's.
+        components: The stages, or bare components, in order.
+        seed: The seed of the pipeline.
 
     Raises:
-        ConfigError: one of the components cannot be known in this way.
+        ConfigError: one of the components has no fingerprint.
     """
     stages = unique([component if isinstance(component, Stage) else Stage(component) for component in components])
     made = (getattr(highway, "__version__", ""), backend(), cv2_or_none() is not None, chance(stages, seed))
@@ -57,7 +57,7 @@ def fingerprint(components: Sequence[Any], seed: int = 0) -> str:
         op = stage.layers[-1]
         if position == 0 and not isinstance(op, (Sampling, WebDatasetSource)) and (Traits.of(op).fingerprint or fingerprint_of(op)) is None:
             raise _unknown(stage.op)
-        if any(op is other for other in known):  # of a reader, which is several stages
+        if any(op is other for other in known):  # several stages belong to one reader
             continue
         known.append(op)
         try:
@@ -85,31 +85,31 @@ def fingerprint(components: Sequence[Any], seed: int = 0) -> str:
 
 
 def chance(stages: Sequence[Stage], seed: int) -> str:
-    """Return what the random numbers of stages hang on, the seed and their names; nothing if none of them draws any."""
+    """Return a text of the seed and stage names that the random numbers depend on; empty if no stage draws any."""
     drawing = [stage.label for stage in stages if hangs_on_seed(stage.op)]
     return f"seed {seed}: {', '.join(drawing)}" if drawing else ""
 
 
 class Share(NamedTuple):
-    """Which part of the samples the readers of a rank read."""
+    """The part of the samples that the readers of a rank read."""
 
     rank: int
     world_size: int
 
     @property
     def name(self) -> str:
-        """What it is called; nothing if it is the whole."""
+        """Name of the part; empty if it is the whole."""
         return f"rank-{self.rank}-of-{self.world_size}" if self.world_size > 1 else ""
 
 
 def share_of(components: Sequence[Stage]) -> Share:
-    """Return which part of the samples comes out of a source: that of the first of its readers that has not all."""
+    """Return the part of the samples that a source yields: the part of its first reader that reads only a part."""
     shares = [Share(*rank_and_world_size(reader.rank, reader.world_size)) for stage in components[:1] for reader in _readers(stage.op)]
     return next((share for share in shares if share.world_size > 1), Share(0, 1))
 
 
 def _readers(value: Any) -> Iterator[Sampling]:
-    """Yield the readers that a component is or is made of."""
+    """Yield the readers that a component contains, or the component itself."""
     op = written(value.op if isinstance(value, Stage) else value)
     if isinstance(op, Sampling):
         yield op
@@ -124,13 +124,13 @@ def _readers(value: Any) -> Iterator[Sampling]:
 
 
 def samples_of(components: Sequence[Stage]) -> int | None:
-    """Return how many samples the first epoch of a reader has, or ``None`` where only reading tells."""
+    """Return the number of samples in the first epoch of a reader; ``None`` if only reading shows it."""
     reader = components[0].layers[-1] if components else None
     return samples_of_epoch(cast(ReaderLike, reader)) if isinstance(reader, Sampling) else None
 
 
 def _states(urls: Sequence[str]) -> Iterator[str]:
-    """Yield what shards are now; what a command will give cannot be known."""
+    """Yield texts that identify the current contents of shards. The output of a command cannot be identified."""
     stored = dict(states_of([(url, url) for url in urls if is_url(url) and has_ranges(url)]))
     for url in urls:
         check_cancelled()

@@ -1,4 +1,4 @@
-"""The source before a cache, which need not begin if that is finished."""
+"""The source before a cache, which need not start if the cache is complete."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Gate:
-    """The source before a cache: empty if the cache is finished."""
+    """The source before a cache: empty if the cache is complete."""
 
     stands_for: Iterable[Any]
     run: CacheRun

@@ -1,4 +1,4 @@
-"""Whether batches or samples come into a cache."""
+"""Whether the inputs of a cache are batches or samples."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from highway.errors import ConfigError
 
 
 def maker_of(stages: Sequence[Stage]) -> Stage | None:
-    """Return the last of the stages that declares what it makes, whatever comes in: ``"batches"`` or ``"samples"``.
+    """Return the last stage that declares ``"batches"`` or ``"samples"``, regardless of its input.
 
-    Maps and highway's own streams hand on batches as batches; of streams of the user's own nobody knows.
+    Maps and highway's own streams pass batches on as batches. For the user's own streams this is unknown.
     """
     for stage in reversed(stages):
         if stage.traits.makes is not None:
@@ -28,10 +28,10 @@ def maker_of(stages: Sequence[Stage]) -> Stage | None:
 
 
 def comes_in_batches(first: Stamped, maker: Stage | None) -> bool:
-    """Say whether an item is a batch, by what has made it (:func:`maker_of`), its keys and its fields.
+    """Return whether an item is a batch, based on the stage that made it (:func:`maker_of`), its keys and its fields.
 
     Raises:
-        ConfigError: they do not tell, or contradict each other.
+        ConfigError: they do not determine it, or contradict each other.
     """
     item, keys, rows = first.item, len(first.passport.keys), _rows(first.item)
     if maker is not None and maker.traits.makes == "samples":
@@ -51,7 +51,7 @@ def comes_in_batches(first: Stamped, maker: Stage | None) -> bool:
 
 
 def described(item: Item) -> str:
-    """Return the fields of an item with their shapes, for a message."""
+    """Return the fields of an item with their shapes, for an error message."""
     return f"with fields {', '.join(f'{name!r}: {_size(value)}' for name, value in zip(names(item), fields(item), strict=True))}"
 
 
@@ -62,7 +62,7 @@ def _size(value: Any) -> str:
 
 
 def _rows(item: Item) -> int | None:
-    """Return the length of the axis that all fields share; ``None`` if there is none."""
+    """Return the length of the axis that all fields share; ``None`` if there is no such axis."""
     values = fields(item)
     lengths = {
         len(value) if isinstance(value, (list, tuple)) or (isinstance(value, np.ndarray) and value.ndim) else None for value in values

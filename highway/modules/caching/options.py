@@ -1,4 +1,4 @@
-"""What the parts of a cache read of the component ``Cache``."""
+"""The interface of the component ``Cache`` that its parts use."""
 
 from __future__ import annotations
 
@@ -22,4 +22,4 @@ class CacheOptions(Protocol):
 
     @property
     def takes(self) -> Makes | None:
-        """What comes in, as far as it was said."""
+        """The type of the inputs, if a parameter defines it."""

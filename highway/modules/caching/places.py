@@ -16,14 +16,14 @@ _ABSENT, _BAD = -1, -2
 
 
 class Places:
-    """The places of the samples that come into a cache in one epoch.
+    """The places of the samples that enter a cache in one epoch.
 
     Args:
-        source: The plan of the reader that they come from, through maps only.
-        context: That of the cache.
+        source: The plan of the reader that yields them. Only maps are between the reader and the cache.
+        context: The context of the cache.
 
     Attributes:
-        known: Whether each sample that came has a place. If not, a map has changed the number of samples.
+        known: Whether each sample so far has a place. If not, a map has changed the number of samples.
     """
 
     def __init__(self, source: RowRanges, context: Context) -> None:
@@ -31,15 +31,15 @@ class Places:
         assert share is not None
         self._source, self._share, self.known = source, share, True
         self._batch_size = source.stands_for.batch_size
-        self._rows = np.full(share.count, _ABSENT)  # of each place the row in the cache
+        self._rows = np.full(share.count, _ABSENT)  # the row in the cache of each place
 
     def kept(self, passport: Passport, count: int, rows: int) -> Sequence[int]:
-        """Return which of the samples of an item the cache is to keep: all but those that were read in place of bad ones.
+        """Return which samples of an item the cache keeps: all except replacements of bad samples.
 
         Args:
-            passport: The item's.
-            count: The number of its samples.
-            rows: The samples that the cache has, after which it appends these.
+            passport: The passport of the item.
+            count: Number of its samples.
+            rows: Number of samples in the cache, after which the new samples are appended.
         """
         begin, stop = self._span(passport.index) if self.known else (0, 0)
         if stop - begin != count:
@@ -54,7 +54,7 @@ class Places:
             is_bad = np.array([number in bad for number in self._share.numbers(places).tolist()])
             self._rows[places[is_bad & (self._rows[places] < 0)]] = _BAD
             kept, places = np.flatnonzero(~is_bad).tolist(), places[~is_bad]
-        if (self._rows[places] >= 0).any():  # they came twice
+        if (self._rows[places] >= 0).any():  # samples that came before
             self.known = False
             return range(count)
         self._rows[places] = range(rows, rows + len(kept))
@@ -66,24 +66,24 @@ class Places:
         return [(row, place) for row, place in enumerate(places.tolist()) if self._rows[place] < 0]
 
     def add(self, place: int, row: int) -> None:
-        """Note that a sample is in a row of the cache."""
+        """Record the row of a sample in the cache."""
         self._rows[place] = row
 
     @property
     def complete(self) -> bool:
-        """Whether no sample is missing."""
+        """Whether the cache has all samples."""
         return self.known and bool((self._rows >= 0).all())
 
     @property
     def is_planned(self) -> bool:
-        """Whether an epoch from the cache has the order of an epoch that is read: no batches were left out after the reader."""
+        """Whether a cached epoch has the same order as an epoch that is read: no batches were skipped after the reader."""
         return self.known and (self._batch_size is None or not (self._rows == _ABSENT).any())
 
     def index(self) -> dict[str, np.ndarray]:
-        """Return the arrays that a cache's index has in addition, see :class:`~highway.datasets.cache_files.file.CacheFile`.
+        """Return the additional arrays of a cache's index, see :class:`~highway.datasets.cache_files.file.CacheFile`.
 
-        A sample that the reader could not read is bad: another one takes its place in batches. What stages after the reader have left out
-        stays out of batches; single samples keep their places.
+        A sample that the reader could not read is bad, and another sample replaces it in batches. Samples that stages after the reader have
+        skipped are missing from batches; single samples keep their places.
         """
         if not self.known or (self._rows == np.arange(len(self._rows))).all():
             return {}
@@ -102,7 +102,7 @@ class Places:
         self._rows[absent[np.array(is_bad, bool)]] = _BAD
 
     def _span(self, index: int) -> tuple[int, int]:
-        """Return where in the rank's epoch an item's samples begin and stop, 0, 0 if the reader made no item of that index."""
+        """Return the start and end of an item's samples in the rank's epoch; 0, 0 if the reader made no item with that index."""
         if self._batch_size is None:
             begin, other = divmod(index - self._share.first, self._share.step)
             stop = begin + 1

@@ -1,4 +1,4 @@
-"""Damaged samples of a cache are made again, by what made them, and written where they were."""
+"""Repairs a cache: damaged samples are created again by the stages before it, and overwritten."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ log = logging.getLogger("highway")
 
 
 def repair(file: DiskFile, stages: Sequence[Stage], arrays: Arrays, error: DamagedError) -> None:
-    """Check all samples of a cache, and make again those that are damaged.
+    """Check all samples of a cache, and create the damaged ones again.
 
-    They come from a pipeline of their own, of the stages before the cache, which runs until the last is found; a sample is known by its
-    checksum, wherever it stands in the order.
+    They come from a separate pipeline of the stages before the cache, which runs until the last damaged sample is found. A sample is
+    identified by its checksum, regardless of its position in the order.
 
     Args:
         file: The cache.
-        stages: What stands before it.
-        arrays: Makes what was written of a sample.
-        error: What was found first.
+        stages: The stages before the cache.
+        arrays: Converts a sample to the arrays that were written.
+        error: The first damage that was found.
 
     Raises:
-        DamagedError: the stages are not known, or do not make a sample again as it was.
-        OSError: the cache cannot be written to.
+        DamagedError: the stages are unknown, or do not create the same sample again.
+        OSError: the cache cannot be written.
     """
     log.warning("cache %s; all samples are checked, and those that are damaged are made again", error)
     wanted: dict[int, list[int]] = defaultdict(list)
@@ -53,7 +53,7 @@ def repair(file: DiskFile, stages: Sequence[Stage], arrays: Arrays, error: Damag
 
 
 def _first_epoch(stages: Sequence[Stage], batched: bool) -> Iterator[Keyed]:
-    """Yield the samples of the first epoch that comes out of stages."""
+    """Yield the samples of the first epoch of the stages."""
     passing = Passing(batched, None, Stacker(stack=True))
     with Pipeline(stages) as pipeline:
         first: int | None = None

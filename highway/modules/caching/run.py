@@ -1,4 +1,4 @@
-"""A cache at work in one pipeline: which epochs pass and are written down, which are served, and what is made again."""
+"""A running cache in one pipeline: passes and writes epochs, serves epochs, and makes items again."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ class CacheRun:
     """A cache in one pipeline.
 
     Args:
-        cache: What the user wrote.
-        before: The stages that its input comes from; empty if they are not known.
+        cache: The component.
+        before: The stages before it; empty if they are unknown.
     """
 
     cache: CacheOptions
-    before: Annotated[list[Stage], HOW]  # which are hashed as stages of their own
+    before: Annotated[list[Stage], HOW]  # hashed as stages of their own
     file: CacheFile | None = field(default=None, init=False)
-    _old: CacheFile | None = field(default=None, init=False)  # a finished cache from which samples were left out, to be tried again
+    _old: CacheFile | None = field(default=None, init=False)  # a complete cache that lacks skipped samples, which are tried again
     _folder: CacheFolder | None = field(default=None, init=False)
     _full: bool = field(default=False, init=False)
     _batched: bool | None = field(default=None, init=False)
@@ -59,7 +59,7 @@ class CacheRun:
     _repaired: bool = field(default=False, init=False)
     _counters: dict[str, Any] = field(default_factory=dict, init=False)
     _ended: bool = field(default=False, init=False)
-    _next_epoch: int = field(default=0, init=False)  # the epoch after the last that has passed
+    _next_epoch: int = field(default=0, init=False)  # the epoch after the last epoch that has passed
 
     def __highway__(self) -> Traits:
         epochs = Traits(length=self._length, numbers_epochs=True, epochs=self.epochs, whole_epochs=True, repeats=True)
@@ -67,22 +67,22 @@ class CacheRun:
 
     @property
     def gated(self) -> bool:
-        """Whether a :class:`Gate` stands before it, and opens it."""
+        """Whether a :class:`Gate` comes before it, which it opens."""
         return bool(self.before) and hasattr(self.before[0].op, "__iter__")
 
     @property
     def plan(self) -> RowRanges | None:
-        """The plan of the reader that the samples come from, if only maps are between the reader and the cache."""
+        """The plan of the reader that yields the samples, if only maps are between the reader and the cache."""
         return plan_of(self.before)
 
     @property
     def refuses_states(self) -> bool:
-        """Whether a run that fills the cache gives no states, since a resumed run may find a finished cache with another order."""
+        """Whether a run that fills the cache has no states, because a resumed run may find a complete cache with another order."""
         return bool(self.cache.path) and not is_exact(self.before) and any(stage.on_error == "skip" for stage in self.before)
 
     @property
     def _makes(self) -> Makes | None:
-        """What goes out, for a cache behind this one."""
+        """The type of the outputs, for a later cache."""
         if self.cache.batch_size is not None:
             return "batches"
         maker = maker_of(self.before)
@@ -90,16 +90,16 @@ class CacheRun:
 
     @property
     def epochs(self) -> int | None:
-        """How many go out, for a cache behind this one: what was said, or as many as come in."""
+        """The size of output batches, for a later cache: ``batch_size``, or the size of the inputs."""
         made = [stage.traits for number, stage in enumerate(self.before) if number == 0 or stage.traits.repeats]
         return self.cache.epochs or (made[-1].epochs if made else None)
 
     def _length(self, items: int) -> int:
-        """Return how many items come of so many: as many, or batches of samples."""
+        """Return the number of outputs for a number of inputs: the same number, or the number of batches."""
         return items if self.cache.batch_size is None else -(-items // self.cache.batch_size)
 
     def open(self, seed: int) -> bool:
-        """Open the cache if it is finished, in a pipeline of this seed, and return whether it is."""
+        """Open the cache if it is complete for a pipeline with this seed, and return whether it is."""
         if self._folder is None:
             self._folder = self._own_folder(self.cache.path, seed) if self.cache.path else CacheFolder("", "")
         found = self._folder.open()
@@ -111,7 +111,7 @@ class CacheRun:
         return self.file is not None
 
     def _own_folder(self, path: str, seed: int) -> CacheFolder:
-        """Return where this rank's cache is: ranks that share a folder have one each in it."""
+        """Return the folder of this rank's cache. Ranks that share a folder use a subfolder each."""
         fingerprint, share = self._fingerprint(seed), share_of(self.before)
         if not share.name:
             return CacheFolder(path, fingerprint)
@@ -140,13 +140,13 @@ class CacheRun:
             self._full = state == "full"
             yield from self._pass_the_rest(source, begun)
         if self.gated and state in ("", "serving"):
-            source.peek()  # by then the gate has opened the cache, or there is none
+            source.peek()  # this makes the gate open the cache, if there is one
         elif not self._full:
             self.open(items.context.seed)
         served = state == "serving"
         while self.file is None and not (served and (self._full or source.epoch >= epoch)) and (first := source.peek()) is not None:
             for stamped in self._pass(source, first):
-                if not served:  # else it has been taken, and what matters is the cache
+                if not served:  # else it has been taken, and only the cache matters
                     yield stamped
         self.file = self.file or self._old
         if self.file is not None:
@@ -166,7 +166,7 @@ class CacheRun:
         self._ended = True
 
     def _remake(self, came: list[Stamped], part: list[int] | None) -> Stamped:
-        """Return what has passed, of what came in; or what was served, by epoch and index, as soon as there is a cache."""
+        """Make an item again: from the input that has passed, or by epoch and index from the cache, if it is complete."""
         if part is None:
             return self._passing(self.cache.batch_size is None).made(came)
         while self.file is None:
@@ -183,14 +183,14 @@ class CacheRun:
 
     @property
     def _ranks(self) -> tuple[int, int]:
-        """Rank and world size, by which the items that go out are numbered; 0 of 1 if this rank's are."""
+        """Rank and world size that number the outputs; 0 of 1 if the outputs belong to this rank alone."""
         return (0, 1) if self.plan is None or self.cache.batch_size else share_of(self.before)
 
     def _passing(self, batched: bool) -> Passing:
         return Passing(batched, self.cache.batch_size, Stacker(self.cache.stack))
 
     def _pass_the_rest(self, source: Epochs, begun: Saved) -> Iterator[Stamped]:
-        """Pass on the rest of an epoch that was not written down."""
+        """Pass on the rest of an epoch without writing it."""
         passing = self._passing(False)
         epoch, passing.index, state = begun.state
         source.epoch = epoch
@@ -202,12 +202,12 @@ class CacheRun:
         self._next_epoch = epoch + 1
 
     def _pass(self, source: Epochs, first: Stamped) -> Iterator[Stamped]:
-        """Pass on an epoch, and write it if it fits and no other process writes; return at once if another process has finished the cache.
+        """Pass on an epoch, and write it if it fits and no other process writes. Stop early if another process has completed the cache.
 
-        No marker passes while the cache is written: a resumed run begins this epoch again, and fills the cache.
+        No marker passes while the cache is written, so a resumed run begins this epoch again and fills the cache.
 
         Raises:
-            ConfigError: this rank reads other samples in this epoch than in the first, to which other ranks keep.
+            ConfigError: this rank reads other samples in this epoch than in the first, and other ranks depend on the first.
         """
         if source.epoch and share_of(self.before).world_size > 1 and fixed_plan_of(self.before) is None:
             raise ConfigError(
@@ -254,10 +254,10 @@ class CacheRun:
             self._next_epoch = epoch + 1
 
     def _is_batched(self, first: Stamped) -> bool:
-        """Say whether batches come in: as the user has said, or as the first item of all looks.
+        """Return whether the inputs are batches: from the user's parameter, or from the first item.
 
         Raises:
-            ConfigError: that does not tell, or it is a sample and the parameters are for batches.
+            ConfigError: the item does not determine it, or it is a sample and the parameters are for batches.
         """
         if self._batched is None:
             takes = self.cache.takes
@@ -270,7 +270,7 @@ class CacheRun:
         return self._batched
 
     def _arrays(self, batched: bool) -> Arrays:
-        """Return what makes arrays of a sample: to be a row of a batch, or to go out as it came."""
+        """Return a function that converts a sample to arrays: to a row of a batch, or to a form that restores the sample."""
         return arrays_of if batched or self.cache.batch_size is not None else arrays_as_they_came
 
     def _written(self, writer: FolderWriter, samples: list[Keyed], arrays: Arrays) -> bool:
@@ -284,7 +284,7 @@ class CacheRun:
         return True
 
     def _items(self, came: np.ndarray, samples: int) -> dict[str, np.ndarray]:
-        """Return the items of epoch 0 for the cache's index; nothing if the cache builds the same items, or has other samples."""
+        """Return the items of epoch 0 for the cache's index; nothing if the cache itself builds the same items, or has other samples."""
         rank, world_size = self._ranks
         numbers, counts = came
         in_order = (numbers == rank + world_size * np.arange(len(numbers))).all()
@@ -295,9 +295,9 @@ class CacheRun:
     def _seal(
         self, writer: FolderWriter, batch_size: int, epoch: int, left_out: int, places: Places | None, arrays: Arrays, came: np.ndarray
     ) -> None:
-        """Finish the cache. If samples were skipped, another epoch is tried, unless this epoch has no more samples than the last one."""
+        """Complete the cache. If samples were skipped, another epoch is tried, unless this epoch has no more samples than the last one."""
         tried, self._old = self._old, None
-        whole_epoch = epoch > self._next_epoch  # an epoch of which nothing has come
+        whole_epoch = epoch > self._next_epoch  # an epoch that began here
         if places is not None and (whole_epoch or (left_out and is_exact(self.before) and not places.is_planned)):
             assert self._folder is not None
             self._folder.discard()
@@ -316,7 +316,7 @@ class CacheRun:
             elif epoch == 0 and (places is None or not places.is_planned):
                 index |= self._items(came, len(writer))
             if epoch == 0 and is_exact(self.before) and self.before[0].traits.epochs != 1:
-                tried = None  # another run's: as that one did, this run reads its epoch 1 in any case
+                tried = None  # from another run: like that run, this one reads its epoch 1 in any case
             made = writer.seal(batch_size, left_out, tried, index)
         except CacheFullError as error:
             self._old = tried
@@ -338,14 +338,14 @@ class CacheRun:
                 places.add(place, len(writer) - 1)
 
     def repair(self, file: CacheFile, error: DamagedError) -> None:
-        """Make samples again that were found damaged, or raise the error if that cannot be done; of several threads, one does it."""
+        """Create damaged samples again, or raise the error if that is not possible. Only one of several threads does it."""
         me = object()
         while self._repairing.setdefault("", me) is not me:  # atomic
             cancel.wait(0.05)
         try:
-            if self._repaired and _is_whole(file, error.rows):  # again, since this thread has read them
+            if self._repaired and _is_whole(file, error.rows):  # repaired since this thread read them
                 return
-            assert isinstance(file, DiskFile)  # one in memory is never damaged
+            assert isinstance(file, DiskFile)  # a cache in memory is never damaged
             self._counters["state"] = "repairing"
             repair(file, self.before, self._arrays(file.batch_size > 0), error)
             self._repaired = True
@@ -358,7 +358,7 @@ class CacheRun:
             del self._repairing[""]
 
     def _give_up(self, writer: FolderWriter, why: str, way_out: str = "raise budget, free space, or cache less") -> None:
-        """Go on without a cache, or with the one that is there."""
+        """Continue without a cache, or with an existing one."""
         self._full = self._old is None
         self._counters["state"] = "full"
         log.warning(
@@ -387,7 +387,7 @@ class CacheRun:
 
 
 def _is_whole(file: CacheFile, rows: list[int]) -> bool:
-    """Say whether samples can be read."""
+    """Return whether samples can be read."""
     try:
         file.columns(rows)
     except DamagedError:

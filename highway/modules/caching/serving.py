@@ -1,4 +1,4 @@
-"""What a finished cache serves: epochs in orders of their own, of batches or samples that are read in many threads."""
+"""Serves epochs from a complete cache: batches or samples in the order of each epoch, read in many threads."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from highway.parameters.ranges import HOW
 from highway.reading.sampler import Order
 from highway.reading.share import share_order
 
-_AT_ONCE = 8192  # positions whose numbers are looked up together
+_AT_ONCE = 8192  # positions whose rows are looked up at once
 
 
 class Rows(NamedTuple):
-    """A batch that is still to be read from a cache, or a sample."""
+    """A batch or sample that is still to be read from a cache."""
 
     file: CacheFile
     rows: list[int] | int
@@ -35,11 +35,11 @@ class Rows(NamedTuple):
 
 @dataclass
 class Reading:
-    """A map that reads what is served, in as many threads as there are cores; what passes a cache while it is being made passes here, too.
+    """A map that reads the served rows, on all cores. Items that pass while the cache is being built pass through it too.
 
     Args:
         stack: See :class:`~highway.modules.cache.Cache`.
-        repair: Makes samples again that are found damaged, or raises the error.
+        repair: Creates damaged samples again, or raises the error.
     """
 
     stack: bool
@@ -72,14 +72,14 @@ class Reading:
 
 @dataclass
 class Serving:
-    """The epochs that a finished cache serves.
+    """The epochs that a complete cache serves.
 
     Args:
         file: The cache.
         cache: The parameters.
-        rank: Which of the ranks this is: passports number the items of all ranks, as a reader does.
-        world_size: How many ranks there are.
-        seed: Of the order.
+        rank: This rank. Passports number the items of all ranks, as in a reader.
+        world_size: Number of ranks.
+        seed: Seed of the order.
         count: Counts the samples that an epoch lacks.
     """
 
@@ -91,7 +91,7 @@ class Serving:
     count: Callable[[int], None] = lambda _: None
 
     def epochs(self, first: int, index: int, epochs: int | None, context: Context) -> Iterator[Stamped]:
-        """Yield the :class:`Rows` of the epochs from item ``index`` of epoch ``first`` on."""
+        """Yield the :class:`Rows` of all epochs, starting at item ``index`` of epoch ``first``."""
         epoch, next_index = first, index
         keep(lambda: Saved([epoch, next_index, "serving", self.file.made_in]), as_source=True)
         for epoch in count(first) if epochs is None else range(first, epochs):
@@ -105,8 +105,8 @@ class Serving:
             next_index = 0
 
     def epoch(self, epoch: int, index: int = 0) -> Iterator[Stamped]:
-        """Yield the :class:`Rows` of an epoch from item ``index`` on."""
-        file, size = self.file, self.cache.batch_size or self.file.batch_size  # 0: samples go out
+        """Yield the :class:`Rows` of an epoch, starting at item ``index``."""
+        file, size = self.file, self.cache.batch_size or self.file.batch_size  # 0: outputs are samples
         if epoch == 0 and "items" in file.index:
             stops = file.index["items"][1].cumsum().tolist()
             for number in range(index, len(stops)):
@@ -116,7 +116,7 @@ class Serving:
         step = size or 1
         at_once = max(_AT_ONCE // step, 1) * step
         total = len(file) if file.plan is None else len(file.plan)
-        has_holes = file.plan is not None and not file.batch_size  # where no sample stands, and no other takes its place
+        has_holes = file.plan is not None and not file.batch_size  # missing samples that no other sample replaces
         begin, number = 0 if has_holes else index * step, index
         left_out, waiting = (index * step if has_holes else 0), np.empty((2, 0), np.int64)
         order = share_order(total, self.seed, self.cache.shuffle, epoch)
@@ -139,7 +139,7 @@ class Serving:
         return Stamped(Rows(self.file, rows if batched else rows[0]), passport)
 
     def _rows(self, order: Order, positions: np.ndarray) -> np.ndarray:
-        """Return the rows of the samples at positions; in batches the next sample takes the place of one that is bad."""
+        """Return the rows of the samples at positions. In batches the next sample replaces a bad one."""
         plan = self.file.plan
         if plan is None:
             return order(positions)

@@ -18,7 +18,7 @@ def plan_of(stages: Sequence[Stage]) -> RowRanges | None:
 
 
 def fixed_plan_of(stages: Sequence[Stage]) -> RowRanges | None:
-    """Return the plan of a reader from which a rank reads the same samples in every epoch, whatever is after the reader."""
+    """Return the plan of a reader from which a rank reads the same samples in every epoch. Any stages may come after the reader."""
     plans = [op for op in stages[0].layers if isinstance(op, RowRanges)] if stages else []
     return plans[0] if plans and plans[0].cache is not None else None
 
@@ -30,7 +30,7 @@ def is_exact(stages: Sequence[Stage]) -> bool:
         return False
     return not any(
         stage.on_error == "skip" or stage.drops or stage.traits.drops or _draws(stage.op) for stage in stages[2:]
-    )  # after the two stages of the reader
+    )  # the first two belong to the reader
 
 
 def _draws(op: Any) -> bool:

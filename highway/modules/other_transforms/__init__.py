@@ -1,1 +1,1 @@
-"""Stages that apply the transforms of other packages: ``albumentations`` and ``torchvision``; ``adapter`` is what they have in common."""
+"""Stages that apply the transforms of other packages: ``albumentations`` and ``torchvision``; ``adapter`` is their common base."""

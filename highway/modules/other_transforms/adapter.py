@@ -1,4 +1,4 @@
-"""What stages that apply the transforms of another package have in common."""
+"""The common base of stages that apply the transforms of another package."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from highway.transforms import TransformLike
 
 
 class Changed(NamedTuple):
-    """What became of an image and what belongs to it.
+    """A transformed image and its annotations.
 
     Args:
         image: ``(H, W)`` or ``(H, W, C)``.
-        belongs: Boxes ``(N, 4)``, points and mask by role, if there are any.
-        rows: The numbers of the boxes that are left, ``(N,)``; ``None`` if there are none.
+        belongs: Boxes ``(N, 4)``, points and mask by role, if any.
+        rows: The indexes of the remaining boxes, ``(N,)``; ``None`` if there are no boxes.
     """
 
     image: Any
@@ -40,14 +40,14 @@ class Adapter(ABC):
     """A map that applies the transforms of another package to each image of a batch, or to the image of a sample.
 
     Args:
-        transforms: Applied in this order. In YAML ``package.module:name``: classes, with their parameters, or objects.
+        transforms: Transforms, applied in order. In YAML ``package.module:name``: classes, with their parameters, or objects.
         boxes: The field of the boxes, x1, y1, x2, y2 in pixels: for one image ``(N, 4)``; for a batch an array ``(B, N, 4)``, padded with
             empty boxes, or a list.
-        points: The field of the points, x and y in pixels from the upper left corner: for one image ``(N, 2)``, or ``(N, K, 2)`` for K of
-            each of N objects; for a batch with a first axis more, or a list.
-        mask: The field of the masks: for one image ``(H, W)``, or ``(N, H, W)`` for one of each of N objects; for a batch with a first
-            axis more, or a list.
-        with_boxes: Fields that have a row for each box, such as labels; ``points`` and ``mask`` may be among them.
+        points: The field of the points, x and y in pixels from the upper left corner: for one image ``(N, 2)``, or ``(N, K, 2)`` for K
+            points of each of N objects; for a batch with one more axis first, or a list.
+        mask: The field of the masks: for one image ``(H, W)``, or ``(N, H, W)`` for one mask of each of N objects; for a batch with one
+            more axis first, or a list.
+        with_boxes: Fields with one row per box, such as labels. ``points`` and ``mask`` may be among them.
         field: The field of the images, as for :class:`~highway.modules.Augmentations`.
     """
 
@@ -75,11 +75,11 @@ class Adapter(ABC):
 
     @abstractmethod
     def _moves_pixels(self, transform: Any) -> bool:
-        """Return whether a transform moves pixels, so that boxes have to follow."""
+        """Return whether a transform moves pixels, so that boxes must follow."""
 
     @abstractmethod
     def _changed(self, target: Target, rng: Generator) -> Changed:
-        """Return what the transforms make of a target, which is checked; nothing is written into its arrays but boxes and points."""
+        """Transform a target, which was checked. Only its boxes and points are written into."""
 
     def __call__(self, item: Item, rng: Generator) -> Item:
         names = [type(transform).__name__ for transform in self._given]
@@ -121,10 +121,10 @@ class Adapter(ABC):
 
 
 def imported(module: str, owner: str, command: str) -> Any:
-    """Import a module of a package that need not be installed.
+    """Import a module of an optional package.
 
     Raises:
-        ConfigError: it is not.
+        ConfigError: the package is not installed.
     """
     try:
         return importlib.import_module(module)
@@ -133,7 +133,7 @@ def imported(module: str, owner: str, command: str) -> Any:
 
 
 def with_inner(transforms: Iterable[Any]) -> Iterator[Any]:
-    """Yield transforms, and those inside of them."""
+    """Yield transforms and their nested transforms."""
     for transform in transforms:
         yield transform
         yield from with_inner(getattr(transform, "transforms", ()))

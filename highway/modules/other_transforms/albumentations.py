@@ -20,12 +20,12 @@ from highway.modules.targets import Target
 from highway.parameters.checks import checked
 from highway.transforms.parameters import Amount, Share
 
-_HALF = np.float32(0.5)  # points count from the corner of the first pixel here, and from its centre there
+_HALF = np.float32(0.5)  # here, points count from the corner of the first pixel; there, from its centre
 _OF_COMPOSE = {"bboxes": "bbox_params", "keypoints": "keypoint_params"}
 
 
 class _Random(Random):
-    """A generator of Python's that draws by one of numpy's, so that nothing is seeded for each image."""
+    """A Python generator that draws from a numpy generator, so that no generator is seeded for each image."""
 
     def __init__(self, rng: Generator) -> None:
         super().__init__(0)
@@ -34,36 +34,35 @@ class _Random(Random):
     def random(self) -> float:
         return self._rng.random()
 
-    gauss = Random.normalvariate  # which keeps no second number for the next image
+    gauss = Random.normalvariate  # it keeps no second number for the next image
 
 
 @checked
 @dataclass
 class Albumentations(Adapter):
-    """Apply transforms of Albumentations to each image of a batch, or to the image of a sample; boxes, points and masks follow.
+    """Apply transforms of Albumentations to each image of a batch, or to the image of a sample, and to boxes, points and masks.
 
-    Each worker has a copy of them, and each image draws by the pipeline's generator: what comes out is the same for any number of workers,
-    in ``Processes``, behind a link and after a resume, and another one in each epoch. A ``seed`` of a ``Compose`` counts for nothing.
+    Each worker has a copy of the transforms, and each image draws from the pipeline's generator. So the results are the same for any number
+    of workers, in ``Processes``, after a link and after a resume, and differ from epoch to epoch. The ``seed`` of a ``Compose`` is ignored.
     Tested with 2.0.8, the last version under the MIT licence: ``pip install albumentations==2.0.8``.
 
     Args:
-        transforms: Transforms, or one; ``A.Compose``, ``A.Sequential``, ``A.OneOf`` and their kin too. A ``Compose`` has no
-            ``bbox_params``, ``keypoint_params`` or ``additional_targets`` of its own: what belongs to the image is said here. In YAML
-            ``albumentations:HorizontalFlip: {p: 0.5}``, or ``package.module:name`` for an object of your own.
-        min_area: Boxes of which less than so many pixels are left are removed, as those are of which nothing is.
-        min_visibility: Boxes of which less than this share is left, from 0 to 1, are removed.
+        transforms: One or several transforms, including ``A.Compose``, ``A.Sequential`` and ``A.OneOf``. A ``Compose`` must not have its
+            own ``bbox_params``, ``keypoint_params`` or ``additional_targets``, because the parameters of this stage define the annotations.
+            In YAML ``albumentations:HorizontalFlip: {p: 0.5}``, or ``package.module:name`` for your own object.
+        min_area: Boxes whose remaining area is smaller, in pixels, are removed, as are empty boxes.
+        min_visibility: Boxes with a smaller remaining fraction of their area, from 0 to 1, are removed.
 
     Returns:
-        The item with these fields changed, in new arrays. Images of a batch come out as one array. Boxes come out as float32, clipped to
-        the image; empty boxes, the padding of a batch among them, and what lies outside, are removed, with their rows of ``with_boxes``. So
-        these fields come out of a batch as lists. Points stay, wherever they are.
+        The item with these fields changed, in new arrays. Images of a batch become one array. Boxes become float32, clipped to the image.
+        Empty boxes, including the padding of a batch and boxes outside the image, are removed, with their rows of ``with_boxes``. So these
+        fields of a batch become lists. Points remain, wherever they are.
 
     Raises:
-        ConfigError: the package is not installed, or something in ``transforms`` is none of its transforms (on construction).
-        KeyError: a field is not there.
-        ValueError: an array is no image; pixels are moved, and a field of boxes such as ``"boxes"`` is not named; the images of a batch
-            come out with different shapes; a transform removes points, or makes tensors; boxes, points, masks, or fields that go with
-            boxes do not fit.
+        ConfigError: the package is not installed, or an entry of ``transforms`` is not one of its transforms (raised on construction).
+        KeyError: a field does not exist.
+        ValueError: an array is not an image; pixels are moved, but a field of boxes such as ``"boxes"`` is not named; the new images of a
+            batch differ in shape; a transform removes points, or creates tensors; boxes, points, masks or fields with boxes do not fit.
     """
 
     min_area: Amount = 0.0
@@ -83,14 +82,14 @@ class Albumentations(Adapter):
 
     def _moves_pixels(self, transform: Any) -> bool:
         changes_boxes = "bboxes" in getattr(transform, "available_keys", ()) and type(transform).__name__ != "NoOp"
-        return changes_boxes and ".dropout." not in type(transform).__module__  # which covers boxes, and moves none
+        return changes_boxes and ".dropout." not in type(transform).__module__  # dropout covers boxes, but moves none
 
     @opened
     def _composes(self) -> OfThread[Any]:
         return OfThread(self._compose)
 
     def _compose(self) -> Any:
-        """Return the transforms for one thread: they keep what they have drawn, and their generators."""
+        """Return the transforms for one thread, because transforms store their draws and generators."""
         A = _albumentations()
         transforms: list[Any] = copy.deepcopy(self._given)
         boxes = keypoints = None
@@ -99,7 +98,7 @@ class Albumentations(Adapter):
         if self.points is not None:
             keypoints = A.KeypointParams("xy", remove_invisible=False)
         if not any("bboxes" in transform.available_keys for transform in transforms):
-            transforms.append(A.NoOp(p=0))  # else there is a warning that no transform changes boxes
+            transforms.append(A.NoOp(p=0))  # avoids a warning that no transform changes boxes
         return A.Compose(transforms, bbox_params=boxes, keypoint_params=keypoints)
 
     def _changed(self, target: Target, rng: Generator) -> Changed:
@@ -114,7 +113,7 @@ class Albumentations(Adapter):
         if "mask" in target:
             mask = _as_opencv_takes_it(target["mask"])
             name = "mask" if mask.ndim == 2 else "masks"
-            if mask.ndim == 2 or len(mask):  # it stacks masks, of which there must be one
+            if mask.ndim == 2 or len(mask):  # it stacks masks, so there must be at least one
                 given[name] = mask
         done = compose(**given)
         belongs: Target = {}
@@ -136,12 +135,12 @@ class Albumentations(Adapter):
 
 
 def _albumentations() -> Any:
-    os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")  # else each process that imports it asks PyPI for its newest version
+    os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")  # else each importing process looks for a newer version online
     return imported("albumentations", "Albumentations", "pip install albumentations==2.0.8")
 
 
 def _expect_usable(A: Any, transform: Any) -> None:
-    """Raise a ConfigError if a transform says itself what belongs to the image, or goes by what is not given to it."""
+    """Raise ConfigError if a transform defines annotations itself, or needs other inputs."""
     name = type(transform).__name__
     if getattr(transform, "bbox_labels", None) is not None:
         raise ConfigError(f"Albumentations: {name} goes by bbox_labels, which are not given to it; take mask_indices")
@@ -157,10 +156,10 @@ def _expect_usable(A: Any, transform: Any) -> None:
 
 
 def _as_opencv_takes_it(mask: np.ndarray) -> np.ndarray:
-    """Return a mask of a dtype that OpenCV does not convert without a word: bytes for bools, int32 for whole numbers of more bits.
+    """Return a mask in a dtype that OpenCV does not convert silently: uint8 for bools, int32 for integers of more bits.
 
     Raises:
-        ValueError: a value is too large for that.
+        ValueError: a value does not fit.
     """
     if mask.dtype == bool:
         return mask.view(np.uint8)
@@ -175,7 +174,7 @@ def _as_opencv_takes_it(mask: np.ndarray) -> np.ndarray:
 
 
 def _within(boxes: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """Return boxes, ``(N, 5)``, clipped to the image, without empty ones: Albumentations takes no others, or is slower at it."""
+    """Return boxes, ``(N, 5)``, clipped to the image, without empty ones, because Albumentations rejects these or is slower with them."""
     sides = boxes[:, :4]
     np.maximum(sides, 0, out=sides)
     np.minimum(sides, (shape[1], shape[0], shape[1], shape[0]), out=sides)
@@ -184,7 +183,7 @@ def _within(boxes: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def _numbered(rows: np.ndarray) -> np.ndarray:
-    """Return rows, float32, with their number as one more column, by which they are known again."""
+    """Return rows, float32, with their index as an additional column that identifies them."""
     count, columns = rows.shape
     numbered = np.empty((count, columns + 1), np.float32)
     numbered[:, :columns] = rows
@@ -193,7 +192,7 @@ def _numbered(rows: np.ndarray) -> np.ndarray:
 
 
 def _unnumbered(rows: np.ndarray, columns: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return rows, float32 without their numbers, and these."""
-    if not len(rows):  # then they may have lost that column
+    """Return rows, float32 without their indexes, and the indexes."""
+    if not len(rows):  # then they may lack that column
         return np.empty((0, columns), np.float32), np.empty(0, np.intp)
     return rows[:, :columns].astype(np.float32), rows[:, columns].astype(np.intp)

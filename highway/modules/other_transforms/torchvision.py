@@ -20,41 +20,40 @@ from highway.parameters.checks import checked
 from highway.transforms.base import areas
 
 _COMMAND = "pip install torchvision"
-_HALF = np.float32(0.5)  # points count from the corner of the first pixel here, and from its centre where torchvision flips
-_GENERATOR = threading.Lock()  # of all threads that draw by torch's one generator
+_HALF = np.float32(0.5)  # here, points count from the corner of the first pixel; when torchvision flips, from its centre
+_GENERATOR = threading.Lock()  # held by threads that draw from torch's global generator
 
 
 @checked
 @dataclass
 class TorchvisionV2(Adapter):
-    """Apply transforms of ``torchvision.transforms.v2`` to each image of a batch, or to the image of a sample; what belongs to it follows.
+    """Apply transforms of ``torchvision.transforms.v2`` to each image of a batch, or to the image of a sample, and to its annotations.
 
-    Arrays come in and go out. torch has one generator for the whole process: it is seeded for each image from the pipeline's, and set back
-    behind it, under a lock. What comes out is the same for any number of workers, in ``Processes``, behind a link and after a resume, and
-    another one in each epoch. But threads take turns, and no other thread of the process may draw by that generator meanwhile: put this
-    into ``Processes``, for speed as well, or run the pipeline by ``Pipeline(..., isolated=True)``. Tested with 0.28.
+    Inputs and outputs are arrays. torch has one generator for the whole process. It is seeded for each image from the pipeline's generator,
+    and restored afterwards, under a lock. So the results are the same for any number of workers, in ``Processes``, after a link and after a
+    resume, and differ from epoch to epoch. But threads take turns, and no other thread of the process may draw from that generator
+    meanwhile. Put this stage into ``Processes``, which is also faster, or use ``Pipeline(..., isolated=True)``. Tested with 0.28.
 
     Args:
-        transforms: Transforms, or one: of ``torchvision.transforms.v2``, or callables that take the same. They get a dict: an
-            ``Image`` as ``"image"``, ``BoundingBoxes`` as ``"boxes"``, the numbers of their rows as ``"labels"``, ``KeyPoints`` as
+        transforms: One or several transforms of ``torchvision.transforms.v2``, or callables with the same input. They receive a dict: an
+            ``Image`` as ``"image"``, ``BoundingBoxes`` as ``"boxes"``, the indexes of their rows as ``"labels"``, ``KeyPoints`` as
             ``"points"``, a ``Mask`` as ``"mask"``. In YAML ``torchvision.transforms.v2:RandomHorizontalFlip: {p: 0.5}``.
 
     Returns:
-        The item with these fields changed, in new arrays. Images, ``(H, W, C)`` or ``(H, W)``, come out of a batch as one array, with the
-        channels last. Boxes come out as float32; those that are empty are (0, 0, 0, 0). ``SanitizeBoundingBoxes`` removes rows, of all
-        ``with_boxes``, so these fields come out of a batch as lists.
+        The item with these fields changed, in new arrays. Images, ``(H, W, C)`` or ``(H, W)``, of a batch become one array, with the
+        channels last. Boxes become float32; empty boxes are (0, 0, 0, 0). ``SanitizeBoundingBoxes`` removes rows of boxes and of all
+        ``with_boxes``, so these fields of a batch become lists.
 
     Raises:
-        ConfigError: torchvision is not installed, or a transform is one of version 1 or converts boxes (when it is first used).
-        KeyError: a field is not there.
-        ValueError: an array is no image; pixels are moved, and a field of boxes such as ``"boxes"`` is not named; the images of a batch
-            come out with different shapes; a transform removes points, or makes no tensors; boxes, points, masks, or fields that go with
-            boxes do not fit.
+        ConfigError: torchvision is not installed, or a transform belongs to version 1 or converts boxes (raised on first use).
+        KeyError: a field does not exist.
+        ValueError: an array is not an image; pixels are moved, but a field of boxes such as ``"boxes"`` is not named; the new images of a
+            batch differ in shape; a transform removes points, or returns no tensors; boxes, points, masks or fields with boxes do not fit.
     """
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if find_spec("torchvision") is None:  # to import it here would take seconds
+        if find_spec("torchvision") is None:  # importing it here would take seconds
             imported("torchvision", "TorchvisionV2", _COMMAND)
         for transform in with_inner(self._given):
             if type(transform).__module__ == "torchvision.transforms.transforms":
@@ -72,7 +71,7 @@ class TorchvisionV2(Adapter):
             if isinstance(transform, v2.ConvertBoundingBoxFormat):
                 raise ConfigError("TorchvisionV2: leave out ConvertBoundingBoxFormat; boxes are x1, y1, x2, y2 here, as they come in")
             if getattr(transform, "inplace", False):
-                transform.inplace = False  # it would write into the item
+                transform.inplace = False  # else it would write into the item
         return v2.Compose(transforms or [v2.Identity()])
 
     def _changed(self, target: Target, rng: Generator) -> Changed:
@@ -107,12 +106,12 @@ class TorchvisionV2(Adapter):
 
 
 def _tensor(array: np.ndarray) -> Any:
-    """Return a tensor in the memory of an array, or of a copy if it may not be written into, or is not contiguous."""
+    """Return a tensor that views an array, or a copy of it if it is read-only or not contiguous."""
     return importlib.import_module("torch").from_numpy(np.require(array, requirements=["C", "W"]))
 
 
 def _channels_last(image: Any, axes: int) -> Any:
-    """Return a tensor ``(C, H, W)`` as an array ``(H, W, C)``, or ``(H, W)`` if it had so many axes and has one channel; else as it is."""
+    """Return a tensor ``(C, H, W)`` as an array ``(H, W, C)``; ``(H, W)`` for one channel if the input had no channel axis."""
     if not hasattr(image, "permute") or image.ndim != 3:
         return image
     return (image[0] if axes == 2 and len(image) == 1 else image.permute(1, 2, 0)).contiguous().numpy()

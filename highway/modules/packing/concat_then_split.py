@@ -1,4 +1,4 @@
-"""Sequences one after the other, cut where a row is full."""
+"""Concatenates sequences and splits them into rows of one length."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from highway.parameters.ranges import Count
 @checked
 @dataclass
 class ConcatThenSplit:
-    """Join sequences one after the other, and split what comes of it into rows of one length.
+    """Concatenate sequences, and split the result into rows of one length.
 
-    Sequences are cut where a row is full and go on in the next, so that only the last row of an epoch may have to be filled up.
+    A sequence that does not fit into a row continues in the next one. Only the last row of an epoch may need padding.
 
     Args:
-        length: Values in a row.
-        drop_last: Whether to leave out an epoch's last row if it is not full.
-        fill: What stands in the rest of that, for all fields or by field.
-        batched: Whether batches of sequences come in, as for :class:`Pack`.
+        length: Values per row.
+        drop_last: Whether to drop the last row of an epoch if it is not full.
+        fill: Padding value of the last row, for all fields or by field.
+        batched: Whether the inputs are batches of sequences, as for :class:`Pack`.
 
-    Takes samples whose fields are sequences of one length: arrays ``(n, ...)``, or lists of numbers.
+    Inputs are samples whose fields are sequences of one length: arrays ``(n, ...)``, or lists of numbers.
 
     Yields:
-        Samples as :class:`Pack` does. Positions in a part of a sequence that was cut begin at 0.
+        Samples as :class:`Pack` does. Positions restart at 0 in each part of a sequence that was split.
 
     Raises:
-        ValueError: the fields of a sample differ in length, or samples differ in their fields, dtypes, or shapes but for the first axis.
+        ValueError: the fields of a sample differ in length, or samples differ in their fields, in dtype, or in shape after the first axis.
 
     >>> import numpy as np
     >>> from highway import Pipeline
@@ -82,7 +82,7 @@ class ConcatThenSplit:
         return row
 
     def _append(self, waiting: Sequences, sequences: Sequences, first: int = 0) -> int:
-        """Append sequences from one on to those that wait, but for empty ones; return how many values they have."""
+        """Append sequences from ``first`` on, except empty ones, and return the number of their values."""
         counts, *others = sequences.counts
         if any(other != counts for other in others):
             number, lengths = next((number, found) for number, found in enumerate(zip(*sequences.counts)) if len(set(found)) > 1)
@@ -95,7 +95,7 @@ class ConcatThenSplit:
         return sum(counts[first:])
 
     def _cut(self, sequences: Sequences, offset: int) -> list[list[_Part]]:
-        """Return what stands in each row, if the first begins at an offset of the first sequence; the last may have room left."""
+        """Return the contents of each row, if the first begins at an offset of the first sequence. The last row may have room left."""
         rows, room = [list[_Part]()], self.length
         for number, count in enumerate(sequences.counts[0]):
             begin, offset = offset, 0
@@ -117,7 +117,7 @@ class ConcatThenSplit:
 
 
 class _Part(NamedTuple):
-    """What stands of a sequence in a row: its number, and from which value to before which."""
+    """The part of a sequence in a row: the sequence's number, the first value and the end."""
 
     number: int
     begin: int

@@ -1,4 +1,4 @@
-"""Several sequences in each row, none of which is cut."""
+"""Packs several whole sequences into each row."""
 
 from __future__ import annotations
 
@@ -23,31 +23,33 @@ from highway.parameters.ranges import Count
 @checked
 @dataclass
 class Pack:
-    """Pack sequences into rows of one length, several in each, first-fit: each into the first of the open rows that has room for it.
+    """Pack several sequences into each row of one length, first-fit: each sequence goes into the first open row with room.
 
-    No sequence is cut. When one has room in none of the open rows, all of these are handed on, and as many are opened anew; so are those
-    that are open at the end of an epoch.
+    No sequence is split. If a sequence fits into none of the open rows, all open rows are yielded and new ones are opened. At the end of an
+    epoch, the open rows are yielded too.
 
     Args:
-        length: Values in a row, of all fields or by field.
-        bins: Rows that are open at the same time, at least 1; the more, the less is filled up.
-        max_sequences_per_bin: Sequences in a row at most.
-        fill: What stands where no sequence does, for all fields or by field.
-        batched: Whether batches of sequences come in, as ``Reader`` and :class:`Batch` make them with ``ragged="list"`` or ``"offsets"``,
-            in place of one after the other: a tenth quicker.
+        length: Values per row, for all fields or by field.
+        bins: Number of open rows, at least 1. More rows need less padding.
+        max_sequences_per_bin: Maximum number of sequences per row.
+        fill: Padding value, for all fields or by field.
+        batched: Whether the inputs are batches of sequences, which ``Reader`` and :class:`Batch` yield with ``ragged="list"`` or
+            ``"offsets"``, instead of single sequences. A tenth faster.
 
-    Takes samples whose fields are sequences: arrays ``(n, ...)``, lists of numbers, or single numbers, which are sequences of one.
+    Inputs are samples whose fields are sequences: arrays ``(n, ...)``, lists of numbers, or single numbers, which are sequences of length
+    1.
 
     Yields:
-        Samples like those that come in: of each field ``tokens`` the sequences of a row one after the other, ``(length, ...)``;
-        ``tokens_segment_ids``, int32 ``(length,)``: which of them stands there, from 1, or 0 where none does; and ``tokens_positions``,
-        int32 ``(length,)``: the place in that sequence, from 0. In tuples these stand behind all fields. Passport: epoch, origin and times
-        of the first sequence, a running index, and the keys of all.
+        Samples like the inputs: for each field ``tokens`` the concatenated sequences of a row, ``(length, ...)``; ``tokens_segment_ids``,
+        int32 ``(length,)``: the number of the sequence at each position, from 1, or 0 for padding; and ``tokens_positions``, int32
+        ``(length,)``: the position within the sequence, from 0. In tuples, the added fields follow all others. Passport: epoch, origin and
+        times of the first sequence, a running index, and the keys of all sequences.
 
     Raises:
-        ValueError: a sequence is longer than a row, or they differ in their fields, dtypes, or shapes but for the first axis; the message
-            names the field.
+        ValueError: a sequence is longer than a row, or sequences differ in their fields, in dtype, or in shape after the first axis. The
+            message names the field.
 
+    >>> import numpy as np
     >>> from highway import Pipeline
     >>> with Pipeline([[np.array([1, 1]), np.array([2, 2, 2]), np.array([3])], Pack(4, bins=2)]) as pipeline:
     ...     [[part.tolist() for part in row] for row in pipeline]
@@ -87,7 +89,7 @@ class Pack:
         return row
 
     def _rows(self, sequences: Sequences, rows: Sequence[Sequence[int]], index: int) -> Together:
-        """Return the rows in which the sequences with some numbers stand."""
+        """Return the rows that contain the sequences with these numbers."""
         order = list(chain.from_iterable(rows))
         columns = [[column[number] for number in order] for column in sequences.columns]
         found = packed_rows(sequences, columns, list(map(len, rows)), self.length, self.fill)
@@ -96,29 +98,29 @@ class Pack:
 
 
 class _Bins:
-    """The rows that are open.
+    """The open rows.
 
     Args:
-        pack: Says how many there are, and what they hold.
+        pack: Defines their number and size.
 
     Attributes:
-        sequences: What stands in them.
+        sequences: The sequences in them.
     """
 
     def __init__(self, pack: Pack) -> None:
         self._pack, self._most = pack, pack.max_sequences_per_bin
         self._rows: list[list[int]] = [[] for _ in range(pack.bins)]  # numbers of sequences
-        self._free: list[list[int]] = []  # of each field, in each row
-        self._most_free: list[int] = []  # of the first field, in each row and those before it
+        self._free: list[list[int]] = []  # free values of each field, in each row
+        self._most_free: list[int] = []  # free values of the first field, in each row and the rows before it
         self.sequences = Sequences()
 
     @property
     def rows(self) -> list[list[int]]:
-        """Which sequences stand in each row that holds some."""
+        """The numbers of the sequences in each row that is not empty."""
         return [row for row in self._rows if row]
 
     def add(self, sequences: Sequences, first: int) -> int:
-        """Put sequences from one on into the rows, each into the first that has room for it; return for which there is none."""
+        """Put sequences from ``first`` on into the first row with room for each. Return the first number that does not fit."""
         if not self.sequences:
             self._free = [[length_of_row(self._pack.length, name)] * self._pack.bins for name in sequences.known]
             self._most_free = self._free[0].copy()
@@ -135,14 +137,14 @@ class _Bins:
         return number
 
     def _row_for(self, counts: Sequence[int]) -> int:
-        """Return the first row that has room for a sequence, or how many rows there are."""
+        """Return the first row with room for a sequence, or the number of rows."""
         row, rows = bisect_left(self._most_free, counts[0]), len(self._rows)
         if len(counts) == 1:
             return row
         return next((at for at in range(row, rows) if all(map(ge, (free[at] for free in self._free), counts))), rows)
 
     def _take(self, row: int, counts: Sequence[int]) -> None:
-        """Take room in a row for a sequence; all of it, if it is the last that may stand there."""
+        """Take room in a row for a sequence; all room, if the row then has the maximum number of sequences."""
         for place, count in enumerate(counts):
             self._free[place][row] -= count
         free, most_free = self._free[0], self._most_free
@@ -152,7 +154,7 @@ class _Bins:
         for at in range(row, len(free)):
             if free[at] > most:
                 most = free[at]
-            if most_free[at] == most:  # and so it is in all behind
+            if most_free[at] == most:  # then the same holds for all later rows
                 return
             most_free[at] = most
 

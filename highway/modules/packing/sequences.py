@@ -1,4 +1,4 @@
-"""The sequences of what comes in, and the rows that are made of them."""
+"""The sequences of the inputs, and the rows built from them."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _NDIM = attrgetter("ndim")
 
 @dataclass(slots=True)
 class Sequences:
-    """Sequences with the same fields, as columns: there are too many of them for an object each.
+    """Sequences with the same fields, as columns, because one object for each sequence would be slow.
 
     Args:
-        known: How the fields are addressed.
-        inputs: Of each sequence what came in: it alone, or a batch.
-        places: Of each which of a batch it is, else 0.
-        columns: Of each field the values of all.
-        counts: Of each field how many values each of them has.
+        known: The names of the fields.
+        inputs: The input of each sequence: the sequence itself, or a batch.
+        places: The index of each sequence in its batch, else 0.
+        columns: For each field, the values of all sequences.
+        counts: For each field, the number of values of each sequence.
     """
 
     known: tuple[Field, ...] = ()
@@ -41,16 +41,16 @@ class Sequences:
 
     @property
     def first_place(self) -> int:
-        """Which sequence of what came in first is the first here."""
+        """The index of the first sequence here in its input."""
         return self.places[0] if self.places else 0
 
     @property
     def came(self) -> list[Stamped]:
-        """What came in, each once."""
+        """The inputs, without repetitions."""
         return list({id(stamped): stamped for stamped in self.inputs}.values())
 
     def at(self, numbers: Sequence[int]) -> Sequences:
-        """Return those at some numbers, from 0."""
+        """Return the sequences at some numbers, from 0."""
 
         def of(values: list[Any]) -> list[Any]:
             return [values[number] for number in numbers]
@@ -58,7 +58,7 @@ class Sequences:
         return Sequences(self.known, of(self.inputs), of(self.places), list(map(of, self.columns)), list(map(of, self.counts)))
 
     def extend(self, others: Sequences, begin: int, stop: int) -> None:
-        """Append some of others, which have the same fields: from one to before another."""
+        """Append the sequences from ``begin`` to before ``stop`` of another object with the same fields."""
         if not self.inputs:
             self.known = others.known
             self.columns, self.counts = [[] for _ in self.known], [[] for _ in self.known]
@@ -68,7 +68,7 @@ class Sequences:
             mine.extend(more[begin:stop])
 
     def expect_fields_of(self, others: Sequences, number: int, component: str) -> None:
-        """Raise ValueError if others, of which one has a number, have other fields than there are here."""
+        """Raise ValueError if other sequences, the first with a given number, have other fields than these."""
         if self.inputs and self.known != others.known:
             raise others.error(
                 number,
@@ -77,7 +77,7 @@ class Sequences:
             )
 
     def error(self, number: int, what: str) -> ValueError:
-        """Return an error with a note that names what a sequence came in as."""
+        """Return an error with a note that names the input of a sequence."""
         epoch, index, _, keys, *_ = self.inputs[number].passport
         place = self.places[number]
         named = f", keys {', '.join(keys[place : place + 1] or keys[:1])}" if keys else ""
@@ -87,7 +87,7 @@ class Sequences:
 
 
 def sequences_of(inputs: Sequence[Stamped], batched: bool) -> Iterator[Sequences]:
-    """Yield the sequences of what came in: of a batch, or of what has the same fields, together."""
+    """Yield the sequences of the inputs, grouped by batch or by equal fields."""
     if not batched and len(inputs) > 1:
         try:
             known, found = columns([stamped.item for stamped in inputs])
@@ -104,7 +104,7 @@ def sequences_of(inputs: Sequence[Stamped], batched: bool) -> Iterator[Sequences
 
 
 def _columns(batch: Item) -> tuple[tuple[Field, ...], list[Any]]:
-    """Return the fields of a batch of sequences, and of each the sequences."""
+    """Return the fields of a batch of sequences, and the sequences of each field."""
     found = dict(zip(names(batch), fields(batch), strict=True))
     offsets: dict[Field, Any] = {name: found.pop(f"{name}_offsets") for name in list(found) if f"{name}_offsets" in found}
     if isinstance(batch, tuple) and not any(isinstance(value, list) for value in batch) and len(batch) % 2 == 0:
@@ -122,7 +122,7 @@ def _columns(batch: Item) -> tuple[tuple[Field, ...], list[Any]]:
 
 
 def _split(values: Any, offsets: Any) -> list[Any] | None:
-    """Return the parts of values that begin at some offsets; ``None`` if these are none."""
+    """Return the parts of values that begin at offsets; ``None`` if they are not valid offsets."""
     fits = isinstance(offsets, np.ndarray) and offsets.dtype.kind == "i" and offsets.ndim == 1
     if not fits or offsets[0] != 0 or offsets[-1] != len(values):
         return None
@@ -130,14 +130,14 @@ def _split(values: Any, offsets: Any) -> list[Any] | None:
 
 
 def packed_rows(sequences: Sequences, columns: Sequence[Sequence[Any]], sizes: Sequence[int], length: Length, fill: Fill) -> list[Item]:
-    """Return rows: sequences one after the other, which of them stands where, and which of its values.
+    """Return rows: the concatenated sequences, the segment ids and the positions.
 
     Args:
-        sequences: What they are made of.
-        columns: Of each field the values of the sequences, or of parts of them, row by row.
-        sizes: How many of these stand in each row.
-        length: Of the rows.
-        fill: What stands behind the last sequence.
+        sequences: The sequences.
+        columns: For each field, the values of the sequences, or of parts of them, row by row.
+        sizes: Number of sequences or parts in each row.
+        length: Length of a row.
+        fill: Padding value.
     """
     expect_named("fill", fill, sequences.known)
     rows, segment_ids, positions = list[Any](), dict[Field, Any](), dict[Field, Any]()
@@ -173,7 +173,7 @@ def _counts_of(column: Sequence[Any]) -> list[int]:
 
 
 def count_of(value: Any) -> int:
-    """Return how many values a sequence has; a single number is one of one."""
+    """Return the length of a sequence. A single number has length 1."""
     shape = getattr(value, "shape", None)
     if shape is None:
         return len(value) if isinstance(value, (list, tuple)) else 1
@@ -181,10 +181,10 @@ def count_of(value: Any) -> int:
 
 
 def length_of_row(length: Length, name: Field) -> int:
-    """Return how many values of a field a row has.
+    """Return the length of a row for a field.
 
     Raises:
-        ValueError: nobody says.
+        ValueError: the length is not given for the field.
     """
     if isinstance(length, int):
         return length
@@ -194,15 +194,15 @@ def length_of_row(length: Length, name: Field) -> int:
 
 
 def stamped_row(row: Item, sequences: Sequences, numbers: Sequence[int], index: int, batched: bool, offset: int | None = None) -> Stamped:
-    """Return a row with the passport of its first sequence, and the keys of all.
+    """Return a row with the passport of its first sequence, and the keys of all sequences.
 
     Args:
         row: The row.
-        sequences: Those of which some stand in it,
-        numbers: and which, in the order in which they came.
-        index: The number of the row.
-        batched: Whether they came in batches.
-        offset: Where in the first of them it begins, if they are cut.
+        sequences: The sequences,
+        numbers: and the numbers of those in the row, in order.
+        index: Index of the row.
+        batched: Whether the inputs were batches.
+        offset: Where the row begins in its first sequence, if sequences are split.
     """
     inputs = [sequences.inputs[number] for number in numbers]
     if batched:
@@ -221,7 +221,7 @@ def stamped_row(row: Item, sequences: Sequences, numbers: Sequence[int], index: 
 
 
 def sequences_at(inputs: Sequence[Stamped], batched: bool, places: Sequence[Any]) -> Sequences:
-    """Return the sequences at some places, each the number of an input and a place in that."""
+    """Return the sequences at some places, given as the number of an input and an index in it."""
     found = [next(sequences_of([stamped], batched)) for stamped in inputs]
     sequences = Sequences()
     for number, place in places:

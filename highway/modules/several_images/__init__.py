@@ -1,1 +1,1 @@
-"""Stages that put several images of a batch together: ``mixup`` (and CutMix), ``mosaic`` and ``copy_paste``."""
+"""Stages that combine several images of a batch: ``mixup`` (and CutMix), ``mosaic`` and ``copy_paste``."""

@@ -1,4 +1,4 @@
-"""Objects of one image of a batch pasted into another."""
+"""Pastes objects of one image of a batch into another."""
 
 from __future__ import annotations
 
@@ -23,29 +23,29 @@ from highway.transforms.parameters import Share
 @checked
 @dataclass
 class CopyPaste:
-    """Paste objects of another image of the batch, by their masks, where they are there; their boxes, masks and labels come along.
+    """Paste objects of another image of the batch into each image, using their masks, with their boxes, masks and labels.
 
-    "Simple Copy-Paste is a Strong Data Augmentation Method for Instance Segmentation", Ghiasi et al. 2021. Put what brings images to one
-    size before it, such as ``LargeScaleJitter``, and flips.
+    "Simple Copy-Paste is a Strong Data Augmentation Method for Instance Segmentation", Ghiasi et al. 2021. Before this stage, bring all
+    images to one size, for example with ``LargeScaleJitter``, and apply flips.
 
     Args:
         boxes: The field of the boxes, x1, y1, x2, y2 in pixels: for each image ``(N, 4)``, in a list or padded with empty boxes.
-        mask: The field of the masks: for each image ``(N, H, W)``, one of each object, which is where it is not 0.
-        with_boxes: Further fields that have a row for each box, such as labels and points.
-        p: Probability of an image that something is pasted into it.
-        p_object: Probability of each object of the other image to be pasted.
-        min_visibility: Objects of which less than this share of their pixels is left are removed, as those are of which nothing is.
+        mask: The field of the masks: for each image ``(N, H, W)``, one mask per object, which is not 0 on the object.
+        with_boxes: Further fields with one row per box, such as labels and points.
+        p: Probability that objects are pasted into an image.
+        p_object: Probability for each object of the other image that it is pasted.
+        min_visibility: Objects with a smaller remaining fraction of their pixels are removed, as are objects that are covered completely.
         field: The field of the images, ``(B, H, W, C)`` or a list. By default the first of a tuple; of a dict ``"image"`` or ``"images"``.
 
     Returns:
-        The item with images ``(B, H, W, C)``. Masks lose what is covered, and boxes are made anew from those that have. Behind the rows of
-        an image's own objects are those of the pasted ones. Boxes, masks and ``with_boxes`` come out as lists, without empty boxes. All
-        else stays.
+        The item with images ``(B, H, W, C)``. Covered pixels are removed from masks, and the boxes of those masks are computed again. The
+        rows of pasted objects follow the rows of the image's own objects. Boxes, masks and ``with_boxes`` become lists, without empty
+        boxes. All other fields are unchanged.
 
     Raises:
-        ValueError: it is no batch, or one of one image; the images differ in size, dtype or channels; or boxes, masks, or what goes with
-            boxes, do not fit.
-        KeyError: a field is not there.
+        ValueError: it is not a batch, or has only one image; the images differ in size, dtype or channels; or boxes, masks or fields with
+            boxes do not fit.
+        KeyError: a field does not exist.
     """
 
     boxes: str | int
@@ -79,7 +79,7 @@ class CopyPaste:
         return replace(item, {where["image"]: images, **together})
 
     def _pasted(self, target: Target, other: Target, chosen: np.ndarray, image: np.ndarray) -> Target:
-        """Fill an image with a target's, and objects of another one that are chosen; return what belongs to it."""
+        """Write a target's image and the chosen objects of another target into an image; return the annotations."""
         rows = {role: value for role, value in target.items() if role != "image"}
         masks, boxes = rows["mask"], rows["boxes"]
         whole = _pixels(other["mask"]) > 0
@@ -99,20 +99,20 @@ class CopyPaste:
 
 
 def _copy_where(where: np.ndarray, source: np.ndarray, out: np.ndarray) -> None:
-    """Copy the pixels of an image that a bool array ``(H, W)`` says into another one."""
+    """Copy the pixels selected by a bool array ``(H, W)`` from one image into another."""
     if (cv2 := cv2_or_none()) and native(out) and source.flags.c_contiguous:
-        cv2.copyTo(source, where.view(np.uint8), out)  # a hundredth of numpy's time
+        cv2.copyTo(source, where.view(np.uint8), out)  # 100 times as fast as numpy
     else:
         np.copyto(out, source, where=where.reshape(*where.shape, *[1] * (out.ndim - 2)))
 
 
 def _pixels(masks: np.ndarray) -> np.ndarray:
-    """Return how many pixels each mask has; a tenth of the time of one call for all."""
+    """Return the number of pixels of each mask. Ten times as fast as one call for all masks."""
     return np.array([np.count_nonzero(mask) for mask in masks], np.int64)
 
 
 def _around(masks: np.ndarray) -> np.ndarray:
-    """Return the smallest box around each mask, none of which is empty: float32 ``(N, 4)``."""
+    """Return the bounding box of each mask, float32 ``(N, 4)``. No mask may be empty."""
     sides: list[Any] = []
     for axis in (1, 2):  # x, then y
         there = (masks != 0).any(axis=axis)

@@ -1,4 +1,4 @@
-"""Images of a batch mixed with each other, and their labels in the same proportion."""
+"""Mixes the images of a batch with each other, and their labels in the same proportion."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _NOT_MIXED = ("boxes", "points", "keypoints", "mask", "masks")
 
 
 class _Pair(NamedTuple):
-    """Rows of a batch, of those that are mixed with them, and which of the shares that were drawn is theirs."""
+    """Rows of a batch, the rows they are mixed with, and the index of each row's drawn share."""
 
     rows: slice
     others: slice
@@ -67,7 +67,7 @@ class _Mixing:
 
     @abstractmethod
     def _mixed(self, images: np.ndarray, pairs: list[_Pair], shares: np.ndarray, rng: Generator) -> tuple[np.ndarray, np.ndarray]:
-        """Return new images, and which share of each draw's is their own."""
+        """Return new images, and for each draw the share of the row's own image."""
 
     def _fields(self, item: Item) -> tuple[Field, Field]:
         owner, known = type(self).__name__, names(item)
@@ -116,27 +116,27 @@ class _Mixing:
 class MixUp(_Mixing):
     """Mix each image of a batch with another one, and their labels in the same proportion.
 
-    "mixup: Beyond Empirical Risk Minimization", Zhang et al. 2018. As torchvision's ``MixUp``: one share for a batch, and the partner of
-    each image is the one before it.
+    "mixup: Beyond Empirical Risk Minimization", Zhang et al. 2018. As in torchvision's ``MixUp``, one share is drawn per batch, and the
+        partner of each image is the image before it.
 
     Args:
-        num_classes: Of labels that are whole numbers; not needed where they are a share of each class already.
-        alpha: An image's own share is drawn from Beta(alpha, alpha): 1 is even, below it most images are almost their own.
-        p: Probability of being mixed, of a batch, or with ``per_image`` of each image.
-        per_image: Whether each image has a share of its own, and a partner that is drawn from all others of the batch.
-        field: The field of the images: uint8 or floats ``(B, H, W, C)``, or a list of images of one shape. By default the first of a
-            tuple; of a dict ``"image"`` or ``"images"``.
-        labels: The field of the labels: whole numbers ``(B,)``, or numbers ``(B, K)``, such as one-hot ones. By default ``"label"`` or
-            ``"labels"`` of a dict, and the other one of a tuple of two.
+        num_classes: Number of classes, for integer labels. Not needed if labels already hold a share of each class.
+        alpha: The share of an image itself is drawn from Beta(alpha, alpha). 1 is uniform; below 1, most images are almost unmixed.
+        p: Probability that a batch, or with ``per_image`` an image, is mixed.
+        per_image: Whether each image has its own share, and a partner drawn from all other images of the batch.
+        field: The field of the images: uint8 or floats ``(B, H, W, C)``, or a list of images of one shape. By default the first field of a
+            tuple; in a dict ``"image"`` or ``"images"``.
+        labels: The field of the labels: integers ``(B,)``, or numbers ``(B, K)``, such as one-hot labels. By default ``"label"`` or
+            ``"labels"`` of a dict, and the other field of a tuple of two.
 
     Returns:
-        The item with new images of the same shape and dtype, uint8 rounded, and labels float32 ``(B, K)``. All else stays: it is that of
-        the image itself.
+        The item with new images of the same shape and dtype (uint8 values are rounded), and labels float32 ``(B, K)``. Other fields are
+        unchanged.
 
     Raises:
-        ValueError: it is no batch, or one of one image; the images differ in size; a label is out of range; or the item has boxes, points
-            or masks, which cannot be mixed.
-        KeyError: a field is not there.
+        ValueError: it is not a batch, or has only one image; the images differ in size; a label is out of range; or the item has boxes,
+            points or masks, which cannot be mixed.
+        KeyError: a field does not exist.
     """
 
     def _mixed(self, images: np.ndarray, pairs: list[_Pair], shares: np.ndarray, rng: Generator) -> tuple[np.ndarray, np.ndarray]:
@@ -149,25 +149,25 @@ class MixUp(_Mixing):
 @checked
 @dataclass
 class CutMix(_Mixing):
-    """Replace a box of each image of a batch by that of another one, and mix their labels by its area.
+    """Replace a box of each image with the same box of another image of the batch, and mix their labels by its area.
 
-    "CutMix: Regularization Strategy to Train Strong Classifiers with Localizable Features", Yun et al. 2019. As torchvision's ``CutMix``:
-    one box for a batch, with its centre anywhere, cut off where it leaves the image.
+    "CutMix: Regularization Strategy to Train Strong Classifiers with Localizable Features", Yun et al. 2019. As in torchvision's
+        ``CutMix``, one box is drawn per batch, with its centre anywhere, and clipped to the image.
 
     Args:
-        num_classes: Of labels that are whole numbers; not needed where they are a share of each class already.
-        alpha: An image's own share, before the box is cut off, is drawn from Beta(alpha, alpha).
-        p: Probability of being mixed, of a batch, or with ``per_image`` of each image.
-        per_image: Whether each image has a box of its own, and a partner that is drawn from all others of the batch.
+        num_classes: Number of classes, for integer labels. Not needed if labels already hold a share of each class.
+        alpha: The share of an image itself, before the box is clipped, is drawn from Beta(alpha, alpha).
+        p: Probability that a batch, or with ``per_image`` an image, is mixed.
+        per_image: Whether each image has its own box, and a partner drawn from all other images of the batch.
         field: The field of the images: ``(B, H, W, C)`` of any dtype, or a list of images of one shape. By default as for :class:`MixUp`.
         labels: The field of the labels, as for :class:`MixUp`.
 
     Returns:
-        The item with new images of the same shape and dtype, and labels float32 ``(B, K)``. All else stays: it is that of the image itself.
+        The item with new images of the same shape and dtype, and labels float32 ``(B, K)``. Other fields are unchanged.
 
     Raises:
         ValueError: as :class:`MixUp`.
-        KeyError: a field is not there.
+        KeyError: a field does not exist.
     """
 
     def _mixed(self, images: np.ndarray, pairs: list[_Pair], shares: np.ndarray, rng: Generator) -> tuple[np.ndarray, np.ndarray]:

@@ -1,4 +1,4 @@
-"""Four images of a batch as one."""
+"""Combines four images of a batch into one."""
 
 from __future__ import annotations
 
@@ -26,38 +26,38 @@ from highway.transforms.parameters import Centers, PerChannel, Share
 @checked
 @dataclass
 class Mosaic:
-    """Put four images of a batch together into one, about a centre that is drawn; boxes, points and masks go along.
+    """Combine four images of a batch into one around a random centre, with their boxes, points and masks.
 
-    That of YOLOv4 ("YOLOv4: Optimal Speed and Accuracy of Object Detection", Bochkovskiy et al. 2020). There are as many mosaics as images:
-    in each is the image of its own row, and three others of the batch, none twice if there are four. What goes beyond an image's own part
-    is cut off.
+    The mosaic of YOLOv4 ("YOLOv4: Optimal Speed and Accuracy of Object Detection", Bochkovskiy et al. 2020). There are as many mosaics as
+    images. Each contains the image of its own row and three others of the batch, without repetition if the batch has at least four images.
+    Pixels outside an image's part are cut off.
 
     Args:
         shape: Height and width of the mosaic in pixels.
         boxes: The field of the boxes, x1, y1, x2, y2 in pixels: for each image ``(N, 4)``, in a list or padded with empty boxes.
         points: The field of the points: for each image ``(N, 2)``, or ``(N, K, 2)`` for K of each of N objects.
-        mask: The field of the masks: for each image ``(H, W)``, or ``(N, H, W)`` for one of each of N objects.
-        with_boxes: Fields that have a row for each box, such as labels; ``points`` and ``mask`` may be among them.
-        p: Probability that a row is a mosaic; else it is its own image, brought to ``shape`` in the same way.
-        center_range: Where the centre may lie, in shares of height and width.
-        fit_mode: How an image fills its part, its proportions kept: ``"cover"`` cuts out a window at a random place, ``"contain"`` has all
-            of it, next to the centre, and ``fill`` about it.
-        fill: A number, or one for each channel.
-        min_visibility: Boxes of which less than this share is left are removed, as those are of which nothing is.
+        mask: The field of the masks: for each image ``(H, W)``, or ``(N, H, W)`` for one mask of each of N objects.
+        with_boxes: Fields with one row per box, such as labels. ``points`` and ``mask`` may be among them.
+        p: Probability that a row is a mosaic. Otherwise it is the row's own image, brought to ``shape`` in the same way.
+        center_range: Range of the centre, as fractions of height and width.
+        fit_mode: How an image fills its part, with its aspect ratio kept: ``"cover"`` cuts out a window at a random position, ``"contain"``
+            shows the whole image next to the centre, surrounded by ``fill``.
+        fill: A number, or one number per channel.
+        min_visibility: Boxes with a smaller remaining fraction of their area are removed, as are boxes that are cut off completely.
         interpolation: As for :class:`~highway.transforms.Resize`. Masks always use ``"nearest"``.
-        field: The field of the images, ``(B, H, W, C)`` or a list of images of any sizes. By default the first of a tuple; of a dict
+        field: The field of the images, ``(B, H, W, C)`` or a list of images of any sizes. By default the first field of a tuple; in a dict
             ``"image"`` or ``"images"``.
 
     Returns:
-        The item with images ``(B, *shape, C)``. Boxes, points, masks of objects, and what goes with boxes, are those of all four, one after
-        the other, without empty boxes, in a list. Points that are cut off are removed; those that go with boxes, or are ``(N, K, 2)``,
-        move to the nearest place on the border of their part. A mask ``(H, W)`` is put together as the images are, with 0 about it. All
-        else stays: it is that of the row's own image.
+        The item with images ``(B, *shape, C)``. Boxes, points, object masks and fields with boxes hold the concatenated rows of all four
+        images, without empty boxes, in a list. Points that are cut off are removed; points that belong to boxes, or ``(N, K, 2)``, move to
+        the nearest position on the border of their part. Masks ``(H, W)`` are combined like the images, with 0 around them. Other fields
+        keep the values of the row's own image.
 
     Raises:
-        ValueError: it is no batch, or one of one image; the images differ in dtype or channels; or boxes, points, masks, or what goes with
-            boxes, do not fit.
-        KeyError: a field is not there.
+        ValueError: it is not a batch, or has only one image; the images differ in dtype or channels; or boxes, points, masks or fields with
+            boxes do not fit.
+        KeyError: a field does not exist.
     """
 
     shape: Shape
@@ -106,7 +106,7 @@ class Mosaic:
                 )
 
     def _drawn(self, row: int, targets: Sequence[Target], rng: Generator) -> list[tuple[_Part, Target]]:
-        """Return the parts of a mosaic, and what is in each."""
+        """Return the parts of a mosaic, each with its target."""
         height, width = self.shape
         if rng.random() >= self.p:
             return [(self._part(targets[row], (0, 0, height, width), (0.5, 0.5), rng), targets[row])]
@@ -121,7 +121,7 @@ class Mosaic:
         return [(self._part(target, cell, towards, rng), target) for target, cell, towards in given]
 
     def _part(self, target: Target, cell: Box, towards: tuple[float, float], rng: Generator) -> _Part:
-        """Return how an image fills a cell; if it is smaller, ``towards`` says where it lies, from top to bottom and left to right."""
+        """Return how an image fills a cell. If it is smaller, ``towards`` sets its position, from 0 (top, left) to 1 (bottom, right)."""
         (height, width), (top, left, rows, columns) = target["image"].shape[:2], cell
         if self.fit_mode == "cover":
             _, _, *window = covering_box((height, width), columns / rows)
@@ -133,7 +133,7 @@ class Mosaic:
         return _Part((0, 0, height, width), (top + down, left + right, *inner), self.interpolation)
 
     def _made(self, parts: list[tuple[_Part, Target]], image: np.ndarray) -> Target:
-        """Return what belongs to a mosaic, whose image is filled."""
+        """Fill the image of a mosaic, and return its annotations."""
         if self.fit_mode == "contain":
             image[...] = fitting(self.fill, image, "Mosaic")
         for part, target in parts:
@@ -142,7 +142,7 @@ class Mosaic:
         return {role: self._together(role, [target[role] for target in moved], parts) for role in moved[0]}
 
     def _moved(self, part: _Part, target: Target) -> Target:
-        """Return what belongs to one image as it lies in the mosaic; masks as they lie in their part."""
+        """Return the annotations of one image in the coordinates of the mosaic, and masks in the coordinates of their part."""
         moved, size = {role: value for role, value in target.items() if role != "image"}, target["image"].shape[:2]
         top, left, height, width = part.to
         offset = np.array([left, top], np.float32)
@@ -162,7 +162,7 @@ class Mosaic:
         return moved
 
     def _together(self, role: str, values: list[Any], parts: list[tuple[_Part, Target]]) -> Any:
-        """Return what belongs to a mosaic, of what belongs to its parts."""
+        """Combine the annotations of the parts of a mosaic."""
         if role != "mask":
             return joined(values, role, "Mosaic")
         if len({value.ndim for value in values}) > 1:
@@ -175,17 +175,17 @@ class Mosaic:
         return masks
 
 
-_TOWARDS = ((1.0, 1.0), (1.0, 0.0), (0.0, 1.0), (0.0, 0.0))  # the centre, from each of the four cells
+_TOWARDS = ((1.0, 1.0), (1.0, 0.0), (0.0, 1.0), (0.0, 0.0))  # position of the centre, relative to each of the four cells
 
 
 @dataclass(frozen=True)
 class _Part(Geometric):
-    """Cut a box out of an image, and scale it to a part of a mosaic; boxes and points are those of the part.
+    """Cut a box out of an image, and scale it to a part of a mosaic. Boxes and points get the coordinates of the part.
 
     Args:
         source: The box.
-        to: Where it comes.
-        interpolation: How it is scaled.
+        to: The part, as a box in the mosaic.
+        interpolation: The interpolation of the scaling.
     """
 
     source: Box
