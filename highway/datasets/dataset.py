@@ -18,19 +18,19 @@ _SEVERAL: tuple[Several, ...] = get_args(Several)
 
 @runtime_checkable
 class Dataset(Protocol):
-    """Any object with ``__len__`` and ``__getitem__``, whose indexes start at 0.
+    """Any object with ``__len__`` and ``__getitem__``. Indexes start at 0.
 
     Further attributes are optional:
 
-    - ``keys``: a name for each number, a sequence of ``str``; passports carry them.
+    - ``keys``: a sequence of ``str`` with a name for each index. Passports hold them.
     - ``__getitems__(numbers)``: returns the list of several samples, for datasets whose requests are expensive.
-    - ``__getfiles__(numbers)``: where each sample is ``(bytes of a file, label)`` or ``(bytes of a file,)``: returns which files several
-      of them are, as :class:`~highway.datasets.dataset.StoredFiles`. Readers of images then read a run of files by one call.
+    - ``__getfiles__(numbers)``: for samples ``(bytes of a file, label)`` or ``(bytes of a file,)``, returns the files of several samples as
+      :class:`~highway.datasets.dataset.StoredFiles`. Readers of images then read a range of files with one call.
     - ``__getviews__(numbers)``: returns several samples as ``__getitems__`` does, but ``bytes`` may be replaced by a ``memoryview`` of the
       data that was read, which saves a copy. Readers of images use it, because they decode the images at once.
     - ``blocks()``: returns consecutive ranges of indexes that are cheap to read together, such as row groups, chunks or shards.
-    - ``fingerprint()``: returns a text that changes when the samples do; caches and checkpoints are known by it.
-    - ``locate(number)``: returns where a sample lies, a path for example, for error messages.
+    - ``fingerprint()``: returns a text that changes when the samples change. Caches and checkpoints compare it.
+    - ``locate(number)``: returns the location of a sample, such as a path, for error messages.
     - ``classes``: the names of the labels, indexed by label.
     """
 
@@ -43,7 +43,7 @@ class StoredFiles(list[str | bytes]):
 
     Args:
         files: The path or content of each file.
-        labels: An integer for each; ``None`` if they have none.
+        labels: An integer per file; ``None`` if they have no labels.
     """
 
     def __init__(self, files: Iterable[str | bytes], labels: Sequence[int] | None = None) -> None:
@@ -52,11 +52,11 @@ class StoredFiles(list[str | bytes]):
 
 
 class LazyKeys(Sequence[str]):
-    """The keys of a dataset, each made when it is asked for.
+    """The keys of a dataset, each created on request.
 
     Args:
-        key_at: Returns the key of a sample by its number, from 0.
-        length: How many there are.
+        key_at: Returns the key of a sample by its index, from 0.
+        length: Number of keys.
     """
 
     def __init__(self, key_at: Callable[[int], str], length: int) -> None:
@@ -85,10 +85,10 @@ def length_of(dataset: Dataset) -> int:
 
 
 def keys_of(dataset: Dataset) -> Sequence[str] | None:
-    """Return a dataset's names of its samples, if it has any; the methods ``keys()`` of mappings are something else.
+    """Return a dataset's keys, if it has any. The method ``keys()`` of mappings does not count.
 
     Raises:
-        DatasetError: there are more or fewer of them than samples.
+        DatasetError: their number differs from the number of samples.
     """
     keys = getattr(dataset, "keys", None)
     if not isinstance(keys, Sequence) or isinstance(keys, str):
@@ -99,7 +99,7 @@ def keys_of(dataset: Dataset) -> Sequence[str] | None:
 
 
 def blocks_of(dataset: Dataset) -> Sequence[range]:
-    """Return the ranges of numbers whose neighbours are cheap to read together.
+    """Return the ranges of indexes whose samples are cheap to read together.
 
     Raises:
         ConfigError: the dataset has no blocks.
@@ -121,7 +121,7 @@ def blocks_of(dataset: Dataset) -> Sequence[range]:
 
 
 def several_of(dataset: Dataset, best: Several) -> Several | None:
-    """Return which method reads several samples at once: the ``best`` for its caller or a plainer one, the first that there is."""
+    """Return the name of a method that reads several samples at once: ``best``, or else a more general one that the dataset has."""
     for method in _SEVERAL[_SEVERAL.index(best) :]:
         if callable(getattr(dataset, method, None)) and _is_meant(method, dataset):
             return method
@@ -139,8 +139,8 @@ def read_several(dataset: Dataset, method: Several, numbers: Sequence[int]) -> S
     """Return several samples by a method that :func:`several_of` returned.
 
     Raises:
-        DatasetError: they are not as many as were asked for.
-        TypeError: they are no :class:`StoredFiles`, but are to be.
+        DatasetError: their number differs from the number of indexes.
+        TypeError: the method must return :class:`StoredFiles`, but did not.
     """
     found = getattr(dataset, method)(numbers)
     if method == "__getfiles__" and not isinstance(found, StoredFiles):
@@ -160,7 +160,7 @@ def described(dataset: Dataset) -> str:
 
 
 def locate(dataset: Dataset, number: int) -> str:
-    """Return where a sample lies, for messages."""
+    """Return the location of a sample, for messages."""
     if callable(own := getattr(dataset, "locate", None)):
         return str(own(number))
     keys = keys_of(dataset)
@@ -172,7 +172,7 @@ def chosen(found: Mapping[str, T], fields: Mapping[str, str] | None) -> Mapping[
 
     Args:
         found: The value of each field.
-        fields: New names, each with the old names, separated by ``;``, of which the first that exists is used. ``None`` keeps all fields.
+        fields: New names, each with the old names, separated by ``;``. The first old name that exists is used. ``None`` keeps all fields.
 
     Raises:
         ValueError: a field is missing. The message lists the expected and the existing names.
@@ -181,7 +181,7 @@ def chosen(found: Mapping[str, T], fields: Mapping[str, str] | None) -> Mapping[
 
 
 def named(fields: Mapping[str, str] | None) -> frozenset[str] | None:
-    """Return all old names that occur; ``None`` if all fields are wanted."""
+    """Return all old names that occur; ``None`` if all fields are selected."""
     return None if fields is None else frozenset(name for old in fields.values() for name in old.split(";"))
 
 

@@ -29,12 +29,12 @@ _LARGE = 1 << 16  # bytes of a sample from which on little is gained by reading 
 @checked
 @dataclass
 class DecodedCache:
-    """The samples of a finished cache, such as :class:`~highway.modules.Cache` or ``highway convert`` has made, in the order they came in.
+    """The samples of a complete cache, such as :class:`~highway.modules.Cache` or ``highway convert`` creates, in the order they came in.
 
     Args:
         path: The cache's folder. If it is in a store, it is copied to this machine.
 
-    A sample is as it was cached, with read-only arrays. Its key is the original key, if each sample had one.
+    A sample has its original form, with read-only arrays. Its key is the original key, if each sample had one.
 
     Raises:
         FileNotFoundError: there is no finished cache (when it is first read).

@@ -116,11 +116,11 @@ class ImageFolder(_Folder):
 
     @property
     def classes(self) -> list[str]:
-        """The labels' names, read from the folder each time; a label's number is its position."""
+        """The names of the labels, read from the folder each time. The number of a label is its position."""
         return label_names(resolve_data_dir(self.data_dir), self._names)
 
     def fingerprint(self) -> str:
-        """Return a text that changes when files are added, removed, renamed or written to, or the classes are numbered otherwise."""
+        """Return a text that changes when files are added, removed, renamed or written to, or the numbers of the classes change."""
         return super().fingerprint() + ("" if self.class_names is None else f" {self._names}")
 
 
@@ -137,15 +137,15 @@ class Files(_Folder):
             If no line has a label, as in Places365's ``train.txt`` for its folders, the label is the image's folder.
             If the file does not exist, it is looked for in ``data_dir``. Images that are not listed are skipped.
         class_names: A file with one line per label: its name, and optionally a space or tab and a description, such as ``synsets.txt`` or
-            ``synset_words.txt`` of ILSVRC. It defines the order of the labels. Without it, ``labels`` has numbers, or its names are
-            numbered in sorted order.
+            ``synset_words.txt`` of ILSVRC. It defines the order of the labels. Without it, labels in ``labels`` are numbers, or names that
+            are numbered in sorted order.
 
     A sample is ``(data,)``, the bytes of the file, or with ``labels`` ``(data, label)``; the label is an int32.
 
     Raises:
         ConfigError: there are ``class_names`` without ``labels``.
         FileNotFoundError: the folder does not exist, has no images, or lacks listed images (on the first read).
-        DatasetError: a line of a list is not what it should be.
+        DatasetError: a line of a list is not valid.
 
     >>> dataset = Files("tiny-imagenet-200/val/images", "tiny-imagenet-200/val/val_annotations.txt", "tiny-imagenet-200/wnids.txt")
     """
@@ -187,7 +187,7 @@ class Files(_Folder):
         return (self._list.words if self.class_names else None) or None
 
     def fingerprint(self) -> str:
-        """Return a text that changes when files are added, removed, renamed or written to, or their labels are."""
+        """Return a text that changes when files are added, removed, renamed or written to, or when their labels change."""
         return super().fingerprint() + "".join(f" {fingerprint_of([(path, path)])}" for path in self._lists())
 
 

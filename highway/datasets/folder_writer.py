@@ -29,18 +29,18 @@ class ImageFolderWriter:
         self._path = path
         self._is_there = present_in(path)
         self._labels: dict[str, int | None] = {}  # by the file's path in the folder
-        self._taken: dict[str, object] = {}  # by whom
+        self._taken: dict[str, object] = {}  # by the sample that uses the path
 
     def add(self, key: str, sample: Mapping[str, Any]) -> None:
         """Write the image of a sample under its key. Existing files are not overwritten.
 
         Args:
-            key: Its path in the folder, without extension; one without ``/`` lies in a folder named by the label.
-            sample: The bytes of an image under its extension (``jpg``, ``png``, ...), or ``image``, uint8 ``(H, W, 3)`` or ``(H, W)``,
-                which becomes PNG, as does (H, W, 1); and maybe a whole number under ``cls`` or ``label``.
+            key: Its path in the folder, without extension. A key without ``/`` is placed in a folder named by the label.
+            sample: The bytes of an image under its extension (``jpg``, ``png``, ...), or ``image``, uint8 ``(H, W, 3)``, ``(H, W)`` or
+                ``(H, W, 1)``, which becomes PNG; and optionally an integer under ``cls`` or ``label``.
 
         Raises:
-            ItemError: it holds no image, or more than that and a label.
+            ItemError: it holds no image, or other fields besides an image and a label.
             DatasetError: the key leads out of the folder or would be hidden, or another image has the same path, such as ``a/x`` and
                 ``./a//x``.
         """
@@ -52,14 +52,14 @@ class ImageFolderWriter:
             raise DatasetError(f"the key {key!r} would be a hidden file or folder, which readers skip; name the samples otherwise")
         name = f"{place_of(key, label)}.{extension}"
         mine = object()
-        if self._taken.setdefault(name, mine) is not mine:  # which no other thread can come between
+        if self._taken.setdefault(name, mine) is not mine:  # atomic, so no other thread can come between
             raise DatasetError(f"two images are to be {name!r} in {shown(self._path)}; give each sample a key of its own")
         self._labels[name] = label
         if not self._is_there(name):
             write_whole(join(self._path, name), data, durable=True)
 
     def finish(self) -> None:
-        """Write down the labels, if they are not the numbers of the folders in the sorted order of their names."""
+        """Write the list of labels, if they are not the indexes of the folders in sorted order."""
         folders = sorted({name.partition("/")[0] for name in self._labels if "/" in name})
         numbers = {folder: number for number, folder in enumerate(folders)}
         labelled = {name: label for name, label in self._labels.items() if label is not None}
@@ -69,12 +69,12 @@ class ImageFolderWriter:
 
 
 def place_in(key: str, sample: Mapping[str, Any]) -> str:
-    """Return where the image of a sample lies in a folder; see :func:`place_of`."""
+    """Return the path of a sample's image in a folder; see :func:`place_of`."""
     return place_of(key, sample.get("cls", sample.get("label")))
 
 
 def place_of(key: str, label: int | None) -> str:
-    """Return where in a folder an image lies, without its extension and in one spelling: ``a/x`` for ``./a//x``."""
+    """Return the normalised path of an image in a folder, without its extension: ``a/x`` for ``./a//x``."""
     place = "/".join(part for part in key.split("/") if part not in ("", "."))
     return place if "/" in place or label is None else f"{label:04d}/{place}"
 

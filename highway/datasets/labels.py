@@ -1,4 +1,4 @@
-"""Lists of labelled images: a line for each, with its name and its label."""
+"""Lists of labelled images: one line per image, with its name and its label."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class LabelList(NamedTuple):
     """The content of a list of labels.
 
     Args:
-        keys: The images' names.
-        labels: The number of each one's label.
+        keys: The names of the images.
+        labels: The label of each image.
         classes: The names of the labels, indexed by label; empty if the labels are numbers without names.
         words: The descriptions of the labels, indexed by label; empty if there are none.
     """
@@ -28,11 +28,11 @@ class LabelList(NamedTuple):
 
 
 def read_labels(path: str, class_names: str | None) -> LabelList:
-    """Read a list, and the file that names the classes, if there is one.
+    """Read a list, and the file with the names of the classes, if any.
 
     Raises:
         OSError: one of the files cannot be read.
-        DatasetError: a line is not what it should be; names file and line.
+        DatasetError: a line is not valid. The message names the file and the line.
     """
     classes, words = read_classes(class_names) if class_names else ([], [])
     found: dict[str, str] = {}

@@ -13,9 +13,9 @@ T = TypeVar("T")
 
 
 class opened(Generic[T]):  # used as property is
-    """A method without arguments that runs when it is first asked for, as a property, once per process; its result is kept.
+    """A property that runs its method on the first access, once per process, and keeps the result.
 
-    A forked child, a copy and what a pickle becomes run it anew: a file that is open here stands at one place for all.
+    Forked children, copies and unpickled objects run the method again, because an open file has one position for all who share it.
 
     >>> class Lines:
     ...     def __init__(self, path): self.path = path

@@ -1,4 +1,4 @@
-"""Data sets by their paths: of any format that the table has."""
+"""Open datasets of any format by their paths."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ def recognised(paths: Sequence[str], name: str | None = None) -> tuple[Format, l
 
     Args:
         paths: At least one path, pattern or URL.
-        name: The name of the format, if it is known.
+        name: The name of the format, if known.
 
     Raises:
-        FileNotFoundError: there is nothing there.
-        ConfigError: it is none of the formats.
+        FileNotFoundError: there is nothing at a path.
+        ConfigError: the paths have no known format.
     """
     row = format_named(name) if name else None
     if row is not None and row.is_name:
@@ -52,8 +52,8 @@ def recognised(paths: Sequence[str], name: str | None = None) -> tuple[Format, l
 def open(path: str | Sequence[str], format: str | None = None, **options: Any) -> Dataset:
     """Open a dataset of any format, by its path or URL.
 
-    The format is the one that the path's name or content says. docs/howto/formats.md lists the formats; ``highway.formats`` entry points
-    of installed packages add others.
+    The name or content of the path determines the format. docs/howto/formats.md lists the formats; ``highway.formats`` entry points of
+    installed packages add others.
 
     Args:
         path: A file or folder, its URL, a pattern such as ``"train-*.parquet"``, or a list of these.
@@ -62,7 +62,7 @@ def open(path: str | Sequence[str], format: str | None = None, **options: Any) -
 
     Raises:
         FileNotFoundError: there is nothing at the path.
-        ConfigError: it is of no known format, its samples can only be read one after the other, or the library of the format is missing.
+        ConfigError: the format is unknown, its samples can only be read sequentially, or the library of the format is missing.
         TypeError: the dataset has no such parameter.
 
     >>> import highway
@@ -87,5 +87,5 @@ def open_images(path: str, folder: Callable[[str], Dataset]) -> Dataset:
     if row is None and not place.holds_images() and (place.names or place.head):
         row = next((row for row in formats().values() if row.recognises(place)), None)
     if row is None and place.head:
-        return open(path)  # which raises: a file of no format
+        return open(path)  # raises: a file of no known format
     return folder(path) if row is None or row is formats()["folder"] else open(path)

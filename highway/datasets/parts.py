@@ -1,4 +1,4 @@
-"""Samples that lie in several parts, one part after the other: files, shards, row groups, data sets."""
+"""Samples in several consecutive parts: files, shards, row groups, datasets."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from highway.engine.cancel import check_cancelled
 
 
 class Spans:
-    """The ranges of indexes of several parts, one after the other.
+    """The ranges of indexes of several consecutive parts.
 
     Args:
-        lengths: How many samples each part has.
+        lengths: Number of samples of each part.
 
     Attributes:
-        begins: The number of the first sample of each part, and the number of all samples.
+        begins: The index of the first sample of each part, and the number of all samples.
     """
 
     def __init__(self, lengths: Iterable[int]) -> None:
@@ -30,13 +30,13 @@ class Spans:
         return self.begins[-1]
 
     def place(self, number: int) -> tuple[int, int]:
-        """Return which part has a sample, and the sample's number in the part. Raises IndexError."""
+        """Return the part of a sample, and the sample's index in the part. Raises IndexError."""
         number = range(self.begins[-1])[number]
         part = bisect_right(self.begins, number) - 1
         return part, number - self.begins[part]
 
     def rows_by_part(self, numbers: Sequence[int]) -> dict[int, list[tuple[int, int]]]:
-        """Return for each part that has some of the samples their positions in ``numbers``, with their numbers in the part."""
+        """For each part that has some of the samples, return their positions in ``numbers`` and their indexes in the part."""
         found: dict[int, list[tuple[int, int]]] = {}
         begins, there = self.begins, range(self.begins[-1])
         for position, number in enumerate(numbers):  # inlines place(), because a call would cost a tenth of the time per row of Arrow
@@ -46,12 +46,12 @@ class Spans:
         return found
 
     def blocks(self) -> list[range]:
-        """Return the numbers of the samples of each part that has some."""
+        """Return, for each part that has some of the samples, their indexes."""
         return [range(begin, end) for begin, end in pairwise(self.begins) if begin < end]
 
 
 class PartedDataset(ABC):
-    """A data set whose samples lie in several parts."""
+    """A dataset whose samples lie in several parts."""
 
     @property
     @abstractmethod
@@ -62,7 +62,7 @@ class PartedDataset(ABC):
         return len(self.spans)
 
     def blocks(self) -> list[range]:
-        """Return the numbers of the samples of each part: neighbours are cheap to read together."""
+        """Return the range of indexes of each part: its samples are cheap to read together."""
         return self.spans.blocks()
 
 
@@ -73,7 +73,7 @@ class Joined:
         datasets: The datasets. Their lengths are computed here.
 
     Attributes:
-        spans: Where their samples lie.
+        spans: The ranges of their samples.
     """
 
     def __init__(self, datasets: Sequence[Dataset]) -> None:
@@ -123,7 +123,7 @@ class Joined:
 
     @cached_property
     def keys(self) -> Sequence[str] | None:
-        """The datasets' names of their samples, if all have some."""
+        """The keys of all samples, if every dataset has keys."""
         known = [keys for dataset in self.datasets if (keys := keys_of(dataset)) is not None]
 
         def key(number: int) -> str:
@@ -133,7 +133,7 @@ class Joined:
         return LazyKeys(key, len(self)) if len(known) == len(self.datasets) else None
 
     def locate(self, number: int) -> str:
-        """Return where a sample lies."""
+        """Return the location of a sample."""
         which, own = self.spans.place(number)
         return locate(self.datasets[which], own)
 
@@ -144,5 +144,5 @@ class JoinedPaths(Joined):
     datasets: Sequence[Any]  # each with a fingerprint
 
     def fingerprint(self) -> str:
-        """Return a text that changes when one of them does."""
+        """Return a text that changes when one of the datasets changes."""
         return " ".join(dataset.fingerprint() for dataset in self.datasets)

@@ -1,7 +1,7 @@
 """Random access to lines of labels and sparse features, in the format of SVMlight and LIBSVM.
 
 A line is ``LABEL [qid:QUERY] INDEX:VALUE INDEX:VALUE ... [# COMMENT]``, with indices that increase.
-scikit-learn's reader would read a whole file into memory; this one reads lines by number.
+scikit-learn's reader would read a whole file into memory. This one has random access to the lines.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from highway.parameters.ranges import Range
 from highway.stores.file import fingerprint_of, open_file, read_ranges
 from highway.stores.unchanging import FileRange, UnchangingFile
 
-_CHUNK = 1 << 20  # bytes that are looked through at once, and that the lines of a block have, about
+_CHUNK = 1 << 20  # bytes searched at once, and approximate bytes of the lines in a block
 _FEATURES = re.compile(rb"(?:\d+:[^\s:_]+(?:\s+|$))*")
-_NOTHING = np.frombuffer(b"#\n\r \t", np.uint8)  # how lines begin that may have no sample
+_NOTHING = np.frombuffer(b"#\n\r \t", np.uint8)  # first bytes of lines that may hold no sample
 _MOST = 2**31 - 1  # features, since indices are int32
 
 
 class _Lines(NamedTuple):
-    """Lines that have a sample.
+    """The lines that hold a sample.
 
     Args:
         file: The file.
         begins: Where the lines begin, and finally the end of the file: int64 ``(N + 1,)``. Lines without a sample may follow each line.
-        numbers: Which lines of the file they are, from 1, if not all are.
+        numbers: Line numbers in the file, from 1, if some lines hold no sample.
     """
 
     file: UnchangingFile
@@ -52,16 +52,16 @@ class _Row(NamedTuple):
 @checked
 @dataclass
 class SVMLight:
-    """The lines of a file of SVMlight or LIBSVM, in their order. Lines that are blank or comments do not count.
+    """The lines of a file in the SVMlight or LIBSVM format, in order. Blank lines and comments are skipped.
 
     The positions of the lines are found on the first read, in one pass.
 
     Args:
-        path: The file, not compressed, or its URL.
-        num_features: How many features there are; needed for ``dense``, and else what no index may reach.
-        zero_based: Whether the first feature is 0 in the file, and not 1 as usual.
-        dense: Whether a sample has all its features, and not those alone that are not 0.
-        dtype: Of labels and values, ``"float32"`` or ``"float64"``.
+        path: The uncompressed file, or its URL.
+        num_features: Number of features. Required with ``dense``; otherwise an upper limit of the indices.
+        zero_based: Whether the index of the first feature is 0 in the file, instead of the usual 1.
+        dense: Whether a sample holds all features, not only the features that are not 0.
+        dtype: Dtype of labels and values, ``"float32"`` or ``"float64"``.
 
     A sample is a dict: ``label``, a number; ``qid``, an int64, if the line has one; and
 
@@ -72,7 +72,7 @@ class SVMLight:
     Raises:
         ConfigError: ``dense`` without ``num_features`` (on construction).
         OSError: the file cannot be opened (when it is first read).
-        DatasetError: a line is none of the format, is named with its number; or the file has changed since.
+        DatasetError: a line is not valid (the message gives its number), or the file has changed since the first read.
 
     >>> dataset = SVMLight("a9a", num_features=123, dense=True)
     """
@@ -119,11 +119,11 @@ class SVMLight:
         return [self._sample(row) for row in self._rows(numbers)]
 
     def csr(self, numbers: Sequence[int] | None = None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return several rows, or all, as the arrays of a sparse matrix.
+        """Return several rows, or all rows, as the arrays of a sparse matrix.
 
         Returns:
-            ``(values, indices, offsets)``: values, int32 indices from 0, and int64 ``(rows + 1,)`` where each row begins in these, as
-            ``scipy.sparse.csr_matrix`` takes them.
+            ``(values, indices, offsets)``: values, int32 indices from 0, and int64 ``(rows + 1,)`` with the start of each row in these, as
+            for ``scipy.sparse.csr_matrix``.
         """
         rows = self._rows(range(len(self)) if numbers is None else numbers)
         offsets = np.cumsum([0, *(len(row.indices) for row in rows)], dtype=np.int64)
@@ -200,5 +200,5 @@ class SVMLight:
         return f"{file.path}:{number + 1 if numbers is None else numbers[number]}"
 
     def fingerprint(self) -> str:
-        """Return a text that changes when the file is written to, or is read otherwise."""
+        """Return a text that changes when the file is written to, or parameters change the samples."""
         return f"{fingerprint_of([('', self.path)])} {self.num_features} {self.zero_based} {self.dense} {self.dtype}"

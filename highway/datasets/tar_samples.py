@@ -20,7 +20,7 @@ from highway.wire.braces import expand_braces
 _NAME = re.compile(r"((?:.*/)?[^./][^./]*)\.([^/]+)")
 _META = re.compile(r"__[^/]*__($|/)")
 
-Files = list[tuple[str, bytes]]  # of a sample: extensions and contents
+Files = list[tuple[str, bytes]]  # extensions and contents of the files of a sample
 T = TypeVar("T")
 
 
@@ -30,7 +30,7 @@ def shards_of(urls: str | list[str]) -> list[str]:
 
 
 def key_and_extension(path: str) -> tuple[str, str] | None:
-    """Return the key of the sample that a file belongs to, and its extension in lower case; ``None`` for a file of no sample."""
+    """Return the key of a file's sample, and its extension in lower case; ``None`` for a file that belongs to no sample."""
     name = None if "__" in path and _META.match(path) else _NAME.fullmatch(path)
     return None if name is None else (name[1], name[2].lower())
 
@@ -63,8 +63,8 @@ def decoded_sample(extensions: Sequence[str], read: Callable[[int], bytes], fiel
     """Return a sample.
 
     Args:
-        extensions: Those of its files.
-        read: Returns the content of one of these, by its position; only what is wanted is read.
+        extensions: The extensions of its files.
+        read: Returns the content of a file by its position. Only required files are read.
         fields: New names, each with the old names, separated by ``;``, of which the first that exists is used.
             between them. ``None``: all.
 
@@ -100,7 +100,7 @@ def places_of(extensions: Sequence[str], fields: Mapping[str, str] | None) -> Ma
 
 
 class SamplesAgain:
-    """Samples of shards, read again by their numbers; if they are asked for in their order, a shard is read once."""
+    """Reads samples of shards again by index. If they are requested in order, each shard is read once."""
 
     def __init__(self, shards: list[str]) -> None:
         self._shards = shards
@@ -108,7 +108,7 @@ class SamplesAgain:
         self._members: Generator[Any] | None = None
 
     def sample(self, number: int, place: int) -> tuple[str, Files]:
-        """Return the key and the files of a sample, by the numbers of its shard and of the sample in that."""
+        """Return the key and the files of a sample, by the index of its shard and its index in the shard."""
         if self._members is None:
             at_end(self.close)
         if self._at[0] != number or self._at[1] > place:

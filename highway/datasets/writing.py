@@ -1,4 +1,4 @@
-"""Files that are whole or not there, on this machine or in a store."""
+"""Atomic writes: files that are complete or do not exist, on this machine or in a store."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _KINDS: Sequence[tuple[Kind, tuple[type, ...]]] = (
 
 
 def kind_of(value: Any) -> Kind | None:
-    """Return the kind of a value; ``None`` if it is of none."""
+    """Return the kind of a value, or ``None`` if it has none."""
     return next((kind for kind, types in _KINDS if isinstance(value, types)), None)
 
 
@@ -40,7 +40,7 @@ _PART = re.compile(r"\.\d+\.part$")
 class SampleWriter(Protocol):
     """The interface of a format's writer, a context manager: samples are added one by one.
 
-    At the end of the ``with`` all is on its place, whole; an error leaves nothing there.
+    At the end of the ``with`` block the output exists and is complete. After an error nothing remains.
     """
 
     def add(self, key: str, sample: Mapping[str, Any], /) -> None:
@@ -59,7 +59,7 @@ def is_part(path: str) -> bool:
 def is_taken(path: str) -> bool:
     """Return whether a file or folder exists at a path to write; leftovers of a killed writer do not count."""
     if is_url(path):
-        from highway.stores.writing import is_left  # here, since plain paths need nothing of it
+        from highway.stores.writing import is_left  # imported here, because plain paths do not need it
 
         return exists(path) or (bool(names := names_in(path)) and not is_left(names))
     return os.path.exists(path) and not (os.path.isdir(path) and all(map(is_part, os.listdir(path))))
@@ -72,16 +72,16 @@ def writing(path: str, durable: bool = False) -> Iterator[str]:
     A file for a store is written on this machine, in a temporary folder, and uploaded when it is complete.
 
     Args:
-        path: Where it is to be, or its URL; missing folders are made.
-        durable: Whether it is to be on the disk by then, which a crash of the machine does not undo.
+        path: The path or URL of the file. Missing folders are created.
+        durable: Whether to wait until the file is on the disk, so that it survives a crash of the machine.
 
     Raises:
-        ConfigError: the URL is of a kind that cannot be written.
-        OSError: the folder cannot be made or the file cannot be written; with a note that names it.
+        ConfigError: the kind of URL cannot be written.
+        OSError: the folder cannot be created or the file cannot be written. A note names it.
         FileNotFoundError: there is no such bucket. PermissionError: it may not be written. StoreError: the store does not take it.
     """
     if is_url(path):
-        from highway.stores.writing import uploading  # here, since plain paths need nothing of it
+        from highway.stores.writing import uploading  # imported here, because plain paths do not need it
 
         with uploading(path) as part:
             yield part
@@ -103,20 +103,20 @@ def writing(path: str, durable: bool = False) -> Iterator[str]:
 
 @contextmanager
 def writing_folder(path: str, last: str, durable: bool = False) -> Iterator[str]:
-    """Give the name of a folder to fill in place of ``path``, as :func:`writing` does for a file.
+    """Yield the name of a temporary folder, which replaces ``path`` when it is complete, as :func:`writing` does for a file.
 
     Args:
-        path: Where it is to be, or its URL; missing folders above it are made.
-        last: The name of the file without which nobody takes the folder for whole; in a store it appears when all others are there.
-        durable: Whether all files in it are to be on the disk by then.
+        path: The path or URL of the folder. Missing parent folders are created.
+        last: The name of the file that marks the folder as complete. In a store it appears after all others.
+        durable: Whether to wait until all files in it are on the disk.
 
     Raises:
         ConfigError, FileNotFoundError, PermissionError, StoreError: as for :func:`writing`.
-        FileExistsError: there is something already.
-        OSError: a folder cannot be made or a file cannot be written; with a note that names it.
+        FileExistsError: there is already a file or folder.
+        OSError: a folder cannot be created or a file cannot be written. A note names it.
     """
     if is_url(path):
-        from highway.stores.writing import uploading_folder  # here, since plain paths need nothing of it
+        from highway.stores.writing import uploading_folder  # imported here, because plain paths do not need it
 
         with uploading_folder(path, last) as part:
             yield part
@@ -139,14 +139,14 @@ def writing_folder(path: str, last: str, durable: bool = False) -> Iterator[str]
 
 
 def _part(path: str) -> str:
-    """Return what a file or folder is called until it is whole."""
+    """Return the temporary name of a file or folder."""
     return f"{path}.{os.getpid()}.part"
 
 
 def write_whole(path: str, data: bytes | memoryview, durable: bool = False) -> None:
     """Write a small file or object; see :func:`writing`."""
     if is_url(path):
-        from highway.stores.remote import write_object  # here, since plain paths need nothing of it
+        from highway.stores.remote import write_object  # imported here, because plain paths do not need it
 
         write_object(path, bytes(data))
         return
@@ -155,7 +155,7 @@ def write_whole(path: str, data: bytes | memoryview, durable: bool = False) -> N
 
 
 def sync(path: str) -> None:
-    """Wait until a file, or what a folder lists, is on the disk."""
+    """Wait until a file, or the entries of a folder, are on the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -21,7 +21,7 @@ from highway.stores.url import join, shown
 
 log = logging.getLogger("highway")
 
-_OPEN = 100  # shards that are open at once; most processes may open 1024 files
+_OPEN = 100  # shards open at once; most processes may open 1024 files
 
 
 class _Shards:
@@ -36,7 +36,7 @@ class _Shards:
             log.warning("%s has no checksums for some shards: damage in them is not detected", shown(join(folder, INDEX)))
 
     def find(self, number: int) -> tuple[Shard, int]:
-        """Return the shard of a sample, and its number there. Raises IndexError."""
+        """Return the shard of a sample, and its index in the shard. Raises IndexError."""
         place, row = self.spans.place(number)
         return self.open(place), row
 
@@ -49,7 +49,7 @@ class _Shards:
 def _opened(
     folder: str, entries: list[ShardEntry], fields: dict[str, str] | None, verify: bool, states: dict[int, FileState], number: int
 ) -> Shard:
-    """Return a shard. If it was open before, it must still be the same file; else its state is put into ``states``."""
+    """Return a shard. If it was open before, it must still be the same file; else its state is stored in ``states``."""
     shard = Shard(folder, entries[number], fields, KEYS, states.get(number))
     if verify and number not in states:
         shard.verify()
@@ -60,7 +60,7 @@ def _opened(
 @checked
 @dataclass
 class MDS(PartedDataset):
-    """The samples in a folder of MDS shards, in the order of its ``index.json``, where they lie.
+    """The samples in a folder of MDS shards, in the order of its ``index.json``. The shards are not copied.
 
     Args:
         path: The folder that has the ``index.json``, or its URL.
@@ -68,9 +68,9 @@ class MDS(PartedDataset):
             reads all columns under their own names.
         verify: Whether to compare the checksums in the index, if it has some, which reads each shard as a whole before its first sample.
 
-    A sample is a dict. Images in ``jpeg`` and ``png`` stay encoded, as ``bytes``; numbers and arrays have the dtypes of their columns, of
-    where ``int`` is int64; ``json`` is decoded (:mod:`highway.datasets.mds.encodings`). A column ``__key__`` is not a field: it names
-    the samples. Columns of pickles (``pkl``) are refused; to skip them, select other columns with ``fields``.
+    A sample is a dict. Images in ``jpeg`` and ``png`` stay encoded, as ``bytes``. Numbers and arrays have the dtypes of their columns
+    (``int`` is int64). ``json`` is decoded (:mod:`highway.datasets.mds.encodings`). A column ``__key__`` is not a field: it names the
+    samples. Columns of pickles (``pkl``) are refused; to skip them, select other columns with ``fields``.
 
     Raises:
         OSError: the folder has no index, or a shard cannot be opened (when it is read).
@@ -114,11 +114,11 @@ class MDS(PartedDataset):
         return [shard.sample(row, kind(data)) for (shard, row), data in zip(found, contents, strict=True)]
 
     def locate(self, number: int) -> str:
-        """Return the shard of a sample, and its number there."""
+        """Return the shard of a sample, and its index in the shard."""
         shard, row = self._shards.find(number)
         return f"{shard.path}: sample {row}"
 
     def fingerprint(self) -> str:
-        """Return a text that changes when the index or a shard is written to, or other columns are read."""
+        """Return a text that changes when the index or a shard is written to, or other columns are selected."""
         names = [INDEX, *(entry.raw_data.basename for entry in read_index(self.path).shards)]
         return f"{fingerprint_of((name, join(self.path, name)) for name in names)} {self.fields}"

@@ -47,16 +47,16 @@ class ShardEntry(msgspec.Struct):
     """A shard in an index.
 
     Args:
-        column_names: Sorted.
-        column_encodings: How each column is encoded.
-        column_sizes: Bytes of each column; ``None`` where that varies.
+        column_names: Sorted names of the columns.
+        column_encodings: Encoding of each column.
+        column_sizes: Bytes of each column; ``None`` for columns of variable size.
         raw_data: The file.
-        samples: How many are in it.
+        samples: Number of samples in it.
         format: ``"mds"``.
         version: 2.
-        compression: That of ``zip_data``.
+        compression: Compression of ``zip_data``.
         hashes: Algorithms of the checksums.
-        size_limit: Bytes that shards were to have at most.
+        size_limit: Maximum bytes of a shard.
         zip_data: The file, compressed.
     """
 
@@ -109,14 +109,14 @@ def read_index(folder: str) -> Index:
 
 
 class Shard:
-    """A shard, open to be read.
+    """A shard, open for reading.
 
     Args:
-        folder: Where its index is.
+        folder: The folder of its index.
         entry: The shard's entry in the index.
-        fields: The columns to read, under new names; ``None``: all but ``leave_out``.
-        leave_out: A column that is none of the fields.
-        state: The state that the file must have; ``None``: any.
+        fields: The columns to read, by new name; ``None``: all except ``leave_out``.
+        leave_out: A column that is not a field.
+        state: The expected state of the file; ``None``: any state.
 
     Raises:
         OSError: it cannot be opened.
@@ -194,7 +194,7 @@ class Shard:
         return place, partial(self._decoded, name, None if encoding.decode is as_bytes else encoding.decode)
 
     def place(self, row: int) -> FileRange:
-        """Return where a sample lies."""
+        """Return the range of a sample in the file."""
         begin, end = self.offsets[row : row + 2].tolist()
         return FileRange(self.file, begin, end - begin)
 

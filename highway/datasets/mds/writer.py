@@ -39,7 +39,7 @@ class MDSWriter:
         """Append a sample.
 
         Raises:
-            ItemError: it has other fields than the first, a field is of another kind, or no encoding holds it.
+            ItemError: it has other fields than the first sample, a field has another kind, or no encoding can hold it.
         """
         row = {KEYS: key, **sample}
         if not self.samples:
@@ -89,19 +89,19 @@ class MDSWriter:
 
 @contextmanager
 def mds_writer(path: str, size_limit: Annotated[int, Range(ge=1, lt=_LARGEST)] = 1 << 26, durable: bool = False) -> Iterator[MDSWriter]:
-    """Write samples that have the same fields into a folder of MDS shards, which has its name only when it is whole.
+    """Write samples with the same fields into a folder of MDS shards. The folder gets its name only when it is complete.
 
     The keys are a column ``__key__``.
 
     Args:
         path: The folder.
-        size_limit: Bytes that a shard has at most, about; a larger sample has one of its own.
-        durable: Whether all of it is to be on the disk by then.
+        size_limit: Approximate maximum size of a shard in bytes. A larger sample gets its own shard.
+        durable: Whether to wait until everything is on the disk.
 
     Raises:
-        FileExistsError: there is something already.
+        FileExistsError: there is already a file or folder.
         OSError: a file cannot be written.
-        ItemError: a sample has other fields than the first, or a value that MDS does not hold (where it is added).
+        ItemError: a sample has other fields than the first, or a value that MDS cannot hold (raised when it is added).
     """
     with writing_folder(path, INDEX, durable) as folder:
         writer = MDSWriter(folder, min(size_limit, _LARGEST // 2))

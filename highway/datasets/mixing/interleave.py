@@ -16,12 +16,12 @@ Weights = list[float] | dict[int, list[float]] | WeightsAt
 _BITS = 24  # fractional bits of a share; a mix of less than 2**39 positions fits 64 bits
 _ONE = 1 << _BITS
 _LONGEST = 1 << 38
-_ASKED = 1024  # times that a function is asked for weights in as many positions as there are samples, but not within as many positions
+_ASKED = 1024  # positions between two calls of a weight function, at least; and calls per epoch, at most
 _MOST_STEPS = 1 << 16
 
 
 class _Step(NamedTuple):
-    """Positions with the same weights: where they begin, and how far each dataset and each branch of the tree is there."""
+    """Positions with the same weights: their start, and the progress of each dataset and each branch of the tree."""
 
     begin: int
     shares: np.ndarray
@@ -45,20 +45,20 @@ class _Step(NamedTuple):
 class Interleave:
     """The positions of an epoch of a mix.
 
-    The datasets are the leaves of a binary tree. Of the positions that come to a branch, the right half of its datasets gets the share that
-    its weights have, as evenly as whole numbers can be. So after any number of positions each dataset has had its share, but for one or two
-    samples, and the dataset at a position is found in as many steps as the tree is high. Shares are multiples of ``2**-24``.
+    The datasets are the leaves of a binary tree. At each branch, the right half of its datasets gets its weighted share of the branch's
+    positions, as evenly as integers allow. So after any number of positions each dataset has had its share to within one or two samples,
+    and the dataset at a position is found in as many steps as the tree is high. Shares are multiples of ``2**-24``.
 
     Args:
-        sizes: Samples of each dataset, at least 1.
-        weights: How often each is drawn, in proportion: a list; lists, by the position from which on they hold; or a function of it.
+        sizes: Number of samples of each dataset, at least 1.
+        weights: Relative frequency of each dataset: a list; lists by the position at which they start; or a function of the position.
         stop: When the epoch ends: before a dataset would repeat (``"first"``); or when all datasets have been read completely, and each
             completed dataset is skipped from then on (``"all"``) or restarts (``"restart"``).
-        length: Positions of the epoch, in place of ``stop``.
+        length: Number of positions of the epoch, instead of ``stop``.
 
     Attributes:
-        length: Positions of the epoch.
-        drawn: Samples of each dataset in it, int64 ``(D,)``.
+        length: Number of positions of the epoch.
+        drawn: Number of samples of each dataset in the epoch, int64 ``(D,)``.
 
     Raises:
         ConfigError: the epoch has no end, or weights do not fit.
@@ -119,7 +119,7 @@ class Interleave:
         )
 
     def _given_weights(self, weights: Weights) -> Iterator[tuple[int, list[float]]]:
-        """Yield weights, and the position up to which they hold."""
+        """Yield weights, and the position where they end."""
         last = _LONGEST if self._given is None else self._given
         if callable(weights):
             every = max(_ASKED, (self._given or int(self._sizes.sum())) // _ASKED)
@@ -133,7 +133,7 @@ class Interleave:
             yield last, weights
 
     def _shares_of(self, weights: np.ndarray) -> np.ndarray:
-        """Return what the right half of each branch gets, of ``2**24``."""
+        """Return the share of the right half of each branch, in units of ``2**-24``."""
         tree = np.zeros(2 * self._leaves)
         tree[self._leaves : self._leaves + len(weights)] = weights / weights.max()
         shares = np.zeros(self._leaves, np.int64)
@@ -172,7 +172,7 @@ def checked_weights(weights: Sequence[float], count: int, where: str = "") -> li
     """Return weights as a list of floats.
 
     Raises:
-        ConfigError: they are not as many as there are datasets, one is below 0 or no number, or all are 0.
+        ConfigError: their number differs from the number of datasets, one is negative or not a number, or all are 0.
     """
     found = [float(weight) for weight in weights]
     if len(found) != count or not all(0 <= weight < float("inf") for weight in found) or not any(found):

@@ -1,4 +1,4 @@
-"""Random access to the records of ArrayRecord files, and their writer: both by the library of Google's that the format is of."""
+"""Random access to the records of ArrayRecord files, and their writer. Both use Google's library for the format."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from highway.stores.unchanging import FileState, UnchangingFile
 
 log = logging.getLogger("highway")
 
-_OPEN = 100  # files that are open at once, each twice; most processes may open 1024
+_OPEN = 100  # files open at once, each twice; most processes may open 1024
 _RANDOM = "readahead_buffer_size:0,max_parallelism:0"
-_BUFFER = 1 << 15  # bytes; of a reader's 1 MiB most would be read for nothing
+_BUFFER = 1 << 15  # bytes; most of a reader's default of 1 MiB would be read in vain
 _GROUP = re.compile(r"group_size:(\d+)")
 
 
@@ -33,13 +33,13 @@ def _library() -> Any:
 
 
 class _Reader:
-    """A file that is open."""
+    """An open file."""
 
     def __init__(self, path: str, state: FileState | None = None) -> None:
         self.file = UnchangingFile(path, state)
         self.reader = _library().ArrayRecordReader(path, options=_RANDOM, file_reader_buffer_size=_BUFFER)
         self.length: int = self.reader.num_records()
-        if not self.reader.ok():  # which the library leaves to others to ask: a file that is cut short has no records
+        if not self.reader.ok():  # the library does not raise: a truncated file has no records
             raise DatasetError(f"{path}: no ArrayRecord file, or cut short: its end, which says where the records lie, is not there")
 
 
@@ -86,16 +86,16 @@ class _ArrayRecordFile:
 class ArrayRecord(Records):
     """The records in ArrayRecord files, in the order of the files and of the records in them.
 
-    The library checks what it reads, and reads files on this machine alone: those in a store are copied into the cache. Where records were
-    compressed in groups, reading one decompresses its group: a warning says so.
+    The library checks the records, and reads only files on this machine, so files in a store are copied into the cache. If records were
+    compressed in groups, reading one record decompresses its group; a warning is logged.
 
-    A sample is a record's ``bytes``, or with ``example`` a dict.
+    A sample is the ``bytes`` of a record, or with ``example`` a dict.
 
     Raises:
         ConfigError: there are ``fields`` or a ``key`` without ``example``, or array-record is not installed.
         OSError: a file cannot be opened (when it is first read).
-        DatasetError: a file is no ArrayRecord file, or cut short (when it is first read); a record is damaged, or no Example; or a file has
-            changed since.
+        DatasetError: a file is not an ArrayRecord file, or is truncated (when it is first read); a record is damaged, or is not an Example;
+            or a file has changed since.
 
     >>> dataset = ArrayRecord("train-*.array_record", example=True)
     """
@@ -128,7 +128,7 @@ class ArrayRecordWriter:
         """Append a record of any bytes.
 
         Raises:
-            OSError: it cannot be written.
+            OSError: the record cannot be written.
         """
         try:
             self._writer.write(data)
@@ -146,9 +146,9 @@ class ArrayRecordWriter:
 
 @contextmanager
 def arrayrecord_writer(path: str, durable: bool = False) -> Iterator[ArrayRecordWriter]:
-    """Write an ArrayRecord file, which has its name only when it is whole; see :func:`highway.datasets.writing.writing`.
+    """Write an ArrayRecord file. It gets its name only when it is complete; see :func:`highway.datasets.writing.writing`.
 
-    Each record is compressed by itself, so that any order is read at one speed.
+    Each record is compressed separately, so reading in any order is equally fast.
 
     >>> with arrayrecord_writer("train.array_record") as writer:
     ...     writer.add("0001", {"image": jpeg, "label": 3})

@@ -9,11 +9,12 @@
     message FloatList { repeated float value = 1; }           // packed, or one by one
     message Int64List { repeated int64 value = 1; }           // packed, or one by one
 
-An Example knows bytes, int64 and float32, and lists of these without a shape. So that what is written comes back as it was, the writer adds
-the feature ``__types__`` where that is not enough: JSON that names for each such field its dtype (``"<i4"``: a number), its dtype and
-shape (``["<f8", [2, 3]]``: an array), ``"str"``, or the extension of a file in a shard whose bytes it holds (``"ten"``, ``"json"``; see
-:mod:`highway.datasets.field_codecs`). Integers of up to 64 bits, other than uint8 and uint64, stand in ``int64_list``, float16 and float32
-in ``float_list``, and all others as ``bytes_list`` of the array's bytes, little-endian, in C order, as ``tf.io.decode_raw`` reads them.
+An Example holds bytes, int64 and float32, and lists of these without a shape. To restore the original values, the writer adds the feature
+``__types__`` if necessary: JSON that holds for each such field its dtype (``"<i4"``: a number), its dtype and shape (``["<f8", [2, 3]]``:
+an array), ``"str"``, or the extension of a file in a shard with the same bytes (``"ten"``, ``"json"``; see
+:mod:`highway.datasets.field_codecs`). Integers of up to 64 bits, other than uint8 and uint64, are stored in ``int64_list``, float16 and
+float32 in ``float_list``, and all others in ``bytes_list`` as the array's bytes, little-endian, in C order, as ``tf.io.decode_raw`` reads
+them.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ import numpy as np
 from highway.datasets.field_codecs import IMAGES, decode_field, encode_field
 from highway.datasets.records.protobuf import Data, read_fields, read_int64s, read_varint, write_bytes, write_int64s
 
-KEY, TYPES = "__key__", "__types__"  # features that a sample's name and the types of its fields are in
+KEY, TYPES = "__key__", "__types__"  # features that hold a sample's key and the types of its fields
 _FIRST, _SECOND, _FLOATS = 0x0A, 0x12, 0x0D  # tags: bytes as field 1 and 2, a float as field 1
 _BYTES_LIST, _FLOAT_LIST, _INT64_LIST = 0x0A, 0x12, 0x1A
 _LISTS = (_BYTES_LIST, _FLOAT_LIST, _INT64_LIST)
@@ -57,7 +58,7 @@ def decode_example(data: Data, wanted: Collection[str] | None = None, views: boo
             and values of :func:`encode_example` with their original types. Features without a value are omitted.
 
     Raises:
-        ValueError: it is no Example, or not whole; or a SequenceExample.
+        ValueError: it is not an Example, is incomplete, or is a SequenceExample.
     """
     found: dict[str, Any] = {}
     for encoded, content, begin, end in _features(data):
@@ -86,7 +87,7 @@ def key_of(data: Data, name: str) -> str | None:
     """Return the text in a feature of an Example; ``None`` if it has no such feature.
 
     Raises:
-        ValueError: it is no Example, or not whole, or the feature holds no text or number.
+        ValueError: it is not an Example, is incomplete, or the feature holds no text or number.
     """
     for found, content, begin, end in _features(data):
         if _text(found) == name:

@@ -44,7 +44,7 @@ class RecordFile(Protocol):
         """Return how records are read all at once; large ones are views."""
 
     def start(self, number: int) -> bytes:
-        """Return the first bytes of a record, some hundred or all."""
+        """Return the first bytes of a record: some hundred bytes, or all."""
 
 
 class _Files:
@@ -55,7 +55,7 @@ class _Files:
         self.spans = Spans(map(len, files))
 
     def place(self, number: int) -> tuple[RecordFile, int]:
-        """Return the file of a record, and its number there. Raises IndexError."""
+        """Return the file of a record, and its index there. Raises IndexError."""
         file, row = self.spans.place(number)
         return self.files[file], row
 
@@ -75,7 +75,7 @@ class _Files:
         return [(places[0][0], [row for _, row in places]) for places in runs]
 
     def read_at_once(self, numbers: Sequence[int]) -> list[Data]:
-        """Return records by their numbers, large ones as views."""
+        """Return records by their indexes, large ones as views."""
         plans = [file.plan(rows) for file, rows in self._neighbours(numbers)]
         contents = iter(read_ranges([wanted for plan in plans for wanted in plan.ranges]))
         return [record for plan in plans for record in plan.records([next(contents) for _ in plan.ranges])]
@@ -86,13 +86,13 @@ class Records(PartedDataset):
     """Random access to the records of files, in the order of the files and of their records.
 
     Args:
-        paths: Files: a path, a pattern such as ``"train-*"``, whose files are sorted, or a list of these. Braces expand.
-        example: Whether a record is a ``tf.train.Example``, and a sample a dict of its features. A feature of one value is ``bytes`` or a
-            number (int64, float32), of several a list of ``bytes`` or an array; one without values is left out. Records that the writer
-            has written come back with the dtypes and shapes that they had.
-        fields: The features to decode, under new names: ``{"image": "image/encoded", "label": "image/class/label"}``; ``"a;b"`` takes the
-            first that there is. ``None`` decodes all as they are.
-        key: The feature that holds the name of a sample. ``None``: ``__key__``, as by the writer, if the first record has it.
+        paths: Files: a path, a pattern such as ``"train-*"`` (its files are sorted), or a list of these. Braces expand.
+        example: Whether a record is a ``tf.train.Example``, and a sample a dict of its features. A feature with one value is ``bytes`` or a
+            number (int64, float32), with several values a list of ``bytes`` or an array. A feature without values is skipped. Records of
+            highway's writer have their original dtypes and shapes.
+        fields: The features to decode, by new name: ``{"image": "image/encoded", "label": "image/class/label"}``; ``"a;b"`` uses the first
+            that exists. ``None`` decodes all features under their own names.
+        key: The feature with the key of a sample. ``None``: ``__key__``, which highway's writer adds, if the first record has it.
     """
 
     paths: Paths
@@ -146,12 +146,12 @@ class Records(PartedDataset):
             raise DatasetError(f"{self.locate(number)}: {self._bad_example(record, error)}") from error
 
     def _bad_example(self, record: Data, error: ValueError) -> str:
-        """Return why a record is no Example."""
+        """Return the reason why a record is not an Example."""
         return str(error)
 
     @property
     def keys(self) -> Sequence[str] | None:
-        """The samples' names, each read when it is asked for; ``None`` if they have none."""
+        """The keys of the samples, each read on request; ``None`` if they have no keys."""
         return LazyKeys(self._key, len(self)) if self._has_keys else None
 
     @opened
@@ -177,10 +177,10 @@ class Records(PartedDataset):
             raise DatasetError(f"{self.locate(number)}: {self._bad_example(record, error)}") from error
 
     def locate(self, number: int) -> str:
-        """Return the file and the number of a record in it."""
+        """Return the file of a record and its index there."""
         file, row = self._files.place(number)
         return f"{file.path}: record {row}"
 
     def fingerprint(self) -> str:
-        """Return a text that changes when files are added, removed, renamed or written to, or other features are read."""
+        """Return a text that changes when files are added, removed, renamed or written to, or other features are selected."""
         return f"{fingerprint_of((path, path) for path in self.files)} {self.example} {self.fields}"
