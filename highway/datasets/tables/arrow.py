@@ -23,26 +23,26 @@ from highway.stores.file import local, state_of
 from highway.stores.unchanging import UnchangingFile
 from highway.stores.url import is_url, without_options
 
-_FILE, _STREAM = b"ARROW1", b"\xff\xff\xff\xff"  # how they begin
+_FILE, _STREAM = b"ARROW1", b"\xff\xff\xff\xff"  # first bytes of each
 _END = _STREAM + bytes(4)  # how streams end
 _OTHERS = {
     b"PAR1": "a Parquet file; read it by Parquet(...)",
     b"FEA1": "Feather of version 1; write it anew by pyarrow.feather.write_feather(table, path, compression='uncompressed')",
 }
-_LARGE = 1 << 14  # bytes from which on a value is read from the file, without the interpreter's lock, and not copied out of the map
+_LARGE = 1 << 14  # bytes from which on a value is read from the file, without the GIL, instead of being copied from the map
 
 
 class _Mapped:
-    """A file in memory, and its uncompressed record batches.
+    """A mapped file and its uncompressed record batches.
 
     Args:
         path: The file.
-        budget: Bytes that batches of a stream may take if they are compressed.
+        budget: Maximum bytes of a stream's batches, if they are compressed.
     """
 
     def __init__(self, path: str, budget: int) -> None:
         with pa.memory_map(path) as file:
-            self.content = file.read_buffer()  # the map stays, though the file is closed
+            self.content = file.read_buffer()  # the map remains, although the file is closed
         begin = self.content[:8].to_pybytes()
         self.batches: list[pa.RecordBatch] = []
         if begin.startswith(_FILE):
@@ -60,7 +60,7 @@ class _Mapped:
             return
         first = file.get_batch(0)
         self.is_mapped = self.holds(first)
-        if not self.is_mapped:  # the rows are counted by the column that is decoded fastest
+        if not self.is_mapped:  # the column that is decoded fastest gives the number of rows
             number = next((n for n, field in enumerate(self.schema) if pa.types.is_primitive(field.type)), 0)
             file = self._reader([number])
         for number in range(file.num_record_batches):
@@ -88,7 +88,7 @@ class _Mapped:
         self.counts = [batch.num_rows for batch in self.batches]
 
     def reader(self, columns: Iterable[str]) -> Any:
-        """Return what reads some columns of the file's batches."""
+        """Return a function that reads some columns of the file's batches."""
         return self._reader([self.schema.get_field_index(name) for name in dict.fromkeys(columns)])
 
     def _reader(self, numbers: list[int]) -> Any:
@@ -100,7 +100,7 @@ class _Mapped:
         return all(self.offset(buffer) is not None for buffer in buffers)
 
     def offset(self, buffer: pa.Buffer) -> int | None:
-        """Return where in the file a buffer lies, if it does."""
+        """Return the position of a buffer in the file, if it lies there."""
         offset = buffer.address - self.content.address
         return offset if 0 <= offset <= self.content.size - buffer.size else None
 
@@ -116,12 +116,12 @@ class Arrow(FilesTable[_Mapped]):
     :class:`~highway.datasets.Parquet` reads row groups: by ``shuffle="blocks"``.
 
     Args:
-        paths: A folder, a file, a pattern such as ``"train-*.arrow"`` (braces expand), or a list of them, as for
+        paths: A folder, a file, a pattern such as ``"train-*.arrow"`` (braces expand), or a list of these, as for
             :class:`~highway.datasets.Parquet`.
-        fields: The columns to read, under new names: ``{"image": "img", "label": "fine_label;label"}`` takes the first that there is.
-            ``None`` reads all columns except ``__key__``.
-        key: The column that has the samples' keys. ``None``: ``__key__`` if there is one, else the numbers of the rows.
-        nulls: The value that replaces nulls, by field: ``{"caption": ""}``. In all other fields a null is an error.
+        fields: The columns to read, by new name: ``{"image": "img", "label": "fine_label;label"}`` reads the first column that exists.
+            ``None`` reads all columns except ``__key__``, under their own names.
+        key: The column with the samples' keys. ``None``: ``__key__`` if it exists, else the row numbers.
+        nulls: The value that replaces nulls, by field: ``{"caption": ""}``. In other fields a null is an error.
         cache_mb: MiB of memory for decoded record batches of compressed files, in addition to the batches being decoded.
 
     A sample is a dict, as for :class:`~highway.datasets.Parquet`.
@@ -129,8 +129,8 @@ class Arrow(FilesTable[_Mapped]):
     Raises:
         ConfigError: pyarrow is not installed, or the folder holds a ``DatasetDict``, which has splits.
         FileNotFoundError: there are no such files (when it is first read).
-        DatasetError: a file is no Arrow, damaged or cut short, or has changed since; columns are missing, or of other types in one file
-            than in another; there is a null.
+        DatasetError: a file is not in Arrow format, is damaged or truncated, or has changed since; columns are missing, or differ in type
+            between files; there is a null.
 
     >>> dataset = Arrow("beans/train", fields={"image": "image", "label": "labels"})
     """
@@ -141,7 +141,7 @@ class Arrow(FilesTable[_Mapped]):
 
     def _files_at(self, path: str) -> Sequence[str]:
         if is_url(path) and not glob.has_magic(name := without_options(path)) and not name.endswith(self.suffixes):
-            path = local(path)  # the folder, since nothing can be mapped that is not here
+            path = local(path)  # the folder, because only local files can be mapped
         return _saved_files(path) or files_at(path, self.suffixes)
 
     def _found(self) -> list[TableFile]:
@@ -162,7 +162,7 @@ class Arrow(FilesTable[_Mapped]):
             batch, access = mapped.reader(columns).get_batch(piece.index), IN_MEMORY
             size = batch.get_total_buffer_size()
         batch = batch.select(columns)
-        batch.validate(full=True)  # since nothing looks after offsets when single rows are read
+        batch.validate(full=True)  # because offsets are not checked when single rows are read
         return DecodedRows(layout.with_partitions([batch], piece), layout.selection.columns, access), size
 
     def _column_of(self, layout: FilesLayout[_Mapped], file: int, name: str) -> Iterable[pa.RecordBatch]:
@@ -179,7 +179,7 @@ class Arrow(FilesTable[_Mapped]):
 
 
 def _memory(mapped: _Mapped, file: Callable[[], UnchangingFile], buffer: pa.Buffer) -> Bytes:
-    """Return what reads a buffer. It refers to no table, which keeps what was decoded: they would be freed together, much later."""
+    """Return a function that reads a buffer. It refers to no table, because a table keeps decoded buffers and would be freed much later."""
     copied, offset = in_memory(buffer), mapped.offset(buffer)
     if offset is None or buffer.size < _LARGE:
         return copied
@@ -187,7 +187,7 @@ def _memory(mapped: _Mapped, file: Callable[[], UnchangingFile], buffer: pa.Buff
 
 
 def _saved_files(folder: str) -> Sequence[str]:
-    """Return the files of a folder that ``save_to_disk`` has written, in their order; none if it is another one.
+    """Return the files of a folder written by ``save_to_disk``, in order; an empty list for other folders.
 
     Raises:
         ConfigError: it has splits.

@@ -1,4 +1,4 @@
-"""The examples of a stream of Hugging Face, from any place on, as samples."""
+"""The examples of a Hugging Face stream as samples, from any position on."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def encoded_stream(stream: Any) -> Any:
     """Return a copy of a stream that leaves images and sounds encoded.
 
     Raises:
-        ConfigError: it is no stream, or of a version that cannot do so.
+        ConfigError: it is not a stream, or its version does not support this.
     """
     if not hasattr(stream, "features") or not hasattr(stream, "load_state_dict"):
         way_out = "; Reader(HuggingFace(...)) reads tables" if hasattr(stream, "features") else ""
@@ -32,7 +32,7 @@ def encoded_stream(stream: Any) -> Any:
 
 
 def _own_part(part: Any) -> Any:
-    """Return a copy of a part of a stream with the parts in it, since each keeps where it is; all else is shared."""
+    """Return a copy of a part of a stream and of its nested parts, because each stores its position. Everything else is shared."""
     own = copy.copy(part)
     for name, value in list(vars(part).items()):
         if _is_part(value):
@@ -49,24 +49,24 @@ def _is_part(value: Any) -> bool:
 def has_shuffle_buffer(stream: Any) -> bool:
     """Return whether a stream shuffles its examples in a buffer. Its state omits the buffer, so buffered examples would be lost."""
     parts = [stream._ex_iterable]
-    for part in parts:  # which grows meanwhile
+    for part in parts:  # the list grows meanwhile
         for value in vars(part).values():
             parts += filter(_is_part, value if isinstance(value, list) else [value])
     return any("ShuffledExamples" in type(part).__name__ for part in parts)
 
 
 def examples_from(stream: Any, epoch: int, state: Any, passed: int) -> Iterator[dict[str, Any]]:
-    """Return the examples of an epoch from a state on, but for the first ``passed``."""
+    """Return the examples of an epoch from a state on, without the first ``passed`` examples."""
     stream.set_epoch(epoch)
     stream.load_state_dict(state)
     return islice(iter(stream), passed, None)
 
 
 class ExampleConverter:
-    """Converts examples to samples like those of tables.
+    """Converts examples to samples in the form of table rows.
 
     Args:
-        stream: The stream of the examples; it may know its columns.
+        stream: The stream of the examples. Its columns may be known.
         fields: As for :func:`select`.
         key: As for :func:`select`.
         nulls: The value that replaces nulls, by field.
@@ -80,7 +80,7 @@ class ExampleConverter:
         self._selection: Selection | None = None
 
     def __call__(self, example: Mapping[str, Any], where: str) -> tuple[str | None, dict[str, Any]]:
-        """Return the key of an example, if it has one, and the sample."""
+        """Return the key of an example, if any, and the sample."""
         if self._selection is None:
             self._selection = self._select(self._schema or pa.schema([(name, pa.null()) for name in example]))
             self._fields = SampleFields(self._selection, self._nulls, self._name)

@@ -1,4 +1,4 @@
-"""Random access to tables of Hugging Face."""
+"""Random access to Hugging Face tables."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from highway.stores.url import is_url, join, shown
 
 
 class HubLayout(TableLayout):
-    """The record batches of a table of Hugging Face.
+    """The record batches of a Hugging Face table.
 
     Args:
         table: A ``datasets.Dataset``.
@@ -43,40 +43,39 @@ class HubLayout(TableLayout):
         super().__init__(pieces, table.features.arrow_schema, selection, wanted.nulls, 0, name)
 
     def rows(self, numbers: Sequence[int]) -> list[int]:
-        """Return where in memory the rows of these numbers lie."""
+        """Return the positions in memory of the rows with these indexes."""
         numbers = [range(self.length)[number] for number in numbers]
         rows: list[int] = numbers if self.order is None else self.order[numbers].tolist()
         return rows
 
     @property
     def length(self) -> int:
-        """How many rows there are, in the order of the table."""
+        """Number of rows, in the order of the table."""
         return len(self.spans) if self.order is None else len(self.order)
 
 
 @checked
 @dataclass
 class HuggingFace(Table[HubLayout]):
-    """The rows of a table of Hugging Face, in the order after ``select``, ``filter`` and ``shuffle``.
+    """The rows of a Hugging Face table, in the order after ``select``, ``filter`` and ``shuffle``.
 
-    ``Reader`` also accepts the table itself. This class keeps images and audio encoded, for highway's decoder, without ``cast_column``;
-    arrays keep their dtypes; and it has keys, names of labels, and a fingerprint, by which caches and checkpoints detect changes.
+    ``Reader`` also accepts the table itself. This class keeps images and audio encoded, for highway's decoder, without ``cast_column``. It
+    keeps the dtypes of arrays. It has keys, label names, and a fingerprint with which caches and checkpoints detect changes.
 
     Args:
-        dataset: A table of the package datasets, or what names one: a folder of ``save_to_disk``, or its URL, or the name that
-            ``load_dataset`` takes.
-        split: Which of its splits, such as ``"train"``.
-        config: The second argument of ``load_dataset``, if a name refers to several datasets.
-        fields: The columns to read, under new names: ``{"image": "img", "label": "fine_label;label"}`` takes the first that there is.
-            ``None`` reads all columns except ``__key__``.
-        key: The column that has the samples' keys. ``None``: ``__key__`` if there is one, else the numbers of the rows.
-        nulls: The value that replaces nulls, by field: ``{"caption": ""}``. In all other fields a null is an error.
+        dataset: A table of the package datasets, a folder of ``save_to_disk`` or its URL, or a name for ``load_dataset``.
+        split: The split to read, such as ``"train"``.
+        config: The second argument of ``load_dataset``, for names with several configurations.
+        fields: The columns to read, by new name: ``{"image": "img", "label": "fine_label;label"}`` reads the first column that exists.
+            ``None`` reads all columns except ``__key__``, under their own names.
+        key: The column with the samples' keys. ``None``: ``__key__`` if it exists, else the row numbers.
+        nulls: The value that replaces nulls, by field: ``{"caption": ""}``. In other fields a null is an error.
 
     A sample is a dict, as for :class:`~highway.datasets.Parquet`. If an image is only the path of a file, the file is read.
 
     Raises:
-        ConfigError: the package datasets is not installed; there are several splits; the table has a transform, or is a stream, which
-            :class:`~highway.modules.HuggingFaceSource` reads; ``blocks()`` are asked for, but it has an order of its own.
+        ConfigError: the package datasets is not installed; there are several splits; the table has a transform, or is a stream (use
+            :class:`~highway.modules.HuggingFaceSource`); or ``blocks()`` is called, but the table has its own row order.
         DatasetError: a column is missing, or there is a null.
 
     >>> dataset = HuggingFace("beans", "train", fields={"image": "image", "label": "labels"})
@@ -100,7 +99,7 @@ class HuggingFace(Table[HubLayout]):
 
     def _decode(self, layout: HubLayout, piece: Piece) -> tuple[DecodedRows, int]:
         batch = layout.batches[piece.index]
-        batch.validate(full=True)  # since nothing looks after offsets when single rows are read
+        batch.validate(full=True)  # because offsets are not checked when single rows are read
         return DecodedRows([batch], layout.selection.columns, Access(in_memory, read_whole)), 0
 
     def _column(self, layout: HubLayout, name: str) -> Iterator[pa.RecordBatch]:
@@ -141,7 +140,7 @@ class HuggingFace(Table[HubLayout]):
         return found
 
     def fingerprint(self) -> str:
-        """Return a text that changes when the table does, or other fields are read."""
+        """Return a text that changes when the table changes, or other fields are selected."""
         return f"{self._loaded()._fingerprint} {self.fields} {self.key} {self.nulls}"
 
 

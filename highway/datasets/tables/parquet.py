@@ -15,8 +15,8 @@ from highway.errors import DatasetError
 from highway.parameters.checks import checked
 from highway.stores.unchanging import FileRange, UnchangingFile
 
-_FOOTER = 1 << 16  # bytes at a file's end that are read at once; most footers have fewer
-_AT_ONCE = 64  # files whose footers are fetched at once, and row groups whose keys are
+_FOOTER = 1 << 16  # bytes read at once at a file's end; most footers are smaller
+_AT_ONCE = 64  # footers of files, and keys of row groups, that are fetched at once
 
 
 @checked
@@ -30,24 +30,24 @@ class Parquet(FilesTable[Any]):
     a hundred thousand. In this case a warning is issued.
 
     Args:
-        paths: A folder, a file, a pattern such as ``"train-*.parquet"`` (braces expand), their URL, or a list of them. A folder means
-            all files in it and below it, but for those whose names, or whose folders' names, begin with ``.`` or ``_``. Folders below it,
-            or in a pattern, that are called ``label=0`` are a column ``label``, as Hive and Spark write them.
-        fields: The columns to read, under new names: ``{"image": "img", "label": "fine_label;label"}`` takes the first that there is.
-            ``None`` reads all columns except ``__key__``.
-        key: The column that has the samples' keys. ``None``: ``__key__`` if there is one, else the numbers of the rows.
-        nulls: The value that replaces nulls, by field: ``{"caption": ""}``. In all other fields a null is an error.
+        paths: A folder, a file, a pattern such as ``"train-*.parquet"`` (braces expand), their URL, or a list of these. A folder includes
+            all files in it and its subfolders, except files and folders whose names begin with ``.`` or ``_``. Subfolders called
+            ``label=0`` define a column ``label``, as in Hive and Spark.
+        fields: The columns to read, by new name: ``{"image": "img", "label": "fine_label;label"}`` reads the first column that exists.
+            ``None`` reads all columns except ``__key__``, under their own names.
+        key: The column with the samples' keys. ``None``: ``__key__`` if it exists, else the row numbers.
+        nulls: The value that replaces nulls, by field: ``{"caption": ""}``. In other fields a null is an error.
         cache_mb: MiB of memory for decoded row groups, in addition to the row groups being decoded. A window should fit; its default is 16
             row groups.
 
-    A sample is a dict. Numbers and arrays have the dtype of their column, as have labels; images of Hugging Face are their encoded bytes;
-    :mod:`highway.datasets.tables.values` lists the rest.
+    A sample is a dict. Numbers, labels and arrays have the dtype of their column. Images of Hugging Face stay encoded, as ``bytes``.
+    :mod:`highway.datasets.tables.values` lists the other types.
 
     Raises:
         ConfigError: pyarrow is not installed.
         FileNotFoundError: there are no such files (when it is first read).
-        DatasetError: a file is no Parquet, damaged or cut short, or has changed since; columns are missing, or of other types in one file
-            than in another; a row group does not fit into ``cache_mb``; there is a null.
+        DatasetError: a file is not in Parquet format, is damaged or truncated, or has changed since; columns are missing, or differ in type
+            between files; a row group does not fit into ``cache_mb``; there is a null.
 
     >>> dataset = Parquet("train-*.parquet", fields={"image": "img", "label": "fine_label"})
     """
@@ -70,7 +70,7 @@ class Parquet(FilesTable[Any]):
         return found.metadata, found.schema_arrow, [found.metadata.row_group(number).num_rows for number in range(found.num_row_groups)]
 
     def _check_size(self, layout: FilesLayout[Any], piece: Piece) -> None:
-        """Raise DatasetError if a row group does not fit into the memory that there is for all of them."""
+        """Raise DatasetError if a row group does not fit into the memory for all row groups."""
         group, columns = layout.details[piece.file].row_group(piece.index), layout.selection.columns
         if group.total_byte_size <= layout.budget:
             return
@@ -94,7 +94,7 @@ class Parquet(FilesTable[Any]):
         (table,) = self._read(layout, piece.file, [piece.index], layout.in_files)
         if table.num_rows != piece.rows:
             raise pa.ArrowInvalid(f"expected {piece.rows} rows, found {table.num_rows}")
-        table.validate(full=True)  # since nothing looks after offsets when single rows are read
+        table.validate(full=True)  # because offsets are not checked when single rows are read
         return DecodedRows(layout.with_partitions(table.to_batches(), piece), layout.selection.columns), table.get_total_buffer_size()
 
     def _column_of(self, layout: FilesLayout[Any], file: int, name: str) -> Iterable[pa.RecordBatch]:
@@ -105,7 +105,7 @@ class Parquet(FilesTable[Any]):
 
 
 def _leaves(group: Any, columns: list[str]) -> list[Any]:
-    """Return what a row group has of some columns; one with a structure is several."""
+    """Return the stored columns of a row group that some columns consist of. A nested column consists of several."""
     leaves = (group.column(number) for number in range(group.num_columns))
     return [leaf for leaf in leaves if leaf.path_in_schema.partition(".")[0] in columns or leaf.path_in_schema in columns]
 

@@ -11,7 +11,7 @@ from highway.engine.cancel import check_cancelled
 
 T = TypeVar("T")
 
-_LOOK = 0.1  # seconds between two looks at whether the stage was cancelled, while another thread decodes
+_LOOK = 0.1  # seconds between two checks whether the stage was cancelled, while another thread decodes
 
 
 class _Kept(Generic[T]):
@@ -26,10 +26,10 @@ class Pieces(Generic[T]):
     recently used pieces are removed first.
 
     Args:
-        budget: How many bytes the pieces may take together; one is always kept. Those that are being decoded come on top.
+        budget: Maximum bytes of all cached pieces. At least one is always kept. Pieces being decoded are not counted.
 
     Attributes:
-        again: How many pieces were decoded that had been forgotten before.
+        again: Number of pieces that were decoded again after their removal.
     """
 
     def __init__(self, budget: int) -> None:
@@ -45,7 +45,7 @@ class Pieces(Generic[T]):
         """Yield the pieces at some indexes, cached pieces first.
 
         Args:
-            wanted: The numbers.
+            wanted: The indexes.
             decode: Returns a piece, and its bytes of memory. Its errors are raised here. It is an argument, because a
                 table that kept a method of its own would be freed only by the garbage collector, with its files and memory.
         """

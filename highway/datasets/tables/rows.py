@@ -13,12 +13,12 @@ from highway.errors import DatasetError
 
 
 class DecodedRows:
-    """Rows that have been decoded.
+    """Decoded rows.
 
     Args:
         batches: The rows, one batch after the other.
-        columns: Those whose values are wanted.
-        access: How they are got at.
+        columns: The columns to convert.
+        access: Access to their memory.
     """
 
     def __init__(self, batches: Sequence[pa.RecordBatch], columns: Sequence[str], access: Access = IN_MEMORY) -> None:
@@ -26,7 +26,7 @@ class DecodedRows:
         self._values = [[values_of(batch.column(name), batch.schema.field(name), access) for name in columns] for batch in batches]
 
     def at(self, row: int) -> tuple[list[Value], int]:
-        """Return what returns the values of a row, and its number for these."""
+        """Return a function that returns the values of a row, and the row's index for this function."""
         if len(self._values) == 1:
             return self._values[0], row
         batch, row = self._spans.place(row)
@@ -34,7 +34,7 @@ class DecodedRows:
 
 
 class SampleFields:
-    """Makes samples of rows.
+    """Converts rows to samples.
 
     Args:
         selection: The columns to read, and the names of their fields.
@@ -59,7 +59,7 @@ class SampleFields:
             where: Returns the name of the row for error messages.
 
         Raises:
-            DatasetError: there is a null, or a value cannot be made.
+            DatasetError: there is a null, or a value cannot be converted.
         """
         sample: dict[str, Any] = {}
         for field, value in zip(self._selection.fields, values):
@@ -79,5 +79,5 @@ class SampleFields:
 
 
 def key_text(value: Any) -> str:
-    """Return the key that a value of the column of keys is."""
+    """Return a value of the key column as a key."""
     return value.decode(errors="backslashreplace") if isinstance(value, bytes) else str(value)

@@ -10,7 +10,7 @@ from highway.datasets.dataset import chosen
 from highway.datasets.tables.backend import pa
 from highway.errors import DatasetError
 
-KEY = "__key__"  # the column that has the samples' keys if nobody names another
+KEY = "__key__"  # the column with the samples' keys, by default
 
 
 class Selection(NamedTuple):
@@ -19,7 +19,7 @@ class Selection(NamedTuple):
     Args:
         columns: The names of the columns, in the order of the fields.
         fields: The names of these columns in a sample.
-        key: The column of the keys, if there is one.
+        key: The column of the keys, if any.
     """
 
     columns: list[str]
@@ -33,17 +33,17 @@ class Selection(NamedTuple):
 
 
 def select(schema: pa.Schema, fields: Mapping[str, str] | None, key: str | None, path: str) -> Selection:
-    """Return what is to be read of a table.
+    """Return the columns to read of a table.
 
     Args:
         schema: Its columns.
-        fields: New names, each with the columns, separated by ``;``, of which the first that exists is used; ``None``:
-            all columns but ``__key__``.
-        key: The column of the keys; ``None``: ``__key__``, if there is one.
+        fields: New names, each with the columns, separated by ``;``. The first column that exists is used. ``None``: all columns except
+            ``__key__``.
+        key: The column of the keys; ``None``: ``__key__``, if it exists.
         path: The file, for errors.
 
     Raises:
-        DatasetError: there is no such column, or there are two.
+        DatasetError: a column does not exist, or exists twice.
     """
     there = schema.names
     try:
@@ -61,7 +61,7 @@ def select(schema: pa.Schema, fields: Mapping[str, str] | None, key: str | None,
 
 
 def check_same(selection: Selection, first: pa.Schema, first_path: str, other: pa.Schema, path: str) -> None:
-    """Raise DatasetError unless the columns that are read are of one type in two files."""
+    """Raise DatasetError unless the selected columns have the same types in two files."""
     for name in selection.needed:
         expected = first.field(name).type
         if other.names.count(name) != 1:
@@ -72,7 +72,7 @@ def check_same(selection: Selection, first: pa.Schema, first_path: str, other: p
 
 
 def class_names(schema: pa.Schema, selection: Selection) -> list[str] | None:
-    """Return what Hugging Face has written into a schema as names of labels: of the field ``label``, or of the first that has some."""
+    """Return the label names that Hugging Face stored in a schema: of the field ``label``, or of the first field that has label names."""
     found = dict[str, list[str]]()
     for field, column in zip(selection.fields, selection.columns, strict=True):
         feature = _features(schema).get(column)
@@ -84,6 +84,6 @@ def class_names(schema: pa.Schema, selection: Selection) -> list[str] | None:
 def _features(schema: pa.Schema) -> Mapping[str, Any]:
     try:
         features = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))["info"]["features"]
-    except (ValueError, KeyError, TypeError):  # anybody may write metadata
+    except (ValueError, KeyError, TypeError):  # metadata may be invalid
         return {}
     return features if isinstance(features, Mapping) else {}

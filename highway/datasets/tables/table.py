@@ -18,18 +18,18 @@ from highway.datasets.tables.schema import Selection, class_names
 
 log = logging.getLogger("highway")
 
-_OFTEN = 64  # pieces that were decoded again before it is worth a word
+_OFTEN = 64  # pieces decoded again before a warning is logged
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A part of a table that is decoded as a whole.
+    """A part of a table that is always decoded completely.
 
     Args:
-        file: The number of its file.
-        index: Its number there.
-        first: The number of its first row in the file.
-        rows: How many it has.
+        file: The index of its file.
+        index: Its index in the file.
+        first: The index of its first row in the file.
+        rows: Number of rows.
     """
 
     file: int
@@ -42,11 +42,11 @@ class TableLayout:
     """The structure of a table when it was opened, and the pieces that were decoded since.
 
     Args:
-        pieces: All that have rows.
+        pieces: All pieces that have rows.
         schema: The columns.
-        selection: Which of them are read.
+        selection: The columns to read.
         nulls: The value that replaces nulls, by field.
-        budget: Bytes that decoded pieces may take.
+        budget: Maximum bytes of decoded pieces.
         name: Name of the table in messages.
     """
 
@@ -58,8 +58,8 @@ class TableLayout:
         self.fields = SampleFields(selection, nulls, name)
         self.spans = Spans(piece.rows for piece in pieces)
         self.decoded: Pieces[DecodedRows] = Pieces(budget)
-        self.given = self.times = 0  # samples, and times that a piece was decoded
-        self.kept = 0  # bytes that were decoded since pyarrow has given memory back
+        self.given = self.times = 0  # samples returned, and pieces decoded
+        self.kept = 0  # bytes decoded since pyarrow released memory
 
 
 L = TypeVar("L", bound=TableLayout)
@@ -83,10 +83,10 @@ class Table(PartedDataset, Generic[L]):
         """Return one column of all pieces, without nulls."""
 
     def _where(self, layout: L, piece: Piece, row: int) -> str:
-        """Return what messages call a row of a piece."""
+        """Return the name of a row of a piece, for messages."""
         return f"{layout.name}: row {piece.first + row}"
 
-    def _check(self, layout: L, file: int) -> None:  # there need be nothing that can change
+    def _check(self, layout: L, file: int) -> None:  # a table that cannot change need not override it
         """Raise DatasetError if a file has changed."""
 
     @opened
@@ -105,7 +105,7 @@ class Table(PartedDataset, Generic[L]):
         return self._samples(numbers)
 
     def _samples(self, numbers: Sequence[int]) -> list[dict[str, Any]]:
-        """Return several samples, each piece that has some of them being decoded once."""
+        """Return several samples. Each piece with some of them is decoded once."""
         layout = self._layout
         places = layout.spans.rows_by_part(numbers)
         for file in {layout.pieces[piece].file for piece in places}:
@@ -122,7 +122,7 @@ class Table(PartedDataset, Generic[L]):
         decoded = self._decode(layout, layout.pieces[number])
         layout.times += 1
         layout.kept += decoded[1]
-        if layout.kept > layout.budget // 16:  # else pyarrow keeps what is forgotten here, several times the budget
+        if layout.kept > layout.budget // 16:  # otherwise pyarrow keeps freed memory, several times the budget
             layout.kept = 0
             pa.default_memory_pool().release_unused()
         if layout.decoded.again == _OFTEN and layout.given < layout.times * len(layout.spans) / len(layout.pieces) / 4:
@@ -143,7 +143,7 @@ class Table(PartedDataset, Generic[L]):
         return DecodedRows([batch for batch in self._column(layout, name) if batch.num_rows], [name])
 
     def _key(self, number: int) -> str:
-        """Return the key of a row: its number, if there is no column of keys."""
+        """Return the key of a row, or its number if there is no column of keys."""
         if (keys := self._keys) is None:
             return str(number)
         (value,), row = keys.at(number)
@@ -156,7 +156,7 @@ class Table(PartedDataset, Generic[L]):
 
     @property
     def classes(self) -> list[str] | None:
-        """The names of the labels, if Hugging Face has written them down."""
+        """The names of the labels, if Hugging Face stored them."""
         return self._layout.classes
 
     def locate(self, number: int) -> str:

@@ -33,7 +33,7 @@ class TableWriter:
         """Append a sample. Its fields must match the first sample's in names and types.
 
         Raises:
-            ItemError: they are others, or no column can hold a value; names the sample and the field.
+            ItemError: its fields differ, or no column can hold a value. The message names the sample and the field.
         """
         cells = {
             KEY: self._cell(key, KEY, key),
@@ -104,7 +104,7 @@ def begin_arrow(path: str, schema: pa.Schema) -> Any:
 
 @contextmanager
 def table_writer(path: str, begin: Callable[[pa.Schema], Any], rows_per_block: int | None) -> Iterator[TableWriter]:
-    """Begin the file that ``path`` is to become with the first sample, and end it unless there was an error."""
+    """Begin the file at ``path`` with the first sample, and complete it unless there was an error."""
     writer = TableWriter(path, begin, rows_per_block)
     try:
         yield writer

@@ -11,11 +11,11 @@ struct of ``bytes`` and ``path``       the bytes: so Hugging Face keeps images a
 other structs and lists                a dict; a list
 dictionary                             the value that is meant
 date, timestamp, duration              ``np.datetime64``, ``np.timedelta64``
-JSON (Arrow's extension type)          what JSON holds
-all else                               what pyarrow's ``as_py`` makes of it
+JSON (Arrow's extension type)          the value of the JSON text
+all others                             the value of pyarrow's ``as_py``
 =====================================  ==============================================================================================
 
-All are memory of their own. Nulls are ``None``, which only lists of numbers cannot hold.
+All values own their memory. Nulls are ``None``, except in lists of numbers, which cannot hold them.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ Bytes = Callable[[int, int], bytes]  # returns what lies in memory from one plac
 
 
 class Access(NamedTuple):
-    """How values are got at.
+    """Access to the memory of values.
 
     Args:
-        memory: Returns what reads a buffer.
+        memory: Returns a function that reads a buffer.
         file: Returns the content of a file, for images that are paths.
     """
 
@@ -52,7 +52,7 @@ class Access(NamedTuple):
 
 
 def in_memory(buffer: pa.Buffer) -> Bytes:
-    """Return what reads a buffer in memory."""
+    """Return a function that reads a buffer in memory."""
     view = memoryview(buffer)
     return lambda begin, end: bytes(view[begin:end])
 
@@ -123,7 +123,7 @@ def _is_list(kind: pa.DataType) -> bool:
 
 
 def _is_numbers(kind: pa.DataType) -> bool:
-    """Say whether the values are numbers, or lists of them, however deep."""
+    """Return whether the values are numbers, or nested lists of numbers."""
     while _is_list(kind) or pa.types.is_fixed_size_list(kind):
         kind = kind.value_type
     return _is_number(kind) or pa.types.is_boolean(kind)
