@@ -1,12 +1,12 @@
-"""Blocks of objects on a local disk, up to a size, for all processes of the machine that name the same folder.
+"""Blocks of objects on a local disk, up to a size, for all processes of the machine that use the same folder.
 
-A block is a file that never changes. It gets its name when it is whole; the name depends on the object's state and the block's number. Then
-come the checksums of its pages, which depend on the name, too. So a block that a crash of the machine has damaged, or that has the name
-of another block, is fetched again. Reading a block sets its modification time, since many disks are mounted without access times. A
-process that has written more than a share of the limit removes the blocks that were used longest ago; one process does so at a time. A
-process that has such a block open can still read it.
+A block is a file that never changes. It gets its name when it is complete; the name depends on the object's state and the block's number.
+The checksums of its pages follow, and depend on the name, too. So a block that a crash of the machine has damaged, or that has the name of
+another block, is fetched again. Reading a block sets its modification time, because many disks are mounted without access times. A process
+that has written more than a share of the limit removes the least recently used blocks; one process does so at a time. Another process that
+has such a block open can still read it.
 
-The cache is optional: if it cannot be written or read, a warning says so once, and the objects are read from the store.
+The cache is optional: if it cannot be written or read, there is one warning, and the objects are read from the store.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from highway.stores.url import StoreOptions
 
 log = logging.getLogger("highway")
 
-_PAGE = 1 << 16  # bytes that have a checksum
+_PAGE = 1 << 16  # bytes per checksum
 _SUM = 8  # bytes of a checksum
 _MOST = 2**64 - 1  # the largest seed of a checksum
-_SHARE = 50  # the part of the limit that a process writes between two looks at all
-_ROOM = 0.9  # of the limit, that is left after one
-_TOUCHED = 60.0  # seconds that the time of last use may be behind
-_OLD_PART = 3600.0  # seconds after which what a killed process began to write is removed
+_SHARE = 50  # a process evicts blocks after it has written the limit divided by this
+_ROOM = 0.9  # fraction of the limit that remains after an eviction
+_TOUCHED = 60.0  # seconds by which the time of last use may be outdated
+_OLD_PART = 3600.0  # seconds after which unfinished files of killed processes are removed
 
 
 class _Held(NamedTuple):
@@ -50,11 +50,11 @@ class BlockCache:
     """A folder of blocks.
 
     Args:
-        folder: Where; made if it is missing.
-        limit: Bytes that they may have together.
+        folder: The folder; it is created if it is missing.
+        limit: Maximum total bytes of the blocks.
 
     Raises:
-        ConfigError: the folder cannot be made or written to.
+        ConfigError: the folder cannot be created or written to.
     """
 
     def __init__(self, folder: str, limit: int) -> None:
@@ -65,15 +65,15 @@ class BlockCache:
                 os.makedirs(part, exist_ok=True)
         except OSError as error:
             raise ConfigError(f"cache_dir={folder!r}: {error.strerror}; name a folder that can be written to") from error
-        self._written = limit  # so that the first one looks
+        self._written = limit  # so that the first write evicts
         self._lock, self._warned = threading.Lock(), False
 
     def path(self, name: str) -> str:
-        """Return where a block is, if it is there."""
+        """Return the path of a block."""
         return os.path.join(self.blocks, name[:2], name[2:])
 
     def read(self, name: str, part: slice, length: int) -> bytes | None:
-        """Return a part of a block that has ``length`` bytes; ``None`` if it is not there, damaged, or cannot be read."""
+        """Return a part of a block of ``length`` bytes; ``None`` if the block is missing, damaged, or unreadable."""
         try:
             return self._read(name, part, length)
         except FileNotFoundError:
@@ -102,7 +102,7 @@ class BlockCache:
         return data[part.start - begin : part.stop - begin]
 
     def write(self, name: str, data: bytes) -> int:
-        """Keep a block if it can be written, and return how many others were removed for it."""
+        """Store a block if it can be written, and return how many others were evicted for it."""
         try:
             return self._write(name, data)
         except OSError as error:
@@ -110,7 +110,7 @@ class BlockCache:
             return 0
 
     def _warn(self, done: str, error: OSError) -> None:
-        """Warn of the first error of the cache."""
+        """Warn about the first error of the cache."""
         with self._lock:
             first, self._warned = not self._warned, True
         if first:
@@ -139,18 +139,18 @@ class BlockCache:
             if self._written < self.limit // _SHARE:
                 return 0
             written, self._written = self._written, 0
-        if (removed := self.evict()) is None:  # and the next one looks again
+        if (removed := self.evict()) is None:  # and the next write evicts again
             with self._lock:
                 self._written += written
         return removed or 0
 
     def evict(self, keep: str = "") -> int | None:
-        """Remove what was used longest ago until there is room, and return how many that were.
+        """Remove the least recently used blocks until there is room, and return their number.
 
-        One process, and thread, at a time does it; ``None``: another one is at it.
+        Only one process and thread evicts at a time; return ``None`` if another one does.
 
         Args:
-            keep: A copy that is left.
+            keep: A copy that is not removed.
         """
         with locked(os.path.join(self.folder, "evicting.lock")) as mine:
             if not mine:
@@ -168,7 +168,7 @@ class BlockCache:
             return removed
 
     def _removed(self, path: str) -> bool:
-        """Remove a block, or a copy that nobody uses, and say whether it is gone."""
+        """Remove a block, or an unused copy; return whether it is gone."""
         if os.path.dirname(path) != self.copies:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(path)
@@ -201,7 +201,7 @@ class BlockCache:
 
 
 def _sums(name: str, first: int, data: bytes) -> bytes:
-    """Return the checksums of the pages of a block from page ``first`` on."""
+    """Return the checksums of a block's pages, starting at page ``first``."""
     view, seed = memoryview(data), xxhash.xxh3_64_intdigest(name.encode()) + first
     pages = range(0, len(data), _PAGE)
     sums = (xxhash.xxh3_64_intdigest(view[at : at + _PAGE], seed + page & _MOST) for page, at in enumerate(pages))
@@ -210,7 +210,7 @@ def _sums(name: str, first: int, data: bytes) -> bytes:
 
 @contextlib.contextmanager
 def locked(path: str) -> Iterator[bool]:
-    """Hold a lock that all processes of the machine share, unless another one does; gives whether it is held."""
+    """Hold a lock shared by all processes of the machine, unless another process holds it; yields whether it is held."""
     with open(path, "ab") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -226,5 +226,5 @@ def _cache(folder: str, limit: int, process: int) -> BlockCache:
 
 
 def cache_of(options: StoreOptions) -> BlockCache | None:
-    """Return the cache that the options of a URL name; ``None`` if they name none."""
+    """Return the cache for the options of a URL; ``None`` if they have none."""
     return _cache(os.path.abspath(options.cache_dir), int(options.cache_gb * 1e9), os.getpid()) if options.cache_dir else None

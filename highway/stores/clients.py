@@ -1,4 +1,4 @@
-"""What speaks to a bucket: a client, what it answers, and how it fails."""
+"""The protocol of a bucket's client, its answers, and its errors."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple, Protocol
 from highway.stores.unchanging import FileState
 from highway.stores.url import StoreOptions
 
-PART = 8 << 20  # bytes of a request at most
+PART = 8 << 20  # maximum bytes of a request
 
 Why = Literal["missing", "refused", "unsupported", "again", "other"]
 
@@ -20,18 +20,18 @@ class Entry(NamedTuple):
 
 
 class Page(NamedTuple):
-    """What lies in a folder: objects, and the keys of folders, without a slash at the end."""
+    """The content of a folder: objects, and keys of folders without a trailing slash."""
 
     objects: list[Entry]
     folders: list[str]
 
 
 class StoreFailure(Exception):
-    """A request that has failed.
+    """A failed request.
 
     Args:
         why: ``"again"`` if the same request may succeed later.
-        text: What the library says, without credentials; it is shown to the user.
+        text: The library's message, without credentials; it is shown to the user.
     """
 
     def __init__(self, why: Why, text: str) -> None:
@@ -40,29 +40,29 @@ class StoreFailure(Exception):
 
 
 class Client(Protocol):
-    """Speaks to one bucket. All of it runs on the thread of :mod:`highway.stores.loop`, and raises :class:`StoreFailure`."""
+    """Client of one bucket. Its methods run on the thread of :mod:`highway.stores.loop`, and raise :class:`StoreFailure`."""
 
-    has_empty_folders: bool  # else a folder is only the beginning of keys
+    has_empty_folders: bool  # else a folder is only a prefix of keys
 
     async def head(self, key: str) -> FileState:
         """Return the state of an object."""
 
     async def get(self, key: str, begin: int, end: int | None) -> tuple[bytes, FileState | None]:
-        """Return an object from ``begin`` to ``end``, all of it if that is ``None``; and its state, if the answer says it."""
+        """Return an object from ``begin`` to ``end`` (``None``: the end of the object), and its state if the answer contains it."""
 
     async def folder(self, key: str) -> Page:
-        """Return what lies in a folder itself."""
+        """Return the content of a folder, without subfolders."""
 
     async def below(self, key: str) -> list[Entry]:
-        """Return what lies in a folder, and in the folders below."""
+        """Return the content of a folder and its subfolders."""
 
     async def put(self, key: str, data: bytes) -> None:
-        """Write an object, whole or not at all."""
+        """Write an object atomically."""
 
     async def put_file(self, key: str, path: str, part: int, options: StoreOptions) -> None:
-        """Write an object from a file, in parts of ``part`` bytes if the store takes them, each of which is asked for again if it fails.
+        """Write an object from a file, in parts of ``part`` bytes if the store supports that; a failed part is sent again.
 
-        The object is there, whole, when all is; if that fails, or is cancelled, the parts are discarded.
+        The object appears when it is complete. If the upload fails or is cancelled, its parts are discarded.
         """
 
     async def delete(self, key: str) -> None:

@@ -1,4 +1,4 @@
-"""The client of each bucket, kept for as long as the process runs, and made anew in a forked child."""
+"""The client of each bucket, kept for the life of the process, and created again in a forked child."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def client_of(url: StoreURL) -> Client:
     """Return the client of a URL's bucket.
 
     Raises:
-        ConfigError: nobody knows the scheme, a package is not installed, or the client cannot be configured.
+        ConfigError: the scheme is unknown, a package is not installed, or the client cannot be configured.
     """
     client = _made.get(url.root)
     return client or _made.setdefault(url.root, (_obstore if url.scheme in OBSTORE else _fsspec)(url))  # atomic

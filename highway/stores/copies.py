@@ -1,7 +1,7 @@
-"""Whole objects, or folders of them, as files on this machine: for libraries that take nothing else.
+"""Whole objects, or folders of objects, as local files: for libraries that need files.
 
-They lie in the cache, ``copies/NAME/``, in which NAME hangs on the state of what was copied; so what changes in the store is copied anew. A
-process that uses a copy holds a lock on ``copies/NAME.lock`` together with others, until it ends: nobody removes the copy meanwhile.
+The copies are in the cache, in ``copies/NAME/``. NAME depends on the state of the objects, so changed objects are copied again. A process
+that uses a copy holds a shared lock on ``copies/NAME.lock`` until it ends, so that no process removes the copy meanwhile.
 """
 
 from __future__ import annotations
@@ -23,54 +23,54 @@ from highway.stores.remote import StoredObject, read_stored
 from highway.stores.unchanging import FileRange
 from highway.stores.url import StoreURL, parse
 
-_AT_ONCE = 64 << 20  # bytes that are fetched together
-_TICK = 0.05  # seconds between two looks whether another process is done
+_AT_ONCE = 64 << 20  # bytes that are fetched concurrently
+_TICK = 0.05  # seconds between two checks whether another process is done
 
 
 class _Lock:
-    """A lock on a file, held until it is let go, or nobody refers to this any more."""
+    """A lock on a file, held until it is closed or garbage-collected."""
 
     def __init__(self, path: str) -> None:
         self.descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o666)
         self.let_go = weakref.finalize(self, os.close, self.descriptor)
 
     def take(self) -> None:
-        """Take it for oneself; or with others, if they hold it so: then the copy is there."""
+        """Take the lock exclusively; or shared, if others hold it so: then the copy exists."""
         while True:
             for kind in (fcntl.LOCK_EX, fcntl.LOCK_SH):
                 with contextlib.suppress(BlockingIOError):
                     fcntl.flock(self.descriptor, kind | fcntl.LOCK_NB)
                     return
             check_cancelled()
-            time.sleep(_TICK)  # to wait in the kernel could not be cancelled
+            time.sleep(_TICK)  # a wait in the kernel could not be cancelled
 
     def share(self) -> None:
-        """Let others take it, too."""
+        """Make the lock shared."""
         fcntl.flock(self.descriptor, fcntl.LOCK_SH)
 
 
-_held: dict[str, tuple[str, _Lock]] = {}  # by URL and state: the copy, and the lock on it
+_held: dict[str, tuple[str, _Lock]] = {}  # by URL and state: the copy, and its lock
 _lock = threading.Lock()
 
 
 def _forked() -> None:
     global _lock
-    _lock = threading.Lock()  # that of the parent may have been taken when it forked
+    _lock = threading.Lock()  # the parent's may have been taken when it forked
 
 
 os.register_at_fork(after_in_child=_forked)
 
 
 def local_copy(path: str) -> str:
-    """Return where a copy is of the object, or the folder, of a URL.
+    """Return the path of a local copy of a URL's object or folder.
 
-    The copy is made if it is not there, whole or not at all, and stays until this process ends.
+    If there is no copy, it is created atomically. It remains until this process ends.
 
     Args:
-        path: The URL. Its options, or the environment, say where the cache is.
+        path: The URL. Its options, or the environment, set the cache.
 
     Raises:
-        ConfigError: they do not. CacheFullError: the cache is too small for it.
+        ConfigError: there is no cache. CacheFullError: the cache is too small for the copy.
         FileNotFoundError: there is no such object or folder. PermissionError, StoreError: it cannot be read.
         DatasetError: it has changed while it was copied.
     """
@@ -92,7 +92,7 @@ def local_copy(path: str) -> str:
 
 
 def _objects(path: str) -> dict[str, StoredObject]:
-    """Return the object of a URL under an empty name, or those in its folder by theirs."""
+    """Return the object of a URL under an empty name, or the objects in its folder by name."""
     try:
         return {"": StoredObject.at(path)}
     except FileNotFoundError as missing:
@@ -104,7 +104,7 @@ def _objects(path: str) -> dict[str, StoredObject]:
 
 
 def _copy(cache: BlockCache, url: StoreURL, folder: str, files: dict[str, StoredObject]) -> tuple[str, _Lock]:
-    """Return where a copy is, and the lock that keeps it there."""
+    """Return the path of a copy, and the lock that protects it."""
     target = os.path.join(folder, url.key.rpartition("/")[2] or "root")
     size = sum(file.state.size for file in files.values())
     if size > cache.limit:
@@ -126,9 +126,9 @@ def _copy(cache: BlockCache, url: StoreURL, folder: str, files: dict[str, Stored
 
 
 def _fetch(target: str, files: dict[str, StoredObject]) -> None:
-    """Copy objects to files, which have their place when all are whole and on the disk."""
+    """Copy objects to files, which appear when all are complete and on disk."""
     part = f"{target}.part"
-    shutil.rmtree(os.path.dirname(target), ignore_errors=True)  # what a killed process has left
+    shutil.rmtree(os.path.dirname(target), ignore_errors=True)  # the remains of a killed process
     try:
         for name, file in files.items():
             path = os.path.join(part, name) if name else part

@@ -1,4 +1,4 @@
-"""Files by path or URL, on this machine or in a store: read by position, whole, listed and removed."""
+"""Files by path or URL, local or in a store: read by position or whole, listed and removed."""
 
 from __future__ import annotations
 
@@ -11,36 +11,36 @@ from highway.stores.url import is_url, parse
 
 
 def open_file(path: str, state: FileState | None = None) -> UnchangingFile:
-    """Return a file to read from, by its path or URL.
+    """Open a file for reading, by its path or URL.
 
     Args:
-        path: Where it is.
-        state: What it must be; ``None``: what it is now.
+        path: The path or URL.
+        state: The required state; ``None``: the current state.
 
     Raises:
         FileNotFoundError: there is none. PermissionError: it may not be read. StoreError: the store does not answer.
-        DatasetError: it is not what it must be.
-        ConfigError: the URL cannot be used as written, or needs a package that is not installed.
+        DatasetError: its state differs.
+        ConfigError: the URL is invalid, or needs a package that is not installed.
     """
     if is_url(path):
-        from highway.stores.remote import StoredObject  # here, since plain paths need nothing of it
+        from highway.stores.remote import StoredObject  # here, because local paths do not need it
 
         return StoredObject.at(path, state)
     return UnchangingFile(path, state)
 
 
 def read_ranges(ranges: Sequence[FileRange], cached: bool = True) -> list[bytes]:
-    """Return parts of files: those on this machine one after the other, those in stores all at once.
+    """Return parts of files: local parts one after another, parts of objects concurrently.
 
-    Whether a file on this machine has changed is asked once, when all its parts are read.
+    A local file is checked for changes once, after all its parts are read.
 
     Args:
         ranges: The parts.
-        cached: Whether they may come from a cache, and go into it.
+        cached: Whether to use the cache.
 
     Raises:
-        FileNotFoundError, PermissionError, StoreError: one cannot be read.
-        DatasetError: one of the files has changed, or is shorter than it should be.
+        FileNotFoundError, PermissionError, StoreError: a file cannot be read.
+        DatasetError: a file has changed, or is too short.
     """
     stored = [place for place, wanted in enumerate(ranges) if not wanted.file.is_here]
     if not stored:
@@ -52,7 +52,7 @@ def read_ranges(ranges: Sequence[FileRange], cached: bool = True) -> list[bytes]
 
 
 def local(path: str) -> str:
-    """Return a path as it is, or that of a copy of what a URL stands for; see :func:`highway.stores.copies.local_copy`."""
+    """Return a path unchanged, or the path of a URL's local copy; see :func:`highway.stores.copies.local_copy`."""
     if not is_url(path):
         return path
     from highway.stores.copies import local_copy
@@ -69,25 +69,25 @@ def read_whole(path: str) -> bytes:
 
 
 def open_text(path: str) -> io.TextIOBase:
-    """Open a text in UTF-8, by its path or URL."""
+    """Open a UTF-8 text, by its path or URL."""
     if is_url(path):
         return io.TextIOWrapper(io.BytesIO(read_whole(path)), encoding="utf-8")
     return open(path, encoding="utf-8")
 
 
 def exists(path: str) -> bool:
-    """Say whether there is a file or folder of this path, or an object of this URL."""
+    """Return whether a file, folder or object exists at a path or URL."""
     if not is_url(path):
         return os.path.exists(path)
     try:
         open_file(path)
     except FileNotFoundError:
         return False
-    return bool(parse(path).key)  # a bucket is no object, though some stores have a state of it, too
+    return bool(parse(path).key)  # a bucket is not an object, though some stores report a state for it
 
 
 def read_head(path: str, size: int) -> bytes:
-    """Return the first bytes of a file or object, or fewer if it has fewer; none if there is no such file."""
+    """Return the first ``size`` bytes of a file or object, or fewer at its end; empty if it does not exist."""
     if not is_url(path):
         if not os.path.isfile(path):
             return b""
@@ -101,7 +101,7 @@ def read_head(path: str, size: int) -> bytes:
 
 
 def entries_in(folder: str) -> set[str]:
-    """Return the names of what lies in a folder now, folders with a slash, by its path or URL; nothing if there is no such folder."""
+    """Return the names in a folder, by its path or URL, folders with a trailing slash; empty if the folder does not exist."""
     if is_url(folder):
         from highway.stores.listing import keys_in
 
@@ -113,12 +113,12 @@ def entries_in(folder: str) -> set[str]:
 
 
 def names_in(folder: str) -> set[str]:
-    """Return the names of what lies in a folder now, by its path or URL; nothing if there is no such folder."""
+    """Return the names in a folder, by its path or URL; empty if the folder does not exist."""
     return {entry.rstrip("/") for entry in entries_in(folder)}
 
 
 def present_in(folder: str) -> Callable[[str], bool]:
-    """Return what says whether there is something under a path in a folder; a store is asked once, here."""
+    """Return a function that tells whether a path in a folder exists; a store is listed only once, here."""
     if not is_url(folder):
         return lambda name: os.path.exists(os.path.join(folder, name))
     from highway.stores.listing import keys_in
@@ -147,10 +147,10 @@ def fingerprint_of(files: Iterable[tuple[str, str]]) -> str:
 
 
 def states_of(files: Iterable[tuple[str, str]]) -> Iterator[tuple[str, FileState]]:
-    """Yield the names and states of files, given by names and paths or URLs; objects in stores are all asked for at once."""
+    """Yield the names and states of files, given by names and paths or URLs; the states of objects are requested concurrently."""
     named = list(files)
     if any(is_url(path) for _, path in named):
-        from highway.stores.remote import states_at_once  # here, since plain paths need nothing of it
+        from highway.stores.remote import states_at_once  # here, because local paths do not need it
 
         yield from zip((name for name, _ in named), states_at_once([path for _, path in named]), strict=True)
     else:

@@ -1,4 +1,4 @@
-"""Whatever fsspec knows, such as ``hf://``, ``ftp://`` and ``memory://``: the general way, with a thread for each request that waits."""
+"""Other stores by fsspec, such as ``hf://``, ``ftp://`` and ``memory://``: the general way, with a thread for each pending request."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ _VERSIONS = (
     "updated",
     "created",
 )
-_LOOK_AGAIN = 60.0  # seconds after which an object is asked for its state again; fsspec does not say it with its bytes
+_LOOK_AGAIN = 60.0  # seconds after which an object's state is requested again; fsspec does not return it with the bytes
 
 
 class FsspecClient:
-    """One bucket, or what comes first behind the scheme.
+    """One bucket, or the first part after the scheme.
 
     Args:
-        url: Of anything in it.
+        url: The URL of any object in it.
 
     Raises:
-        ConfigError: the package that fsspec needs for it is not installed, or it cannot be configured.
+        ConfigError: a package that fsspec needs for it is not installed, or it cannot be configured.
     """
 
     has_empty_folders = True
@@ -62,7 +62,7 @@ class FsspecClient:
 
     @cached_property
     def _files(self) -> Any:
-        """The file system, made by the first request, since making some of them connects."""
+        """The file system, created by the first request, because creation may connect."""
         from fsspec import url_to_fs
 
         return url_to_fs(self._root, skip_instance_cache=True, use_listings_cache=False)[0]
@@ -100,7 +100,7 @@ class FsspecClient:
         await self._asked(lambda: self._files.rm_file(self._path(key)))
 
     async def _put(self, key: str, write: Callable[[str], None]) -> None:
-        """Write an object, whole or not at all: in folders of other machines under another name first."""
+        """Write an object atomically: on remote file systems under a temporary name first."""
         place = self._path(key)
 
         def put() -> None:
@@ -136,8 +136,8 @@ class FsspecClient:
 
 
 def _state(about: Mapping[str, Any]) -> FileState:
-    """Return a state: in place of a time, a number that hangs on what tells the versions of an object from each other."""
+    """Return a state; instead of a time, it has a number that depends on the version of the object."""
     version = next((found for name in _VERSIONS if (found := about.get(name))), "")
-    if isinstance(version, datetime):  # some say a time in one way in a listing, and in another of a single object
+    if isinstance(version, datetime):  # some report a time in different forms in a listing and for a single object
         version = version.timestamp()
     return FileState(int(about["size"] or 0), int.from_bytes(hashlib.blake2b(str(version).encode(), digest_size=8).digest()) >> 1)

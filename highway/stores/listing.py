@@ -1,7 +1,7 @@
-"""What lies in a folder of a store, in the order of a walk through folders on disk; kept in a file if that is wanted.
+"""The objects in a folder of a store, in the order of a walk through folders on disk; optionally kept in a file.
 
-A kept listing is JSON, compressed by gzip. It says of each object what it was, so that one that has changed since, or is gone, is noticed
-when it is read; what has been added is seen when the listing is made anew.
+A kept listing is JSON, compressed by gzip. It contains each object's state, so that a changed or removed object is noticed when it is
+read. Added objects appear when the listing is updated.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ _VERSION = 1
 
 
 class Listing:
-    """The objects in a folder; hidden ones, whose names begin with a dot, are left out.
+    """The objects in a folder, except hidden ones, whose names begin with a dot.
 
     Args:
         url: The folder.
-        keys: The objects' keys without the folder's, with ``/``, in the order of a walk that sorts what it finds in each folder.
+        keys: The objects' keys relative to the folder, with ``/``, in the order of a walk that sorts the names in each folder.
         states: int64 ``(N, 2)``: the objects' states.
-        made: When the store was asked, in seconds since 1970.
+        made: Time of the listing, in seconds since 1970.
     """
 
     def __init__(self, url: StoreURL, keys: list[str], states: np.ndarray, made: float) -> None:
@@ -48,16 +48,16 @@ class Listing:
         return len(self.keys)
 
     def object(self, number: int) -> StoredObject:
-        """Return an object, which is not asked for."""
+        """Return an object, without a request."""
         size, version = self._states[number].tolist()
         return StoredObject(self.url / self.keys[number], FileState(size, version))
 
     def read(self, numbers: Sequence[int]) -> list[bytes]:
-        """Return the contents of several objects, asked for at once.
+        """Return the contents of several objects, read concurrently.
 
         Raises:
-            FileNotFoundError: one is not there any more. DatasetError: one has changed since they were listed.
-            PermissionError: one may not be read. StoreError: the store does not answer.
+            FileNotFoundError: an object does not exist any more. DatasetError: an object has changed since the listing.
+            PermissionError: an object may not be read. StoreError: the store does not answer.
         """
         objects = [self.object(number) for number in numbers]
         try:
@@ -67,7 +67,7 @@ class Listing:
             raise FileNotFoundError(f"{error}; it was there when the folder was listed at {made}: renew that by ?listing_hours=0") from None
 
     def select(self, numbers: Sequence[int]) -> Listing:
-        """Return a part of it."""
+        """Return a part of the listing."""
         return Listing(self.url, [self.keys[number] for number in numbers], self._states[numbers], self.made)
 
     def fingerprint(self) -> str:
@@ -75,23 +75,23 @@ class Listing:
         return fingerprint(zip(self.keys, (FileState(*state) for state in self._states.tolist()), strict=True))
 
     def encoded(self, below: bool) -> bytes:
-        """Return the content of the file that keeps it."""
+        """Return the content of the file for a kept listing."""
         sizes, versions = self._states.T.tolist()
         about = {"version": _VERSION, "of": str(self.url), "below": below, "made": self.made}
         return gzip.compress(json.dumps(about | {"keys": self.keys, "sizes": sizes, "versions": versions}).encode(), 6)
 
 
 def listing_of(path: str, below: bool = True) -> Listing:
-    """Return what lies in a folder of a store.
+    """Return the listing of a folder in a store.
 
     Args:
-        path: The folder's URL. Its options say whether and where the listing is kept, and for how long.
-        below: Whether what lies in folders below it belongs to it.
+        path: The folder's URL. Its options set whether and where the listing is kept, and for how long.
+        below: Whether to include objects in subfolders.
 
     Raises:
-        FileNotFoundError: there is nothing of that name.
+        FileNotFoundError: the folder does not exist.
         PermissionError: it may not be listed, or the listing may not be written. StoreError: the store does not answer, or cannot list.
-        DatasetError: what should be a listing is none.
+        DatasetError: the kept listing is malformed.
     """
     url = parse(path)
     place = _place(url)
@@ -112,12 +112,12 @@ def listing_of(path: str, below: bool = True) -> Listing:
 
 
 def objects_at(path: str, names: str, folder: bool = False) -> list[StoredObject]:
-    """Return the objects that a URL stands for: one, those in a folder that have certain ``names``, or those that a pattern matches.
+    """Return the objects of a URL: one object, the objects in a folder that match ``names``, or the objects that match a pattern.
 
     Args:
-        path: The URL. In the part behind its last slash ``*`` and ``[...]`` stand for what they do in a shell.
+        path: The URL. After its last slash, ``*`` and ``[...]`` have the same meaning as in a shell.
         names: A pattern of the names in a folder, such as ``*.ten``.
-        folder: Whether it is a folder, if it is no pattern; else it is an object if its name fits ``names``.
+        folder: Whether the URL is a folder, unless it is a pattern; if False, it is an object if its name matches ``names``.
 
     Raises:
         FileNotFoundError: there is no such object or folder. PermissionError, StoreError: as for :func:`listing_of`.
@@ -136,11 +136,11 @@ def objects_at(path: str, names: str, folder: bool = False) -> list[StoredObject
 
 
 def keys_in(path: str, below: bool = True) -> set[str]:
-    """Return the keys of what lies in a folder now, hidden objects too, without the folder's; a kept listing is not looked at.
+    """Return the current keys in a folder, including hidden objects, relative to the folder; a kept listing is not used.
 
     Args:
         path: The folder's URL.
-        below: Whether objects in folders below it belong to it; else those folders do, as keys that end in a slash.
+        below: Whether to include objects in subfolders; if False, subfolders are included as keys with a trailing slash.
     """
     url = parse(path)
 
@@ -153,14 +153,14 @@ def keys_in(path: str, below: bool = True) -> set[str]:
 
     try:
         found = loop.run(ask())
-    except FileNotFoundError:  # some stores say so of a folder in which nothing is
+    except FileNotFoundError:  # some stores report this for an empty folder
         return set()
     start = len(url.key) + 1 if url.key else 0
     return {key[start:] for key in found if len(key) > start}
 
 
 async def _asked(requests: Requests, url: StoreURL, below: bool) -> list[Entry]:
-    """Return the entries of a folder: each folder in it is listed by itself, all at the same time."""
+    """Return the entries of a folder: its subfolders are listed separately, concurrently."""
     page = await requests.folder(url)
     entries = list(page.objects)
     if below:
@@ -179,13 +179,13 @@ def _made(url: StoreURL, entries: Sequence[Entry]) -> Listing:
 
 
 def _place(url: StoreURL) -> str:
-    """Return the path or URL of the file that keeps the listing of a folder; empty if none does."""
+    """Return the path or URL of the file for a folder's kept listing; empty if there is none."""
     named = url.options.listing
     return named if not named or "/" in named or is_url(named) else join(url.full, named)
 
 
 def _kept(url: StoreURL, place: str, below: bool) -> Listing | None:
-    """Return a listing that was kept; ``None`` if there is none, or it is one of another folder."""
+    """Return a kept listing; ``None`` if there is none, or it belongs to another folder."""
     try:
         found = json.loads(gzip.decompress(StoredObject.at(place).read_all() if is_url(place) else Path(place).read_bytes()))
         states = np.array([found["sizes"], found["versions"]], np.int64).T.reshape(-1, 2)

@@ -1,7 +1,7 @@
-"""The thread on which requests wait for their answers: one for the process, made anew in a forked child.
+"""The thread on which requests wait for their answers: one per process, created again in a forked child.
 
-Who needs something from a store hands a coroutine to it and waits, but not longer than the stage is wanted: then all requests of the
-coroutine are given up, and what waits for them unwinds within :data:`TICK`.
+Code that needs a store passes a coroutine to it and waits for the result. If the stage is cancelled, all requests of the coroutine are
+cancelled, and the waiting code unwinds within :data:`TICK`.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from highway.engine.context import here
 
 T = TypeVar("T")
 
-TICK = 0.1  # seconds between two looks whether the stage is wanted still
-_PATIENCE = 2.0  # seconds that requests have to end when the process does
-_LOOKS, _LOOK_EVERY = 3, 0.002  # how often threads that do nothing are looked at before they count as at rest, and the seconds between
+TICK = 0.1  # seconds between two checks whether the stage was cancelled
+_PATIENCE = 2.0  # seconds that requests may take to end at exit
+_LOOKS, _LOOK_EVERY = 3, 0.002  # number of checks until idle threads count as resting, and the seconds between checks
 
 _counts: ContextVar[Counter[str]] = ContextVar("counts")
 _totals: Counter[str] = Counter()
-_from_parent: list[object] = []  # of the process that this one was forked from: never used nor freed, since its threads are not here
+_from_parent: list[object] = []  # of the parent process: never used nor freed, because its threads do not exist here
 
 
 class StoreLoop(threading.Thread):
@@ -43,7 +43,7 @@ class StoreLoop(threading.Thread):
         self.loop.run_forever()
 
     def stop(self) -> None:
-        """Give up all requests, so that none comes back to an interpreter that ends."""
+        """Cancel all requests, so that none returns to an interpreter that is exiting."""
 
         async def stop() -> None:
             others = asyncio.all_tasks() - {asyncio.current_task()}
@@ -59,15 +59,15 @@ class StoreLoop(threading.Thread):
 
 
 def _wait_for_tokio() -> None:
-    """Wait until the threads of obstore rest. One that has an answer still to drop, and asks for an interpreter that has ended, aborts."""
+    """Wait until the threads of obstore rest. A thread that drops an answer after the interpreter has ended aborts the process."""
     until, resting = time.monotonic() + _PATIENCE, 0
     while resting < _LOOKS and time.monotonic() < until:
-        time.sleep(_LOOK_EVERY)  # which gives them the interpreter
+        time.sleep(_LOOK_EVERY)  # releases the GIL for them
         resting = 0 if any(state != "S" for state in _states("tokio")) else resting + 1
 
 
 def _states(name: str) -> Iterator[str]:
-    """Yield what the threads of this process do whose names begin like this: ``S`` if they wait."""
+    """Yield the states of this process's threads whose names begin with ``name``: ``S`` if they wait."""
     for thread in os.listdir("/proc/self/task"):
         with contextlib.suppress(OSError), open(f"/proc/self/task/{thread}/stat", encoding="utf-8", errors="replace") as file:
             about, _, state = file.read().rpartition(") ")
@@ -105,7 +105,7 @@ os.register_at_fork(after_in_child=_forked)
 
 
 def keep_from_parent(what: object) -> None:
-    """Have something that belongs to the parent of a forked process neither used nor freed."""
+    """Ensure that an object of the parent process is neither used nor freed in a forked child."""
     _from_parent.append(what)
 
 
@@ -113,8 +113,8 @@ class Started(Generic[T]):
     """A coroutine that runs on the thread of the stores.
 
     Args:
-        coroutine: What to run.
-        patience: Seconds that it has to undo what it has begun, when it is given up.
+        coroutine: The coroutine to run.
+        patience: Seconds that it may take to undo its work when it is cancelled.
     """
 
     def __init__(self, coroutine: Coroutine[Any, Any, T], patience: float = 0.0) -> None:
@@ -133,9 +133,9 @@ class Started(Generic[T]):
             self._ended.set()
 
     def result(self) -> T:
-        """Wait for what it returns; it is given up when the stage of this thread is cancelled, or the thread interrupted.
+        """Wait for its result; it is cancelled when the stage of this thread is cancelled, or the thread is interrupted.
 
-        What it counts (:func:`count`) is added to the stage's counters.
+        Its counts (:func:`count`) are added to the stage's counters.
         """
         try:
             while True:
@@ -157,30 +157,30 @@ class Started(Generic[T]):
 
 
 def run(coroutine: Coroutine[Any, Any, T], patience: float = 0.0) -> T:
-    """Return what a coroutine returns that runs on the thread of the stores; see :class:`Started`."""
+    """Run a coroutine on the thread of the stores, and return its result; see :class:`Started`."""
     return Started(coroutine, patience).result()
 
 
 def count(name: str, number: int = 1) -> None:
-    """Count something that a coroutine in :func:`run` has done."""
+    """Count an event in a coroutine of :func:`run`."""
     _counts.get()[name] += number
 
 
 def counted(counts: Counter[str]) -> None:
-    """Add to the counters of the stage that runs on this thread, and to those of the process."""
+    """Add to the counters of this thread's stage, and to those of the process."""
     with _here.lock:
         _totals.update(counts)
     here().count_calls({f"store_{name}": number for name, number in counts.copy().items()})
 
 
 def totals() -> dict[str, int]:
-    """Return what this process has asked stores for so far: requests, bytes, what was asked again or hedged, and the hits of the cache."""
+    """Return the totals of this process: requests, bytes, retries, hedged requests, and cache hits."""
     with _here.lock:
         return dict(_totals)
 
 
 async def in_thread(call: Callable[[], T]) -> T:
-    """Return what a call does that blocks: on a thread of its own, which nobody waits for if the request is given up."""
+    """Return the result of a blocking call, which runs on its own thread; nobody waits for the thread after a cancellation."""
     loop, done = asyncio.get_running_loop(), asyncio.get_running_loop().create_future()
 
     def work() -> None:

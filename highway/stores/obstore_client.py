@@ -29,7 +29,7 @@ T = TypeVar("T")
 _STATUS = re.compile(r"status code: (\d+)")
 _CODE = re.compile(r"<Code>(\w+)</Code>")
 _REASONS = ("NoSuchBucket", "ContainerNotFound", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "RequestTimeTooSkewed")
-_CAUSES = {  # of requests that were not answered: a sign in obstore's text, and what to say
+_CAUSES = {  # of unanswered requests: a part of obstore's text, and the message
     "dns error": "the name of the host cannot be found",
     "ConnectionRefused": "the connection was refused",
     "certificate": "the server's certificate is not trusted",
@@ -38,24 +38,24 @@ _CAUSES = {  # of requests that were not answered: a sign in obstore's text, and
     "ConnectionReset": "the connection was cut",
 }
 _WITHOUT_ORDER = "--x-s3"  # the names of S3's directory buckets end in this
-_LAST = "\U0010ffff"  # no key in a folder is expected after this one
+_LAST = "\U0010ffff"  # assumed to sort after every key in a folder
 _EXTENSION = "obstore._obstore"
-_NO_LIMIT = timedelta(days=1)  # of seconds, for obstore: requests have a limit of their own
+_NO_LIMIT = timedelta(days=1)  # in seconds, for obstore: requests have their own limit
 _FIRST_WAIT, _LONGEST_WAIT = timedelta(seconds=0.1), timedelta(seconds=5)  # before a part of an object is sent again
-_CLOSING = 2.0  # seconds that what has been sent has to become an object, when the upload is given up
-_PARTS_AT_ONCE = 4  # parts of an object that are on their way, and in memory
+_CLOSING = 2.0  # seconds for sent data to become an object, when the upload is cancelled
+_PARTS_AT_ONCE = 4  # parts of an object that are under way, and in memory
 
-_loaded_by, _library = 0, ""  # the process that runs obstore's threads, and the path of its extension
+_loaded_by, _library = 0, ""  # the process with obstore's threads, and the path of its extension
 
 
 class ObstoreClient:
     """One bucket.
 
     Args:
-        url: Of anything in it.
+        url: The URL of any object in it.
 
     Raises:
-        ConfigError: what the environment says about it cannot be used.
+        ConfigError: its settings in the environment are invalid.
     """
 
     has_empty_folders = False
@@ -66,13 +66,13 @@ class ObstoreClient:
         self._store = self._store_with(url, _NO_LIMIT, {"max_retries": 0})
 
     def _store_with(self, url: StoreURL, timeout: timedelta, retries: dict[str, Any]) -> Any:
-        """Return a store of obstore's, whose requests have so much time each, and are asked again in this way."""
+        """Return a store of obstore, with this timeout for each request and these retries."""
         options: dict[str, Any] = {"client_options": {"timeout": timeout}, "retry_config": retries}
         store = self._obstore.store
         try:
             if url.store.is_http:
                 user, at, host = url.host.rpartition("@")
-                if at:  # which obstore would leave out
+                if at:  # which obstore would omit
                     token = base64.b64encode(unquote(user).encode()).decode()
                     options["client_options"]["default_headers"] = {"Authorization": f"Basic {token}"}
                 query = f"/?{url.query}" if url.query else ""
@@ -112,7 +112,7 @@ class ObstoreClient:
     async def _check_end(self, folder: str, keys: Sequence[str]) -> None:
         """Raise StoreFailure if objects follow the last key of a listing.
 
-        Some servers announce another page and do not name it, or answer with an HTML page in its place. Both look like the end.
+        Some servers announce another page and do not name it, or answer with an HTML page instead. Both look like the end.
         """
         if not keys or not self._url.store.lists_in_order or self._url.host.endswith(_WITHOUT_ORDER):
             return
@@ -136,14 +136,14 @@ class ObstoreClient:
                     await self._asked(writer.write(data))
             await self._asked(writer.flush())
         except BaseException as error:
-            with contextlib.suppress(Exception):  # of the two errors the first counts
+            with contextlib.suppress(Exception):  # the first error takes precedence
                 await writer.__aexit__(type(error), error, None)
             raise
-        closing = asyncio.ensure_future(self._asked(writer.close()))  # which discards the parts if it fails
+        closing = asyncio.ensure_future(self._asked(writer.close()))  # it discards the parts if it fails
         try:
             await asyncio.shield(closing)
         except asyncio.CancelledError:
-            with contextlib.suppress(Exception):  # all has been sent, and nothing discards it any more: it had better become the object
+            with contextlib.suppress(Exception):  # everything was sent, and nothing discards it any more: it should become the object
                 await asyncio.wait_for(closing, _CLOSING)
             raise
 
@@ -155,7 +155,7 @@ class ObstoreClient:
             return await answer
         except FileNotFoundError as error:
             raise StoreFailure("missing", _reason(str(error))) from None
-        except Exception as error:  # a panic of Rust is one, too
+        except Exception as error:  # including a panic of Rust
             raise StoreFailure(*self._judged(error)) from None
 
     def _judged(self, error: Exception) -> tuple[Why, str]:
@@ -181,7 +181,7 @@ class ObstoreClient:
 
 
 def _endpoint(url: StoreURL) -> str:
-    """Return what the environment names as the server of S3; empty if it does not."""
+    """Return S3's server from the environment; empty if it is not set."""
     for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT"):
         if found := os.environ.get(name, ""):
             if not found.startswith(("http://", "https://")):
@@ -202,7 +202,7 @@ async def _next(pages: Any) -> Any:
 
 
 def _state(about: Any) -> FileState:
-    """Return a state: in place of a time, a number that hangs on the ETag."""
+    """Return a state; instead of a time, it has a number that depends on the ETag."""
     if tag := about["e_tag"] or about["version"]:
         return FileState(about["size"], int.from_bytes(hashlib.blake2b(tag.encode(), digest_size=8).digest()) >> 1)
     return FileState(about["size"], int(about["last_modified"].timestamp() * 1e9))
@@ -213,21 +213,21 @@ def _entries(found: Sequence[Any]) -> list[Entry]:
 
 
 def _first_line(error: Exception) -> str:
-    """Return what the library says in one line, without what must not be seen."""
+    """Return the library's message as one line, without secrets."""
     return without_secrets(str(error).strip().split("\n")[0])[:300]
 
 
 def _reason(text: str, code: re.Pattern[str] | None = None) -> str:
-    """Return the code of an error that a store answers with: one that tells more than the status, or any."""
+    """Return the error code in a store's answer: one that is more specific than the status, or any."""
     found = _CODE.search(text)
     return found[1] if found and (code is not None or found[1] in _REASONS) else ""
 
 
 def _obstore() -> Any:
-    """Return obstore, in a forked child a second one, loaded anew.
+    """Return obstore; in a forked child, load it a second time.
 
-    Its runtime (tokio) is one for the library and cannot be made again: the threads stay behind in the parent, and each request of the
-    child would wait for ever. The linker takes a copy in memory for another library, with a runtime of its own.
+    Its runtime (tokio) is unique to the library and cannot be created again: its threads do not exist in the child, and each request would
+    wait for ever. The linker treats a copy in memory as another library, with its own runtime.
     """
     global _loaded_by, _library
     import obstore
@@ -254,7 +254,7 @@ def _obstore() -> Any:
 
 
 class _Finder:
-    """Finds obstore's extension in a file of any name."""
+    """Finds obstore's extension in a file with any name."""
 
     def __init__(self, path: str) -> None:
         self._path = path

@@ -1,4 +1,4 @@
-"""Objects of a store as files that are read by position, and many of them, or of their parts, at once."""
+"""Objects of a store as files that are read by position, and concurrent reads of many of them, or of their parts."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from highway.stores.unchanging import FileRange, FileState, SeekableFile, Unchan
 from highway.stores.url import StoreURL, is_url, parse
 
 T = TypeVar("T")
-_Block = tuple[BlockCache | None, str]  # its cache and its name there; without a cache, a part as it was asked for
+_Block = tuple[BlockCache | None, str]  # its cache and its name there; without a cache, the part as requested
 
-BLOCK = 1 << 20  # bytes of an object that are cached together
-CHECK_EVERY = 60.0  # seconds after which an object is asked for what it is, where what was read of it is used still
+BLOCK = 1 << 20  # bytes of an object that are cached as one block
+CHECK_EVERY = 60.0  # seconds after which an object's state is checked, if earlier reads of it are still in use
 
 
 class StoredObject(UnchangingFile):
-    """An object, read by position. Each answer says what the object is, so a change is noticed when it is read.
+    """An object, read by position. Each answer contains the object's state, so that a change is noticed.
 
     Args:
-        url: Where it is.
-        state: What it must be.
+        url: Its URL.
+        state: Its required state.
     """
 
     is_here = False
@@ -42,28 +42,28 @@ class StoredObject(UnchangingFile):
 
     @classmethod
     def at(cls, path: str, state: FileState | None = None) -> StoredObject:
-        """Return the object of a URL; asked for what it is now, if that is not given."""
+        """Return the object of a URL; without a state, its current state is requested."""
         url = parse(path)
         return cls(url, state or loop.run(requests_of(url).head(url)))
 
     @property
     def path(self) -> str:  # type: ignore[override]  # an attribute of files
-        """What messages call it."""
+        """Its name in messages."""
         return str(self.url)
 
     @cached_property
     def name(self) -> str:
-        """What it is called in a cache: it changes when the object does."""
+        """Its name in a cache: it changes when the object does."""
         about = f"{self.url.bucket}\0{self.url.key}\0{self.state.size}\0{self.state.mtime_ns}"
         return hashlib.blake2b(about.encode(errors="surrogateescape"), digest_size=16).hexdigest()
 
     def check(self) -> None:
-        """Ask what the object is, if no answer has said it for some time, and raise DatasetError if it has changed."""
+        """Request the object's state, unless an answer has contained it recently, and raise DatasetError if it has changed."""
         if time.monotonic() - self._seen > CHECK_EVERY:
             self.compare(loop.run(requests_of(self.url).head(self.url)))
 
     def compare(self, found: FileState | None) -> None:
-        """Raise DatasetError if what an answer says is not what the object was."""
+        """Raise DatasetError if the state in an answer differs from the object's."""
         self._seen = time.monotonic()
         if found is not None and found != self.state:
             self._seen = -CHECK_EVERY
@@ -102,7 +102,7 @@ class _Part(NamedTuple):
     size: int
 
     async def asked(self) -> bytes:
-        """Return it: by one request, or several of which each asks for a part."""
+        """Return the part: by one request, or by several for pieces of it."""
         if not self.size and self.file.state.size:
             return b""
         file, requests = self.file, requests_of(self.file.url)
@@ -124,9 +124,9 @@ def _read(parts: Sequence[_Part], cached: bool = True) -> list[bytes]:
 
 
 def _through(caches: Sequence[BlockCache | None], parts: Sequence[_Part]) -> list[bytes]:
-    """Return parts, each through the cache of its URL, which keeps the blocks that it did not have."""
+    """Return parts, each through the cache of its URL, which then stores missing blocks."""
     counts: Counter[str] = Counter()
-    pieces: list[list[bytes | tuple[_Block, slice]]] = []  # of each part: bytes that were there, or their place in a block that was not
+    pieces: list[list[bytes | tuple[_Block, slice]]] = []  # of each part: cached bytes, or their place in a missing block
     missing: dict[_Block, _Part] = {}
     for place, (cache, (file, offset, size)) in enumerate(zip(caches, parts, strict=True)):
         pieces.append([])
@@ -159,7 +159,7 @@ async def asked_for(wanted: FileRange) -> bytes:
 
 
 async def together(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-    """Return what several coroutines do at the same time; if one fails, the others are given up."""
+    """Run coroutines concurrently, and return their results; if one fails, the others are cancelled."""
     tasks = [asyncio.ensure_future(one) for one in coroutines]
     try:
         return await asyncio.gather(*tasks)
@@ -169,7 +169,7 @@ async def together(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
 
 
 def states_at_once(paths: Sequence[str]) -> list[FileState]:
-    """Return the states of files and objects, all asked for at once."""
+    """Return the states of files and objects; the states of objects are requested concurrently."""
     urls = {path: parse(path) for path in paths if is_url(path)}
 
     async def ask() -> list[FileState]:
@@ -180,9 +180,9 @@ def states_at_once(paths: Sequence[str]) -> list[FileState]:
 
 
 def read_what_is_there(paths: Sequence[str]) -> list[bytes | None]:
-    """Return the contents of objects, all asked for at once; ``None`` of those that are missing, or may not be read.
+    """Return the contents of objects, read concurrently; ``None`` for objects that are missing or may not be read.
 
-    S3 says the second of what is missing, to who may not list.
+    S3 reports the latter for missing objects if the user may not list.
     """
 
     async def read(url: StoreURL) -> bytes | None:
@@ -197,10 +197,10 @@ def read_what_is_there(paths: Sequence[str]) -> list[bytes | None]:
 
 
 def write_object(path: str, data: bytes) -> None:
-    """Write an object, whole or not at all.
+    """Write an object atomically.
 
     Raises:
-        PermissionError: it may not be written. StoreError: the store does not take it.
+        PermissionError: it may not be written. StoreError: the store refuses it.
     """
     url = parse(path)
     loop.run(requests_of(url).put(url, data))

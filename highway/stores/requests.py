@@ -1,4 +1,4 @@
-"""Requests to one bucket: so many in flight, asked again when they fail, asked twice when they are slow, and counted."""
+"""Requests to one bucket: limited in flight, retried when they fail, hedged when they are slow, and counted."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ from highway.stores.url import StoreOptions, StoreURL
 
 T = TypeVar("T")
 
-FIRST_ATTEMPTS = 3  # while the store has not answered once: an address may be wrong
-_FIRST_WAIT, _LONGEST_WAIT = 0.1, 5.0  # seconds before a request is made again: doubled each time, and less by chance, up to half
+FIRST_ATTEMPTS = 3  # before the first answer of the store: an address may be wrong
+_FIRST_WAIT, _LONGEST_WAIT = 0.1, 5.0  # seconds before a retry: doubled each time, with random jitter of up to half
 _LEAST_HEDGE = 0.1  # seconds
-_MOST_PARTS = 10_000  # that an object may be sent in
-_SAMPLES, _ENOUGH = 32, 8  # times that the usual one is taken of, and how many that takes
+_MOST_PARTS = 10_000  # parts of an object
+_SAMPLES, _ENOUGH = 32, 8  # samples for the usual time, and their minimum number
 
 
 class Unsupported(StoreError):
-    """A store that cannot do what was asked, such as to give a part of an object."""
+    """The store does not support the request, such as a part of an object."""
 
 
 class Requests:
-    """What is asked of a bucket.
+    """The requests to a bucket.
 
     Args:
-        url: Of anything in it; its options say how.
+        url: The URL of any object in it; its options apply.
     """
 
     def __init__(self, url: StoreURL) -> None:
         self.client: Client = client_of(url)
         self._options: StoreOptions = url.options
         self._slots = asyncio.Semaphore(url.options.requests)
-        self._seconds: dict[int, deque[float]] = {}  # that requests took, by the order of their size
+        self._seconds: dict[int, deque[float]] = {}  # durations of requests, by the order of magnitude of their size
         self._has_answered = False
 
     async def head(self, url: StoreURL) -> FileState:
@@ -50,7 +50,7 @@ class Requests:
         return await self._ask(url, 0, lambda: self.client.head(url.key))
 
     async def get(self, url: StoreURL, begin: int, end: int | None, size: int) -> tuple[bytes, FileState | None]:
-        """Return ``size`` bytes of an object from ``begin`` to ``end``, or all of it, and its state."""
+        """Return ``size`` bytes of an object from ``begin`` to ``end``, or the whole object, and its state."""
 
         async def whole() -> tuple[bytes, FileState | None]:
             data, state = await self.client.get(url.key, begin, end)
@@ -63,7 +63,7 @@ class Requests:
         return data, state
 
     async def folder(self, url: StoreURL) -> Page:
-        """Return what lies in a folder itself."""
+        """Return the content of a folder, without subfolders."""
 
         async def page() -> Page:
             found = await self.client.folder(url.key)
@@ -73,7 +73,7 @@ class Requests:
         return await self._ask(url, 0, page)
 
     async def below(self, url: StoreURL, announced: bool = False) -> list[Entry]:
-        """Return what lies in a folder, and in those below it. If the folder was ``announced`` in a listing, something must lie in it."""
+        """Return the content of a folder and its subfolders. A folder that was ``announced`` in a listing must not be empty."""
 
         async def entries() -> list[Entry]:
             found = await self.client.below(url.key)
@@ -86,12 +86,12 @@ class Requests:
         return await self._ask(url, 0, entries, hedge=False)
 
     async def put(self, url: StoreURL, data: bytes) -> None:
-        """Write an object, whole or not at all."""
+        """Write an object atomically."""
         await self._ask(url, len(data), lambda: self.client.put(url.key, data), hedge=False)
         count("bytes_written", len(data))
 
     async def put_file(self, url: StoreURL, path: str, size: int) -> None:
-        """Write an object from a file of this machine, whole or not at all; its parts are sent again if they fail."""
+        """Write an object atomically from a local file; failed parts are sent again."""
         part = max(PART, -(-size // _MOST_PARTS))
         try:
             async with self._slots:
@@ -102,7 +102,7 @@ class Requests:
         count("bytes_written", size)
 
     async def delete(self, url: StoreURL) -> None:
-        """Remove an object, if it is there."""
+        """Remove an object, if it exists."""
         with contextlib.suppress(FileNotFoundError):
             await self._ask(url, 0, lambda: self.client.delete(url.key), hedge=False)
 
@@ -126,7 +126,7 @@ class Requests:
             wait = min(2 * wait, _LONGEST_WAIT)
 
     async def _hedged(self, size: int, request: Callable[[], Awaitable[T]], hedge: bool) -> T:
-        """Return the answer to a request, or to a second one if the first takes unusually long."""
+        """Return the answer to a request, or to a second one if the first is unusually slow."""
         loop = asyncio.get_running_loop()
         begin, of_size = loop.time(), self._seconds.setdefault(size.bit_length() // 3, deque(maxlen=_SAMPLES))
         deadline = begin + self._options.timeout
@@ -165,7 +165,7 @@ class Requests:
 
 
 def _check_listed(folder: str, keys: Sequence[str]) -> None:
-    """Raise StoreFailure if a listing cannot be right: it has a key twice, or one of another folder."""
+    """Raise StoreFailure if a listing is invalid: it has a key twice, or a key of another folder."""
     if len(set(keys)) < len(keys):
         twice = next(key for key, times in Counter(keys).items() if times > 1)
         raise StoreFailure("again", f"the listing has {twice!r} twice")
@@ -175,7 +175,7 @@ def _check_listed(folder: str, keys: Sequence[str]) -> None:
 
 
 def error_of(url: StoreURL, failure: StoreFailure, attempts: int) -> Exception:
-    """Return the error to raise for a request that has failed for good."""
+    """Return the error for a request that has finally failed."""
     text = f" ({failure})" if str(failure) else ""
     if failure.why == "missing":
         if str(failure) in ("NoSuchBucket", "ContainerNotFound"):
@@ -196,7 +196,7 @@ _made: dict[tuple[Any, ...], Requests] = {}
 
 
 def requests_of(url: StoreURL) -> Requests:
-    """Return what asks a URL's bucket, by the options of that URL: one for all that have the same."""
+    """Return the requests object of a URL's bucket: one for all URLs with the same options."""
     options = url.options
     key = url.root, options.requests, options.attempts, options.timeout, options.hedge
     return _made.get(key) or _made.setdefault(key, Requests(url))

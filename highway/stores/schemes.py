@@ -11,14 +11,14 @@ class Store:
     """A kind of store.
 
     Args:
-        schemes: What its URLs have before ``://``.
-        first: What its URLs have to have behind ``://``; empty if that may be missing.
-        by_obstore: Whether the library obstore speaks to it; else fsspec does.
-        is_http: Whether it is a web server: keys are quoted, the query is the server's, a user stands before the host; it is only read.
-        credentials: What to do if it refuses a request.
-        endpoint: The variables of the environment that say where it is, as messages name them.
+        schemes: The schemes of its URLs.
+        first: Required first part after ``://``; empty if that may be missing.
+        by_obstore: Whether the library obstore supports it; else fsspec does.
+        is_http: Whether it is a web server: keys are quoted, the query is the server's, a user precedes the host; it is read-only.
+        credentials: Advice if it refuses a request.
+        endpoint: The environment variables for its address, as messages name them.
         lists_in_order: Whether its listings can begin after a key.
-        shows_parts: Whether a file that is being written is there before it is whole.
+        shows_parts: Whether a file is visible before it is complete.
         is_here: Whether it is in the memory of this process.
     """
 
@@ -54,10 +54,10 @@ STORES: Mapping[str, Store] = {scheme: store for store in _STORES for scheme in 
 """Scheme -> kind of store; all others are :data:`OTHER`."""
 
 OTHER = Store()
-"""A store of which only fsspec knows."""
+"""A store that only fsspec supports."""
 
 OBSTORE = [scheme for scheme, store in STORES.items() if store.by_obstore]
-"""The schemes of the stores to which obstore speaks."""
+"""The schemes of the stores that obstore supports."""
 
 
 def store_of(scheme: str) -> Store:

@@ -1,4 +1,4 @@
-"""An object from its beginning to its end, several parts ahead of who takes it."""
+"""An object from beginning to end, with read-ahead of several parts."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from highway.stores.remote import StoredObject, asked_for
 from highway.stores.requests import Unsupported, requests_of
 from highway.stores.unchanging import FileRange, UnchangingFile
 
-AHEAD = 4  # parts that are asked for before they are wanted
+AHEAD = 4  # parts that are requested in advance
 
 
 class ObjectStream(io.RawIOBase):
     """An object that is read once, in order.
 
     Args:
-        url: Where it is.
+        url: Its URL.
 
     Raises:
         FileNotFoundError: there is none. PermissionError: it may not be read. StoreError: the store does not answer.
@@ -29,7 +29,7 @@ class ObjectStream(io.RawIOBase):
     """
 
     def __init__(self, url: str) -> None:
-        self._asked: deque[Started[bytes]] = deque()  # first, since what cannot be opened is closed too
+        self._asked: deque[Started[bytes]] = deque()  # first, because close() also runs if opening fails
         file = open_file(url)
         assert isinstance(file, StoredObject)
         self._file = file
@@ -40,7 +40,7 @@ class ObjectStream(io.RawIOBase):
         return True
 
     def read(self, size: int = -1) -> bytes:
-        """Return at most so many bytes: what is there, and none only at the end."""
+        """Return at most ``size`` bytes: those that are available, and empty only at the end."""
         if size < 0:
             return b"".join([self._part, *self._parts])
         if not self._part:
@@ -61,7 +61,7 @@ class ObjectStream(io.RawIOBase):
             return
         try:
             yield from read_ranges(ranges[:1])
-        except Unsupported:  # parts of it, so that all of it must come at once
+        except Unsupported:  # no parts, so the whole object is read at once
             data, state = run(requests_of(file.url).get(file.url, 0, None, size))
             file.compare(state)
             yield data
@@ -80,14 +80,14 @@ class ObjectStream(io.RawIOBase):
 
 
 class Window:
-    """A file that is read from one place to places further on, a little at each: fetched in pieces that hold many of them."""
+    """A file that is read at increasing positions, a little at each: fetched in pieces that cover many positions."""
 
     def __init__(self, file: UnchangingFile) -> None:
         self._file = file
         self._begin, self._held = 0, b""
 
     def pread(self, size: int, place: int) -> bytes:
-        """Return so many bytes from a place on, or fewer at the end."""
+        """Return ``size`` bytes from a position, or fewer at the end."""
         end = min(place + size, self._file.state.size)
         if end <= place:
             return b""

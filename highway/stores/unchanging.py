@@ -1,4 +1,4 @@
-"""Files on this machine that are read by position, by many threads at once, and must stay as they are meanwhile."""
+"""Local files that many threads read by position, and that must not change meanwhile."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from highway.stores.url import shown
 
 
 class FileState(NamedTuple):
-    """What is asked of a file to see whether it has changed: its size in bytes, and when it was last written to, in nanoseconds.
+    """The state of a file, to detect changes: its size in bytes, and its modification time in nanoseconds.
 
-    Of an object in a store the second is a number that hangs on its ETag, or else on when it was written.
+    For an object in a store, the second is a number that depends on its ETag, or else on its modification time.
     """
 
     size: int
@@ -26,7 +26,7 @@ class FileState(NamedTuple):
 
     @classmethod
     def of(cls, file: str | int) -> FileState:
-        """Return the state of a file on this machine, by its path or descriptor; :func:`highway.stores.file.state_of` takes URLs too."""
+        """Return the state of a local file, by its path or descriptor; :func:`highway.stores.file.state_of` takes URLs too."""
         try:
             found = os.stat(file)
         except OSError as error:
@@ -37,16 +37,16 @@ class FileState(NamedTuple):
 
 
 class UnchangingFile:
-    """A file on this machine that is open until nobody refers to this any more; :func:`highway.stores.file.open_file` takes URLs too.
+    """A local file that is open until it is garbage-collected; :func:`highway.stores.file.open_file` takes URLs too.
 
     Args:
-        path: Where it is.
-        state: What it must be; ``None``: what it is now.
+        path: Its path.
+        state: The required state; ``None``: the current state.
     """
 
     path: str
     state: FileState
-    is_here: ClassVar[bool] = True  # on this machine
+    is_here: ClassVar[bool] = True  # a local file
 
     def __init__(self, path: str, state: FileState | None = None) -> None:
         self.path = path
@@ -65,7 +65,7 @@ class UnchangingFile:
             os.close(self._descriptor)
 
     def check(self) -> None:
-        """Raise DatasetError if the file is not any more what it was."""
+        """Raise DatasetError if the file has changed."""
         size, mtime_ns = found = FileState.of(self._descriptor)
         if found != self.state:
             if size != self.state.size:
@@ -76,14 +76,14 @@ class UnchangingFile:
             raise DatasetError(f"{self.path}: {how}; a dataset must not change while it is read: begin anew")
 
     def check_size(self) -> None:
-        """Raise DatasetError if the file is shorter than it was, at a quarter of the time of :meth:`check`."""
+        """Raise DatasetError if the file has become shorter; takes a quarter of the time of :meth:`check`."""
         if os.lseek(self._descriptor, 0, os.SEEK_END) < self.state.size:
             self.check()
 
     def read(self, offset: int, size: int) -> bytes:
-        """Return ``size`` bytes from ``offset`` on. Raises DatasetError if the file has changed."""
+        """Return ``size`` bytes from ``offset``. Raises DatasetError if the file has changed."""
         data = os.pread(self._descriptor, size, offset)
-        if len(data) != size:  # at most 2 GiB come at once
+        if len(data) != size:  # one read returns at most 2 GiB
             memory = bytearray(size)
             self.read_into(offset, memoryview(memory))
             return bytes(memory)
@@ -91,7 +91,7 @@ class UnchangingFile:
         return data
 
     def read_into(self, offset: int, memory: memoryview) -> None:
-        """Fill memory with the bytes from ``offset`` on. Raises DatasetError if the file has changed."""
+        """Fill memory with the bytes from ``offset``. Raises DatasetError if the file has changed."""
         done = 0
         while done < len(memory) and (count := os.preadv(self._descriptor, [memory[done:]], offset + done)):
             done += count
@@ -104,12 +104,12 @@ class UnchangingFile:
         return self.read(0, self.state.size)
 
     def as_stream(self) -> BinaryIO:
-        """Return a file object that can seek, for libraries that read from one; it has a place of its own, and is for one thread."""
-        return open(self.path, "rb")  # whoever asked for it closes it
+        """Return a seekable file object, for libraries that need one; it has its own position, and is for one thread."""
+        return open(self.path, "rb")  # the caller closes it
 
 
 class SeekableFile(io.RawIOBase):
-    """A file as a file object of Python's with a place of its own in it, for one thread."""
+    """A file as Python's file object with its own position, for one thread."""
 
     def __init__(self, file: UnchangingFile) -> None:
         self._file, self._at = file, 0
@@ -136,22 +136,22 @@ class SeekableFile(io.RawIOBase):
 
 
 class FileRange(NamedTuple):
-    """A part of a file: ``size`` bytes from ``offset`` on."""
+    """A part of a file: ``size`` bytes from ``offset``."""
 
     file: UnchangingFile
     offset: int
     size: int
 
     def read(self) -> bytes:
-        """Return it."""
+        """Return the bytes of the part."""
         return self.file.read(self.offset, self.size)
 
 
 def read_ranges_here(ranges: Sequence[FileRange]) -> list[bytes]:
-    """Return parts of files on this machine; whether a file has changed is asked once, when all its parts are read."""
+    """Return parts of local files; each file is checked for changes once, after all its parts are read."""
     found = [os.pread(file._descriptor, size, offset) for file, offset, size in ranges]
     for place, wanted in enumerate(ranges):
-        if len(found[place]) != wanted.size:  # at most 2 GiB come at once
+        if len(found[place]) != wanted.size:  # one read returns at most 2 GiB
             found[place] = wanted.file.read(wanted.offset, wanted.size)
     for file in {id(wanted.file): wanted.file for wanted in ranges}.values():
         file.check()

@@ -20,18 +20,18 @@ _PORT = re.compile(r"(?:^|@)[^@\[\]]*?:([^@\]]*)$")
 
 @dataclass(frozen=True)
 class StoreOptions:
-    """What the query of a URL can set.
+    """The options in the query of a URL.
 
     Args:
-        cache_dir: A folder on a local disk in which what was read is kept; empty: nothing is. The default is ``HIGHWAY_CACHE_DIR`` in the
-            environment, since where there is room is a matter of the machine.
-        cache_gb: Gigabytes that the cache may have; what was used longest ago goes first. The default is ``HIGHWAY_CACHE_GB``, else 10.
+        cache_dir: A folder on a local disk for cached data; empty: no cache. The default is ``HIGHWAY_CACHE_DIR`` in the environment,
+            because free disk space depends on the machine.
+        cache_gb: Maximum gigabytes of the cache; least recently used data is evicted. The default is ``HIGHWAY_CACHE_GB``, else 10.
         listing: Where the listing of a folder is kept: a name in the folder itself, or a path or URL; empty: nowhere.
-        listing_hours: Hours after which a kept listing is made anew; 0 makes it anew now.
-        requests: Requests to a bucket that may be in flight.
-        attempts: How often a request is made before its failure is an error.
-        timeout: Seconds that a request may take.
-        hedge: A request that has no answer after so many times the usual time is made a second time, and the first answer counts; 0: never.
+        listing_hours: Hours after which a kept listing is updated; 0 updates it now.
+        requests: Maximum requests to a bucket in flight.
+        attempts: Number of attempts before a failed request is an error.
+        timeout: Maximum seconds of a request.
+        hedge: A request without an answer after this multiple of the usual time is repeated, and the first answer is used; 0: never.
     """
 
     cache_dir: str = ""
@@ -61,21 +61,21 @@ _READ: Mapping[str, tuple[Callable[[str], object], str]] = {
     "timeout": (lambda text: _number(text, 0.001), "a number of seconds, above 0"),
     "hedge": (lambda text: _number(text, 0), "a number, at least 0"),
 }
-"""What makes the value of an option of a text, and what is expected."""
+"""Conversion of an option's text, and the expected form."""
 
 _ENVIRONMENT = {"cache_dir": "HIGHWAY_CACHE_DIR", "cache_gb": "HIGHWAY_CACHE_GB"}
 
 
 @dataclass(frozen=True, repr=False)
 class StoreURL:
-    """What a URL says.
+    """A parsed URL.
 
     Args:
-        scheme: ``s3``, say.
-        host: The bucket, container or host, with user, password and port if there are some.
-        key: The object's key, or the beginning of keys, without slashes at its ends.
-        query: Of http: what goes to the server.
-        options: All else of the query.
+        scheme: For example ``s3``.
+        host: The bucket, container or host, with user, password and port, if any.
+        key: The object's key, or a prefix of keys, without slashes at its ends.
+        query: For http: the query for the server.
+        options: Options from the rest of the query.
     """
 
     scheme: str
@@ -91,23 +91,23 @@ class StoreURL:
 
     @property
     def root(self) -> str:
-        """What has a client of its own: the bucket."""
+        """The bucket, which has its own client."""
         return f"{self.scheme}://{self.host}{self.query and '/?'}{self.query}"
 
     @property
     def bucket(self) -> str:
-        """The bucket's URL, to be shown."""
+        """The bucket's URL, for messages."""
         return without_secrets(f"{self.scheme}://{self.host}")
 
     def __str__(self) -> str:
-        """What messages call it: without user, password and query."""
+        """Return its name in messages: without user, password and query."""
         return without_secrets(f"{self.scheme}://{self.host}/{self._quoted}")
 
     def __repr__(self) -> str:
         return f"StoreURL({str(self)!r})"
 
     def __truediv__(self, name: str) -> StoreURL:
-        """Return the URL of what lies below, by its key without this one's."""
+        """Return the URL of an object below, by its relative key."""
         return self.at(f"{self.key}/{name}" if self.key else name)
 
     def at(self, key: str) -> StoreURL:
@@ -116,12 +116,12 @@ class StoreURL:
 
     @property
     def full(self) -> str:
-        """The whole URL, as it is given to other libraries; never to be shown."""
+        """The whole URL, for other libraries; never show it."""
         return f"{self.scheme}://{self.host}/{self._quoted}{self.query and '?'}{self.query}"
 
     @property
     def with_options(self) -> str:
-        """The whole URL with the options that are not as they would be without."""
+        """The whole URL with the options that differ from the defaults."""
         given = dataclasses.asdict(self.options)
         others = dataclasses.asdict(_options("", {}))
         own = [f"{name}={quote(str(value))}" for name, value in given.items() if value != others[name]]
@@ -134,17 +134,17 @@ class StoreURL:
 
 
 def is_url(path: str) -> bool:
-    """Say whether a path is the URL of something in a store; ``file://`` is none."""
+    """Return whether a path is the URL of an object in a store; ``file://`` is not."""
     return "://" in path and (match := _SCHEME.match(path)) is not None and match[1].lower() != "file"
 
 
 def without_options(path: str) -> str:
-    """Return a path as it is, or a URL without its query: what ends in the object's extension."""
+    """Return a path unchanged, or a URL without its query: a text that ends in the object's extension."""
     return path.partition("?")[0] if is_url(path) else path
 
 
 def join(folder: str, name: str) -> str:
-    """Return the path or URL of what lies in a folder; a URL keeps its query."""
+    """Return the path or URL of a name in a folder; a URL keeps its query."""
     if not is_url(folder):
         return os.path.join(folder, name)
     path, mark, query = folder.partition("?")
@@ -152,7 +152,7 @@ def join(folder: str, name: str) -> str:
 
 
 def parent(path: str) -> str:
-    """Return the path or URL of the folder that something lies in; a URL keeps its query."""
+    """Return the path or URL of the parent folder; a URL keeps its query."""
     if not is_url(path):
         return os.path.dirname(os.path.abspath(path))
     name, mark, query = path.partition("?")
@@ -165,7 +165,7 @@ def basename(path: str) -> str:
 
 
 def beside(path: str, suffix: str) -> str:
-    """Return the path or URL of what lies beside a file, under its name with a suffix; a URL keeps its query."""
+    """Return the path or URL of a file in the same folder, with a suffix added to the name; a URL keeps its query."""
     if not is_url(path):
         return path + suffix
     name, mark, query = path.partition("?")
@@ -173,15 +173,15 @@ def beside(path: str, suffix: str) -> str:
 
 
 def shown(path: str) -> str:
-    """Return what messages call a path or URL: without passwords, tokens and options."""
+    """Return a path or URL for messages: without passwords, tokens and options."""
     return without_secrets(path) if is_url(path) or "@" in path else path
 
 
 def parse(url: str) -> StoreURL:
-    """Return what a URL says.
+    """Parse a URL.
 
     Raises:
-        ConfigError: it names no bucket, or an option that there is not, or a value that this does not take.
+        ConfigError: it has no bucket, an unknown option, or an invalid value.
     """
     head, _, query = url.partition("?")
     scheme, _, rest = head.partition("://")

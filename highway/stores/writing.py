@@ -1,7 +1,7 @@
-"""What is written to a store: filled as a file on this machine, and put there when it is whole.
+"""Writes to a store: data is written to a local file, and uploaded when it is complete.
 
-The file lies in the temporary folder, or where ``TMPDIR`` says. A folder of several files is put there file by file, and the one without
-which nobody takes it for whole comes last; what has been put there, if that is cut short, stands in a marker, and is removed by the next.
+The file is in the temporary folder, or in ``TMPDIR``. A folder of several files is uploaded file by file; the file that marks it as
+complete is last. A marker lists the uploaded files, so that the next upload removes them if this one is interrupted.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from highway.stores.remote import StoredObject, together
 from highway.stores.requests import requests_of
 from highway.stores.url import StoreURL, join, parse
 
-MARKER = ".highway-upload.json"  # in a folder that is not whole yet: the names of its files
-_FOLDER = "highway-upload-"  # how the folders begin in which files are filled
-_AT_ONCE = 8  # small files that are sent together
-_PATIENCE = 2.0  # seconds that an upload has to discard its parts, or to be done with the last ones, when it is given up
+MARKER = ".highway-upload.json"  # in an incomplete folder: the names of its files
+_FOLDER = "highway-upload-"  # prefix of temporary folders
+_AT_ONCE = 8  # small files that are sent concurrently
+_PATIENCE = 2.0  # seconds that a cancelled upload may take to discard its parts, or to finish the last ones
 
-_cleaned_by = 0  # the process that has looked for what killed ones have left
+_cleaned_by = 0  # the process that has removed the remains of killed ones
 
 
 def writable(path: str) -> StoreURL:
-    """Return what a URL says of something that is to be written.
+    """Parse the URL of an object to write.
 
     Raises:
-        ConfigError: it is of a kind that is read only, or has an option of what is read.
+        ConfigError: the store is read-only, or the URL has an option for reading.
     """
     url = parse(path)
     if url.store.is_http:
@@ -49,7 +49,7 @@ def writable(path: str) -> StoreURL:
 
 @contextmanager
 def uploading(path: str) -> Iterator[str]:
-    """Give the name of a file on this machine to fill, which is put where a URL says; see :func:`highway.datasets.writing.writing`."""
+    """Yield the path of a local file to write, which is then uploaded to a URL; see :func:`highway.datasets.writing.writing`."""
     url = writable(path)
     if not url.key:
         raise ConfigError(f"'{url}': no name behind the bucket; name the object to write, such as {join(str(url), 'name')}")
@@ -61,7 +61,7 @@ def uploading(path: str) -> Iterator[str]:
 
 @contextmanager
 def uploading_folder(path: str, last: str) -> Iterator[str]:
-    """Give the name of a folder on this machine to fill; see :func:`highway.datasets.writing.writing_folder`."""
+    """Yield the path of a local folder to write; see :func:`highway.datasets.writing.writing_folder`."""
     url = writable(path)
     left = _left(path, url)
     with _filled(url) as folder, _noted(url, folder):
@@ -71,7 +71,7 @@ def uploading_folder(path: str, last: str) -> Iterator[str]:
         names = [os.path.relpath(os.path.join(root, name), part) for root, _, files in os.walk(part) for name in files]
         marker, begun = url / MARKER, sorted({*names, *left})
         loop.run(requests_of(url).put(marker, json.dumps(begun).encode()))
-        _remove([url / name for name in left if name == last])  # first, so that nobody takes the rest for whole
+        _remove([url / name for name in left if name == last])  # first, so that the rest is not taken for complete
         _remove([url / name for name in left if name != last])
         _upload_all(url, part, sorted(set(names) - {last}))
         _upload(url / last, os.path.join(part, last))
@@ -79,12 +79,12 @@ def uploading_folder(path: str, last: str) -> Iterator[str]:
 
 
 def is_left(names: Collection[str]) -> bool:
-    """Say whether what has these names in a folder was left by an upload that was cut short."""
+    """Return whether these names in a folder are the remains of an interrupted upload."""
     return MARKER in names
 
 
 def remove_objects(paths: Sequence[str]) -> None:
-    """Remove objects, if they are there."""
+    """Remove objects, if they exist."""
     _remove([parse(path) for path in paths])
 
 
@@ -93,7 +93,7 @@ def _remove(urls: Sequence[StoreURL]) -> None:
 
 
 def _upload(url: StoreURL, path: str) -> None:
-    """Put a file into a store, whole or not at all."""
+    """Upload a file atomically."""
     size = os.path.getsize(path)
     if size > PART:
         loop.run(requests_of(url).put_file(url, path, size), _PATIENCE)
@@ -102,7 +102,7 @@ def _upload(url: StoreURL, path: str) -> None:
 
 
 def _upload_all(url: StoreURL, folder: str, names: Sequence[str]) -> None:
-    """Put files of a folder into a store, several small ones at the same time."""
+    """Upload files of a folder, several small ones concurrently."""
     paths = {name: os.path.join(folder, name) for name in names}
     small = [name for name in names if os.path.getsize(paths[name]) <= PART]
     for begin in range(0, len(small), _AT_ONCE):
@@ -113,10 +113,10 @@ def _upload_all(url: StoreURL, folder: str, names: Sequence[str]) -> None:
 
 
 def _left(path: str, url: StoreURL) -> list[str]:
-    """Return the names of what an upload has left in a folder that was cut short.
+    """Return the names of an interrupted upload's files in a folder.
 
     Raises:
-        FileExistsError: there is something else.
+        FileExistsError: the folder has other content.
     """
     there = keys_in(path)
     begun = {*json.loads(StoredObject.at(join(path, MARKER)).read_all()), MARKER} if MARKER in there else set()
@@ -127,18 +127,18 @@ def _left(path: str, url: StoreURL) -> list[str]:
 
 @contextmanager
 def _noted(url: StoreURL, folder: str) -> Iterator[None]:
-    """Add a note to the error of a file on this machine, which cannot be written."""
+    """Add a note to the error of a local file that cannot be written."""
     try:
         yield
     except OSError as error:
-        if error.errno:  # those of stores have none
+        if error.errno:  # errors of stores have none
             error.add_note(f"while {url} was written, in {folder} first: free space there, or name another folder by TMPDIR")
         raise
 
 
 @contextmanager
 def _filled(url: StoreURL) -> Iterator[str]:
-    """Give a folder on this machine, which is removed in the end, by a later process if this one is killed."""
+    """Yield a local folder, which is removed at the end, by a later process if this one is killed."""
     _clean()
     new = tempfile.mkdtemp(prefix=f"new-{_FOLDER}")
     folder = new.replace(f"new-{_FOLDER}", _FOLDER)
@@ -153,13 +153,13 @@ def _filled(url: StoreURL) -> Iterator[str]:
 
 
 def _clean() -> None:
-    """Remove what killed processes have left; nobody holds the locks on their folders."""
+    """Remove the remains of killed processes, whose folders are not locked any more."""
     global _cleaned_by
     if _cleaned_by == os.getpid():
         return
     _cleaned_by = os.getpid()
     for folder in glob.glob(os.path.join(glob.escape(tempfile.gettempdir()), f"{_FOLDER}*")):
-        with contextlib.suppress(OSError):  # it is somebody else's, or another process was quicker, or fills it
+        with contextlib.suppress(OSError):  # it belongs to another user, or another process was quicker, or writes to it
             lock = os.open(folder, os.O_RDONLY | os.O_NOFOLLOW)
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
