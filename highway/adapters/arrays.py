@@ -1,4 +1,4 @@
-"""What ``Connection(converters=...)`` names: from numpy's image layout to torch's, and back."""
+"""Converters for ``Connection(converters=...)``: from numpy's image layout to torch's, and back."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Converter = Callable[[Any], Any]
 
 
 def totorch(dtype: Any = None, device: str = "cpu", transpose: bool = True) -> Converter:
-    """Return a function that makes tensors of arrays, and leaves other values alone.
+    """Return a function that converts arrays to tensors, and returns other values unchanged.
 
     Args:
         dtype: The tensors' dtype, or its name; ``None`` makes floats float32, and 16-, 32- and 64-bit integers int64.
@@ -36,7 +36,8 @@ def totorch(dtype: Any = None, device: str = "cpu", transpose: bool = True) -> C
             kind = torch.float32
         elif kind is None and value.dtype.kind in "iu" and value.dtype.itemsize > 1:
             kind = torch.int64
-        # Received arrays are read-only views of the message, and torch has no such tensors: they are copied once, unless converted anyway.
+        # Received arrays are read-only views of the message, and torch has no read-only tensors: they are copied once, unless converted
+        # anyway.
         array = np.array(value, order="C") if not value.flags.writeable else value
         tensor = torch.from_numpy(array.astype(np.int64) if array.dtype.kind == "u" and array.dtype.itemsize > 1 else array)
         if transpose and value.ndim in (3, 4) and value.shape[-1] in (3, 4):
@@ -47,10 +48,10 @@ def totorch(dtype: Any = None, device: str = "cpu", transpose: bool = True) -> C
 
 
 def tonumpy(dtype: Any = None, transpose: bool = True) -> Converter:
-    """Return a function that makes arrays of tensors, and leaves other values alone.
+    """Return a function that converts tensors to arrays, and returns other values unchanged.
 
     Args:
-        dtype: The arrays' dtype; ``None`` keeps that of the tensors.
+        dtype: The arrays' dtype; ``None`` keeps the tensors' dtype.
         transpose: Whether channels (of 3 or 4, the first axis of an image, the second of a batch) come last.
     """
 
@@ -70,10 +71,10 @@ def named(name: str, device: str | None) -> Converter:
 
     Args:
         name: Its name.
-        device: Where tensors go; by default the CPU, or the GPU for ``torch_cuda``.
+        device: Device of the tensors; by default the CPU, or the GPU for ``torch_cuda``.
 
     Raises:
-        ConfigError: there is no converter of that name, or torch is needed and missing.
+        ConfigError: no converter has this name, or torch is needed and missing.
     """
     if name not in _NAMED:
         raise ConfigError(f"unknown converter '{name}'{did_you_mean(name, _NAMED)}")

@@ -1,4 +1,4 @@
-"""Loaders whose batches are on a device before they are asked for: what ``to_device`` of PyTorch and JAX return."""
+"""Loaders whose batches are on a device before they are requested: the result of ``to_device`` for PyTorch and JAX."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ class Mover(Protocol):
     """Moves batches to a device."""
 
     def move(self, batch: Any) -> Any:
-        """Begin to move a batch, on the thread that takes batches."""
+        """Begin to move a batch, on the thread that reads batches."""
 
     def receive(self, moved: Any) -> Any:
-        """Return a batch that was moved, on the thread of the loop."""
+        """Return a moved batch, on the thread of the loop."""
 
 
 class _Ready(NamedTuple):
-    """A batch on its device, or the end of a loop in its place, and where the loader is after it."""
+    """A batch on its device, or the end of a loop instead, and the loader's position after it."""
 
     batch: Any
     position: Any
@@ -32,16 +32,16 @@ class _Ready(NamedTuple):
 
 
 class DeviceLoader:
-    """The batches of a loader, on a device. Each loop over it is a loop over the loader, on a thread of its own.
+    """The batches of a loader, on a device. Each loop over it is a loop over the loader, on a separate thread.
 
-    ``len``, ``set_epoch``, ``state_dict`` and ``load_state_dict`` are the loader's. Its state is the one after the last batch that the
-    loop has received, however many wait on the device, and whether this or the loader is asked.
+    ``len``, ``set_epoch``, ``state_dict`` and ``load_state_dict`` are the loader's. Its state is the state after the last batch that the
+    loop has received, however many batches wait on the device, and whether you ask this object or the loader.
 
-    At the end of a ``with`` block, a loop that still runs is ended. The loader is not closed.
+    The end of a ``with`` block ends a running loop. The loader is not closed.
 
     Args:
         loader: A :class:`~highway.Pipeline`, a loader, or any iterable of batches.
-        make_mover: Called at the begin of each loop.
+        make_mover: Called at the start of each loop.
         depth: Batches that wait on the device, at least 1.
 
     Attributes:
@@ -53,8 +53,8 @@ class DeviceLoader:
             raise ConfigError(f"to_device: depth={depth}; expected at least 1 batch")
         self.loader, self._make_mover, self._depth = loader, make_mover, depth
         self._taken: Any = None  # the position after the last batch of the loop
-        self._position: Any = None  # the one that the loader was told last
-        self._is_taken_ahead = False  # by another one, which tells the loader what its loop has received
+        self._position: Any = None  # the position that the loader was given last
+        self._is_taken_ahead = False  # by another adapter, which tells the loader what its loop has received
         self._loop: weakref.ref[Generator[Any]] | None = None
 
     def __iter__(self) -> Iterator[Any]:
@@ -64,7 +64,7 @@ class DeviceLoader:
         return received_by_caller(self, loop)
 
     def _received(self, batches: Iterator[Any], mover: Mover) -> Generator[Any]:
-        """Yield what the thread has moved, and have the loader's state be the one after it."""
+        """Yield the thread's batches, and set the loader's state to the state after each batch."""
         self._receive(position_of(self.loader))
         ahead = Pipeline([Stage(_Moved(self.loader, batches, mover), buffer_size=self._depth, name="to_device")])
         try:
@@ -80,7 +80,7 @@ class DeviceLoader:
             _end(ahead, batches)
             self._receive(None)
             raise
-        except BaseException:  # batches that the loop has not received may be lost: the state stays where the loop is
+        except BaseException:  # batches that the loop has not received may be lost: the state stays at the loop's position
             _end(ahead, batches)
             raise
         ahead.stop()
@@ -98,16 +98,16 @@ class DeviceLoader:
             self.loader.received(position)
 
     def position(self) -> Any:
-        """Return where the loader was after the last batch that was taken."""
+        """Return the loader's position after the last batch that was read."""
         return position_of(self.loader) if self._taken is None else self._taken
 
     def received(self, position: Any) -> None:
-        """Have the state be the one at a position; for adapters that take these batches ahead of a loop."""
+        """Set the state to a position; for adapters that read these batches ahead of a loop."""
         self._is_taken_ahead = position is not None
         self._tell(position)
 
     def close(self) -> None:
-        """End a loop that still runs. Closing again does nothing."""
+        """End a running loop. Closing again does nothing."""
         if self._loop is not None and (loop := self._loop()) is not None:
             loop.close()
 
@@ -121,15 +121,15 @@ class DeviceLoader:
         return len(self.loader)  # type: ignore[arg-type]  # which not every iterable has
 
     def set_epoch(self, epoch: int) -> None:
-        """Have the next loop be this epoch."""
+        """Make the next loop this epoch."""
         self.loader.set_epoch(epoch)  # type: ignore[attr-defined]
         self._position = None
 
     def state_dict(self) -> Any:
-        """Return where the loader was after the batch that the loop has received last.
+        """Return the loader's state after the last batch that the loop has received.
 
         Raises:
-            PipelineError: a stage of the loader's pipeline does not say its state.
+            PipelineError: a stage of the loader's pipeline has no state.
         """
         if isinstance(self.loader, Positioned) or self._position is None:
             return self.loader.state_dict()  # type: ignore[attr-defined]
@@ -138,15 +138,15 @@ class DeviceLoader:
         return self._position
 
     def load_state_dict(self, state: Mapping[str, Any], **options: Any) -> None:
-        """Have the next loop resume from a state; ``options`` are those of the loader's own method."""
+        """Resume the next loop from a state; ``options`` are the options of the loader's own method."""
         self.loader.load_state_dict(state, **options)  # type: ignore[attr-defined]
         self._position = None
 
 
 def _end(ahead: Pipeline, batches: Iterator[Any]) -> None:
-    """End the thread that takes batches, and the loop over the loader."""
+    """End the thread that reads batches, and the loop over the loader."""
     ahead.stop()
-    with contextlib.suppress(ValueError):  # the thread does not end, and is in it
+    with contextlib.suppress(ValueError):  # the thread does not end, and is inside it
         if (close := getattr(batches, "close", None)) is not None:
             close()
 
@@ -170,7 +170,7 @@ class _Moved:
                 number, batch = next(batches)
             except StopIteration:
                 break
-            except EndOfStream as error:  # there is no epoch left, which is for the loop to know
+            except EndOfStream as error:  # there is no epoch left, which the loop will report
                 yield _Ready(error, position_of(self._loader), True)
                 return
             position = position_of(self._loader)

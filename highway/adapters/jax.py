@@ -18,28 +18,28 @@ from highway.adapters.device_loader import DeviceLoader
 
 
 class Ranks(TypedDict):
-    """Parameters of a reader: which of how many ranks this process is."""
+    """Parameters of a reader: the rank of this process, and the number of ranks."""
 
     rank: int
     world_size: int
 
 
 def ranks() -> Ranks:
-    """Return which of JAX's processes this is, and how many there are, as parameters of a reader.
+    """Return JAX's index of this process and number of processes, as parameters of a reader.
 
     ::
 
         jax.distributed.initialize()
         reader = Reader(dataset, 64, **ranks())
 
-    A rank is a process, whatever number of devices it has. JAX knows its processes when ``jax.distributed.initialize()`` has been called;
-    without that, this is rank 0 of 1. Called before it, this starts JAX's backend, and ``initialize()`` raises ``RuntimeError``.
+    A rank is a process, whatever its number of devices. JAX knows its processes after ``jax.distributed.initialize()``; without it, this is
+    rank 0 of 1. If this function is called first, it starts JAX's backend, and ``initialize()`` raises ``RuntimeError``.
     """
     return {"rank": jax.process_index(), "world_size": jax.process_count()}
 
 
 def to_device(loader: Iterable[Any], sharding: Any = None, depth: int = 2) -> DeviceLoader:
-    """Return a loader whose batches are on the device, ``depth`` of them before they are asked for.
+    """Return a loader whose batches are on the device, ``depth`` of them in advance.
 
     ::
 
@@ -50,15 +50,15 @@ def to_device(loader: Iterable[Any], sharding: Any = None, depth: int = 2) -> De
     A thread puts the batches on the device. ``len``, ``state_dict`` and ``load_state_dict`` are the pipeline's. Batches that wait on the
     device do not count as received.
 
-    On a CPU, arrays in aligned memory, which highway's batches are, are not copied: the memory belongs to JAX until its array is gone, and
-    whoever has made the array must not write into it again. Unless ``jax_enable_x64`` is set, 64-bit numbers become 32 bits wide, as
-    everywhere in JAX: floats are rounded, and integers that do not fit are an error.
+    On a CPU, arrays in aligned memory, such as highway's batches, are not copied: the memory belongs to JAX until its array is gone, and
+    must not be written to again. Unless ``jax_enable_x64`` is set, 64-bit numbers become 32 bits wide, as everywhere in JAX: floats are
+    rounded, and integers that do not fit are an error.
 
     Args:
         loader: A :class:`~highway.Pipeline`, or any iterable of arrays in tuples, lists and dicts.
-        sharding: Where the rows go: a ``jax.sharding.Sharding``, for which each process has its own rows, or a device. ``None`` is the
+        sharding: Placement of the rows: a ``jax.sharding.Sharding``, for which each process has its own rows, or a device. ``None`` is the
             default device.
-        depth: Batches that wait on the device, at least 1, beside the one that is being put there.
+        depth: Batches that wait on the device, at least 1, besides the batch being moved.
 
     Raises:
         ConfigError: ``depth`` is below 1.
@@ -107,7 +107,7 @@ _EXTENDED = {"bfloat16", *(name for name in dir(jax.numpy) if name.startswith(("
 
 
 def _expect_to_fit(array: np.ndarray, place: str) -> None:
-    """Raise OverflowError if an array holds what 32 bits have no room for: JAX would keep the lower half of it."""
+    """Raise OverflowError if an array holds integers that do not fit in 32 bits: JAX would keep their lower half."""
     limits = np.iinfo(np.int32 if array.dtype.kind == "i" else np.uint32)
     if array.size and not (limits.min <= array.min() and array.max() <= limits.max):
         wrong = array.max() if array.max() > limits.max else array.min()
@@ -118,7 +118,7 @@ def _expect_to_fit(array: np.ndarray, place: str) -> None:
 
 
 def _parts(sharding: Any, ndim: int) -> int:
-    """Return into how many parts this process's rows are divided."""
-    many = 2 * len(sharding.device_set)  # rows, which divide
+    """Return the number of parts into which this process's rows are divided."""
+    many = 2 * len(sharding.device_set)  # rows that can be divided
     rows = {str(where[0]) for where in sharding.addressable_devices_indices_map((many,) * max(1, ndim)).values()}
     return len(rows)

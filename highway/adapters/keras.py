@@ -26,11 +26,11 @@ _IN_AN_EPOCH = (
     "state_dict: Keras takes batches of the pipeline ahead of its training steps; call state_dict() at the end of an epoch, such as in "
     "on_epoch_end of a callback"
 )
-HELD = 5  # batches at most that Keras takes of a pass that it leaves, to see what they are: with those that TensorFlow holds
+HELD = 5  # maximum batches of an abandoned pass that Keras reads to inspect them, including those that TensorFlow holds
 
 
 def dataset(pipeline: Iterable[Any], steps: int | None = None) -> DataAdapter:
-    """Return what ``fit``, ``evaluate`` and ``predict`` of a Keras model take, on TensorFlow, JAX and PyTorch.
+    """Return the argument of ``fit``, ``evaluate`` and ``predict`` of a Keras model, on TensorFlow, JAX and PyTorch.
 
     ::
 
@@ -38,20 +38,20 @@ def dataset(pipeline: Iterable[Any], steps: int | None = None) -> DataAdapter:
         model.fit(dataset(train), validation_data=dataset(test), epochs=90, class_weight={0: 1.0, 1: 5.0})
 
     Items are ``x``, ``(x, y)`` or ``(x, y, sample_weight)``, each an array, or a dict of arrays by the names of the model's inputs and
-    outputs. Each epoch of Keras is one of the pipeline, whose order and chance are its own: ``shuffle`` of ``fit`` has no effect. Keras
-    takes batches to see what they are before it trains; the first epoch yields them all the same.
+    outputs. Each epoch of Keras is one epoch of the pipeline, which determines order and randomness: ``shuffle`` of ``fit`` has no effect.
+    Keras inspects some batches before it trains; the first epoch still yields them.
 
-    At the end of an epoch, such as in ``on_epoch_end`` of a callback, ``pipeline.state_dict()`` is the state after the batches of the
-    epoch. Within an epoch it is the one after the batch of the last step on PyTorch, and an error on TensorFlow and JAX, which take
+    At the end of an epoch, for instance in ``on_epoch_end`` of a callback, ``pipeline.state_dict()`` is the state after the batches of the
+    epoch. Within an epoch it is the state after the batch of the last step on PyTorch, and an error on TensorFlow and JAX, which read
     batches ahead.
 
     Args:
-        pipeline: A :class:`~highway.Pipeline` of batches, with as many epochs as Keras makes passes, or any iterable that begins anew.
-        steps: Batches in an epoch, which Keras shows and checks; ``None``: what ``len(pipeline)`` says, if it does. Give 0 where
-            that is not known before the end, such as where a stage leaves out batches.
+        pipeline: A :class:`~highway.Pipeline` of batches, with an epoch for each pass of Keras, or any iterable that can be repeated.
+        steps: Batches in an epoch, which Keras shows and checks; ``None``: ``len(pipeline)``, if it is known. Give 0 if the number is
+            unknown before the end, for instance because a stage drops batches.
 
     Raises:
-        Exception: what a stage raised, out of ``fit`` as it was.
+        Exception: an error of a stage, which ``fit`` raises unchanged.
     """
     if steps is None:
         try:
@@ -62,7 +62,7 @@ def dataset(pipeline: Iterable[Any], steps: int | None = None) -> DataAdapter:
 
 
 class PipelineAdapter(DataAdapter):
-    """What :func:`dataset` returns."""
+    """The result of :func:`dataset`."""
 
     batch_size = None
     has_partial_batch = None
@@ -70,7 +70,7 @@ class PipelineAdapter(DataAdapter):
 
     def __init__(self, pipeline: Iterable[Any], steps: int) -> None:
         self._passes, self._steps = _Passes(pipeline, steps), steps
-        self._is_new = False  # to Keras, which looks at batches first
+        self._is_new = False  # for Keras, which inspects batches first
         self._loops: Loops | None = None
 
     def __enter__(self) -> Self:
@@ -81,9 +81,9 @@ class PipelineAdapter(DataAdapter):
 
     @property
     def num_batches(self) -> int | None:
-        """Batches in an epoch; ``None`` if that is not known."""
+        """Batches in an epoch; ``None`` if unknown."""
         caller = sys._getframe(1).f_locals
-        if "class_weight" in caller:  # of fit, which begins: Keras gives these to its own adapters alone
+        if "class_weight" in caller:  # fit begins: Keras gives class weights only to its own adapters
             self._is_new, self._passes.class_weight = True, caller["class_weight"]
             self._passes.is_split = caller.get("steps_per_epoch") is not None
             self._passes.finish()
@@ -95,7 +95,7 @@ class PipelineAdapter(DataAdapter):
         return data_adapter_utils.get_numpy_iterator(self._passes)
 
     def get_jax_iterator(self) -> Any:
-        """Return one pass, as arrays that JAX takes."""
+        """Return one pass, as arrays for JAX."""
         self._passes.is_taken_ahead = True
         return data_adapter_utils.get_jax_iterator(self._passes)
 
@@ -105,8 +105,8 @@ class PipelineAdapter(DataAdapter):
         return data_adapter_utils.get_torch_dataloader(self._passes)
 
     def get_tf_dataset(self) -> Any:
-        """Return a ``tf.data.Dataset``, of which each loop is a pass."""
-        from highway.adapters.tensorflow import Loops, dataset_of  # here, since Keras may run without TensorFlow
+        """Return a ``tf.data.Dataset``; each loop over it is a pass."""
+        from highway.adapters.tensorflow import Loops, dataset_of  # here, because Keras may run without TensorFlow
 
         self._passes.is_taken_ahead = True
         self._loops = Loops(self._passes, errors_end_it=True)
@@ -116,7 +116,7 @@ class PipelineAdapter(DataAdapter):
         """Note that the batches of a pass were received.
 
         Raises:
-            Exception: what a stage raised, which TensorFlow has seen as the end.
+            Exception: an error of a stage, which TensorFlow has treated as the end.
         """
         if self._is_new:
             self._passes.begin_training(self._loops is None or self._loops.has_begun)
@@ -128,15 +128,15 @@ class PipelineAdapter(DataAdapter):
 
 
 class _Passes:
-    """The passes that Keras makes over a pipeline, one after the other.
+    """The passes of Keras over a pipeline, in sequence.
 
-    A pass that is left within its first batches is made again from its beginning: Keras leaves one when it has seen what batches are.
+    A pass that is abandoned within its first batches is repeated from its beginning: Keras does this after it has inspected batches.
     """
 
     def __init__(self, pipeline: Iterable[Any], steps: int) -> None:
         self.class_weight: dict[int, float] | None = None
-        self.is_split = False  # whether an epoch of Keras may be a part of a pass
-        self.is_taken_ahead = False  # whether batches are taken before the steps that get them
+        self.is_split = False  # whether an epoch of Keras may be part of a pass
+        self.is_taken_ahead = False  # whether batches are read before the steps that use them
         self._pipeline, self._steps = pipeline, steps
         self._items: Iterator[Any] = iter(())
         self._taken, self._held, self._is_done = 0, list[tuple[Any, Any]](), True
@@ -145,20 +145,20 @@ class _Passes:
         self._ending = threading.Lock()
 
     def finish(self) -> None:
-        """Forget the batches of a pass that was made to its end."""
+        """Forget the batches of a complete pass."""
         if self._is_done:
             self._held.clear()
 
     def begin_training(self, has_looked: bool) -> None:
-        """Note that no batch was trained with yet; if Keras has looked at the batches of a pass, and all are held, it is made again."""
+        """Note that training has not begun; if Keras has inspected the batches of a pass, and all are held, the pass is repeated."""
         if has_looked:
-            self._number += 1  # TensorFlow may still take batches of it
+            self._number += 1  # TensorFlow may still read batches of it
             self._is_done = self._is_done and not self._held
         if self._held:
             self._tell(self._begin)
 
     def end(self) -> None:
-        """Note that all batches of a pass were received, if they were taken."""
+        """Note that all batches of a pass were received, if they were read."""
         if self._is_done and not self.is_split:
             self._leave()
             self._tell(self._position())
@@ -167,8 +167,8 @@ class _Passes:
         """Yield the batches of a pass.
 
         Raises:
-            EndOfStream: the pipeline has no other epoch.
-            PipelineError: there are fewer batches than its length says, none at all, or another pass has begun.
+            EndOfStream: the pipeline has no further epoch.
+            PipelineError: there are fewer batches than its length, none at all, or another pass has begun.
         """
         self._number += 1
         number = self._number
@@ -189,7 +189,7 @@ class _Passes:
             return
         self._is_done = True
         if not self._taken:
-            iter(self._pipeline)  # which says so, if it has ended
+            iter(self._pipeline)  # which raises the error, if it has ended
             raise PipelineError("dataset: the pipeline yields no batches")
         if self._taken < self._steps:
             raise PipelineError(
@@ -198,7 +198,7 @@ class _Passes:
             )
 
     def _further(self) -> Iterator[tuple[Any, Any]]:
-        """Yield what was not taken yet with its position, and hold the first batches."""
+        """Yield the remaining batches with their positions, and hold the first batches."""
         for item in self._items:
             taken = item, self._position()
             self._taken += 1
@@ -211,19 +211,19 @@ class _Passes:
         return self._pipeline.position() if isinstance(self._pipeline, Positioned) else None
 
     def _tell(self, position: Any) -> None:
-        """Tell the pipeline where the training is."""
+        """Tell the pipeline the position of the training."""
         if isinstance(self._pipeline, Positioned):
             self._pipeline.received(position)
 
     def _leave(self) -> None:
-        """End the loop over the pipeline, on the thread that trains or on one of TensorFlow's."""
+        """End the loop over the pipeline, on the training thread or on a thread of TensorFlow."""
         with self._ending:
             if (close := getattr(self._items, "close", None)) is not None:
                 close()
             self._items = iter(())
 
     def _weighted(self, item: Any) -> Any:
-        """Return an item as Keras takes it, with the weights that ``class_weight`` gives to its rows."""
+        """Return an item in Keras's form, with the weights of ``class_weight`` for its rows."""
         if isinstance(item, dict):
             return item
         batch = tuple(item) if isinstance(item, (tuple, list)) else (item,)

@@ -13,7 +13,7 @@ try:
 except ImportError as error:
     raise ConfigError("highway.adapters.lightning needs lightning 2.2 or later: pip install lightning") from error
 
-FETCH = "[_TrainingEpochLoop].train_dataloader_next"  # the name under which Lightning's profilers measure that the loop takes a batch
+FETCH = "[_TrainingEpochLoop].train_dataloader_next"  # Lightning's profilers use this name for the time in which the loop reads a batch
 
 
 class DataWait(Callback):
@@ -24,8 +24,8 @@ class DataWait(Callback):
         trainer = Trainer(callbacks=[DataWait()])
 
     ``data_wait_seconds_step`` and ``data_wait_seconds_epoch`` are the seconds for which the loop waited in a step, and their mean in the
-    epoch. ``data_wait_share`` is the share of the epoch's steps up to now that was waiting, from 0 to 1. Validation, checkpoints and other
-    callbacks count as neither. Each rank measures its own wait; loggers show that of rank 0.
+    epoch. ``data_wait_share`` is the waiting fraction, 0 to 1, of the time of the epoch's steps so far. Validation, checkpoints and other
+    callbacks count as neither. Each rank measures its own wait; loggers show rank 0.
 
     Args:
         clock: Returns the time in seconds.

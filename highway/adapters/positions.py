@@ -1,4 +1,4 @@
-"""Where a loop is, if somebody takes the items of its pipeline or loader ahead of it."""
+"""The position of a loop whose pipeline or loader is read ahead by another component."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from highway.errors import PipelineError
 
 @runtime_checkable
 class Positioned(Protocol):
-    """A pipeline or loader whose state is where a loop is, if somebody takes its items ahead of the loop."""
+    """A pipeline or loader whose state is the position of a loop, even if another component reads its items ahead."""
 
     def position(self) -> Any:
-        """Return where it is after the last item that was taken."""
+        """Return its position after the last item that was read."""
 
     def received(self, position: Any) -> None:
-        """Have its state be the one at a position, up to which the loop has received the items; ``None``: nobody takes them ahead.
+        """Set its state to a position, up to which the loop has received the items; ``None``: items are not read ahead.
 
-        If the position is an error, asking for the state raises it.
+        If the position is an error, requesting the state raises it.
         """
 
 
 def position_of(loader: Any) -> Any:
-    """Return where a loader is: of one that is not ours its state, the error if it has none now, or ``None`` if it never has."""
+    """Return a loader's position; for a foreign loader its state, the error if it has none now, or ``None`` if it never has one."""
     if isinstance(loader, Positioned):
         return loader.position()
     try:
@@ -35,19 +35,19 @@ def position_of(loader: Any) -> Any:
 
 
 def received_by_caller(loader: Positioned, batches: Iterator[Any]) -> Iterator[Any]:
-    """Return a loop over a loader, which tells it what the caller of the caller does with the batches.
+    """Return a loop over a loader that reports to the loader what the caller's caller does with the batches.
 
-    Lightning, if it does not know the length of an epoch, and Accelerate fetch a batch before they yield the one before it. Of the loader
-    that Accelerate itself loops over, it takes the state before it fetches.
+    Lightning, if it does not know the length of an epoch, and Accelerate fetch a batch before they yield the previous one. Accelerate takes
+    the state of the loader that it loops over before it fetches.
     """
     frame: FrameType | None = sys._getframe(2)
-    is_direct = True  # up to now there are methods of subclasses only
+    is_direct = True  # so far there are only methods of subclasses
     while frame is not None:
         module = frame.f_globals.get("__name__", "")
         is_direct = is_direct and frame.f_code.co_name == "__iter__"
         if is_direct and module == "accelerate.data_loader":
             return batches
-        if module == "highway.adapters.device_loader" or module.startswith("torchdata."):  # which count what their loop receives
+        if module == "highway.adapters.device_loader" or module.startswith("torchdata."):  # they count what their loop receives
             return batches
         if module == "accelerate.data_loader" or (module.endswith(".loops.fetchers") and _fetches_ahead(frame)):
             return _one_behind(loader, batches)
@@ -56,7 +56,7 @@ def received_by_caller(loader: Positioned, batches: Iterator[Any]) -> Iterator[A
 
 
 def is_called_by_lightning() -> bool:
-    """Return whether a data fetcher of Lightning calls. It resumes after the last batch of an epoch with the next epoch."""
+    """Return whether a data fetcher of Lightning calls. After the last batch of an epoch, it resumes with the next epoch."""
     frame: FrameType | None = sys._getframe(2)
     while frame is not None and not frame.f_globals.get("__name__", "").endswith(".loops.fetchers"):
         frame = frame.f_back
@@ -64,14 +64,14 @@ def is_called_by_lightning() -> bool:
 
 
 def _fetches_ahead(frame: FrameType) -> bool:
-    """Say so of a data fetcher of Lightning, a method of which this is."""
+    """Return the same for a data fetcher of Lightning whose method this is."""
     fetcher = frame.f_locals["self"]
     has_length = (frame.f_globals["sized_len"](loader) is not None for loader in fetcher.combined_loader.flattened)
     return type(fetcher).__name__ == "_PrefetchDataFetcher" and not all(has_length)
 
 
 def _one_behind(loader: Positioned, batches: Iterator[Any]) -> Generator[Any]:
-    """Yield batches, each of which the loop receives when the next one is taken."""
+    """Yield batches; the loop has received each one when the next one is read."""
     position = loader.position()
     try:
         for batch in batches:

@@ -28,21 +28,21 @@ from highway.parameters.ranges import ENDS
 
 
 def to_ray_dataset(pipeline: Pipeline | Sequence[Pipeline]) -> ray.data.Dataset:
-    """Return a Ray Dataset of the rows of a pipeline's batches, which are made when and where Ray reads it.
+    """Return a Ray Dataset of the rows of a pipeline's batches, which are computed when and where Ray reads it.
 
     ::
 
         dataset = to_ray_dataset([Pipeline([Reader(data, 64, rank=rank, world_size=4, epochs=1)]) for rank in range(4)])
 
-    Each pipeline runs in a task of Ray, from its beginning each time that the dataset is read: give it an end (``epochs=1``), and what can
-    be pickled. Columns are called as the fields of a dict, or ``"0"``, ``"1"``, ... by their position in a tuple.
+    Each pipeline runs in a task of Ray, from its beginning each time that the dataset is read: it must be finite (``epochs=1``) and
+    picklable. Columns are named like the fields of a dict, or ``"0"``, ``"1"``, ... by their position in a tuple.
 
     Args:
         pipeline: A pipeline that has not begun, or one for each task, such as one for each rank.
 
     Raises:
-        PipelineError: a pipeline has begun, or cannot be pickled; an item is no batch (when read).
-        Exception: what a stage raised, in a ``RayTaskError`` that is of its type too (when read).
+        PipelineError: a pipeline has begun, or cannot be pickled; an item is not a batch (when read).
+        Exception: an error of a stage, as a ``RayTaskError`` that also has its type (when read).
     """
     return ray.data.read_datasource(_PipelineDatasource(list(pipeline) if isinstance(pipeline, Sequence) else [pipeline]))
 
@@ -55,10 +55,10 @@ class _PipelineDatasource(Datasource):
         self.arguments = [one.__reduce__()[1] for one in pipelines]
 
     def estimate_inmemory_data_size(self) -> None:
-        """Return ``None``: it is not known."""
+        """Return ``None``: the size is unknown."""
 
     def get_read_tasks(self, parallelism: int, per_task_row_limit: int | None = None, data_context: Any = None) -> list[ReadTask]:
-        """Return a task for each pipeline, whatever number is asked for."""
+        """Return a task for each pipeline, whatever ``parallelism`` is."""
         metadata = BlockMetadata(num_rows=None, size_bytes=None, input_files=None, exec_stats=None)
         return [ReadTask(partial(_blocks, arguments), metadata, per_task_row_limit=per_task_row_limit) for arguments in self.arguments]
 
@@ -82,19 +82,19 @@ def _columns(item: Any) -> dict[str, Any]:
 
 @dataclass
 class RaySource:
-    """Read a Ray Dataset: batches of its rows, and a pass over it is an epoch.
+    """Read a Ray Dataset: batches of its rows; each pass over it is an epoch.
 
-    Ray reads anew for each pass. It does not say where it is in one, so that a pipeline has no ``state_dict()`` within it; what can be read
-    by number is better read by a :class:`~highway.modules.Reader`.
+    Ray reads again for each pass. It does not report its position in a pass, so that a pipeline has no ``state_dict()`` within one; for
+    data with random access, use a :class:`~highway.modules.Reader`.
 
     Args:
         dataset: A ``ray.data.Dataset``, or a shard of one (``ray.train.get_dataset_shard``).
-        batch_size: Rows in a batch; ``None``: as many as a block has.
+        batch_size: Rows in a batch; ``None``: the rows of a block.
         epochs: Passes over it, or ``None`` to repeat for ever.
-        drop_last: Whether a last batch with fewer rows is left out.
+        drop_last: Whether to drop a last batch with fewer rows.
 
     Yields:
-        Dicts of arrays by the names of the columns, read-only views of Ray's object store where the columns are arrays.
+        Dicts of arrays by column name, read-only views of Ray's object store if the columns are arrays.
 
     Raises:
         PipelineError: a pass has no rows (when running).

@@ -28,12 +28,12 @@ _NOT_TOLD = (
     "state_dict: TensorFlow takes items of the pipeline ahead of your loop, and only a loop over to_dataset(pipeline) itself tells which "
     "items it has received; call state_dict() there, or after a block `with to_dataset(pipeline) as dataset:`"
 )
-HELD = 4  # items at most that TensorFlow has taken, and the loop has not got
-ENDLESS = 2**62  # items of a dataset that is ended by what comes in
+HELD = 4  # maximum items that TensorFlow has read, and the loop has not received
+ENDLESS = 2**62  # items of a dataset whose end depends on its input
 
 
 def to_dataset(pipeline: Iterable[Any], signature: Any = None) -> PipelineDataset:
-    """Return a ``tf.data.Dataset`` of what a pipeline yields: each loop over it is one over the pipeline, so an epoch.
+    """Return a ``tf.data.Dataset`` of a pipeline's items: each loop over it is a loop over the pipeline, so an epoch.
 
     ::
 
@@ -41,32 +41,33 @@ def to_dataset(pipeline: Iterable[Any], signature: Any = None) -> PipelineDatase
             for images, labels in to_dataset(pipeline):
                 ...
 
-    Tuples and dicts stay what they are. A list of arrays of different length in a field becomes a ``RaggedTensor``. Batches in aligned
-    memory, which highway's are, become tensors without a copy; others are copied once.
+    Tuples and dicts stay tuples and dicts. A list of arrays of different length in a field becomes a ``RaggedTensor``. Batches in aligned
+    memory, such as highway's, become tensors without a copy; others are copied once.
 
-    One loop at a time: if a second loop begins, the first gets an error. TensorFlow holds up to four items that the loop has not received.
-    In a loop over this dataset, ``pipeline.state_dict()`` does not count them. ``map``, ``fit`` and the like do not tell which items they
-    have received: in a loop over the result of these, ``pipeline.state_dict()`` is an error. A loop that is left early loses the held items
-    of a pipeline that does not number epochs.
+    Only one loop is possible at a time: if a second loop begins, the first gets an error. TensorFlow holds up to four items that the loop
+    has not received. In a loop over this dataset, ``pipeline.state_dict()`` does not count them. ``map``, ``fit`` and the like do not
+    report which items they have received: in a loop over their result, ``pipeline.state_dict()`` is an error. If the pipeline does not
+        number
+    epochs, a loop that ends early loses the held items.
 
     ``cardinality()`` and ``len`` are known if ``len(pipeline)`` is.
 
     Args:
         pipeline: A :class:`~highway.Pipeline`, a :class:`~highway.Connection`, or any iterable of arrays, tuples or dicts.
-        signature: A ``tf.TensorSpec`` or ``tf.RaggedTensorSpec`` for each field, in a tuple or dict as the items are. ``None``: as the
-            first item is, which is waited for here and comes first in the first loop. If its arrays all have one length, they are batches,
-            of which the others may have another length.
+        signature: A ``tf.TensorSpec`` or ``tf.RaggedTensorSpec`` for each field, in a tuple or dict like the items. ``None``: derived from
+            the first item, which this function waits for, and which the first loop yields first. If its arrays all have the same length,
+            they are batches, and other batches may have other lengths.
 
     Raises:
-        ValueError: there is no first item to see the signature in.
-        TypeError: a field is of a type that tensors do not have.
-        Exception: what a stage raised.
+        ValueError: there is no first item to derive the signature from.
+        TypeError: a field has a type that tensors do not support.
+        Exception: an error of a stage.
     """
     return dataset_of(Loops(pipeline), signature)
 
 
 def dataset_of(loops: Loops, signature: Any = None) -> PipelineDataset:
-    """Return the dataset of some loops; :func:`to_dataset` says how."""
+    """Return the dataset of some loops; see :func:`to_dataset`."""
     spec = signature_of(loops.first()) if signature is None else signature
     alive = weakref.proxy(loops)  # TensorFlow keeps the functions for ever, and the dataset keeps the loops
 
@@ -84,18 +85,18 @@ def dataset_of(loops: Loops, signature: Any = None) -> PipelineDataset:
 
 
 class PipelineDataset(tf.data.Dataset):
-    """What :func:`to_dataset` returns.
+    """The result of :func:`to_dataset`.
 
-    TensorFlow tells of an error in the pipeline in words alone. A loop over the dataset itself raises the original one; around ``fit``, or
-    a loop over what ``map`` and the like have made of the dataset, a ``with`` block does::
+    TensorFlow reports an error in the pipeline only as text. A loop over the dataset itself raises the original error. For ``fit``, or for
+    a loop over the result of ``map`` and the like, a ``with`` block raises it::
 
         with to_dataset(pipeline) as dataset:
             model.fit(dataset.map(augment))
 
-    At the end of the block, a loop that still runs is ended, and ``pipeline.state_dict()`` is known again.
+    The end of the block ends a running loop, and ``pipeline.state_dict()`` is available again.
 
     Attributes:
-        error: What the pipeline has raised, or ``None``.
+        error: The error of the pipeline, or ``None``.
     """
 
     def __init__(self, dataset: Any, loops: Loops) -> None:
@@ -104,16 +105,16 @@ class PipelineDataset(tf.data.Dataset):
 
     @property
     def error(self) -> BaseException | None:
-        """What the pipeline has raised, or ``None``."""
+        """The error of the pipeline, or ``None``."""
         return self._loops.error
 
     @property
     def element_spec(self) -> Any:
-        """What its elements are, as a ``tf.TensorSpec`` or ``tf.RaggedTensorSpec`` for each field."""
+        """The types of its elements: a ``tf.TensorSpec`` or ``tf.RaggedTensorSpec`` for each field."""
         return self._dataset.element_spec
 
     def cardinality(self) -> Any:
-        """Return how many elements a loop has, as a ``tf.int64``; ``tf.data.UNKNOWN_CARDINALITY`` if ``len(pipeline)`` is not known."""
+        """Return the number of elements in a loop, as a ``tf.int64``; ``tf.data.UNKNOWN_CARDINALITY`` if ``len(pipeline)`` is unknown."""
         length = self._loops.length()
         return tf.constant(tf.data.UNKNOWN_CARDINALITY if length is None else length, tf.int64)
 
@@ -133,7 +134,7 @@ class PipelineDataset(tf.data.Dataset):
 
 
 class _Iterator(OwnedIterator):
-    """An iterator that raises the pipeline's own errors, and tells which items the loop has received."""
+    """An iterator that raises the pipeline's own errors, and reports which items the loop has received."""
 
     def __init__(self, dataset: PipelineDataset, loops: Loops) -> None:
         self._loops = loops
@@ -156,7 +157,7 @@ class _Iterator(OwnedIterator):
 
     @property
     def _type_spec(self) -> Any:
-        self._loops.forget(self)  # it is handed to a tf.function, which does not tell which items it receives
+        self._loops.forget(self)  # it is passed to a tf.function, which does not report which items it receives
         return super()._type_spec
 
     def __del__(self) -> None:
@@ -164,15 +165,15 @@ class _Iterator(OwnedIterator):
 
 
 class Loops:
-    """The loops over a pipeline that TensorFlow makes on its threads, one after the other.
+    """TensorFlow's loops over a pipeline, on its threads, in sequence.
 
     Args:
         pipeline: The pipeline.
-        errors_end_it: Whether an error is no error for TensorFlow, but the end; who takes the items then asks for it.
+        errors_end_it: Whether TensorFlow treats an error as the end; the consumer of the items then asks for the error.
 
     Attributes:
         error: The error of the last loop, or ``None``.
-        expected: The id of the iterator that is asked for an item: if a loop begins, it is the iterator's.
+        expected: The id of the iterator that is asked for an item: a loop that begins belongs to it.
     """
 
     def __init__(self, pipeline: Iterable[Any], errors_end_it: bool = False) -> None:
@@ -182,13 +183,13 @@ class Loops:
         self._pipeline, self._number, self._lock = pipeline, 0, threading.Lock()
         self._items: Iterator[Any] = iter(())
         self._held: list[Any] = []  # the first item, until the first loop begins
-        self._is_ahead = False  # whether the first loop over the pipeline has begun before that of TensorFlow
-        self._receiver: int | None = None  # the id of the iterator whose loop has begun; None: it is not one of ours
-        self._taken = deque[Any]()  # the positions of the items that TensorFlow holds, if that iterator tells which it has received
-        self._position: Any = None  # of the last one that the loop has received
+        self._is_ahead = False  # whether the first loop over the pipeline has begun before TensorFlow's
+        self._receiver: int | None = None  # the id of the iterator whose loop has begun; None: a foreign iterator
+        self._taken = deque[Any]()  # positions of the items that TensorFlow holds, if that iterator reports received items
+        self._position: Any = None  # of the last received item
 
     def length(self) -> int | None:
-        """Return how many items a loop has, or ``None`` if the pipeline does not know."""
+        """Return the number of items in a loop, or ``None`` if unknown."""
         try:
             return len(self._pipeline)  # type: ignore[arg-type]  # which not every iterable has
         except TypeError:
@@ -200,7 +201,7 @@ class Loops:
         return self._number > 0
 
     def first(self) -> Any:
-        """Return the first item, which the first loop yields all the same."""
+        """Return the first item, which the first loop still yields."""
         self._begin()
         self._is_ahead = True
         for item in self._items:
@@ -236,7 +237,7 @@ class Loops:
             close()
 
     def _tell(self, position: Any) -> None:
-        """Tell the pipeline where the loop is."""
+        """Tell the pipeline the position of the loop."""
         self._position = position
         if isinstance(self._pipeline, Positioned):
             self._pipeline.received(position)
@@ -254,25 +255,25 @@ class Loops:
                 self._tell(None)
 
     def raise_original(self, error: BaseException | None) -> None:
-        """Raise the error of the pipeline in place of the one that TensorFlow has made of it."""
+        """Raise the pipeline's error instead of TensorFlow's."""
         if isinstance(error, tf.errors.OpError) and self.error is not None:
             raise self.error from None
 
     def forget(self, receiver: _Iterator) -> None:
-        """Note that nobody will tell which items of an iterator are received."""
+        """Note that the received items of an iterator will not be reported."""
         if self._receiver == id(receiver):
             self._receiver = None
             self._tell(PipelineError(_NOT_TOLD))
 
     def left(self, receiver: _Iterator) -> None:
-        """Note that an iterator is gone; if its loop has not ended, the next one is the next epoch."""
+        """Note that an iterator is gone; if its loop has not ended, the next loop is the next epoch."""
         if self._receiver == id(receiver):
             self._receiver = None
             if isinstance(self._pipeline, Pipeline) and self._position is not None:
                 self._pipeline.received(self._position, is_left=True)
 
     def close(self, error: BaseException | None) -> None:
-        """End a loop that still runs, unless TensorFlow is taking an item. After an error, the state stays where the loop is."""
+        """End a running loop, unless TensorFlow is reading an item. After an error, the state stays at the loop's position."""
         if self._number and self._lock.acquire(blocking=False):
             try:
                 self._end()
@@ -283,7 +284,7 @@ class Loops:
                 self._lock.release()
 
     def arrays(self, number: int, spec: Any) -> list[Any]:
-        """Return whether a loop goes on, and the arrays of its next item, of which TensorFlow copies those that are not aligned."""
+        """Return whether a loop continues, and the arrays of its next item. TensorFlow copies arrays that are not aligned."""
         with self._lock:
             try:
                 if number != self._number and not self._errors_end_it:

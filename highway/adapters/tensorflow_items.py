@@ -1,4 +1,4 @@
-"""Items as the tensors that TensorFlow takes, by a signature."""
+"""Items as tensors for TensorFlow, by a signature."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import tensorflow as tf
 
 from highway.engine.batch import rebuild
 
-NARROW = {np.dtype(np.int64): np.int32, np.dtype(np.float64): np.float32}  # as highway.engine.batch has Python's own numbers
+NARROW = {np.dtype(np.int64): np.int32, np.dtype(np.float64): np.float32}  # as highway.engine.batch converts Python's own numbers
 
 
 def signature_of(item: Any) -> Any:
-    """Return what ``to_dataset(signature=...)`` takes, as an item is.
+    """Return the ``signature`` of ``to_dataset`` for an item.
 
     Raises:
-        TypeError: a field is of a type that tensors do not have.
+        TypeError: a field has a type that tensors do not support.
     """
-    item = tuple(item) if isinstance(item, list) else item  # the item's own list is one of fields
+    item = tuple(item) if isinstance(item, list) else item  # a list as an item is a list of fields
     lengths = {len(value) if isinstance(value, list) else np.shape(value)[:1] for value in _fields(item)}
     lengths = {(length,) if isinstance(length, int) else length for length in lengths}
     return _spec(item, "item", is_batch=len(lengths) == 1 and () not in lengths)
@@ -50,14 +50,14 @@ def _is_ragged(value: Any) -> bool:
 
 
 def dtypes_of(spec: Any) -> list[Any]:
-    """Return the types of the tensors that items are handed over in: for a ragged one its values, and where each row begins."""
+    """Return the types of an item's tensors: for a ragged tensor its values, and the start of each row."""
     return [
         dtype for leaf in _fields(spec) for dtype in ([leaf.dtype, tf.int64] if isinstance(leaf, tf.RaggedTensorSpec) else [leaf.dtype])
     ]
 
 
 def assembled(spec: Any, tensors: Iterator[Any]) -> Any:
-    """Return what an item was, of its tensors."""
+    """Return the original item, from its tensors."""
     if isinstance(spec, dict):
         return {name: assembled(part, tensors) for name, part in spec.items()}
     if isinstance(spec, tuple):
@@ -76,7 +76,7 @@ def arrays_of(spec: Any, value: Any, place: str) -> list[np.ndarray]:
     """Return the arrays of an item, in the order of :func:`dtypes_of`.
 
     Raises:
-        ValueError: it is not as its signature says.
+        ValueError: it does not match its signature.
     """
     if isinstance(spec, (dict, tuple)):
         names = list(spec) if isinstance(spec, dict) else list(range(len(spec)))
@@ -102,7 +102,7 @@ def _checked(array: np.ndarray, dtype: Any, shape: Any, place: str) -> np.ndarra
 
 
 def _array(value: Any, place: str) -> np.ndarray:
-    """Return a value as an array; Python's own numbers as int32 and float32, as in batches."""
+    """Return a value as an array; Python's own numbers become int32 and float32, as in batches."""
     if isinstance(value, np.ndarray):
         return value
     array = np.asarray(value)

@@ -22,20 +22,20 @@ from highway.parameters.ranges import ENDS
 
 
 class DequeueGenerator(DataFlow):
-    """A pipeline as a DataFlow: datapoints are its items, as lists or dicts, and a loop is one epoch of it.
+    """A pipeline as a DataFlow: its datapoints are the pipeline's items, as lists or dicts, and a loop is one epoch.
 
     ::
 
         with Pipeline([...]) as pipeline:
             TrainConfig(model, QueueInput(DequeueGenerator(pipeline)), ...)
 
-    What tensorpack does in processes that it forks, such as ``MultiProcessRunner``, is the pipeline's own to do: it cannot be forked once
-    it runs, and iterating there is an error that says so.
+    The pipeline replaces tensorpack's own worker processes, such as ``MultiProcessRunner``: it cannot be forked once it runs, and iterating
+    in a forked process is an error.
 
     Args:
-        pipeline: A :class:`~highway.Pipeline`, which has as many epochs as there are loops.
-        queue_size: Taken so that programs of Highway (2017) run. It has no effect: items wait in the pipeline, as many as ``buffer_size``
-            of its last stage says.
+        pipeline: A :class:`~highway.Pipeline` with as many epochs as there are loops.
+        queue_size: Accepted so that programs of Highway (2017) run. It has no effect: the number of waiting items is ``buffer_size`` of
+            the pipeline's last stage.
     """
 
     def __init__(self, pipeline: Pipeline, queue_size: int = 128) -> None:
@@ -45,17 +45,17 @@ class DequeueGenerator(DataFlow):
         """Yield the datapoints of an epoch.
 
         Raises:
-            EndOfStream: the pipeline has no other epoch.
-            Exception: what a stage raised.
+            EndOfStream: the pipeline has no further epoch.
+            Exception: an error of a stage.
         """
         for item in self.pipeline:
             yield item if isinstance(item, (list, dict)) else list(item) if isinstance(item, tuple) else [item]
 
     def __len__(self) -> int:
-        """Return how many datapoints an epoch has.
+        """Return the number of datapoints in an epoch.
 
         Raises:
-            NotImplementedError: the pipeline does not know; it is what tensorpack asks for.
+            NotImplementedError: the number is unknown; tensorpack expects this error.
         """
         try:
             return len(self.pipeline)
@@ -63,11 +63,11 @@ class DequeueGenerator(DataFlow):
             raise NotImplementedError(str(error)) from error
 
     def get_data(self) -> Iterator[Any]:
-        """Yield the datapoints of an epoch, as iterating does; tensorpack called it so before 0.9."""
+        """Yield the datapoints of an epoch, like iterating; the name in tensorpack before 0.9."""
         return iter(self)
 
     def size(self) -> int:
-        """Return how many datapoints an epoch has. Raises NotImplementedError."""
+        """Return the number of datapoints in an epoch. Raises NotImplementedError."""
         return len(self)
 
     get_size = size
@@ -75,10 +75,10 @@ class DequeueGenerator(DataFlow):
 
 @dataclass
 class DataFlowSource:
-    """Read a DataFlow: a pass over it is an epoch.
+    """Read a DataFlow: each pass over it is an epoch.
 
-    Only this source may iterate over the DataFlow, whose state it resets when it begins. Passes that are in no order of their own, such as
-    those behind ``MultiProcessRunner``, stay in none: for orders that can be repeated give a :class:`~highway.modules.Reader` the data.
+    Only this source may iterate over the DataFlow, whose state it resets at its start. Passes without a fixed order, such as those after
+    ``MultiProcessRunner``, keep no order: for a reproducible order, give the data to a :class:`~highway.modules.Reader`.
 
     Args:
         dataflow: The DataFlow.
@@ -98,10 +98,10 @@ class DataFlowSource:
         return Traits(length=self._length, numbers_epochs=True, epochs=self.epochs)
 
     def _length(self) -> int:
-        """Return how many datapoints a pass has.
+        """Return the number of datapoints in a pass.
 
         Raises:
-            TypeError: the DataFlow does not say.
+            TypeError: the DataFlow does not know it.
         """
         try:
             return len(self.dataflow)

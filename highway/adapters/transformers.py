@@ -1,4 +1,4 @@
-"""Hugging Face transformers: how long a ``Trainer`` waits for data; needs ``pip install transformers accelerate``."""
+"""Hugging Face transformers: measures how long a ``Trainer`` waits for data; needs ``pip install transformers accelerate``."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class DataWaitCallback(TrainerCallback):
         trainer.add_callback(DataWaitCallback(trainer))
 
     Whenever the trainer logs its loss, this adds a record for the same step: ``data_wait_seconds``, the mean of the steps since the last
-    record, and ``data_wait_share``, the share of their time that was waiting, from 0 to 1. The records reach ``state.log_history`` and all
+    record, and ``data_wait_share``, the waiting fraction of their time, from 0 to 1. The records reach ``state.log_history`` and all
     integrations. A step waits for all batches whose gradients it accumulates. Evaluation, saving and logging count as neither. Each process
-    measures its own wait; integrations show that of the first.
+    measures its own wait; integrations show the first process.
 
     Args:
         trainer: The trainer that logs.
@@ -54,7 +54,7 @@ class DataWaitCallback(TrainerCallback):
         self._lap()
 
     def _other(self, *_: Any, **__: Any) -> None:
-        """Begin to measure after work that is neither waiting nor training."""
+        """Restart the measurement after work that is neither waiting nor training."""
         self._lap()
 
     on_epoch_begin = on_evaluate = on_save = _other

@@ -1,7 +1,7 @@
 """Hand-over to PyTorch: ``pip install 'highway-data[torch]'``.
 
-Begin to read in ``loader``: the arguments of :class:`DataLoader`. ``iterators`` has one epoch of it, ``order`` the indices, ``worker`` what
-a worker process adds to torch's, ``threads`` the worker threads, and ``device`` how batches get to a GPU.
+Begin with ``loader``: the arguments of :class:`DataLoader`. ``iterators`` has one epoch of it, ``order`` the indices, ``worker`` the
+additions to torch's worker processes, ``threads`` the worker threads, and ``device`` the transfer of batches to a GPU.
 """
 
 try:

@@ -1,4 +1,4 @@
-"""Samples to a batch by torch's rules, quicker where they are arrays, tensors and numbers."""
+"""Collates samples by torch's rules, faster for arrays, tensors and numbers."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ _NUMERIC = frozenset("biufc")
 
 
 def collate(samples: Sequence[Any]) -> Any:
-    """Return what ``torch.utils.data.default_collate`` does: the same types, dtypes, nesting and errors.
+    """Return the same as ``torch.utils.data.default_collate``: the same types, dtypes, nesting and errors.
 
-    Arrays and tensors of one shape are put together without torch's threads, which belong to the training.
+    Arrays and tensors of one shape are stacked without torch's threads, which belong to the training.
 
     Args:
         samples: At least one: tensors, arrays, numbers, texts, and any nesting of dicts, lists, tuples and named tuples of these.
 
     Returns:
-        Tensors with a new first axis; texts as lists, or tuples inside of others; dicts, lists and named tuples of such. Tuples become
-        lists, as in torch.
+        Tensors with a new first axis; texts as lists, or tuples inside of others; dicts, lists and named tuples of these. Tuples become
+            lists, as in torch.
 
     Raises:
-        RuntimeError: the samples differ in their shapes, or in how many values they have.
-        KeyError: a name of the first sample is missing in another.
-        TypeError: something in them is none of these.
+        RuntimeError: the samples differ in their shapes, or in their number of values.
+        KeyError: a key of the first sample is missing in another.
+        TypeError: a value has another type.
 
     >>> collate([(np.zeros((2, 3), np.uint8), 1), (np.ones((2, 3), np.uint8), 7)])[1]
     tensor([1, 7])

@@ -1,4 +1,4 @@
-"""Batches from a connection, as torch's own ``DataLoader`` reads them."""
+"""Batches from a connection, as a dataset for torch's own ``DataLoader``."""
 
 from __future__ import annotations
 
@@ -20,16 +20,17 @@ class TensorcomDataset(IterableDataset[Any]):
         for images, labels in DataLoader(dataset, batch_size=None):  # tensors: uint8 (B, H, W, C) and int32 (B,)
             ...
 
-    Batches are batches already, hence ``batch_size=None``. As in tensorcom they come as they were sent: lists of arrays, images with their
-    channels last, which ``DataLoader`` makes tensors of. ``converters="torch"`` makes tensors with channels first and int64 labels.
+    Its items are batches already, hence ``batch_size=None``. As in tensorcom they arrive as they were sent: lists of arrays, images with
+    their channels last, which ``DataLoader`` converts to tensors. ``converters="torch"`` yields tensors with channels first and int64
+    labels.
 
-    Each process that iterates opens a connection of its own and keeps it from epoch to epoch: workers of a ``DataLoader`` share the batches
-    of a ``zrpull://``, and all get those of a ``zsub://``.
+    Each process that iterates opens its own connection and keeps it from epoch to epoch: workers of a ``DataLoader`` share the batches of a
+    ``zrpull://``, and each gets all batches of a ``zsub://``.
 
     Args:
-        urls: Where from; see :class:`highway.Connection`.
+        urls: The URLs to receive from; see :class:`highway.Connection`.
         length: Batches in an epoch; 0 or less iterates until the senders have ended.
-        **options: Further arguments of :class:`highway.Connection`; ``writable=True`` unless given, since torch has no read-only tensors.
+        **options: Further arguments of :class:`highway.Connection`; ``writable=True`` by default, because torch has no read-only tensors.
     """
 
     def __init__(self, urls: str | Sequence[str], length: int = 1000000, **options: Any) -> None:

@@ -1,4 +1,4 @@
-"""Batches on a device before they are asked for: copied from pinned memory on a stream of their own, beside the training."""
+"""Batches on a device before they are requested: copied from pinned memory on a separate stream, beside the training."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def to_device(
     normalize: tuple[Sequence[float], Sequence[float]] | None = None,
     images: str | int | None = None,
 ) -> DeviceLoader:
-    """Return a loader whose batches are on a device, ``depth`` of them before they are asked for.
+    """Return a loader whose batches are on a device, ``depth`` of them in advance.
 
     ::
 
@@ -33,27 +33,26 @@ def to_device(
                 step(images, labels)
                 state = loader.state_dict()  # after the batch that the loop has received last, however many are on the device
 
-    A thread copies the batches to pinned memory, and from there to the GPU on a CUDA stream of its own. The stream of the training waits
-    for each copy. On a CPU the thread does the same without streams. Tensors and arrays of any nesting are moved; anything else stays as
-    it is.
+    A thread copies the batches to pinned memory, and from there to the GPU on a separate CUDA stream. The stream of the training waits for
+    each copy. On a CPU the thread does the same without streams. Tensors and arrays of any nesting are moved; other values are unchanged.
 
     ``len``, ``set_epoch``, ``state_dict`` and ``load_state_dict`` are the loader's. If the loader is neither a pipeline nor a loader of
-    highway, only this one knows which batches the loop has received: call ``state_dict()`` of this one.
+    highway, only the returned loader knows which batches the loop has received: call its ``state_dict()``.
 
     Args:
         loader: A :class:`~highway.Pipeline`, a :class:`~highway.adapters.torch.DataLoader`, torch's own, or any iterable of batches.
-        device: Such as ``"cuda"``, ``"cuda:1"`` or ``"cpu"``.
+        device: For example ``"cuda"``, ``"cuda:1"`` or ``"cpu"``.
         depth: Batches that wait on the device, at least 1.
-        channels_last: Whether images are ``(B, C, H, W)`` in ``torch.channels_last`` memory; those that come as ``(B, H, W, C)``, with 1,
-            3 or 4 channels, are without a copy.
-        dtype: What images become on the device, so that uint8 crosses the bus; ``None``: as they are, or float32 with ``normalize``.
-        normalize: Mean and standard deviation of each channel, for pixels from 0 to 1: uint8 is divided by 255 before.
-        images: The field that holds the images, for these three: its name, or its position in a tuple. By default that of a dict which is
-            called ``"image"`` or ``"images"``, so that masks ``(B, N, H, W)`` stay as they are; else all tensors of 4 axes.
+        channels_last: Whether images are ``(B, C, H, W)`` in ``torch.channels_last`` memory; images ``(B, H, W, C)`` with 1, 3 or 4
+            channels are permuted without a copy.
+        dtype: Dtype of images on the device, so that uint8 is transferred; ``None``: unchanged, or float32 with ``normalize``.
+        normalize: Mean and standard deviation of each channel, for pixels from 0 to 1: uint8 is divided by 255 first.
+        images: The field with the images, for these three: its name, or its position in a tuple. By default the field ``"image"`` or
+            ``"images"`` of a dict, so that masks ``(B, N, H, W)`` are unchanged; else all tensors of 4 axes.
 
     Raises:
         ConfigError: ``depth`` is below 1.
-        KeyError: a batch has no such field (when it comes).
+        KeyError: a batch has no such field (when it arrives).
     """
     return DeviceLoader(loader, partial(_mover, torch.device(device), _Images(channels_last, dtype, normalize, images)), depth)
 
@@ -72,12 +71,12 @@ class _Mover:
 
 
 class _MoverToGPU(_Mover):
-    """Copies batches to a GPU on a stream of its own, and keeps their pinned memory until that is done."""
+    """Copies batches to a GPU on a separate stream, and keeps their pinned memory until each copy is done."""
 
     def __init__(self, device: torch.device, images: _Images) -> None:
         super().__init__(device, images)
         self._stream = torch.cuda.Stream(device)
-        self._copied: deque[tuple[Any, Any]] = deque()  # pinned batches, and the events behind their copies
+        self._copied: deque[tuple[Any, Any]] = deque()  # pinned batches, and the events after their copies
 
     def move(self, batch: Any) -> tuple[Any, torch.cuda.Event]:
         with torch.cuda.device(self._device), torch.cuda.stream(self._stream):
@@ -90,7 +89,7 @@ class _MoverToGPU(_Mover):
         return moved, done
 
     def receive(self, moved: tuple[Any, torch.cuda.Event]) -> Any:
-        """Return a batch for the stream of this thread, which waits for its copy; its memory is used again when that has used it."""
+        """Return a batch for this thread's stream, which waits for its copy; its memory is used again after the stream has used it."""
         batch, done = moved
         stream = torch.cuda.current_stream(self._device)
         stream.wait_event(done)
@@ -99,7 +98,7 @@ class _MoverToGPU(_Mover):
 
 
 def pin(leaf: Any) -> Any:
-    """Return a tensor in pinned memory; anything else as it is."""
+    """Return a tensor in pinned memory; other values unchanged."""
     return leaf.pin_memory() if isinstance(leaf, torch.Tensor) and leaf.device.type == "cpu" else leaf
 
 
@@ -112,12 +111,12 @@ def _mover(device: torch.device, images: _Images) -> _Mover:
 
 
 def _numbered(device: torch.device) -> torch.device:
-    """Return a device with its number: ``"cuda"`` is the current GPU of this thread, and may be another on the thread that copies."""
+    """Return a device with its index: ``"cuda"`` is the current GPU of this thread, and may differ on the thread that copies."""
     return torch.device("cuda", torch.cuda.current_device()) if device.index is None else device
 
 
 class _Images:
-    """What is done with images on the device: tensors of 4 axes."""
+    """Changes images on the device: tensors of 4 axes."""
 
     def __init__(
         self,

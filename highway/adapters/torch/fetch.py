@@ -1,4 +1,4 @@
-"""Reads the samples of a batch as torch does, and adds to an error which sample it was raised for."""
+"""Reads the samples of a batch as torch does, and adds to an error the index of its sample."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class IterableFetcher(_IterableDatasetFetcher):
     """Reads the next samples of an iterator."""
 
     def skip(self, batches: int, batch_size: int | None) -> None:
-        """Drop the samples of some batches; the generators of the process stay as they are."""
+        """Skip the samples of some batches; the generators of the process are unchanged."""
         now = states_of(GLOBAL)
         try:
             for _ in range(batches * (batch_size or 1)):
@@ -67,7 +67,7 @@ class IterableFetcher(_IterableDatasetFetcher):
 
 
 def place(dataset: Any, index: Any) -> str:
-    """Return where a sample is, for messages."""
+    """Return the location of a sample, for messages."""
     return locate(dataset, index) if isinstance(index, int) else f"{names(index)} of {type(dataset).__name__}"
 
 
@@ -77,7 +77,7 @@ def _missing(data: Any, indices: Any) -> str:
 
 
 def annotate(error: Exception, note: str) -> None:
-    """Add a note to an error; in place of a ``StopIteration``, which would end the loop in silence, raise a ``DatasetError``."""
+    """Add a note to an error; replace a ``StopIteration``, which would end the loop silently, by a ``DatasetError``."""
     error.add_note(f"highway: {note}")
     add_advice(error)
     if isinstance(error, StopIteration):
@@ -85,7 +85,7 @@ def annotate(error: Exception, note: str) -> None:
 
 
 def add_advice(error: Exception) -> None:
-    """Add a note that says what to do, if shared memory is full or there are too few descriptors."""
+    """Add a note with advice if shared memory is full or there are too few descriptors."""
     if "shared memory" in str(error) and "No space left on device" in str(error):
         error.add_note(f"highway: {advice_on_shared_memory()}")
     elif "Too many open files" in str(error):
@@ -95,7 +95,7 @@ def add_advice(error: Exception) -> None:
 
 
 def advice_on_shared_memory() -> str:
-    """Return what to do if batches on their way from workers do not fit in shared memory."""
+    """Return advice for batches from workers that do not fit in shared memory."""
     shared = os.statvfs("/dev/shm")
     return (
         f"/dev/shm has {shared.f_blocks * shared.f_frsize >> 20} MB, which batches on their way from workers may have filled: give the "

@@ -1,4 +1,4 @@
-"""States of random number generators: those of the process, and those that samplers hold."""
+"""States of random number generators: of the process, and of samplers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ GLOBAL: tuple[Any, ...] = (torch.default_generator, *(method.__self__ for method
 
 
 def generators_in(objects: Iterable[Any]) -> list[Any]:
-    """Return the generators that objects hold as attributes, or are, each once and none of :data:`GLOBAL`."""
+    """Return the generators that objects hold as attributes, or are, each once, except :data:`GLOBAL`."""
     found = {}
     for one in objects:
         for value in (one, *getattr(one, "__dict__", {}).values()):
@@ -60,13 +60,13 @@ def set_state(generator: Any, state: Any) -> None:
 
 
 def set_states(generators: Sequence[Any], states: Sequence[Any]) -> None:
-    """Set each generator to its state; a sampler that holds fewer or more generators than then keeps those that have no state."""
+    """Set each generator to its state; generators without a saved state are unchanged."""
     for generator, state in zip(generators, states, strict=False):
         set_state(generator, state)
 
 
 def as_text(value: Any) -> Any:
-    """Return a nested value in which texts stand for bytes, so that JSON can hold it; the user's own parts stay as they are."""
+    """Return a nested value with texts for bytes, so that JSON can hold it; the user's own parts are unchanged."""
     if isinstance(value, bytes):
         return {"base64": base64.b64encode(value).decode()}
     if isinstance(value, dict):
@@ -75,7 +75,7 @@ def as_text(value: Any) -> Any:
 
 
 def from_text(value: Any) -> Any:
-    """Return the value that :func:`as_text` was given, with lists for tuples."""
+    """Return the value that was passed to :func:`as_text`, with lists for tuples."""
     if isinstance(value, dict):
         return base64.b64decode(value["base64"]) if value.keys() == {"base64"} else {name: from_text(part) for name, part in value.items()}
     return [from_text(part) for part in value] if isinstance(value, (list, tuple)) else value

@@ -1,4 +1,4 @@
-"""What must be the same when a state is loaded, and which rank a loader is."""
+"""The parameters that must be equal when a state is loaded, and the rank of a loader."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ log = logging.getLogger("highway")
 
 
 def identity_of(loader: Any) -> dict[str, Any]:
-    """Return what must be the same when a state of a loader is loaded."""
+    """Return the parameters that must be equal when a state of a loader is loaded."""
     try:
         samples = len(loader.dataset)
     except (TypeError, NotImplementedError):
@@ -35,7 +35,7 @@ def expect_same(here: Mapping[str, Any], there: Mapping[str, Any], allow_changed
     """Compare the loader that loads a state with the one that saved it.
 
     Raises:
-        PipelineError: they differ in what ``allow_changed`` does not name; or it names what is not compared.
+        PipelineError: they differ in a parameter that ``allow_changed`` does not name; or it names an unknown parameter.
     """
     if unknown := [name for name in allow_changed if name not in here]:
         raise PipelineError(f"load_state_dict: allow_changed names {', '.join(unknown)}; what is compared is {', '.join(here)}")
@@ -51,7 +51,7 @@ def expect_same(here: Mapping[str, Any], there: Mapping[str, Any], allow_changed
 
 
 def of_another_rank(resumed: dict[str, Any], there: int, here: int) -> dict[str, Any]:
-    """Return the snapshot of one rank as another rank continues it. Lightning saves the state of the first rank, and loads it on all."""
+    """Return the snapshot of one rank for another rank. Lightning saves the state of the first rank, and loads it on all."""
     log.warning("load_state_dict: rank %s saved the state, rank %s loads it: samples and order continue, random draws do not", there, here)
     resumed = {**resumed, "workers": [], "generators": None}
     if resumed["yielded"] is None:
@@ -85,7 +85,7 @@ def with_workers_of(loader: Any, resumed: dict[str, Any] | None) -> dict[str, An
 
 
 def ranks_of(rank: int | None, world_size: int | None) -> tuple[int, int]:
-    """Return the rank and the number of ranks: as given, as ``torch.distributed`` reports, or as the environment says.
+    """Return the rank and the number of ranks: from the arguments, from ``torch.distributed``, or from the environment.
 
     Raises:
         ConfigError: only one of the two is given.

@@ -30,21 +30,21 @@ FORMAT = 2  # of states
 
 @dataclass
 class EpochProgress:
-    """How far an epoch is.
+    """The progress of an epoch.
 
     Args:
         epoch: Its number, from 0.
-        order: Gives the indices.
+        order: Yields the indices.
         is_map: Whether the dataset is read by index.
-        num_workers: How many workers read.
-        yielded: Batches that were delivered.
-        pending: For each batch that a worker has to read, or that waits: the worker and the index, by the number of the task.
-        workers: The state of each worker after its last batch that was delivered; the only one is this process, if there are no workers.
+        num_workers: Number of workers.
+        yielded: Delivered batches.
+        pending: For each batch that is not delivered yet: the worker and the index, by the number of the task.
+        workers: The state of each worker after its last delivered batch; without workers, only the state of this process.
         fetching: Takes the state of this process, if there are no workers.
         failed: The worker and the index of the last batch, if it was an error: a resumed run tries it again.
         has_finished: Whether the loop has reached the end of the epoch.
-        is_untouched: Whether the epoch was resumed, and nothing was delivered since.
-        is_in_stage: Whether a stage of a pipeline took the last batch.
+        is_untouched: Whether the epoch was resumed, and no batch was delivered since.
+        is_in_stage: Whether a stage of a pipeline received the last batch.
     """
 
     epoch: int
@@ -64,7 +64,7 @@ class EpochProgress:
     keeps_workers: bool = False
 
     def snapshot(self) -> dict[str, Any]:
-        """Return where the epoch is, without the generators of the process, which go on changing."""
+        """Return the progress of the epoch, without the generators of the process, which continue to change."""
         workers = list(self.workers) if self.fetching is None else [self.fetching.state()]
         if self.has_finished:
             kept = workers if self.keeps_workers or self.num_workers == 0 else []
@@ -99,7 +99,7 @@ def at_start(state: WorkerState) -> WorkerState:
 
 
 def to_public(snapshot: dict[str, Any]) -> dict[str, Any]:
-    """Return a state that JSON can hold, if the states of the user's own objects can be held."""
+    """Return a state for JSON, if the states of the user's own objects permit it."""
     order = {name: as_text(part) if name in ("begun", "own") else part for name, part in snapshot["order"].items()}
     workers = [state._replace(generators=as_text(state.generators))._asdict() for state in snapshot["workers"]]
     generators = snapshot.get("generators") or states_of(GLOBAL)
@@ -107,7 +107,7 @@ def to_public(snapshot: dict[str, Any]) -> dict[str, Any]:
 
 
 def from_public(state: dict[str, Any]) -> dict[str, Any]:
-    """Return a snapshot, and the generators of the process when it was taken."""
+    """Return a snapshot, and the states of the process's generators at that time."""
     order = {name: from_text(part) if name in ("begun", "own") else part for name, part in state["order"].items()}
     workers = [WorkerState(**{**one, "generators": from_text(one["generators"])}) for one in state["workers"]]
     return {**copy.copy(state), "order": order, "workers": workers, "generators": from_text(state["generators"])}
@@ -125,7 +125,7 @@ class LoaderView:
 
 
 class Stateful:
-    """What the iterators of a loader have in common: each notes its progress.
+    """Common part of a loader's iterators: each records its progress.
 
     Args:
         loader: The loader.
@@ -135,7 +135,7 @@ class Stateful:
     """
 
     progress: EpochProgress
-    _dataset: Any  # this and the next are of torch's iterators
+    _dataset: Any  # this and the next belong to torch's iterators
     _shared_seed: int | None
     _is_closed = False
 
@@ -169,7 +169,7 @@ class Stateful:
         return EpochProgress(epoch, self._order, is_map, loader.num_workers, workers=workers, keeps_workers=keeps)
 
     def _undo_draws(self) -> None:
-        """Give back the draws that torch makes when it begins an epoch or starts workers, if that was before the state."""
+        """Undo torch's random draws at the start of an epoch or of workers, if they were before the state."""
         if self._is_begun:
             set_states(GLOBAL, self._before[0])
             self._order.load_own(self._before[1])
@@ -182,7 +182,7 @@ class Stateful:
         return data
 
     def close(self) -> None:
-        """Leave the rest of the epoch, and free what reads it. Closing again does nothing."""
+        """Skip the rest of the epoch, and free its resources. Closing again does nothing."""
         self._is_closed = True
         self._end()
 
@@ -206,11 +206,11 @@ class Stateful:
             raise
 
     def _end(self) -> None:
-        """Free what reads the epoch."""
+        """Free the resources of the epoch."""
 
 
 class SingleProcessIterator(Stateful, _SingleProcessDataLoaderIter):
-    """Reads batches on the thread that takes them: ``num_workers=0``."""
+    """Reads batches on the thread that requests them: ``num_workers=0``."""
 
     def __init__(self, loader: Any, order: IndexOrder, epoch: int, resumed: dict[str, Any] | None) -> None:
         self._begin(loader, order, epoch, resumed)
@@ -218,7 +218,7 @@ class SingleProcessIterator(Stateful, _SingleProcessDataLoaderIter):
         state = None if state is None else state._replace(generators=None)  # the loader restores those of the process itself
         self._fetching = Fetching(state, loader.batch_size, 1)
         self._fetching.restore(loader.dataset)
-        self._interrupted: list[Any] = []  # the index of a batch that a KeyboardInterrupt has kept from being read
+        self._interrupted: list[Any] = []  # the index of a batch whose reading a KeyboardInterrupt has prevented
         kinds = torch.utils.data._DatasetKind
         view = LoaderView(loader, _index_sampler=order, _dataset_kind=kinds.Map)  # so that torch does not call iter(dataset) yet
         super().__init__(view)
@@ -251,7 +251,7 @@ class SingleProcessIterator(Stateful, _SingleProcessDataLoaderIter):
 
     def _end(self) -> None:
         progress = self.progress
-        if progress.fetching is not None:  # let go of the dataset's iterator, which closes what it holds open; the state stays
+        if progress.fetching is not None:  # release the dataset's iterator, which closes its resources; the state stays
             progress.workers, progress.fetching = [progress.fetching.state()], None
 
     def __del__(self) -> None:
@@ -265,8 +265,8 @@ class MultiProcessIterator(Stateful, _MultiProcessingDataLoaderIter):
     def __init__(self, loader: Any, order: IndexOrder, epoch: int, resumed: dict[str, Any] | None) -> None:
         self._begin(loader, order, epoch, resumed)
         self.failure: RuntimeError | None = None
-        self._kept: list[Any] = []  # a batch that a KeyboardInterrupt has kept from being returned
-        self._arrived: list[Any] = []  # what has come from a worker, if Ctrl-C came while it was received
+        self._kept: list[Any] = []  # a batch whose delivery a KeyboardInterrupt has prevented
+        self._arrived: list[Any] = []  # a worker's message, if Ctrl-C came while it was received
         self._index: Any = None
         fetchings = [Fetching(state, loader.batch_size, loader.snapshot_every_n_steps) for state in self._workers_resume]
         changed = {} if self._seeds is None else {"base_seed": self._seeds[0]}
@@ -304,7 +304,7 @@ class MultiProcessIterator(Stateful, _MultiProcessingDataLoaderIter):
             self.progress.pending[task] = self._task_info[task][0], self._index
 
     def _try_get_data(self, timeout: float = MP_STATUS_CHECK_INTERVAL) -> Any:
-        """Receive what a worker sends; Ctrl-C interrupts the wait for it, and not the receiving, which would lose it."""
+        """Receive a worker's message; Ctrl-C interrupts the wait, but not the receiving, which would lose the message."""
         if not self._arrived:
             if self._pin_memory or not self._data_queue._reader.poll(timeout):
                 return super()._try_get_data(timeout if self._pin_memory else 0)
@@ -347,7 +347,7 @@ class MultiProcessIterator(Stateful, _MultiProcessingDataLoaderIter):
         return data
 
     def _settle(self, worker: int) -> None:
-        """Have the state of a worker whose dataset has ended be that, if all its batches were delivered."""
+        """If a worker's dataset has ended and all its batches were delivered, store its final state."""
         if worker in self._ended and not any(info[0] == worker and len(info) == 2 for info in self._task_info.values()):
             self.progress.workers[worker] = self._ended[worker]
 
@@ -370,7 +370,7 @@ class MultiProcessIterator(Stateful, _MultiProcessingDataLoaderIter):
             self._slots = []
 
     def _of_dead_worker(self, error: RuntimeError) -> RuntimeError | None:
-        """Return an error that names a worker that died, how, and the samples that it held; ``None`` if all live."""
+        """Return an error that names a dead worker, the cause, and its samples; ``None`` if all workers live."""
         for number, process in enumerate(self._workers):
             held = [index for _, (worker, index) in sorted(self.progress.pending.items()) if worker == number]
             if process.is_alive() or (process.exitcode == 0 and not held) or number in self._ended:

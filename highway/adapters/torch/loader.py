@@ -62,7 +62,7 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         shard: Whether each rank reads its part of the dataset, as with torch's ``DistributedSampler``. Rank and world size are those of
             ``torch.distributed``, or of the environment (torchrun, srun). The loader counts the epochs.
         budget_mb: Megabytes of shared memory for batches from isolated threads.
-        rank: The rank for ``shard``, in place of that of ``torch.distributed`` or the environment.
+        rank: The rank for ``shard``, instead of the rank from ``torch.distributed`` or the environment.
         world_size: The number of ranks for ``shard``.
 
     Raises:
@@ -110,7 +110,7 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         self._progress: Any = None  # of the last loop, or a snapshot
         self._resumed: dict[str, Any] | None = None  # a snapshot that the next loop continues from
         self._untouched: list[Any] = []  # the states of the process's generators when a state was loaded
-        self._received: Any = None  # the position of the loop, if something takes batches ahead of it
+        self._received: Any = None  # the position of the loop, if another component reads batches ahead of it
         self._threads: Threads | None = None  # idle, for the next loop
         self._loop_threads: list[Threads] = []
         self._is_loaded = False  # whether a state was loaded since the last loop
@@ -189,16 +189,16 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         return self._epoch if self._pipeline is None else self._batches.epoch
 
     def __iter__(self) -> Iterator[Any]:
-        """Begin the next epoch, or the rest of one that a loaded state is in the middle of.
+        """Begin the next epoch, or the rest of an epoch after a state was loaded.
 
         Raises:
-            Exception: what was raised for a sample, in the place of its batch, with a note that names the sample.
+            Exception: an error of a sample, instead of its batch, with a note that names the sample.
         """
         self._is_loaded = self._is_loaded and is_called_by_lightning()
         return received_by_caller(self, self._after_empty_rest(self._begin()) if self._is_loaded else self._begin())
 
     def _after_empty_rest(self, rest: Iterator[Any]) -> Iterator[Any]:
-        """Yield the rest of an epoch, or the next epoch if the rest is empty: what Lightning expects after the last batch of an epoch."""
+        """Yield the rest of an epoch, or the next epoch if the rest is empty: Lightning expects this after the last batch of an epoch."""
         for batch in rest:
             self._is_loaded = False
             yield batch
@@ -210,13 +210,13 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         if self._pipeline is not None:
             return self._get_iterator()
         progress = self._progress
-        if self._resumed is None and getattr(progress, "is_untouched", False):  # a loop that was begun anew, before its first batch
+        if self._resumed is None and getattr(progress, "is_untouched", False):  # a loop that was restarted before its first batch
             self._resumed = progress.snapshot()
         if self._resumed is not None:
             self._epoch = self._resumed["epoch"]
             self._restore_generators()
         if self._iterator is not None and (self._resumed is not None or self._iterator.failure is not None):
-            self._iterator._shutdown_workers()  # persistent workers that are at another place, or dead
+            self._iterator._shutdown_workers()  # persistent workers at another position, or dead
             self._iterator = None
         if self.shard:
             self.sampler.set_epoch(self._epoch)
@@ -243,7 +243,7 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         return ThreadIterator(self, order, self._epoch, resumed, threads, self._loops, self._take_back)
 
     def _take_back(self, threads: Threads) -> None:
-        """Keep the threads of a loop that has ended, if they are to stay."""
+        """Keep the threads of a loop that has ended, if they are persistent."""
         if threads not in self._loop_threads:  # the loader was closed
             return
         self._loop_threads.remove(threads)
@@ -253,7 +253,7 @@ class DataLoader(torch.utils.data.DataLoader[T]):
             threads.close()
 
     def _restore_generators(self) -> None:
-        """Set the generators of the process to those of the state, unless the program has set or used them since it was loaded."""
+        """Set the generators of the process to the state, unless the program has set or used them since it was loaded."""
         saved = (self._resumed or {}).pop("generators", None)
         if saved is not None:
             for generator, now, untouched, state in zip(GLOBAL, states_of(GLOBAL), self._untouched, saved, strict=True):
@@ -261,10 +261,10 @@ class DataLoader(torch.utils.data.DataLoader[T]):
                     set_state(generator, state)
 
     def set_epoch(self, epoch: int) -> None:
-        """Have the next loop be this epoch, and pass it on to samplers that have ``set_epoch``. Without it, epochs are counted.
+        """Make the next loop this epoch, and call ``set_epoch`` of samplers that have it. Without this call, epochs are counted.
 
         Raises:
-            ConfigError: a state was loaded that is in the middle of another epoch, or a pipeline is in another one.
+            ConfigError: a state in the middle of another epoch was loaded, or a pipeline is in another epoch.
         """
         if self._pipeline is not None:
             self._batches.set_epoch(epoch)
@@ -283,7 +283,7 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         self._order().set_epoch(epoch)
 
     def position(self) -> Any:
-        """Return where the last loop is after the last batch that was taken, for :meth:`received`."""
+        """Return the position of the last loop after the last batch that was read, for :meth:`received`."""
         return self._batches.position() if self._pipeline is not None else self._snapshot()
 
     def received(self, position: Any) -> None:
@@ -325,15 +325,15 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         return {**to_public(self._received or self._snapshot()), "of": identity_of(self)}
 
     def load_state_dict(self, state: Mapping[str, Any], allow_changed: Collection[str] = ()) -> None:
-        """Have the next loop resume from a state; an empty one begins the epoch anew.
+        """Resume the next loop from a state; an empty state restarts the epoch.
 
         The state contains the generators of the process (torch's for the CPU, NumPy's, Python's). The next loop restores those that your
         program has neither set nor used since this call.
 
         Args:
             state: What :meth:`state_dict` returned.
-            allow_changed: What may have changed since, and is logged: stages of the pipeline by name, or, over a dataset, what the error
-                names, such as ``"batch_size"``.
+            allow_changed: Parameters that may have changed since, which is logged: stages of the pipeline by name, or, over a dataset,
+                names from the error, such as ``"batch_size"``.
 
         Raises:
             PipelineError: another loader saved the state, or ``allow_changed`` contains a name that is not compared.
@@ -365,7 +365,7 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         return _Batches(self)
 
     def close(self) -> None:
-        """End the workers. The next loop starts others. Closing again does nothing."""
+        """End the workers. The next loop starts new ones. Closing again does nothing."""
         if self._pipeline is not None:
             self._batches.close()
         if self._iterator is not None and hasattr(self._iterator, "_shutdown_workers"):

@@ -11,7 +11,7 @@ import torch
 
 
 def mapped(value: Any, function: Callable[[Any], Any], whole: type | None = None) -> Any:
-    """Return a nested value of the same form, with ``function(leaf)`` in the place of each leaf; those of the type ``whole`` are leaves."""
+    """Return a nested value of the same form, with ``function(leaf)`` instead of each leaf; values of type ``whole`` are leaves."""
     if type(value) is whole:
         return function(value)
     if isinstance(value, (tuple, list)):
@@ -42,7 +42,7 @@ class Array(NamedTuple):
 
 
 def as_arrays(batch: Any) -> Any:
-    """Return a batch in which arrays stand for tensors, where that can be: those cross between processes in shared memory."""
+    """Return a batch with arrays instead of tensors, if possible: arrays cross between processes in shared memory."""
     return mapped(batch, _array_of)
 
 

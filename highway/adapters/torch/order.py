@@ -1,4 +1,4 @@
-"""The order of an epoch: which indices a sampler has given, and how to continue from there."""
+"""The order of an epoch: the indices that a sampler has yielded, and how to continue."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ def is_stateful(value: Any) -> bool:
 
 
 def state_of_user(value: Any) -> Any:
-    """Return a copy of the state of a user's object, which may change it in place; ``None`` if it has none."""
+    """Return a copy of the state of a user's object, which may change it in place; ``None`` if it has no state."""
     return copy.deepcopy(value.state_dict()) if is_stateful(value) else None
 
 
 def restore_user(value: Any, state: Any) -> None:
-    """Load a state into a user's object, which may keep it and change it: a copy of it; nothing if one of them is missing."""
+    """Load a copy of a state into a user's object, which may keep and change it; do nothing if either is missing."""
     if state is not None and is_stateful(value):
         value.load_state_dict(copy.deepcopy(state))
 
 
 class IndexOrder:
-    """The index sampler of a loader, which counts what it gives and can continue in the middle of an epoch.
+    """The index sampler of a loader, which counts its indices and can continue in the middle of an epoch.
 
-    A sampler that has ``state_dict`` and ``load_state_dict`` continues by its own state. Any other sampler is run again from the start of
-    the epoch, with all generators as they were then, and the indices that it had given are dropped.
+    A sampler with ``state_dict`` and ``load_state_dict`` continues from its own state. Any other sampler runs again from the start of the
+    epoch, with all generators in their state of that time, and the indices that it had yielded are skipped.
 
     Args:
-        sampler: Gives the indices: of a batch, or of a sample if there are no batches.
+        sampler: Yields the indices: of a batch, or of a sample if there are no batches.
         inner: The sampler inside of a batch sampler, or ``None``.
         generator: The loader's generator, or ``None``.
     """
@@ -45,7 +45,7 @@ class IndexOrder:
         self._own = generators_in([generator, *self._parts])
         self._iterator: Any = None
         self._saved: dict[str, Any] | None = None
-        self._begun: list[Any] = []  # when the epoch began, and when its first index was taken
+        self._begun: list[Any] = []  # when the epoch began, and when its first index was requested
         self.sampled = 0
         self.is_exhausted = False
 
@@ -91,7 +91,7 @@ class IndexOrder:
         }
 
     def state(self) -> dict[str, Any]:
-        """Return where the order is, for :meth:`resume`."""
+        """Return the position in the order, for :meth:`resume`."""
         begun = [*self._begun, self._snapshot()][:2]
         return {
             "begun": begun,
@@ -124,11 +124,11 @@ class IndexOrder:
         set_states(self._own, states)
 
     def resume(self, state: dict[str, Any], pending: list[Any]) -> None:
-        """Have the next iteration give the pending indices, and then continue.
+        """Make the next iteration yield the pending indices first, and then continue.
 
         Args:
-            state: What :meth:`state` returned.
-            pending: Indices that were given, and whose batches were not delivered.
+            state: The result of :meth:`state`.
+            pending: Indices that were yielded, and whose batches were not delivered.
         """
         self._saved = {**state, "pending": pending}
         self._begun, self.sampled, self.is_exhausted = state["begun"], state["sampled"], state["is_exhausted"]

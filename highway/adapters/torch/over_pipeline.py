@@ -19,7 +19,7 @@ class PipelineItems(IterableDataset):
     """The items of a pipeline, with arrays as tensors; each loop is one of its epochs.
 
     Args:
-        pipeline: Makes the items.
+        pipeline: Yields the items.
     """
 
     def __init__(self, pipeline: Pipeline) -> None:
@@ -40,7 +40,7 @@ class PipelineItems(IterableDataset):
             yield mapped(item, tensor_of)
 
     def set_epoch(self, epoch: int) -> None:
-        """Expect that the next loop is this epoch."""
+        """Check that the next loop is this epoch."""
         if epoch != self.epoch:
             raise ConfigError(
                 f"DataLoader: set_epoch({epoch}), but the next loop over the pipeline is epoch {self.epoch}: a pipeline numbers its epochs "
@@ -67,17 +67,17 @@ class PipelineIterator(_SingleProcessDataLoaderIter):
     """One loop over the items of a pipeline."""
 
     def close(self) -> None:
-        """Leave the rest of the epoch. Closing again does nothing."""
+        """Skip the rest of the epoch. Closing again does nothing."""
         self._dataset_fetcher.dataset_iter.close()
 
 
 def unchanged(item: Any) -> Any:
-    """Return the item: what collates and converts nothing."""
+    """Return the item unchanged: for no collation and no conversion."""
     return item
 
 
 def tensor_of(leaf: Any) -> Any:
-    """Return a numeric array as the tensor that shares its memory, of a copy if it is read-only; anything else as it is."""
+    """Return a numeric array as a tensor that shares its memory, or a copy of it if it is read-only; other values unchanged."""
     if not isinstance(leaf, np.ndarray) or leaf.dtype.kind not in "biufc":
         return leaf
     array = leaf if leaf.dtype.isnative else leaf.astype(leaf.dtype.newbyteorder("="))

@@ -1,4 +1,4 @@
-"""Whether threads may read a dataset: what it declares, and what its first samples show."""
+"""Checks whether threads may read a dataset: its declaration, and its first samples."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _WAYS_OUT = (
 
 
 def is_declared_safe(dataset: Any) -> bool:
-    """Whether a dataset is highway's own, or declares that several threads may call its ``__getitem__`` at the same time."""
+    """Whether a dataset is highway's own, or declares that several threads may call its ``__getitem__`` concurrently."""
     if isinstance(dataset, Subset):
         return is_declared_safe(dataset.dataset)
     if isinstance(dataset, ConcatDataset):
@@ -35,7 +35,7 @@ def check_threads(dataset: Any, num_threads: int) -> None:
 
     Args:
         dataset: Has ``__len__`` and ``__getitem__``.
-        num_threads: How many threads will read it.
+        num_threads: Number of threads that will read it.
 
     Raises:
         ConfigError: the samples draw random numbers from a generator that all threads share, or differ when threads read them.
@@ -58,7 +58,7 @@ def check_threads(dataset: Any, num_threads: int) -> None:
 
     def read(first: int) -> list[Any]:
         barrier.wait()
-        return [dataset[index] for index in (*indices[first:], *indices[:first])]  # each begins elsewhere
+        return [dataset[index] for index in (*indices[first:], *indices[:first])]  # each begins at another index
 
     with ThreadPoolExecutor(num_threads) as pool:
         for first, samples in zip(range(num_threads), pool.map(read, [n % len(indices or [0]) for n in range(num_threads)]), strict=True):
@@ -89,7 +89,7 @@ def _equal(one: Any, other: Any) -> bool:
         return len(one) == len(other) and all(map(_equal, one, other))
     if isinstance(one, (str, bytes, bool, int, float, complex, np.generic)) or one is None:
         return bool(one == other or (one != one and other != other))
-    return True  # an object that cannot be compared
+    return True  # objects that cannot be compared
 
 
 def _same_bytes(one: np.ndarray, other: np.ndarray) -> bool:

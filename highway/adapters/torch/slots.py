@@ -1,7 +1,7 @@
-"""Shared memory that worker processes fill again and again, so that the kernel need not provide and clear new pages for each batch.
+"""Shared memory that worker processes reuse, so that the kernel need not provide and clear new pages for each batch.
 
 A worker collates into free slots and sends their numbers. The loader gives a slot back when nothing in its process refers to the memory
-any more. A slot that another process may have received is never filled again. What finds no free slot travels as in torch.
+any more. A slot that another process may have received is never filled again. If no slot is free, data travels as in torch.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _sender: SlotSender | None = None  # of this process, if it is a worker
 
 def receivers(num_workers: int) -> list[SlotReceiver]:
     """Return a receiver for each worker that is about to start."""
-    descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]  # a slot holds one in the worker and one in the loader's process
+    descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]  # a slot needs one in the worker and one in the loader's process
     most = _MOST if descriptors < 0 else max(1, min(_MOST, descriptors // 4 // num_workers))
     return [SlotReceiver(row, num_workers) for row in torch.zeros(num_workers, most, dtype=torch.int64).share_memory_()]
 
@@ -62,7 +62,7 @@ class _Slot:
         self._references_of_unused = self._references()
 
     def _references(self) -> tuple[int, int, int]:
-        """Return how many tensors and Python objects refer to the storage; twice, as another thread may make a tensor of an object."""
+        """Return the reference counts of the storage, of tensors and Python objects; twice, because another thread may create a tensor."""
         storage = self.storage
         uses = torch._C._storage_Use_Count
         return uses(storage._cdata), sys.getrefcount(storage), uses(storage._cdata)
@@ -97,8 +97,8 @@ class SlotReceiver:
     """The slots of a worker, as the process of the loader receives them.
 
     Args:
-        given_back: Shared numbers, one for each slot: how many of its transfers were given back; negative if the worker is to drop it.
-        num_workers: How many workers there are.
+        given_back: Shared numbers, one for each slot: how many of its transfers were given back; negative if the worker must drop it.
+        num_workers: Number of workers.
     """
 
     def __init__(self, given_back: torch.Tensor, num_workers: int) -> None:
@@ -138,19 +138,19 @@ class SlotReceiver:
 
 
 class SlotSender:
-    """The slots of a worker, in its own process; no other thread or process than the one that sends results may send them.
+    """The slots of a worker, in its own process; only the thread and process that sends results may send them.
 
     Args:
         token: Number of the receiver in its process.
-        given_back: As the receiver's.
-        num_workers: How many workers share the memory.
+        given_back: The receiver's numbers.
+        num_workers: Number of workers that share the memory.
     """
 
     def __init__(self, token: int, given_back: torch.Tensor, num_workers: int) -> None:
         self.token, self._row, self._num_workers = token, given_back, num_workers
 
     def install(self) -> None:
-        """Have torch's default collation fill slots in this process, and have results carry their numbers."""
+        """Make torch's default collation fill slots in this process, and make results carry their numbers."""
         global _sender
         _sender = self
         self.slots: dict[int, _Slot] = {}
@@ -191,10 +191,10 @@ class SlotSender:
             return slot.storage
 
     def _free(self) -> list[int]:
-        """Return the numbers of the free slots, and drop those that may not be filled again or were not needed for long."""
+        """Return the numbers of the free slots, and drop slots that may not be filled again or were not needed for long."""
         free = []
         for number, slot in list(self.slots.items()):
-            # in this order: a slot that is used may just be sent by the other thread
+            # in this order: the other thread may be sending a slot that is used
             if slot.is_unused and abs(given_back := int(self._given_back[number])) == slot.transfers:
                 free.append(number)
                 if given_back < 0 or slot.is_exported or self._taken - slot.last_taken > _AGE:
@@ -206,7 +206,7 @@ class SlotSender:
         self._given_back[number] = _DROPPED
 
     def _new(self, size: int, free: list[int]) -> int | None:
-        """Return the number of a new slot, maybe in place of a free one, or ``None`` if there are too many, or too little shared memory."""
+        """Return the number of a new slot, possibly replacing a free one; ``None`` if there are too many, or too little shared memory."""
         number = next((number for number in range(len(self._given_back)) if number not in self.slots), None)
         if number is None and free:
             number = min(free, key=lambda number: self.slots[number].last_taken)
@@ -218,7 +218,7 @@ class SlotSender:
         try:
             whole = torch.UntypedStorage._new_using_fd_cpu(length)
             self.slots[number] = _Slot(whole._share_fd_cpu_()[0], size, next(self._generations))
-        except RuntimeError:  # too few descriptors: let torch fail in its own words
+        except RuntimeError:  # too few descriptors: let torch raise its own error
             return None
         self._given_back[number] = 0
         return number

@@ -1,4 +1,4 @@
-"""Worker threads: they read parts of one batch together, in this process or in one of their own."""
+"""Worker threads: several read parts of one batch, in this process or in a separate one."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from highway.reading.plan import QUICK
 
 
 class Task(NamedTuple):
-    """A batch to read: the loop that wants it, its number in that loop, and the indices of its samples."""
+    """A batch to read: the loop that requests it, its number in that loop, and the indices of its samples."""
 
     loop: int
     number: int
@@ -39,7 +39,7 @@ class Task(NamedTuple):
 
 
 class Raised:
-    """An error in the place of a batch; it crosses to another process with its traceback as a note."""
+    """An error instead of a batch; it crosses to another process with its traceback as a note."""
 
     def __init__(self, error: Exception | Failure) -> None:
         self._error = error
@@ -53,7 +53,7 @@ class Raised:
 
 
 class ThreadResult(NamedTuple):
-    """The batch of a task, or the error in its place."""
+    """The batch of a task, or an error instead."""
 
     loop: int
     number: int
@@ -82,7 +82,7 @@ class _Part(NamedTuple):
 
 
 class _Share:
-    """How many rows a thread reads at a time: a share of the batch, or the whole batch if that is quick."""
+    """The number of rows that a thread reads at a time: a share of the batch, or the whole batch if that is fast."""
 
     def __init__(self, threads: int) -> None:
         self._threads, self._factor = threads, 1
@@ -96,7 +96,7 @@ class _Share:
 
 
 class _Tasks(Fed):
-    """A source of the tasks that it is given: whole batches, or parts of them for several threads."""
+    """A source of given tasks: whole batches, or parts of them for several threads."""
 
     def __init__(self, threads: int, divides: bool) -> None:
         super().__init__()
@@ -115,14 +115,14 @@ class _Tasks(Fed):
 
 @dataclass
 class _Read:
-    """Reads samples and collates them; an error is returned in place of the batch.
+    """Reads samples and collates them; returns an error instead of a batch.
 
     Args:
         dataset: The dataset.
-        collate_fn: Makes a batch of a list of samples, or converts one sample if there are no batches; ``None``: torch's rules.
+        collate_fn: Collates a list of samples, or converts one sample if there are no batches; ``None``: torch's rules.
         batched: Whether there are batches.
         worker_init_fn: Called with the number of each thread before it reads.
-        is_isolated: Whether this runs in a process of its own.
+        is_isolated: Whether this runs in a separate process.
     """
 
     dataset: Any
@@ -142,7 +142,7 @@ class _Read:
 
     @property
     def divides(self) -> bool:
-        """Whether several threads may read a batch together."""
+        """Whether several threads may read one batch."""
         return self.batched and not self._gathers and getattr(self.dataset, "__getitems__", None) is None
 
     def __call__(self, work: _Part | Task) -> ThreadResult | Drop:
@@ -202,7 +202,7 @@ class _Read:
 
 
 class Threads:
-    """The worker threads of a loader: a pipeline that is fed with tasks.
+    """The worker threads of a loader: a pipeline whose source is given tasks.
 
     Args:
         loader: The loader.
@@ -212,7 +212,7 @@ class Threads:
         own_collate = None if loader.has_default_collate else loader.collate_fn
         read = _Read(loader.dataset, own_collate, loader.batch_sampler is not None, loader.worker_init_fn, loader.isolated)
         number = loader.num_workers
-        self.window = loader.prefetch_factor + 1 + (1 if read.divides else number)  # batches to ask for before the first is taken
+        self.window = loader.prefetch_factor + 1 + (1 if read.divides else number)  # batches to request before the first is received
         self._tasks = _Tasks(number, read.divides)
         stage = Stage(read, number, loader.in_order, self.window * number, name="read", per_worker=loader.per_worker)
         self._pipeline = Pipeline([self._tasks, stage], isolated=loader.isolated, budget_mb=loader.budget_mb)
@@ -220,7 +220,7 @@ class Threads:
         self._is_started = False
 
     def send(self, task: Task) -> None:
-        """Ask for a batch."""
+        """Request a batch."""
         self._tasks.put(task)
         if not self._is_started:
             self._is_started = True
@@ -252,7 +252,7 @@ class ThreadIterator(Stateful, _BaseDataLoaderIter):
         resumed: A snapshot to continue from.
         threads: Read the batches.
         loop: The number of this loop over the loader.
-        give_back: Called with the threads when the loop has ended or was left.
+        give_back: Called with the threads when the loop has ended or was abandoned.
     """
 
     def __init__(
@@ -297,7 +297,7 @@ class ThreadIterator(Stateful, _BaseDataLoaderIter):
             raise error or StopIteration
         try:
             while (result := threads.take(self._timeout or None)).loop != self._loop:
-                pass  # of a loop that was left
+                pass  # of an abandoned loop
         except TimeoutError as error:
             raise RuntimeError(f"DataLoader timed out after {self._timeout:g} seconds") from error
         except EndOfStream:

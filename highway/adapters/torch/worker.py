@@ -19,14 +19,14 @@ from highway.adapters.torch.slots import SlotSender, note_sending
 
 
 class WorkerState(NamedTuple):
-    """Where a worker is after a batch.
+    """The state of a worker after a batch.
 
     Args:
         fetched: Batches of this epoch that the worker has read.
         generators: States of the process's generators.
-        dataset: What the ``state_dict`` of the dataset returned, or ``None``.
-        iterator: What the ``state_dict`` of the dataset's iterator returned, or ``None``.
-        at: Batches of this epoch that the worker had read when these two were taken.
+        dataset: The dataset's ``state_dict()``, or ``None``.
+        iterator: The ``state_dict()`` of the dataset's iterator, or ``None``.
+        at: Batches of this epoch that the worker had read at the time of these two.
         has_ended: Whether an iterable dataset has ended.
     """
 
@@ -39,7 +39,7 @@ class WorkerState(NamedTuple):
 
 
 class WorkerResult(NamedTuple):
-    """A batch, or the error in its place, and the state of the worker after it."""
+    """A batch, or an error instead, and the state of the worker after it."""
 
     task: int
     data: Any
@@ -60,7 +60,7 @@ class WorkerResult(NamedTuple):
 
 
 class WorkerEnded(_IterableDatasetStopIteration):
-    """The end of a worker's iterable dataset, and the state of the worker then."""
+    """The end of a worker's iterable dataset, and the state of the worker."""
 
     def __init__(self, worker_id: int, state: WorkerState) -> None:
         super().__init__(worker_id)
@@ -68,13 +68,13 @@ class WorkerEnded(_IterableDatasetStopIteration):
 
 
 class Fetching:
-    """Makes the fetchers of a process, restores the state that a worker resumes from, and takes its state after each batch.
+    """Creates the fetchers of a process, restores a worker's state on resume, and records its state after each batch.
 
     Args:
-        state: What to resume from; ``None``: from the start.
+        state: The state to resume from; ``None``: from the start.
         batch_size: Samples of a batch, or ``None`` if there are no batches.
-        snapshot_every: After how many batches of an iterable dataset its own state is taken; 0 is never. In between, the state says how
-            many batches to skip.
+        snapshot_every: Batches between two states of an iterable dataset; 0 means none. Between them, the state contains the number of
+            batches to skip.
     """
 
     def __init__(self, state: WorkerState | None, batch_size: int | None, snapshot_every: int) -> None:
@@ -133,7 +133,7 @@ class _Results:
 
     def __init__(self, queue: Any, fetching: Fetching, where: str) -> None:
         self._queue, self._fetching, self._where = queue, fetching, where
-        queue._on_queue_feeder_error = self._put_error  # it would print the error and drop the batch, for which the loop would wait forever
+        queue._on_queue_feeder_error = self._put_error  # the default would drop the batch, and the loop would wait forever
 
     def _put_error(self, error: Exception, result: tuple[Any, Any]) -> None:
         task, data = result
@@ -161,13 +161,13 @@ class _Results:
 
 
 def run_worker(loop: Callable[..., None], args: tuple[Any, ...], changed: dict[str, Any], fetching: Fetching, slots: SlotSender) -> None:
-    """Run torch's worker loop in a process of its own.
+    """Run torch's worker loop in a separate process.
 
     Args:
         loop: torch's loop.
         args: Its arguments.
-        changed: Arguments that are other ones in a resumed epoch, by name.
-        fetching: Makes its fetchers.
+        changed: Arguments with other values in a resumed epoch, by name.
+        fetching: Creates its fetchers.
         slots: Shared memory for its results.
     """
     slots.install()
@@ -186,7 +186,7 @@ def run_worker(loop: Callable[..., None], args: tuple[Any, ...], changed: dict[s
 
 
 class WorkerContext:
-    """A context of multiprocessing whose processes run torch's worker loop by :func:`run_worker`."""
+    """A multiprocessing context whose processes run torch's worker loop in :func:`run_worker`."""
 
     def __init__(self, context: Any, changed: dict[str, Any], fetchings: list[Fetching], senders: list[SlotSender]) -> None:
         self._context, self._changed, self._workers = context, changed, zip(fetchings, senders, strict=True)
