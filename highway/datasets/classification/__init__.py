@@ -1,4 +1,4 @@
 """Small labelled image datasets that are loaded as a whole (``loaded``): MNIST and others in its format (``mnist``), CIFAR (``cifar``).
 
-``ilsvrc`` reads what else comes with ILSVRC (ImageNet).
+``ilsvrc`` reads other files of ILSVRC (ImageNet).
 """

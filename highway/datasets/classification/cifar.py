@@ -20,11 +20,11 @@ _PIXELS = 3 * 32 * 32
 
 
 class _Label(NamedTuple):
-    """A label that images have.
+    """A kind of label.
 
     Args:
         field: Name of the field in samples.
-        classes: How many classes there are.
+        classes: Number of classes.
         pickled: Name of the label in pickles.
         names: The file with the names of the classes, of the binary version.
         pickled_names: Name of the list of class names in its pickle.
@@ -127,8 +127,8 @@ class CIFAR10(_OfCIFAR):
     read; a pickle that references anything else is refused.
 
     Raises:
-        FileNotFoundError: one of the files is not there (when it is first read).
-        DatasetError: a file is none of these, or cut short.
+        FileNotFoundError: one of the files does not exist (when it is first read).
+        DatasetError: a file has another format, or is truncated.
 
     >>> dataset = CIFAR10("data", "test")
     """
@@ -154,8 +154,8 @@ class CIFAR100(_OfCIFAR):
     20 groups. From pickles, only arrays, lists and text are read; a pickle that references anything else is refused.
 
     Raises:
-        FileNotFoundError: one of the files is not there (when it is first read).
-        DatasetError: a file is none of these, or cut short.
+        FileNotFoundError: one of the files does not exist (when it is first read).
+        DatasetError: a file has another format, or is truncated.
 
     >>> dataset = CIFAR100("data")
     """

@@ -18,12 +18,12 @@ from highway.stores.url import join, shown
 
 # Caffe's BlobProto: num, channels, height and width (in old files), data, shape; https://github.com/BVLC/caffe, src/caffe/proto/caffe.proto
 _OLD_SHAPE, _DATA, _SHAPE = (1, 2, 3, 4), 5, 7
-_DIM = 1  # of BlobShape
-_FIRST_PIXEL = np.array([1, 1, 0, 0], np.float32)  # VOC counts pixels from 1, and its reader subtracts that
+_DIM = 1  # field number in BlobShape
+_FIRST_PIXEL = np.array([1, 1, 0, 0], np.float32)  # VOC counts pixels from 1, and its reader subtracts 1
 
 
 def read_mean_image(path: str) -> np.ndarray:
-    """Read a mean image that Caffe has written, such as ``imagenet_mean.binaryproto``.
+    """Read a mean image written by Caffe, such as ``imagenet_mean.binaryproto``.
 
     Args:
         path: The file, or its URL. It is in ``caffe_ilsvrc12.tar.gz``, with ``synset_words.txt`` and ``val.txt``. Nothing is downloaded.
@@ -33,7 +33,7 @@ def read_mean_image(path: str) -> np.ndarray:
 
     Raises:
         FileNotFoundError: there is no such file.
-        DatasetError: the file is no image of three channels, is damaged or cut short.
+        DatasetError: the file is not an image of three channels, is damaged or truncated.
     """
     data = read_whole(path)
     try:

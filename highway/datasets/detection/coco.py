@@ -28,12 +28,12 @@ log = logging.getLogger("highway")
 
 
 class _Loaded:
-    """The annotations of a file, and which of its images are read."""
+    """The annotations of a file, and the selected images."""
 
     def __init__(self, annotations: Annotations, files: ImageFiles, images: np.ndarray) -> None:
         self.annotations, self.files, self.images = annotations, files, images
         self.decode_mask = msgspec.json.Decoder(Segmentation).decode
-        self.has_warned = False  # of an image that is not as large as its masks
+        self.has_warned = False  # whether it has warned about an image that is not as large as its masks
 
 
 @checked
@@ -41,7 +41,7 @@ class _Loaded:
 class COCO:
     """The images of COCO, or of a dataset in its format, with boxes, and optionally masks and keypoints.
 
-    The annotations are read when a sample is first asked for, once in each process.
+    The annotations are read on the first access, once per process.
 
     Args:
         data_dir: The folder of the images, such as ``coco/train2017``, or its URL. ``highway:objects/...`` refers to annotated photographs
@@ -57,19 +57,19 @@ class COCO:
     A sample is a dict:
 
     - ``image``: the file's bytes;
-    - ``image_id``: int64, which results are reported under;
+    - ``image_id``: int64, the id to report results under;
     - ``boxes``: float32 ``(N, 4)``: x1, y1, x2, y2 in pixels from the upper left corner of the image; the file has x, y, width and height;
     - ``labels``: int32 ``(N,)``, from 0 in the order of the categories' ids; ``category_ids[label]`` is the id;
     - ``iscrowd``: bool ``(N,)``;
     - ``area``: float32 ``(N,)`` in pixels, from the file, or else the area of the box;
     - ``masks``: uint8 ``(N, H, W)``, 1 for pixels of the object, in the size that the JSON file gives. If the image's file has another
       size, a warning reports it. Polygons are filled exactly as by pycocotools;
-    - ``keypoints``: float32 ``(N, K, 2)``: x and y. In the file they are the numbers of pixels; here their middle, 0.5 more;
-    - ``visibility``: uint8 ``(N, K)``: 0 where a keypoint is not labelled, 1 where it is hidden, 2 where it can be seen.
+    - ``keypoints``: float32 ``(N, K, 2)``: x and y of pixel centres: the values of the file plus 0.5;
+    - ``visibility``: uint8 ``(N, K)``: 0 if a keypoint is not labelled, 1 if it is hidden, 2 if it is visible.
 
     Raises:
-        OSError: a file is not there, or cannot be read.
-        DatasetError: the JSON file is not what it should be, or has changed since; names the annotation by its place, from 0.
+        OSError: a file is missing or cannot be read.
+        DatasetError: the JSON file is not valid, or has changed since. The message gives the index of the annotation, from 0.
 
     >>> dataset = COCO("coco/val2017", "coco/annotations/instances_val2017.json")
     """
@@ -123,7 +123,7 @@ class COCO:
         return self.__getitems__([number])[0]
 
     def __getitems__(self, numbers: Sequence[int]) -> list[dict[str, Any]]:
-        """Return several samples; images in a store are asked for at once."""
+        """Return several samples. Images in a store are requested concurrently."""
         images = self._loaded.images[list(numbers)].tolist()
         return [self._sample(*one) for one in zip(images, self._loaded.files.contents(images), strict=True)]
 
@@ -166,7 +166,7 @@ class COCO:
         loaded, size = self._loaded, self._loaded.annotations.sizes[image].tolist()
         if loaded.has_warned:
             return
-        with suppress(ImageError):  # which is raised when the image is decoded
+        with suppress(ImageError):  # it is raised when the image is decoded
             if (found := list(read_header(data).size)) != size:
                 loaded.has_warned = True
                 log.warning(
@@ -180,7 +180,7 @@ class COCO:
         return self._loaded.files.path(int(self._loaded.images[number]))
 
     def fingerprint(self) -> str:
-        """Return a text that changes when one of the files is written to, or other things are read of them."""
+        """Return a text that changes when one of the files is written to, or other parameters are used."""
         files, keys = self._loaded.files, self._loaded.images.tolist()
         described = fingerprint_of([(shown(self.annotations), resolve_data_dir(self.annotations))])
         described += f" {files.select(keys).fingerprint()}"

@@ -73,14 +73,14 @@ class Annotations(NamedTuple):
         sizes: Height and width of each image in pixels, int64 ``(images, 2)``; 0 if the file does not contain them.
         begins: Index of the first annotation of each image, and finally the number of annotations: int64 ``(images + 1,)``.
         boxes: float32 ``(N, 4)``: x1, y1, x2, y2 in pixels.
-        labels: int32 ``(N,)``: places in ``classes``.
+        labels: int32 ``(N,)``: indexes into ``classes``.
         iscrowd: bool ``(N,)``.
         areas: float32 ``(N,)``, in pixels.
-        keypoints: float32 ``(N, K, 3)``: x, y and visibility, as the file has them; ``None`` if they are not read.
-        masks: Where the description of each mask begins in the file, and how many bytes it has: int64 ``(N, 2)``; ``None`` if not read.
-        numbers: The places of the annotations in the file, int64 ``(N,)``.
+        keypoints: float32 ``(N, K, 3)``: x, y and visibility, as in the file; ``None`` if they are not read.
+        masks: The position and the number of bytes of each mask's description in the file: int64 ``(N, 2)``; ``None`` if not read.
+        numbers: The indexes of the annotations in the file, int64 ``(N,)``.
         classes: The names of the categories, in the order of their ids.
-        category_ids: Those ids.
+        category_ids: The ids.
         points: The names of the keypoints.
     """
 
@@ -106,14 +106,14 @@ def load(path: str, masks: bool, keypoints: bool, crowds: bool, empty_boxes: Emp
 
     Args:
         path: The file, or its URL.
-        masks: Whether to find out where masks are described.
+        masks: Whether to find the descriptions of the masks.
         keypoints: Whether to read keypoints.
         crowds: Whether to read annotations that represent a crowd.
         empty_boxes: How to treat boxes without area, or outside the image.
 
     Raises:
-        OSError: it cannot be read.
-        DatasetError: it is not what it should be; names the annotation by its place in the file, from 0.
+        OSError: the file cannot be read.
+        DatasetError: the file is not valid. The message gives the index of the annotation, from 0.
     """
     file = open_file(path)
     data = file.read(0, file.state.size)
@@ -128,7 +128,7 @@ def load(path: str, masks: bool, keypoints: bool, crowds: bool, empty_boxes: Emp
 
 
 class _Reading:
-    """The annotations of a file while they become arrays."""
+    """The annotations of a file while they are converted to arrays."""
 
     def __init__(self, parsed: _Boxes, data: bytes) -> None:
         self.parsed, self.data = parsed, data
@@ -243,7 +243,7 @@ def _point_names(categories: Sequence[_Category]) -> list[str]:
 
 
 def _placed(data: bytes, error: Exception) -> str:
-    """Return what is wrong, with the number of the annotation that it is about, if it is about one."""
+    """Return an error with the index of the annotation that it is about, if any."""
     if isinstance(error, msgspec.ValidationError) and "$.annotations[...]" in str(error):
         for number, raw in enumerate(msgspec.json.decode(data, type=_Apart).annotations):
             try:

@@ -1,8 +1,8 @@
 """Masks from COCO's descriptions: polygons, and run lengths as numbers or as compressed text.
 
-All are equal to those of pycocotools (``maskApi.c`` of https://github.com/cocodataset/cocoapi) to the pixel. Runs go down the columns, one
-after the other; the first is of pixels that do not belong to the object. pycocotools itself is not used: a compiled
-extra in place of 100 lines, whose masks are the same.
+All masks equal the masks of pycocotools (``maskApi.c`` of https://github.com/cocodataset/cocoapi) to the pixel. Runs go down the columns,
+one column after the other. The first run does not belong to the object. pycocotools itself is not used: it would be a compiled dependency
+in place of 100 lines, with the same result.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
-_UPSAMPLED = 5  # points of a boundary lie on a grid that is so many times finer
-_LONGEST = 1 << 24  # such points of a polygon; one around an image of 8,000 x 8,000 has a hundredth of them
+_UPSAMPLED = 5  # points of a boundary lie on a grid that is this many times finer
+_LONGEST = 1 << 24  # limit of these points per polygon; a polygon around an image of 8,000 x 8,000 has a hundredth of them
 
 
 class RunLengths(msgspec.Struct):
-    """An object by the lengths of runs.
+    """An object as lengths of runs.
 
     Args:
         size: Height and width of the image.
@@ -39,7 +39,7 @@ def draw(segmentation: Segmentation, mask: np.ndarray) -> None:
         mask: uint8 ``(H, W)``.
 
     Raises:
-        ValueError: it is no object of an image of that size.
+        ValueError: it is not an object of an image of that size.
     """
     if isinstance(segmentation, RunLengths):
         if tuple(segmentation.size) != mask.shape:
@@ -58,7 +58,7 @@ def _draw_runs(counts: np.ndarray, mask: np.ndarray) -> None:
     if counts.size == 0 or counts.min() < 0 or counts.max() > mask.size or (total := int(counts.sum())) != mask.size:
         found = f"runs of {total} pixels" if counts.size and 0 <= counts.min() <= counts.max() <= mask.size else "other runs"
         raise ValueError(f"expected runs of together {mask.size} pixels, as its image of {height} x {width} has; found {found}")
-    first = int(counts[0]) // height  # of the columns that have pixels of the object
+    first = int(counts[0]) // height  # number of the first column with pixels of the object
     behind = int(counts[-1]) // height if len(counts) % 2 else 0
     flat = np.repeat((np.arange(len(counts)) % 2).astype(np.uint8), counts)
     mask[:, first : width - behind] |= flat.reshape(width, height)[first : width - behind].T
@@ -90,7 +90,7 @@ def _decompressed(text: str) -> np.ndarray:
 
 
 def _runs_in(polygon: Sequence[float], height: int, width: int) -> np.ndarray:
-    """Return the run lengths of a polygon: where its boundary crosses the middle of a column, pixels begin or cease to belong to it."""
+    """Return the run lengths of a polygon. A run begins or ends at each pixel where its boundary crosses the middle of a column."""
     if len(polygon) < 6 or len(polygon) % 2:
         raise ValueError(f"a polygon of it has {len(polygon)} numbers; expected x and y of three points or more")
     corners = _UPSAMPLED * np.array(polygon).reshape(-1, 2) + 0.5
@@ -111,9 +111,9 @@ def _boundary(corners: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return x and y of the points of the grid along the lines from each corner, int64 ``(N, 2)``, to the next."""
     ends = np.roll(corners, -1, axis=0)
     steep = np.abs(ends - corners) @ (1, -1) < 0
-    along = np.where(steep, 1, 0)  # the axis in which a line has one point for each step
+    along = np.where(steep, 1, 0)  # the axis in which a line has one point per step
     edges = np.arange(len(corners))
-    backwards = corners[edges, along] > ends[edges, along]  # lines are drawn forwards, whichever way they go
+    backwards = corners[edges, along] > ends[edges, along]  # lines are drawn forwards, regardless of their direction
     begins, stops = np.where(backwards[:, None], ends, corners), np.where(backwards[:, None], corners, ends)
     lengths = (stops - begins)[edges, along]
     slopes = (stops - begins)[edges, 1 - along] / np.maximum(lengths, 1)

@@ -36,9 +36,9 @@ class VOC:
     Args:
         data_dir: Folder that holds ``Annotations``, ``ImageSets`` and ``JPEGImages``, such as ``VOCdevkit/VOC2012``, or its URL.
             ``highway:objects`` refers to annotated photographs that are part of the package.
-        split: Which images: the name of a list in ``ImageSets/Main``, or with ``masks`` in ``ImageSets/Segmentation``.
-        classes: The names of the labels, indexed by label; VOC's by default, where ``aeroplane`` is 0.
-        masks: ``"class"`` or ``"object"``: have a mask of the classes, or of the objects, too.
+        split: The images to read: the name of a list in ``ImageSets/Main``, or with ``masks`` in ``ImageSets/Segmentation``.
+        classes: The names of the labels, indexed by label. By default those of VOC, beginning with ``aeroplane``.
+        masks: ``"class"`` or ``"object"`` adds a mask of the classes, or of the objects.
 
     A sample is a dict:
 
@@ -51,8 +51,8 @@ class VOC:
       ``"object"`` the number of the object + 1.
 
     Raises:
-        OSError: a file is not there, or cannot be read.
-        DatasetError: the list, or an annotation, is not what it should be (when it is read); names the file, and the line or object.
+        OSError: a file is missing or cannot be read.
+        DatasetError: the list or an annotation is not valid (when it is read). The message names the file, and the line or object.
 
     >>> dataset = VOC("VOCdevkit/VOC2012", "trainval")
     """
@@ -100,7 +100,7 @@ class VOC:
         return self._found(self.keys)
 
     def _found(self, names: Sequence[str]) -> list[ImageFiles]:
-        """Return the images, the annotations, and the masks if there are some."""
+        """Return the files of the images, the annotations, and the masks, if any."""
         parts = [("JPEGImages", "jpg"), ("Annotations", "xml"), *([(_MASKS[self.masks], "png")] if self.masks else [])]
         return [
             named_files(join(resolve_data_dir(self.data_dir), folder), [f"{name}.{suffix}" for name in names], self._list)
@@ -118,7 +118,7 @@ class VOC:
         return self.__getitems__([number])[0]
 
     def __getitems__(self, numbers: Sequence[int]) -> list[dict[str, Any]]:
-        """Return several samples; files in a store are asked for at once."""
+        """Return several samples. Files in a store are requested concurrently."""
         contents = [files.contents(numbers) for files in self._files]
         return [self._sample(number, *parts) for number, parts in zip(numbers, zip(*contents, strict=True), strict=True)]
 
@@ -140,7 +140,7 @@ class VOC:
         return self._files[0].path(number)
 
     def fingerprint(self) -> str:
-        """Return a text that changes when one of the files is written to, or other classes or masks are read."""
+        """Return a text that changes when one of the files is written to, or other classes or masks are selected."""
         files = " ".join(files.fingerprint() for files in self._found(self._names()))
         return f"{fingerprint_of([(shown(self._list), self._list)])} {files} {self.classes}"
 

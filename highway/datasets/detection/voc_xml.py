@@ -11,7 +11,7 @@ import numpy as np
 from highway.errors import DatasetError
 
 _SIDES = {"xmin": 1, "ymin": 1, "xmax": 0, "ymax": 0}  # to subtract: pixels are counted from 1, and the last pixel is inside the box
-_FLAGS = {"0": False, "1": True, "": False}  # a flag that is not there is not set
+_FLAGS = {"0": False, "1": True, "": False}  # a missing flag is not set
 
 
 class Objects(NamedTuple):
@@ -41,11 +41,11 @@ def read_objects(path: str, data: bytes) -> Objects:
     """Read an annotation file.
 
     Args:
-        path: Where it is, for messages.
+        path: The path of the file, for messages.
         data: Its content.
 
     Raises:
-        DatasetError: it is no such file, or an object in it is not whole; names the file and the object, from 0.
+        DatasetError: the file or an object in it is not valid. The message names the file and the index of the object, from 0.
     """
     parser = XMLParser(target=_Builder())
     try:

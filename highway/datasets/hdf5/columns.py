@@ -1,12 +1,12 @@
-"""The rows of one dataset of an HDF5 file, by their numbers: read in the way that its layout makes quick.
+"""The rows of one dataset of an HDF5 file, read by index in the fastest way that its layout allows.
 
 =========================================  =============================================================================================
 in the file                                read
 =========================================  =============================================================================================
-one after the other, each of one size      by position, as those of a ``.npy`` file: many threads at once, without h5py
+contiguous, each of one size               by position, as in a ``.npy`` file: many threads at once, without h5py
 in chunks of several rows                  whole chunks; recent chunks are cached
-bytes of varying length, large ones        by position, likewise (:mod:`highway.datasets.hdf5.heap`)
-anything else, other such values too       one call per request
+bytes of varying length, large ones        by position (:mod:`highway.datasets.hdf5.heap`)
+all other values                           one call per request
 =========================================  =============================================================================================
 """
 
@@ -25,15 +25,15 @@ from highway.datasets.npy.rows import StoredRows
 from highway.errors import DatasetError
 from highway.stores.unchanging import UnchangingFile
 
-_LARGEST = 1 << 30  # bytes of a row, or of a chunk: memory for it is taken before it is read
-_MOST = 512  # rows that are asked for by one call: its time grows faster than their number
+_LARGEST = 1 << 30  # limit of the bytes of a row or chunk, because memory is allocated before it is read
+_MOST = 512  # rows requested by one call: its time grows faster than their number
 
 
 class Chunks:
-    """The chunks that were read last, up to some bytes; the first one goes first.
+    """A cache of the last chunks, limited in bytes. The oldest is removed first.
 
     Args:
-        limit: Bytes.
+        limit: Maximum bytes.
     """
 
     def __init__(self, limit: int) -> None:
@@ -41,11 +41,11 @@ class Chunks:
         self._kept: dict[tuple[str, int], np.ndarray] = {}
 
     def get(self, name: str, number: int) -> np.ndarray | None:
-        """Return a chunk of a dataset, if it is kept."""
+        """Return a cached chunk of a dataset, or ``None``."""
         return self._kept.get((name, number))
 
     def put(self, name: str, number: int, rows: np.ndarray) -> None:
-        """Keep a chunk; by one thread at a time."""
+        """Cache a chunk. Called by one thread at a time."""
         self._kept[name, number] = rows
         self._bytes += rows.nbytes
         while self._bytes > self._limit and len(self._kept) > 1:
@@ -56,20 +56,20 @@ class Column:
     """A dataset of a file.
 
     Args:
-        dataset: That of h5py.
+        dataset: The h5py dataset.
         file: The file.
         name: Name of the column in messages.
-        chunks: Where its chunks are kept, if it has some.
+        chunks: The cache of its chunks, if it has chunks.
         other_files: Whether its values may be in other files.
 
     Raises:
-        DatasetError: it has rows of a kind that cannot be read, or too large ones; or its values are in other files.
+        DatasetError: its rows have a type that cannot be read, or are too large; or its values are in other files.
     """
 
     def __init__(self, dataset: Any, file: UnchangingFile, name: str, chunks: Chunks, other_files: bool) -> None:
         self._dataset, self._file, self._name, self._chunks = dataset, file, name, chunks
         self.others = OtherFiles(dataset, file.path, name, other_files)
-        self._shape, self._dtype = shape, dtype = dataset.shape, dataset.dtype  # asked for once: h5py would be asked each time
+        self._shape, self._dtype = shape, dtype = dataset.shape, dataset.dtype  # stored, because h5py computes them on each access
         if not shape:
             raise DatasetError(f"{name}: a single value; expected a dataset with rows: name others by fields={{...}}")
         self.length = int(shape[0])
@@ -77,7 +77,7 @@ class Column:
         self.row_bytes = 0 if dtype.hasobject else math.prod(shape[1:]) * dtype.itemsize
         """Bytes of a row; 0 if they differ."""
         self.chunk = int(dataset.chunks[0]) if dataset.chunks and not dtype.hasobject else 1
-        """Rows that are read together."""
+        """The range of rows that are cheap to read together."""
         if self.row_bytes * self.chunk > _LARGEST:
             raise DatasetError(
                 f"{name}: its chunks of {self.chunk} rows have {self.row_bytes * self.chunk} bytes; expected {_LARGEST} at most: copy it "
@@ -87,7 +87,7 @@ class Column:
         self._check_heap = HeapCheck(dataset, file, name) if dtype.hasobject else None
 
     def __call__(self, numbers: Sequence[int]) -> Sequence[Any]:
-        """Return rows by their numbers, from 0."""
+        """Return rows by their indexes, from 0."""
         if self._stored is not None:
             rows: Sequence[Any] = self._stored(numbers)  # type: ignore[assignment]  # an array
         elif self.chunk > 1:
@@ -122,7 +122,7 @@ class Column:
         return [found[place] if row is None else row for place, row in enumerate(rows)]
 
     def _by_h5py(self, numbers: np.ndarray) -> list[Any]:
-        wanted, places = np.unique(numbers, return_inverse=True)  # h5py wants them to increase
+        wanted, places = np.unique(numbers, return_inverse=True)  # h5py requires increasing indexes
         if self._check_heap is not None:
             self._check_heap(wanted)
         rows: list[Any] = []
@@ -145,7 +145,7 @@ class Column:
 
 
 def _stored_rows(dataset: Any, file: UnchangingFile, name: str) -> StoredRows | None:
-    """Return what reads the rows where they lie in the file, if they do one after the other, in the form that they have in memory."""
+    """Return a reader of the rows by position, if they are contiguous and stored in the form that they have in memory."""
     offset = dataset.id.get_offset()
     if offset is None or dataset.external or dataset.chunks or dataset.dtype.hasobject:
         return None
@@ -155,7 +155,7 @@ def _stored_rows(dataset: Any, file: UnchangingFile, name: str) -> StoredRows | 
 
 
 def _finish_of(name: str, dtype: np.dtype[Any], axes: int) -> Callable[[Any], Any] | None:
-    """Return what makes a value of a row as h5py returns it; ``None`` if it is one."""
+    """Return a function that converts a value of h5py; ``None`` if it needs no conversion."""
     if h5py.check_string_dtype(dtype) is not None:
         return _text if axes == 1 else _texts
     inner = h5py.check_vlen_dtype(dtype)
@@ -163,7 +163,7 @@ def _finish_of(name: str, dtype: np.dtype[Any], axes: int) -> Callable[[Any], An
         what = "references" if h5py.check_ref_dtype(dtype) is not None else "values of a kind that is not read by number"
         raise DatasetError(f"{name}: it holds {what}; leave it out, by fields={{...}} that name the others")
     if inner == np.uint8 or (dtype.kind == "V" and dtype.names is None and dtype.subdtype is None and axes == 1):
-        return _bytes  # as encoded images are kept
+        return _bytes  # the form of encoded images
     return None
 
 

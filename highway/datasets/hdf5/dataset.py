@@ -16,16 +16,16 @@ from highway.stores.file import fingerprint_of, local
 from highway.stores.unchanging import UnchangingFile
 from highway.stores.url import shown
 
-_BLOCK = 1 << 20  # bytes of a block of rows, about, if there are no chunks
+_BLOCK = 1 << 20  # approximate bytes of a block of rows, if there are no chunks
 _VARYING = 1 << 14  # estimated bytes of a value of varying length
 
 
 class _Columns:
-    """The datasets of a group, which have as many rows as each other."""
+    """The datasets of a group, which have equal numbers of rows."""
 
     def __init__(self, path: str, group: str, fields: dict[str, str] | None, cache_bytes: int, other_files: bool) -> None:
         from highway.datasets.hdf5.backend import LOCK, h5py
-        from highway.datasets.hdf5.columns import Chunks, Column  # here, since only a file that is read needs h5py
+        from highway.datasets.hdf5.columns import Chunks, Column  # imported here, because only reading a file needs h5py
 
         path = local(path)
         file, chunks = UnchangingFile(path), Chunks(cache_bytes)
@@ -60,7 +60,7 @@ class _Columns:
 
     @property
     def block(self) -> int:
-        """Rows that are cheap to read together."""
+        """Ranges of rows that are cheap to read together."""
         widest = max(self.columns.values(), key=lambda column: column.chunk * column.row_bytes if column.chunk > 1 else 0)
         if widest.chunk > 1:
             return widest.chunk
@@ -97,28 +97,28 @@ def _datasets_below(group: Any, above: str, groups: list[Any]) -> Iterator[tuple
 @checked
 @dataclass
 class HDF5:
-    """The rows of the datasets in an HDF5 file, or in a group of it, which have as many rows as each other.
+    """The rows of the datasets in an HDF5 file, or in a group of it. All datasets must have the same number of rows.
 
-    Rows that lie one after the other, and bytes of varying length from 4 kB on, as encoded images are kept, are read by position, by many
-    threads at once. Chunks are read whole, by one thread at a time, and the last ones are kept: say ``shuffle="blocks"``, so that the rows
-    of a chunk are read together.
+    Contiguous rows, and bytes of varying length from 4 kB on (such as encoded images), are read by position, by many threads at once.
+    Chunks are read completely, by one thread at a time, and the last ones are cached. Use ``shuffle="blocks"``, so that the rows of a chunk
+    are read together.
 
     Args:
         path: The file. If it is in a store, it is copied into the cache.
-        fields: The datasets to read, under new names: ``{"image": "train/images", "label": "train/labels"}``. ``None``: all that have rows,
-            by their names; those of groups by their paths, such as ``train/images``.
-        group: The group whose datasets are meant.
+        fields: The datasets to read, by new name: ``{"image": "train/images", "label": "train/labels"}``. ``None``: all datasets that have
+            rows, under their own names, or in groups under their paths, such as ``train/images``.
+        group: The group that contains the datasets.
         cache_mb: MiB of cached chunks. ``shuffle="blocks"`` mixes 16 chunks, or as many rows as ``window=`` sets.
-        other_files: Whether to read datasets whose values are in other files: virtual datasets, and external storage. The file can name
-            any file of this machine, so say it only for files that you trust.
+        other_files: Whether to read datasets whose values are in other files: virtual datasets, and external storage. The file can refer to
+            any file of this machine, so allow this only for files that you trust.
 
-    A sample is a dict with a row of each dataset: an array, or a number; ``str`` of texts; and ``bytes`` of opaque values and of uint8 of
-    variable length, as encoded images are kept. A dataset ``__key__`` of texts is no field: it names the samples.
+    A sample is a dict with a row of each dataset: an array, or a number; ``str`` for texts; and ``bytes`` for opaque values and for uint8
+    of variable length, such as encoded images. A dataset ``__key__`` of texts is not a field: it names the samples.
 
     Raises:
         ConfigError: h5py is not installed.
         OSError: the file cannot be opened (when it is first read).
-        DatasetError: it is no HDF5 file, or cut short; its datasets differ in their length, cannot be read, or have their values in other
+        DatasetError: it is not an HDF5 file, or is truncated; its datasets differ in length, cannot be read, or have their values in other
             files; or it has changed since.
 
     >>> dataset = HDF5("train.h5", {"image": "images", "label": "labels"})
@@ -136,7 +136,7 @@ class HDF5:
 
     @opened
     def keys(self) -> list[str] | None:
-        """The samples' names, if the file has some."""
+        """The keys of the samples, if the file has keys."""
         return self._columns.keys()
 
     def __len__(self) -> int:
@@ -156,16 +156,16 @@ class HDF5:
             raise DatasetError(f"{self.path}: a text in it is not UTF-8: {error}") from error
 
     def blocks(self) -> list[range]:
-        """Return the numbers of the rows of each chunk, of the dataset with the largest ones; or of some that lie near each other."""
+        """Return the ranges of rows of each chunk, for the dataset with the largest chunks; or ranges of neighbouring rows."""
         columns = self._columns
         return [range(first, min(first + columns.block, columns.length)) for first in range(0, columns.length, columns.block)]
 
     def locate(self, number: int) -> str:
-        """Return the file and the number of a row."""
+        """Return the file and the index of a row."""
         return f"{self.path}: row {number}{f' ({self.keys[number]})' if self.keys else ''}"
 
     def fingerprint(self) -> str:
-        """Return a text that changes when the file is written to, or other datasets are read."""
+        """Return a text that changes when the file is written to, or other datasets are selected."""
         others = sorted({place for column in self._columns.columns.values() for place in column.others.states}) if self.other_files else []
         files = [(shown(self.path), self.path), *((place, place) for place in others)]
         return f"{fingerprint_of(files)} {self.group} {self.fields}"

@@ -1,4 +1,4 @@
-"""The datasets of an HDF5 file that is written, each with a row for each sample."""
+"""The datasets of an HDF5 file that is being written, each with one row per sample."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from highway.datasets.npy.writer import RowsWriter, alike, as_array
 from highway.datasets.writing import kind_of
 from highway.errors import ItemError
 
-_CHUNK = 1 << 20  # bytes of a chunk, about, and of the values that wait to be written
+_CHUNK = 1 << 20  # approximate bytes of a chunk, and of the values that wait to be written
 _ROWS = 1024  # of a chunk at most
 _KINDS = "biufcSV"  # of dtypes that the format has
 
@@ -22,7 +22,7 @@ class _Column(ABC):
     """A dataset that grows.
 
     Args:
-        file: That of h5py.
+        file: The h5py file.
         call: Calls h5py; see :func:`~highway.datasets.hdf5.output.h5py_file`.
         name: The field.
         shape: Shape of a row.
@@ -59,7 +59,7 @@ class _Column(ABC):
         """Return a copy of a value in the form to write. Raises ItemError if its type differs from the first value's."""
 
     def add(self, value: Any) -> None:
-        """Append a value. Raises ItemError if it is not like the first one."""
+        """Append a value. Raises ItemError if it differs in type or shape from the first one."""
         row = self.row(value)
         self._waiting.append(row)
         self._bytes += len(row) if isinstance(row, str) else row.nbytes
@@ -67,7 +67,7 @@ class _Column(ABC):
             self.flush()
 
     def flush(self) -> None:
-        """Write what waits."""
+        """Write the waiting values."""
         waiting, self._waiting, self._bytes = self._waiting, [], 0
         if not waiting:
             return
@@ -99,7 +99,7 @@ class _Arrays(_Column):
 
 
 class _Texts(_Column):
-    """Texts, which end at their first zero."""
+    """Texts. Each ends at its first zero."""
 
     def __init__(self, file: Any, call: Call[Any], name: str) -> None:
         super().__init__(file, call, name, (), h5py.string_dtype())
@@ -109,14 +109,14 @@ class _Texts(_Column):
             what = "a text with a zero in it" if isinstance(value, str) else f"a {type(value).__name__}"
             raise ItemError(f"field {self._name!r} holds {what}; expected a str, as in the first sample")
         try:
-            value.encode()  # not later, when many samples have been written
+            value.encode()  # raises here, not later, when many samples have been written
         except UnicodeEncodeError as error:
             raise ItemError(f"field {self._name!r} holds a text that UTF-8 has no bytes for: {error}; write it as bytes") from error
         return str(value)
 
 
 class _Bytes(_Column):
-    """Bytes, not compressed, since that would be done to their places alone."""
+    """Bytes, not compressed, because HDF5 would compress only their positions."""
 
     def __init__(self, file: Any, call: Call[Any], name: str) -> None:
         super().__init__(file, call, name, (), h5py.vlen_dtype(np.uint8))
@@ -131,7 +131,7 @@ _COLUMNS: dict[str, type[_Texts | _Bytes]] = {"str": _Texts, "bytes": _Bytes}  #
 
 
 def columns_of(file: Any, compression: str | None, call: Call[Any]) -> RowsWriter[_Column]:
-    """Return what adds samples to a file of h5py, which it calls by ``call``."""
+    """Return an object that adds samples to an h5py file. ``call`` calls h5py."""
 
     def column(name: str, value: Any) -> _Column:
         if (column := _COLUMNS.get(kind_of(value) or "")) is not None:

@@ -1,11 +1,11 @@
-"""Bytes of varying length in an HDF5 file, read where they lie: by many threads at once, without h5py, and copied once.
+"""Bytes of varying length in an HDF5 file, read by position: by many threads at once, without h5py, and copied once.
 
-A row of such a dataset is a reference: how many bytes it has, the address of a collection in the file, and the number of an object in it.
+A row of such a dataset is a reference: its number of bytes, the address of a collection in the file, and the number of an object in it.
 
 ::
 
     reference   uint32 length, uint64 address of the collection, uint32 number of the object               all little-endian
-    collection  "GCOL", a version and three zeros, uint64 size; then objects, the last of number 0 for what is left
+    collection  "GCOL", a version and three zeros, uint64 size; then objects, the last of number 0 for the free space
     object      uint16 number, uint16 references, four zeros, uint64 size, the bytes, zeros up to a multiple of 8
 
 https://support.hdfgroup.org/documentation/hdf5/latest/_f_m_t3.html ("Global Heap")
@@ -25,9 +25,9 @@ from highway.errors import DatasetError
 from highway.stores.file import read_ranges
 from highway.stores.unchanging import FileRange, UnchangingFile
 
-_LARGE = 1 << 12  # bytes of a row from which on it is worth it: smaller ones share collections with many, which h5py keeps
-_MOST = 1 << 30  # bytes of a row: memory for it is taken before it is read
-_HOPS = 32  # objects that are looked at to find one: a collection with several has 64 kB at most
+_LARGE = 1 << 12  # rows smaller than this are not worth it: h5py caches the collections that they share with many others
+_MOST = 1 << 30  # limit of the bytes of a row, because memory is allocated before it is read
+_HOPS = 32  # objects inspected to find one: a collection with several has 64 kB at most
 _REFERENCE = np.dtype([("length", "<u4"), ("address", "<u8"), ("number", "<u4")])
 _ROWS = 1024  # rows whose references are checked together if a dataset has no chunks
 _WINDOW = 1 << 13  # bytes of a collection that are read at first
@@ -39,7 +39,7 @@ class HeapRows:
     """The rows of a dataset of uint8 of varying length.
 
     Args:
-        dataset: That of h5py.
+        dataset: The h5py dataset.
         file: The file.
     """
 
@@ -50,7 +50,7 @@ class HeapRows:
         self._chunks: dict[int, int | None] = {}
 
     def __call__(self, numbers: np.ndarray) -> list[bytes | None]:
-        """Return rows by their indexes. ``None`` stands for rows that h5py has to read: small values, and unexpected structures."""
+        """Return rows by their indexes, with ``None`` for rows that h5py must read: small values, and unexpected structures."""
         references = self._references(numbers)
         large = np.flatnonzero((references["length"] >= _LARGE) & (references["length"] <= _MOST)).tolist()
         rows: list[bytes | None] = [None] * len(numbers)
@@ -119,16 +119,16 @@ def heap_rows(dataset: Any, file: UnchangingFile) -> HeapRows | None:
 class HeapCheck:
     """Checks the collections that rows of varying length refer to, before h5py reads them.
 
-    HDF5 walks through the objects of a collection until its end. If an object of number 0 has size 0, as zeros do, that never ends, cannot
-    be interrupted, and holds the lock of all that asks h5py.
+    HDF5 walks through the objects of a collection until its end. An object with number 0 and size 0, such as zeros, makes this walk
+    endless. It cannot be interrupted, and holds the lock of h5py.
 
     Args:
-        dataset: That of h5py.
+        dataset: The h5py dataset.
         file: The file.
         name: Name of the dataset in messages.
 
     Raises:
-        DatasetError: the dataset is kept in a way in which its references cannot be found.
+        DatasetError: the references of the dataset cannot be found.
     """
 
     def __init__(self, dataset: Any, file: UnchangingFile, name: str) -> None:
@@ -170,7 +170,7 @@ class HeapCheck:
                 yield self._unfiltered(place) if self._plist.get_nfilters() else self._file.read(chunk.byte_offset, chunk.size)
 
     def _unfiltered(self, place: tuple[int, ...]) -> bytes:
-        """Return the references of a chunk that went through filters: HDF5 undoes them for a dataset of opaque values in memory."""
+        """Return the references of a chunk that went through filters. HDF5 decodes them as a dataset of opaque values in memory."""
         found = np.empty(self._block, f"V{_REFERENCE.itemsize}")
         try:
             with LOCK, h5py.File("chunk", "w", driver="core", backing_store=False) as memory:

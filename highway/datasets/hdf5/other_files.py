@@ -15,13 +15,13 @@ class OtherFiles:
     """The other files that hold the values of a dataset. If values are missing there, HDF5 gives the fill value without an error.
 
     Args:
-        dataset: That of h5py.
-        path: The file that it is in.
+        dataset: The h5py dataset.
+        path: The file that contains it.
         name: Its name in messages.
         allowed: Whether other files may be read.
 
     Raises:
-        DatasetError: there are some, and they may not be read, or are not there, or too short.
+        DatasetError: there are other files, and they may not be read, do not exist, or are too short.
     """
 
     def __init__(self, dataset: Any, path: str, name: str, allowed: bool) -> None:

@@ -85,9 +85,9 @@ class _Output:
 
 @contextmanager
 def h5py_file(path: str) -> Iterator[tuple[Any, Call[Any]]]:
-    """Begin an HDF5 file, and close it at the end; give h5py's file, and a function that calls h5py.
+    """Create an HDF5 file, and close it at the end. Yield the h5py file, and a function that calls h5py.
 
-    h5py is called in a thread of its own: Ctrl-C, which Python raises in the main thread, would be a failed write.
+    h5py is called in a separate thread, because Ctrl-C, which Python raises in the main thread, would make a write fail.
 
     Raises:
         OSError: the file cannot be written.

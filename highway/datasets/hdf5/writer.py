@@ -1,4 +1,4 @@
-"""Samples written as the rows of datasets, into an HDF5 file."""
+"""Write samples as the rows of datasets into an HDF5 file."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from highway.datasets.writing import writing
 
 @contextmanager
 def hdf5_writer(path: str, compression: Literal["gzip", "lzf"] | None = None) -> Iterator[RowsWriter[Any]]:
-    """Write samples that are alike into an HDF5 file, which has its name only when it is whole.
+    """Write samples with the same fields into an HDF5 file. The file gets its name only when it is complete.
 
-    A dataset for each field, in chunks of about a megabyte, with a row for each sample: ``bytes`` as uint8 of variable length, ``str`` as
-    text, and numbers and arrays unchanged, of one shape. A ``/`` in a field's name makes groups. The keys are the dataset ``__key__``.
+    Each field is a dataset, in chunks of about a megabyte, with one row per sample: ``bytes`` as uint8 of variable length, ``str`` as text,
+    and numbers and arrays unchanged, of one shape. A ``/`` in a field's name creates groups. The keys are the dataset ``__key__``.
 
     Args:
         path: The file.
-        compression: The filter that arrays go through, if any. Encoded images are compressed already.
+        compression: The compression filter for arrays, if any. Encoded images are compressed already.
 
     Raises:
         ConfigError: h5py is not installed.
         OSError: the file cannot be written.
-        ItemError: a sample has other fields than the first, or a value that HDF5 does not hold (where it is added).
+        ItemError: a sample has other fields than the first, or a value that HDF5 cannot hold (raised when it is added).
     """
-    from highway.datasets.hdf5.growing import columns_of  # here, since only who writes needs h5py
+    from highway.datasets.hdf5.growing import columns_of  # imported here, because only writing needs h5py
     from highway.datasets.hdf5.output import h5py_file
 
     with writing(path, durable=True) as part, h5py_file(part) as (file, call):
