@@ -6,7 +6,7 @@
 """
 
 __version__ = "0.1.0"
-__distribution__ = "highway-data"  # before the imports: by it highway.distribution knows this package from another one of its name
+__distribution__ = "highway-data"  # before the imports: highway.distribution recognises this package by it
 
 import sys
 from typing import TYPE_CHECKING, Any
@@ -54,9 +54,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import ``Connection`` and ``open`` when they are first asked for: most pipelines need no sockets, and no table of formats.
+    """Import ``Connection`` and ``open`` on first use: most pipelines need no sockets, and no table of formats.
 
-    ``open`` is not in ``__all__``, since ``from highway import *`` would hide Python's own.
+    ``open`` is not in ``__all__``, because ``from highway import *`` would hide Python's own.
     """
     if name == "open":
         from highway.datasets.opening import open

@@ -1,4 +1,4 @@
-"""Tables of text that fit a width: numbers get short units, columns that matter less go, long names are cut; digits never are."""
+"""Tables of text that fit a width: numbers get short units, less important columns are dropped, long names are cut; digits never are."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from dataclasses import dataclass, field
 
 from highway.safe_text import for_terminal
 
-WIDTH = 100  # characters of a table that is not made for a terminal
-GAP = 2  # spaces between two columns, where there is room for them
-SHORTEST_NAME = 8  # characters to which a name is cut at most
+WIDTH = 100  # characters of a table without a terminal
+GAP = 2  # spaces between two columns, if there is room
+SHORTEST_NAME = 8  # minimum characters of a cut name
 
 _UNITS = ("", "k", "M", "G", "T")
 
 
 @dataclass(frozen=True)
 class Cell:
-    """What stands in a column of a row.
+    """The cell of a column in a row.
 
     Args:
         full: The text.
-        short: The text where there is little room; by default the same.
+        short: The text if there is little room; by default the same.
         style: The style of a terminal, such as ``"red"``.
     """
 
@@ -29,12 +29,12 @@ class Cell:
     style: str = ""
 
     def text(self, is_short: bool) -> str:
-        """Return the text."""
+        """Return the full or the short text."""
         return self.short or self.full if is_short else self.full
 
 
 def number(value: float | None, digits: int = 0, style: str = "") -> Cell:
-    """Return a cell with a number, or ``-`` for none; where there is little room, with a unit in place of its last digits.
+    """Return a cell with a number, or ``-`` for ``None``; if there is little room, with a unit instead of its last digits.
 
     >>> number(1234567).full, number(1234567).short
     ('1,234,567', '1.2M')
@@ -43,7 +43,7 @@ def number(value: float | None, digits: int = 0, style: str = "") -> Cell:
 
 
 def percent(part: float) -> str:
-    """Return a part of a whole, 0 to 1, in percent."""
+    """Return a fraction, 0 to 1, in percent."""
     return f"{100 * min(part, 1.0):.0f}%"
 
 
@@ -57,12 +57,12 @@ def _with_unit(value: float, digits: int) -> str:
 
 @dataclass
 class Fitted:
-    """A table that fits.
+    """A table that fits a width.
 
     Args:
-        columns: The numbers of the columns that are left.
-        rows: The texts in them, row by row; made safe for a terminal.
-        styles: The styles, likewise.
+        columns: Indices of the remaining columns.
+        rows: Their texts, row by row; safe for a terminal.
+        styles: Their styles, row by row.
         gap: Spaces between two columns.
     """
 
@@ -80,19 +80,19 @@ class Fitted:
         return [max(map(len, column)) for column in zip(*self.rows, strict=True)]
 
     def text(self, left: Sequence[int] = (0,)) -> str:
-        """Return it as lines, with the columns ``left`` aligned to the left, the others to the right."""
+        """Return the table as lines, with the columns ``left`` left-aligned, and the others right-aligned."""
         aligned = [(str.ljust if column in left else str.rjust, width) for column, width in zip(self.columns, self.widths, strict=True)]
         rows = ([align(text, width) for (align, width), text in zip(aligned, row, strict=True)] for row in self.rows)
         return "\n".join((" " * self.gap).join(row).rstrip() for row in rows)
 
 
 def fit(rows: Sequence[Sequence[Cell]], width: int, drop: Sequence[int] = (), names: Sequence[int] = (0,)) -> Fitted:
-    """Return a table that is no wider than ``width`` characters, if any way leads there.
+    """Return a table of at most ``width`` characters, if possible.
 
     Args:
         rows: The cells; the first row is the heading.
         width: Characters.
-        drop: The columns that may be left out, the one that matters least first.
+        drop: Columns that may be dropped, the least important first.
         names: The columns whose texts may be cut.
     """
     kept = list(range(len(rows[0])))
@@ -111,7 +111,7 @@ def _total(fitted: Fitted) -> int:
 
 
 def _cut_names(fitted: Fitted, width: int, names: Sequence[int]) -> None:
-    """Cut the longest names, one character after the other."""
+    """Cut the longest names, one character at a time."""
     while (over := _total(fitted) - width) > 0:
         widths = fitted.widths
         longest = max(names, key=lambda column: widths[column], default=None)

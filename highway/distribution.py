@@ -1,7 +1,7 @@
-"""What this package is called on the package index, and whether the other project called ``highway`` lies in the same folder.
+"""The name of this package on the package index, and a check for another project called ``highway`` in the same folder.
 
-The distribution is ``highway-data``. A distribution ``highway`` exists too; it installs another package under the name that this one is
-imported by, so that whichever is installed later overwrites files of the first.
+The distribution is ``highway-data``. There is also a distribution ``highway``, which installs another package under the import name of this
+one, so that the package that is installed later overwrites files of the other.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ _WAY_OUT = f"Remove both, with `pip uninstall -y {OTHER} {NAME}`, and install th
 
 
 def version_of(distribution: str) -> str:
-    """Return the version of an installed distribution; empty if there is none of this name."""
-    import importlib.metadata  # here, since it takes a tenth of the whole import of the package
+    """Return the version of an installed distribution; empty if it is not installed."""
+    import importlib.metadata  # here, because it takes a tenth of the whole import of the package
 
     try:
         return importlib.metadata.version(distribution)
@@ -30,7 +30,7 @@ def check() -> None:
     """Warn if the other project is installed beside this one.
 
     Raises:
-        ImportError: it has taken the place of this one's ``highway/__init__.py``.
+        ImportError: it has replaced this package's ``highway/__init__.py``.
     """
     package = sys.modules[__name__.partition(".")[0]]
     if getattr(package, "__distribution__", None) != NAME:
@@ -40,4 +40,4 @@ def check() -> None:
         if entry.startswith(f"{OTHER}-") and entry.endswith(".dist-info"):
             version = entry.removeprefix(f"{OTHER}-").removesuffix(".dist-info")
             message = f"the distribution {OTHER} {version} is installed in the same folder {_FOLDER} as {NAME}: they overwrite each other. "
-            warnings.warn_explicit(message + _WAY_OUT, UserWarning, "highway", 0)  # no line of code: it is about none
+            warnings.warn_explicit(message + _WAY_OUT, UserWarning, "highway", 0)  # not about a line of code

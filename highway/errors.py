@@ -6,31 +6,31 @@
     ├── EndOfStream      (EOFError)    nothing more will come: the normal end, or stop()
     ├── PipelineError    (TypeError)   stages that do not fit together, or a pipeline used against its shape
     ├── ConfigError      (ValueError)  a topology file, URL or parameter that cannot be used as written
-    │   └── ParameterError (TypeError)  a parameter that there is not, or a value that it does not take
-    ├── ItemError        (TypeError, ValueError)  an item that a link or a file cannot take as it is
+    │   └── ParameterError (TypeError)  an unknown parameter, or an invalid value
+    ├── ItemError        (TypeError, ValueError)  an item that a link or a file cannot take
     ├── FrameError       (ValueError)  received bytes that are not a message
-    ├── DatasetError     (ValueError)  samples that a dataset cannot give, or not as it said
+    ├── DatasetError     (ValueError)  samples that a dataset cannot return, or that have changed
     ├── ImageError       (ValueError)  an image file that cannot be used
     ├── ShardError       (ValueError)  a shard that cannot be used
-    ├── DamagedError                   samples of a cache that are not what was written
+    ├── DamagedError                   samples of a cache that differ from those written
     ├── CacheFullError   (OSError)     samples that do not fit into a cache
     ├── LinkError        (OSError)     a socket that cannot be bound, reached or used
-    ├── StoreError       (OSError)     an object store that does not answer, or not as it should
-    ├── RemoteError      (RuntimeError) a child process that died, or its error, of a type that cannot be made here
+    ├── StoreError       (OSError)     an object store that does not answer, or answers wrongly
+    ├── RemoteError      (RuntimeError) a child process that died, or its error, of a type that cannot be created here
     └── StuckError       (RuntimeError) a pipeline that did not stop
 
-    Cancelled            (BaseException) unwinds a stage whose items nobody wants any more
+    Cancelled            (BaseException) unwinds a stage whose items are not needed any more
 
 An error that a stage raises is none of these: it reaches the consumer as the object that was raised, with notes that name the place.
 """
 
 from highway import distribution
 
-distribution.check()  # here, since every module that can be imported alone imports this one
+distribution.check()  # here, because every module that can be imported alone imports this one
 
 
 class HighwayError(Exception):
-    """Base of the errors that highway raises of its own."""
+    """Base class of highway's own errors."""
 
 
 class EndOfStream(HighwayError, EOFError):
@@ -46,31 +46,31 @@ class ConfigError(HighwayError, ValueError):
 
 
 class ParameterError(ConfigError, TypeError):
-    """A parameter that there is not, or a value that it does not take; names the class, the value and what was expected."""
+    """An unknown parameter, or an invalid value; names the class, the value and the expected form."""
 
 
 class ItemError(HighwayError, TypeError, ValueError):
-    """An item that a link or a file cannot take as it is, because of its type or its size; names the field and the way out."""
+    """An item that a link or a file cannot take, because of its type or its size; names the field and the way out."""
 
 
 class FrameError(HighwayError, ValueError):
-    """Received bytes that are not a message; says what was expected, and where."""
+    """Received bytes that are not a message; names the expected form and the place."""
 
 
 class DatasetError(HighwayError, ValueError):
-    """A dataset that is not what it said: it has changed, has fewer samples than its length, or none that can be used."""
+    """A dataset that has changed, has fewer samples than its length, or has no usable samples."""
 
 
 class ImageError(HighwayError, ValueError):
-    """An image file that cannot be used: no image, damaged, cut short, too large or too small; says what is wrong with it."""
+    """An image file that cannot be used: not an image, damaged, truncated, too large or too small; names the fault."""
 
 
 class ShardError(HighwayError, ValueError):
-    """A shard that is no tar archive, is damaged or cut short, or holds a sample that cannot be used; says which, and where."""
+    """A shard that is not a tar archive, is damaged or truncated, or has a sample that cannot be used; names the sample and the place."""
 
 
 class DamagedError(HighwayError):
-    """Samples of a cache that do not fit their checksums, or cannot be read.
+    """Samples of a cache that do not match their checksums, or cannot be read.
 
     Args:
         rows: Their numbers in the cache.
@@ -90,19 +90,19 @@ class LinkError(HighwayError, OSError):
 
 
 class StoreError(HighwayError, OSError):
-    """An object store that does not answer, or not as it should, however often it was asked; names the object, never a credential."""
+    """An object store that does not answer, or answers wrongly, even after retries; names the object, never a credential."""
 
 
 class RemoteError(HighwayError, RuntimeError):
-    """A child process died, or raised an error whose type cannot be made in this process; names it, and the way it went."""
+    """A child process died, or raised an error whose type cannot be created in this process; names the process and the cause."""
 
 
 class StuckError(HighwayError, RuntimeError):
-    """A pipeline did not stop; its process can only be ended without waiting for its threads."""
+    """A pipeline did not stop; its process can only exit without waiting for its threads."""
 
 
 class Cancelled(BaseException):
-    """Unwinds a stage whose items nobody wants any more.
+    """Unwinds a stage whose items are not needed any more.
 
     A ``BaseException``, so that ``except Exception`` in a stage does not catch it. Never seen by the consumer of a pipeline.
     """

@@ -1,4 +1,4 @@
-"""The packages that come with an extra: how they are imported, and the command that installs them."""
+"""The packages of extras: their import, and the command that installs them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from highway.errors import ConfigError
 
 
 def pip_install(extra: str) -> str:
-    """Return the command that installs the packages of an extra, from where this highway was installed."""
+    """Return the command that installs the packages of an extra, from the source of this installation."""
     checkout = os.path.dirname(os.path.dirname(__file__))
     if os.path.isfile(os.path.join(checkout, "pyproject.toml")):  # imported from there, as after `pip install -e`
         return f"pip install -e {shlex.quote(f'{checkout}[{extra}]')}"
@@ -21,8 +21,8 @@ def pip_install(extra: str) -> str:
 
 
 def _requirement(extra: str) -> str:
-    """Return what to call this distribution with an extra: by its name where an index had it, else by where it came from (PEP 610)."""
-    import importlib.metadata  # here, since these are needed for errors only
+    """Return the requirement for this distribution with an extra: its name if it came from an index, else its source (PEP 610)."""
+    import importlib.metadata  # here, because it is needed only for errors
     import urllib.parse
     import urllib.request
 
@@ -40,10 +40,10 @@ def _requirement(extra: str) -> str:
 
 
 def import_extra(module: str, extra: str, what: str) -> Any:
-    """Return a module that comes with an extra.
+    """Return a module of an extra.
 
     Raises:
-        ConfigError: it is not installed; says ``what`` needs it, and the command.
+        ConfigError: it is not installed; the message names ``what`` needs it, and the command.
     """
     try:
         return importlib.import_module(module)

@@ -1,4 +1,4 @@
-"""Packages whose names are imported when they are first asked for, so that a process imports only the components that it runs."""
+"""Packages whose names are imported on first use, so that a process imports only the components that it runs."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from highway.renamed import raise_missing
 
 
 def attach(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
-    """Return the ``__getattr__``, ``__dir__`` and ``__all__`` of a package, whose names are those of the stub beside it.
+    """Return the ``__getattr__``, ``__dir__`` and ``__all__`` of a package with the names in its stub file.
 
     Args:
         package: Its ``__name__``.
-        file: Its ``__file__``; the stub is ``__init__.pyi`` there, which type checkers read too.
+        file: Its ``__file__``; the stub is ``__init__.pyi`` in the same folder, which type checkers read too.
     """
     found, listed, names = lazy_loader.attach_stub(package, file)
 

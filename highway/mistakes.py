@@ -1,4 +1,4 @@
-"""Mistakes that raise no error by themselves: looked for in the first items, and warned of once.
+"""Mistakes that raise no error by themselves: the first items are checked for them, with one warning for each.
 
 ``logging.getLogger("highway.mistakes").disabled = True`` switches these warnings off.
 """
@@ -16,8 +16,8 @@ import xxhash
 
 log = logging.getLogger("highway.mistakes")
 
-FIRST_ITEMS = 4  # that are looked at
-_MOST_BYTES = 1 << 26  # of the arrays of an item that is looked at
+FIRST_ITEMS = 4  # that are checked
+_MOST_BYTES = 1 << 26  # maximum bytes of the arrays of a checked item
 _SWITCH = "logging.getLogger('highway.mistakes').disabled = True switches this warning off"
 
 
@@ -25,7 +25,7 @@ class WrittenInput:
     """Detects whether a map writes into an item of the list that the pipeline reads.
 
     Args:
-        item: The item, as the list holds it.
+        item: The item, as in the list.
     """
 
     def __init__(self, item: Any) -> None:
@@ -34,7 +34,7 @@ class WrittenInput:
         self._before = [(part, _content(part)) for part in parts] if small else []
 
     def warn(self, stage: str, source: str) -> bool:
-        """Warn if the item has changed; return whether it has. ``source`` stands for the first stage in the message."""
+        """Warn if the item has changed; return whether it has. ``source`` is the first stage in the message."""
         changed = any(_content(part) != before for part, before in self._before)
         if changed:
             log.warning(
@@ -49,7 +49,7 @@ class WrittenInput:
 
 
 def state_of(op: Any) -> dict[str, Any]:
-    """Return the state of a map as far as its attributes show it: what it counts and collects, and its random generators."""
+    """Return the state of a map in its attributes: its counters, collections and random generators."""
     attributes = getattr(getattr(op, "__self__", op), "__dict__", {})
     found = {name: _state(value) for name, value in attributes.items() if not name.startswith("opened ")}
     return {name: state for name, state in found.items() if state is not None}
@@ -99,11 +99,11 @@ def warn_of_state(before: dict[str, Any], op: Any, name: str) -> bool:
 
 
 def _parts(item: Any) -> Iterator[Any]:
-    """Yield the arrays that can be written into, and the lists and dicts, in an item. A tensor is an array of the same memory."""
+    """Yield the writable arrays, the lists and the dicts in an item. A tensor becomes an array that shares its memory."""
     if not isinstance(item, np.ndarray) and hasattr(item, "__dlpack__"):
         try:
             yield np.from_dlpack(item)
-        except Exception:  # it is on a device, or of a dtype that NumPy does not have
+        except Exception:  # it is on a device, or has a dtype that NumPy lacks
             return
     if isinstance(item, np.ndarray):
         if item.flags.writeable and not item.dtype.hasobject:
@@ -116,7 +116,7 @@ def _parts(item: Any) -> Iterator[Any]:
 
 
 def _content(part: Any) -> Any:
-    """Return what can be compared with the content of a part later."""
+    """Return a value that can be compared with the content of a part later."""
     if isinstance(part, np.ndarray):
         return xxhash.xxh3_128_digest(np.ascontiguousarray(part).reshape(-1).view(np.uint8).data)
     return [(key, id(value)) for key, value in (part.items() if isinstance(part, dict) else enumerate(part))]

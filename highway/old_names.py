@@ -1,4 +1,4 @@
-"""What was called otherwise in Highway (2017), tensorcom and tensorpack, or is in torchvision and Albumentations: tables of names.
+"""Old names from Highway (2017), tensorcom and tensorpack, and names from torchvision and Albumentations, with highway's names.
 
 ``tests/data/older_systems/names.py`` lists the public names of tensorpack, and a test compares the tables with them.
 """
@@ -92,7 +92,7 @@ KEYWORDS: Final[Mapping[str, str]] = {
     "JpegNoise.quality_range": "it is called quality now",
     "Lighting.clip": _CLIP,
 }
-"""What to write in place of a parameter, by its old name, or by ``Component.name`` or ``function.name`` where others have another."""
+"""Replacements of parameters, by old name, or by ``Component.name`` or ``function.name`` if another component has another replacement."""
 
 _LAST = {"keep": False, "drop": True}
 ACCEPTED: Final[Mapping[str, tuple[str, Mapping[str, Any]]]] = {
@@ -111,7 +111,7 @@ ACCEPTED: Final[Mapping[str, tuple[str, Mapping[str, Any]]]] = {
     "rotate.order": ("interpolation", {}),
     "clipped_zoom.order": ("interpolation", {}),
 }
-"""Old parameters that still do what they did, by ``Component.name``: their names now, and the values that are written otherwise."""
+"""Old parameters that are still accepted, by ``Component.name``: their new names, and changed values."""
 
 _TRANSFORMS = {  # of tensorpack; then of torchvision, and of Albumentations
     "Flip": "FlipX or FlipY",
@@ -223,7 +223,7 @@ _COMPONENTS = {  # of tensorpack's dataflow, and its inputs
     "DummyConstantInput": "Noise (constant=True)",
 }
 _FUNCTION, _INPUT = "highway.Stage around any function", "highway.Pipeline itself, which is iterated over and works ahead"
-_ENGINE = {  # likewise, where highway has no component
+_ENGINE = {  # of tensorpack, without a component in highway
     "DataFromGenerator": "highway.Pipeline ([function, ...]): a generator function is a source, as any iterable is",
     "DataFromIterable": "highway.Pipeline ([iterable, ...]): any iterable is a source",
     "MapData": "highway.Pipeline ([source, function]): any function is a map, and returns DROP to leave an item out",
@@ -265,7 +265,7 @@ _DATASETS = {  # of tensorpack
     "BSDS500": "Files, or the recipe in docs/howto/recipes.md",
     "Caltech101Silhouettes": "Files, or the recipe in docs/howto/recipes.md",
 }
-_AUGMENTATIONS = {  # what Augmentations does
+_AUGMENTATIONS = {  # equivalents in Augmentations
     "AugmentImageComponent": "field=",
     "AugmentImageComponents": "boxes=, points=, mask=",
     "AugmentImageCoordinates": "points=",
@@ -320,14 +320,14 @@ CLASSES: Final[Mapping[str, str]] = {
     "to_device": "highway.adapters.torch.to_device, or that of highway.adapters.jax",
     "to_dataset": "highway.adapters.tensorflow.to_dataset",
 }
-"""Where to find what a class was for, by its old name."""
+"""Replacements of classes, by old name."""
 
 METHODS: Final[Mapping[str, str]] = {
     "get_per_pixel_mean": "mean_image(), of this split; tensorpack's default is mean_image(['train', 'test'])",
     "get_per_channel_mean": "mean_image().mean(axis=(0, 1)), of this split; tensorpack's default is mean_image(['train', 'test'])",
     "get_label_names": "classes",
 }
-"""What to write in place of a method of tensorpack's data sets, by its name."""
+"""Replacements of methods of tensorpack's data sets, by name."""
 
 MODULES: Final[Mapping[str, str]] = {
     "highway.modules.processing": "highway.modules",
@@ -348,4 +348,4 @@ MODULES: Final[Mapping[str, str]] = {
     "highway.debug": "highway.modules (Benchmark, DumpImages)",
     "highway.zcom": "highway (Connection) and highway.tenbin (tenbin's functions)",
 }
-"""Where to find the names of a module that is gone; those below it are meant too."""
+"""Replacements of the names in removed modules; submodules are included."""

@@ -1,4 +1,4 @@
-"""Texts that are shown or logged, without the passwords and tokens of URLs in them."""
+"""Texts for display or logs, without the passwords and tokens of their URLs."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ _URL = re.compile(
     r"|(?!\[)[^\s/?#@]*:(?!\d*(?:[/?#'\"\s]|$))[^\s'\"]*@)?"  # a password with / ? or # in it; a port would be a number
     r"([^\s?'\"]*)(?:\?[^\s'\"]*)?"
 )
-_NEARLY_URL = re.compile(r"(?<=[:/]/)[^\s/?#'\"@]+:[^\s/?#'\"@]+@")  # such as http:/me:secret@host or http//me:secret@host
+_NEARLY_URL = re.compile(r"(?<=[:/]/)[^\s/?#'\"@]+:[^\s/?#'\"@]+@")  # for example http:/me:secret@host or http//me:secret@host
 
 
 def without_secrets(text: str) -> str:
-    """Return a text whose URLs have neither user and password nor a query, in which there may be tokens.
+    """Return a text without users, passwords and queries in its URLs, because queries may contain tokens.
 
     >>> without_secrets("read https://me:secret@host/a.tar?token=abc again")
     'read https://host/a.tar again'

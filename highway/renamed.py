@@ -1,6 +1,6 @@
-"""Errors that name the new one of an old name; the names are in :mod:`highway.old_names`.
+"""Errors for old names that show the new name; the names are in :mod:`highway.old_names`.
 
-An old parameter, class or module is an error that names the new one. :class:`Finder` raises it for modules, :func:`raise_missing` for
+An old parameter, class or module is an error that shows the new one. :class:`Finder` raises it for modules, :func:`raise_missing` for
 classes, and the check of a component's parameters calls :func:`new_name`. A few old parameters are still accepted, by :func:`current`.
 """
 
@@ -21,16 +21,16 @@ from highway.old_names import ACCEPTED, CLASSES, KEYWORDS, METHODS, MODULES
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_STAGES = {"albumentations": "Albumentations", "torchvision": "TorchvisionV2"}  # by the package whose transforms they apply
+_STAGES = {"albumentations": "Albumentations", "torchvision": "TorchvisionV2"}  # by the package of the transforms that they apply
 
 
 def new_class(name: str) -> str:
-    """Return ``; use `` and what to write in place of an old class; empty if there never was one of that name."""
+    """Return ``; use `` and the replacement of an old class; empty if the name is unknown."""
     return f"; use {CLASSES[name]}" if name in CLASSES else ""
 
 
 def new_method(name: str) -> str:
-    """Return ``; use `` and what to write in place of a method of an old data set; empty if there never was one of that name."""
+    """Return ``; use `` and the replacement of an old data set's method; empty if the name is unknown."""
     return f"; use {METHODS[name]}" if name in METHODS else ""
 
 
@@ -40,7 +40,7 @@ def stage_of(transform: object) -> str:
 
 
 def applied_by(transform: object) -> str:
-    """Return ``; `` and how a function, or a transform of another package, is applied where highway's own are expected; else nothing."""
+    """Return ``; `` and how to apply a function, or a transform of another package, instead of highway's own; else an empty text."""
     if inspect.isroutine(transform):
         return "; a function becomes one by Lambda(function)"
     stage = stage_of(transform)
@@ -48,24 +48,24 @@ def applied_by(transform: object) -> str:
 
 
 def new_name(component: str, keyword: str) -> str:
-    """Return ``; `` and what to write in place of a component's old parameter; empty if it never had one of that name."""
+    """Return ``; `` and the replacement of a component's old parameter; empty if the name is unknown."""
     advice = KEYWORDS.get(f"{component}.{keyword}") or KEYWORDS.get(keyword)
     return f"; {advice.format(component=component)}" if advice else ""
 
 
 def current(component: str, keyword: str, value: Any) -> tuple[str, Any]:
-    """Return what a parameter is called now, and its value as it is written now."""
+    """Return a parameter's current name, and its value in the current form."""
     name, values = ACCEPTED.get(f"{component}.{keyword}", (keyword, {}))
     return name, values.get(value, value) if isinstance(value, str) else value
 
 
 def accepted(component: str) -> dict[str, str]:
-    """Return the old parameters that a component still takes, and what they are called now."""
+    """Return the old parameters that a component still accepts, with their current names."""
     return {key.partition(".")[2]: name for key, (name, _) in ACCEPTED.items() if key.startswith(f"{component}.")}
 
 
 def with_old_names(function: Callable[P, R]) -> Callable[P, R]:
-    """Take a function's old parameters for the new ones, or have the error name those."""
+    """Accept a function's old parameters, or raise an error with the new names."""
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -83,13 +83,13 @@ def with_old_names(function: Callable[P, R]) -> Callable[P, R]:
 
 
 _HERE: Final[Mapping[str, str]] = {"highway.transforms.Identity": "an empty list, [], in place of a transform"}
-"""The advice for a name that one module does not have, although another module has a component of this name."""
+"""Advice for a name that one module lacks, although another module has a component of this name."""
 
 _PUBLIC = ("highway", "highway.modules", "highway.transforms", "highway.datasets", "highway.functional")
 
 
 def raise_missing(module: str, name: str) -> NoReturn:
-    """Raise the error of a module that does not have a name; it names what an old class is called now, and where a name is.
+    """Raise the error for a name that a module lacks; it shows the current name of an old class, and where a name is.
 
     For an old class, the error is an ImportError even if the name is read as an attribute, because ``from module import name`` discards the
     text of an AttributeError.
@@ -109,7 +109,7 @@ def raise_missing(module: str, name: str) -> NoReturn:
 
 
 def _is_import_statement() -> bool:
-    """Return whether a module is asked for a name by ``from module import name``, and not by ``getattr`` or ``hasattr``."""
+    """Return whether a module is asked for a name by ``from module import name``, not by ``getattr`` or ``hasattr``."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code.co_name in ("raise_missing", "__getattr__", "find"):
         frame = frame.f_back
@@ -117,12 +117,12 @@ def _is_import_statement() -> bool:
 
 
 def explain_missing(module: str) -> None:
-    """Have a module :func:`raise_missing`. Said in the module itself, ``__getattr__`` would hide misspelt names from type checkers."""
+    """Make a module call :func:`raise_missing`. A ``__getattr__`` in its source would hide misspelt names from type checkers."""
     vars(sys.modules[module])["__getattr__"] = partial(raise_missing, module)
 
 
 class Finder:
-    """Asked last of all for a module (an entry of ``sys.meta_path``): finds none, and says where the names of an old one are."""
+    """The last entry of ``sys.meta_path``: finds no module, but tells where the names of an old module are."""
 
     @staticmethod
     def find_spec(name: str, path: object = None, target: object = None) -> None:

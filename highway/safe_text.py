@@ -1,7 +1,7 @@
-"""Text from peers, files and servers, made safe for where it is shown.
+"""Text from peers, files and servers, made safe for display.
 
-Such text may hold escape sequences, which command a terminal, line breaks, which forge lines of a log, and characters that no XML file may
-have. All that shows it calls one of these two functions.
+Such text may contain escape sequences, which control a terminal, line breaks, which forge lines of a log, and characters that XML does not
+allow. All code that shows such text calls one of these two functions.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def for_terminal(text: object) -> str:
 
 
 def for_markup(text: object) -> str:
-    r"""Return a text for XML and HTML: as :func:`for_terminal`, and with the characters that mean markup as entities.
+    r"""Return a text for XML and HTML: as :func:`for_terminal`, and with markup characters as entities.
 
     >>> for_markup("<b>\x00")
     '&lt;b&gt;\\x00'
@@ -33,7 +33,7 @@ def for_markup(text: object) -> str:
 
 
 class _Shown:
-    """An argument of a log message, which is made safe when it is formatted."""
+    """An argument of a log message that is made safe when it is formatted."""
 
     def __init__(self, value: object) -> None:
         self._value = value
@@ -53,7 +53,7 @@ def _make_safe(record: logging.LogRecord) -> bool:
 
 
 def guard_log(name: str) -> None:
-    """Have each message of a logger shown in one line, without escape sequences."""
+    """Make each message of a logger a single line without escape sequences."""
     logger: Any = logging.getLogger(name)
     if _make_safe not in logger.filters:
         logger.addFilter(_make_safe)

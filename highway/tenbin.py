@@ -5,7 +5,7 @@
 >>> tenbin.decode_buffer(tenbin.encode_buffer([np.arange(3, dtype=np.uint8)]))
 [array([0, 1, 2], dtype=uint8)]
 
-The format is specified in ``docs/reference/wire.md``. SCTP is left out.
+The format is specified in ``docs/reference/wire.md``. SCTP is not supported.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ __all__ = [
 
 
 class Socket(Protocol):
-    """What the functions for sockets need of one; a ``zmq.Socket`` has it."""
+    """The methods that the socket functions need; a ``zmq.Socket`` has them."""
 
     def send(self, data: Any) -> Any: ...
     def recv(self) -> Any: ...
