@@ -94,7 +94,7 @@ def faults(monkeypatch):
     }
     for name, value in values.items():
         monkeypatch.setenv(f"AWS_{name}", value)
-    for module in ("clients", "requests"):  # clients keep the endpoint that they were made for
+    for module in ("connecting", "requests"):  # clients keep the endpoint that they were made for
         monkeypatch.setattr(f"highway.stores.{module}._made", {})
     connection = http.client.HTTPConnection(urlsplit(values["ENDPOINT_URL"]).netloc)
     connection.request("PUT", "/photos")
