@@ -17,7 +17,7 @@ from highway.run.report import RoleReport
 from highway.wire.address import peer_process
 from highway.wire.tally import Counts
 
-KEEP = 60.0  # seconds for which the counts of a process can be read after its agent was killed
+KEEP = 60.0  # seconds for which the counts of a process can be read after its agent was killed, if the engine can read them
 
 
 class News(msgspec.Struct, frozen=True):
@@ -56,12 +56,13 @@ class Agent:
         spec: The process to run.
         address: Address of this host for others.
         arguments: Further arguments of ``highway run``.
+        keep: Seconds for which the process's counts can be read after this agent was killed.
     """
 
-    def __init__(self, spec: LaunchSpec, address: str, arguments: Sequence[str] = ()) -> None:
+    def __init__(self, spec: LaunchSpec, address: str, arguments: Sequence[str] = (), keep: float = 0.0) -> None:
         self.address = address
         self._lines: list[tuple[str, bool]] = []
-        self._launcher = LocalLauncher(lambda _, text, is_error: self._lines.append((text, is_error)), orphaned=0.0, keep=KEEP)
+        self._launcher = LocalLauncher(lambda _, text, is_error: self._lines.append((text, is_error)), orphaned=0.0, keep=keep)
         self._key = spec.process.key
         own = [f"--address={address}", "--end-with-launcher"]
         self._process = self._launcher.start(replace(spec, arguments=[*spec.arguments, *own, *arguments]))

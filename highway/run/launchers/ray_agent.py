@@ -10,7 +10,7 @@ from dataclasses import astuple
 
 from highway.images.software import software as software_here
 from highway.run.launcher import LaunchSpec
-from highway.run.remote import Agent
+from highway.run.remote import KEEP, Agent
 from highway.wire.registries.ray import RayRendezvous
 from highway.wire.registries.relay import Relay
 from highway.wire.tally import read_kept
@@ -46,7 +46,7 @@ class RayAgent:
             os.chdir(folder)
         os.environ.update(environment)
         self._relay = Relay(RayRendezvous(run))
-        self._agent = Agent(LaunchSpec.from_json(spec), here, [f"--rendezvous={self._relay.text}"])
+        self._agent = Agent(LaunchSpec.from_json(spec), here, [f"--rendezvous={self._relay.text}"], KEEP)
         self._lock, self._told, self._last = threading.Lock(), 0, b""
 
     def __repr__(self) -> str:
