@@ -34,7 +34,7 @@ class DecodedCache:
     Args:
         path: The cache's folder. If it is in a store, it is copied to this machine.
 
-    A sample has its original form, with read-only arrays. Its key is the original key, if each sample had one.
+    A sample is as it was stored, with read-only arrays. Its key is the original key, if each sample had one.
 
     Raises:
         FileNotFoundError: there is no finished cache (when it is first read).
