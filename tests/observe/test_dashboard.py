@@ -244,6 +244,7 @@ def slow(seconds, count=30):
 
 @pytest.mark.parametrize("wrap", ["the pipeline", "to_device", "DataLoader", "both"])
 def test_a_loop_waits_where_it_takes_its_batches(wrap):
+    pytest.importorskip("torch")
     torch = pytest.importorskip("highway.adapters.torch")
     wraps = {"the pipeline": lambda one: one, "to_device": lambda one: torch.to_device(one, "cpu"), "DataLoader": torch.DataLoader}
     wraps["both"] = lambda one: torch.to_device(torch.DataLoader(one), "cpu")
@@ -258,6 +259,7 @@ def test_a_loop_waits_where_it_takes_its_batches(wrap):
 
 
 def test_the_wait_goes_on_over_loops():
+    pytest.importorskip("torch")
     torch = pytest.importorskip("highway.adapters.torch")
     with Pipeline([slow(0.02)]) as pipeline:
         waits = []
