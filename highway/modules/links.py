@@ -106,7 +106,9 @@ class ZMQSource:
             except Cancelled:
                 if not context.finish():
                     raise
-            rest = self._arrived(receiver, context)
+                rest = self._arrived(receiver, context)
+            finally:
+                tally.here()[tally.CONNECTIONS] = receiver.connections
         yield from rest  # with the socket closed, so that the senders use other receivers
 
     def _items(self, receiver: LinkReceiver, timeout: float | None, context: Context) -> Iterator[Any]:

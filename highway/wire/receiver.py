@@ -74,6 +74,12 @@ class LinkReceiver:
         self._link = self._senders.link = whole
         self._over = False
 
+    @property
+    def connections(self) -> int:
+        """Connections to senders so far, of which each is counted; 0 if the transport does not report them."""
+        peers = self.transport_end.peers()
+        return peers.seen if peers else 0
+
     def recv(self, timeout: float | None = None) -> Message:
         """Wait for the next item.
 

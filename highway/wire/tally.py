@@ -22,21 +22,23 @@ class Counts:
         received: Messages taken from links, including malformed ones.
         senders: Senders of these messages.
         sent: Messages handed to links, including a message that is being sent.
-        receivers: Receivers that were connected, concurrently or one after another.
+        receivers: Receivers that were connected, concurrently or one after another. One that connects again is counted again.
+        connections: Connections to senders that this process has had as a receiver; 0 if it was killed.
     """
 
     received: int = 0
     senders: int = 0
     sent: int = 0
     receivers: int = 0
+    connections: int = 0
 
     def plus(self, other: Counts) -> Counts:
         """Return the sum."""
         return Counts(*map(sum, zip(astuple(self), astuple(other), strict=True)))
 
 
-RECEIVED, SENDERS, SENT, RECEIVERS = range(4)  # index of each count
-SIZE: Final = 4 * 8  # bytes
+RECEIVED, SENDERS, SENT, RECEIVERS, CONNECTIONS = range(5)  # index of each count
+SIZE: Final = 5 * 8  # bytes
 NAME: Final = "highway-tally"  # of the memory, in /proc
 
 

@@ -206,6 +206,15 @@ def test_more_than_was_sent_is_no_negative_loss():
     assert raw.missing is None
 
 
+def test_a_receiver_that_connected_again_is_not_taken_for_another_one():
+    states = [state("reader", sent=505), state("worker", received=371)]
+    for connections in (1, 2, 3):
+        reader = Departure("reader", "was stopped", False, Counts(0, 0, 505, connections))
+        worker = Departure("worker", "was stopped", False, Counts(371, 1, 371, 0, connections))
+        (raw, _) = account(states, [reader, worker], ENDS, {"raw"})
+        assert (raw.missing, raw.doubts) == (134, [])
+
+
 @pytest.mark.parametrize("counts", [{"receivers": 2}, {"senders": 2}], ids=["receiver", "sender"])
 def test_with_others_at_a_link_nobody_knows_what_is_missing_and_no_loss_is_told_unless_something_failed(counts):
     states = [state("reader", sent=3200), state("worker", received=3121, sent=3121)]
