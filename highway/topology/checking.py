@@ -218,7 +218,10 @@ def _unreachable_ends(plan: Plan, link: str, spec: LinkSpec) -> Iterator[ConfigE
     for host in {host: None for role in binders for host in role.used_hosts if host}:
         if hosts - {host} and is_loopback(plan.hosts[host].address):
             away = _and(sorted(hosts - {host}))
-            message = f"{plan.hosts[host].address} is every machine's own address, but {away} must reach {host} over the link {link}"
+            message = (
+                f"{plan.hosts[host].address} is every machine's own address, but {away} must reach {host} over the link {link}: give its "
+                "address in their network. To try the file on one machine, keep that address and add --local to `highway run`"
+            )
             yield (plan.location / "hosts" / host).error(message)
 
 
