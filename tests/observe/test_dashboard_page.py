@@ -16,6 +16,7 @@ from itertools import count
 import numpy as np
 import pytest
 from chromium import chromium  # noqa: F401  # a fixture
+from waiting import wait_until
 
 from highway import Pipeline
 from highway.engine.stage import Passport
@@ -263,14 +264,8 @@ def test_a_pipeline_of_a_script_or_notebook(chromium):  # noqa: F811
         next(taken)
         chromium.open(page.url, height=3000)
         chromium.until("document.querySelectorAll('.node').length == 1")
-        for _ in range(600):
-            next(taken)
-            if chromium.run("document.querySelectorAll('#tiles .image').length == 4"):
-                break
-        assert chromium.texts("#fields tbody td:first-child") == [
-            "image",
-            "label",
-        ]
+        wait_until(lambda: next(taken) and chromium.run("document.querySelectorAll('#tiles .image').length == 4"))
+        wait_until(lambda: next(taken) and chromium.texts("#fields tbody td:first-child") == ["image", "label"])
         keep(chromium, "pipeline")
     chromium.until("document.getElementById('state').innerText.startsWith('No answer')")
 
