@@ -316,8 +316,11 @@ class MultiProcessIterator(Stateful, _MultiProcessingDataLoaderIter):
         try:
             task, data = super()._get_data()
         except (OSError, EOFError) as error:  # the worker may have died after it sent the batch, and before its memory was received
-            if not wait([process.sentinel for process in self._workers], timeout=5):
+            ended = wait([process.sentinel for process in self._workers], timeout=5)
+            if not ended:
                 raise
+            for process in self._workers:
+                process.join(5 if process.sentinel in ended else 0)  # torch's handler of SIGCHLD raises here then, and not in the caller
             raise RuntimeError("DataLoader worker exited unexpectedly.") from error
         if isinstance(data, WorkerEnded):
             self._ended[data.worker_id] = data.state
