@@ -69,7 +69,7 @@ class Server(TcpWSGIServer):  # type: ignore[misc]  # waitress has no types
     def serve(self) -> None:
         """Answer until :meth:`stop`, and close the port."""
         while not self._stopped:
-            wasyncore.loop(timeout=1, use_poll=True, map=self._map, count=1)
+            self.turn()
             self._tick()
         self.task_dispatcher.shutdown()
         wasyncore.close_all(self._map)
@@ -82,11 +82,15 @@ class Server(TcpWSGIServer):  # type: ignore[misc]  # waitress has no types
     def _end(self) -> None:
         self._stopped = True
 
-    def maintenance(self, now: float) -> None:
-        """Close silent connections, as waitress does, and those that last too long: it counts each byte as a sign of life."""
-        super().maintenance(now)
+    def turn(self) -> None:
+        """Wait up to a second for connections and requests, handle them, and close connections that last too long.
+
+        Close them between two polls only: a new connection may get the number of a descriptor that was closed during a poll, and then
+        be closed for the events of the old one.
+        """
+        wasyncore.loop(timeout=1, use_poll=True, map=self._map, count=1)
         for channel in list(self.active_channels.values()):
-            if channel.creation_time < now - LIFETIME:
+            if channel.creation_time < time.time() - LIFETIME:
                 channel.handle_close()  # its flag will_close has no effect while the client does not read
 
     def readable(self) -> bool:
@@ -98,15 +102,16 @@ class Server(TcpWSGIServer):  # type: ignore[misc]  # waitress has no types
 
         If there is no free descriptor for it, accept none for some time, to avoid a busy loop.
         """
-        waiting = [channel for channel in self.active_channels.values() if not channel.requests]
-        if len(self.active_channels) >= CONNECTIONS and waiting:
-            min(waiting, key=lambda channel: channel.creation_time).handle_close()
         try:
-            return super().accept()
+            accepted = super().accept()
         except OSError as error:
             if error.errno in _NONE_LEFT:
                 self.paused_until = time.monotonic() + PAUSE
             raise
+        waiting = [channel for channel in self.active_channels.values() if not channel.requests]
+        if len(self.active_channels) >= CONNECTIONS and waiting:
+            min(waiting, key=lambda channel: channel.creation_time).handle_close()  # its descriptor is free for the next turn's connection
+        return accepted
 
 
 def open_port(spec: MetricsSpec, option: str = "--metrics") -> socket.socket:

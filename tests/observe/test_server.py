@@ -14,7 +14,7 @@ import pytest
 from waiting import wait_until
 
 from highway.observe import server as module
-from highway.observe.server import CONNECTIONS, LARGEST, Server, open_port
+from highway.observe.server import CONNECTIONS, LARGEST, LIFETIME, Server, open_port
 from highway.topology.spec import MetricsSpec
 
 
@@ -81,6 +81,33 @@ def test_a_byte_now_and_then_keeps_no_connection(server, monkeypatch):
                 except TimeoutError:
                     pass
     assert ask(server) == b"hello"
+
+
+@pytest.mark.parametrize("why", ["it lasted too long", "there were too many"])
+def test_a_new_connection_is_not_closed_for_the_one_whose_descriptor_it_gets(monkeypatch, why):
+    server = Server(open_port(MetricsSpec(0)), lambda environ, start: [start("200 OK", []), b"hello"][1:])
+    with connect(server) as old:
+        while not server.active_channels:
+            server.turn()
+        if why == "it lasted too long":
+            next(iter(server.active_channels.values())).creation_time -= LIFETIME
+            server.next_channel_cleanup = 0
+        else:
+            monkeypatch.setattr(module, "CONNECTIONS", 1)
+        old.sendall(b"G")
+        with connect(server) as new:
+            server.turn()
+            new.sendall(b"GET / HTTP/1.0\r\n\r\n")
+            new.setblocking(False)
+            answer = b""
+            for _ in range(60):
+                server.turn()
+                with contextlib.suppress(BlockingIOError):
+                    answer = new.recv(1000)
+                    break
+            assert answer.startswith(b"HTTP/1.0 200 OK")
+    server.stop()
+    server.serve()
 
 
 def test_who_asks_is_answered_however_many_others_hold_connections_and_say_nothing(server, monkeypatch):
