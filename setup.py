@@ -76,7 +76,7 @@ setup(
         ),
     ],
     cmdclass={"build_ext": BuildWhatCanBeBuilt},
-    package_data={"highway": ["py.typed", "**/*.pyi", "data/photos/**/*", "data/objects/**/*", "observe/dashboard/page/*"]},
+    package_data={"highway": ["py.typed", "**/*.pyi", "data/*.yaml", "data/photos/**/*", "data/objects/**/*", "observe/dashboard/page/*"]},
     install_requires=[
         "lazy_loader>=0.6",
         "msgpack>=1.0.5",

@@ -6,32 +6,40 @@ Exit codes: 0 done, 1 failed while running, 2 wrong usage or file, 130 interrupt
 from __future__ import annotations
 
 import argparse
+import shutil
 import sys
+import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import highway
-from highway.cli.command import COMMANDS, Command, CommandModule
+from highway.cli.command import COMMANDS, GROUPS, Command, CommandModule
 from highway.parameters.location import did_you_mean
 
 if TYPE_CHECKING:
-    from highway.cli import bench, check, doctor, drain, graph, launch, list, plan, run, schema, top, unit
+    from highway.cli import bench, check, doctor, drain, graph, launch, list, plan, quickstart, run, schema, top, unit
     from highway.cli.convert import command as convert
     from highway.cli.streams import mon, serve_dir, serve_shards, show, stat
 
-    _MODULES: tuple[CommandModule, ...] = (bench, check, doctor, drain, graph, launch, list, plan, run, schema, top, unit)
-    _MODULES += (convert, mon, serve_dir, serve_shards, show, stat)
+    _MODULES: tuple[CommandModule, ...] = (bench, check, doctor, drain, graph, launch, list, plan, quickstart, run)
+    _MODULES += (schema, top, unit, convert, mon, serve_dir, serve_shards, show, stat)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit code."""
     given = [*(sys.argv[1:] if arguments is None else arguments)]  # after the command ``list`` has run, that name is a module here
-    parser = argparse.ArgumentParser(prog="highway", description=highway.__doc__.splitlines()[0], allow_abbrev=False)
+    parser = argparse.ArgumentParser(
+        prog="highway",
+        description=highway.__doc__.splitlines()[0],
+        epilog=_commands(),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
     parser.add_argument("--version", action="version", version=f"highway {highway.__version__}")
-    parsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    parsers = parser.add_subparsers(metavar="COMMAND", required=True, help="one of the commands below")
     named = next((word for word in given if not word.startswith("-")), "")
     for command in COMMANDS:
-        added = parsers.add_parser(command.name, help=command.summary, description=command.summary, allow_abbrev=False)
+        added = parsers.add_parser(command.name, description=command.summary, allow_abbrev=False)
         if command.name == named:  # the options of other commands are not needed
             command.add_arguments(added)
             added.set_defaults(command=command)
@@ -40,3 +48,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(given)
     chosen: Command = options.command
     return chosen.run(options, f"highway {chosen.name}" if chosen.logs else "highway")
+
+
+def _commands() -> str:
+    """Return the commands in their groups, filled to the terminal's width; argparse lists subparsers in one group only."""
+    gap = max(len(command.name) for command in COMMANDS) + 4
+    filled = textwrap.TextWrapper(shutil.get_terminal_size((80, 0)).columns, subsequent_indent=" " * gap).fill
+    lines = []
+    for group, commands in GROUPS.items():
+        lines += [f"{group}:", *(filled(f"  {one.name}".ljust(gap) + one.summary) for one in commands), ""]
+    return "\n".join([*lines, "`highway COMMAND --help` lists the options of a command."])

@@ -88,32 +88,42 @@ class Command:
 
 _tool = partial(Command, logs=True)
 
-COMMANDS = (
-    Command("run", "run", "run a topology on this machine, or its part of one"),
-    Command("launch", "launch", "run a topology on Ray or Slurm, or write what Kubernetes or systemd runs"),
-    Command("drain", "drain", "have processes of a role that run here deliver what they have, and end"),
-    Command("top", "top", "show a running topology live: rates, queues, gaps, the bottleneck"),
-    Command("check", "check", "check a topology file, without data or network"),
-    Command("list", "list", "list the components, or describe one"),
-    Command("schema", "schema", "print a JSON schema of topology files, for editors"),
-    Command("dashboard", "streams.dashboard", "serve a page that shows a running topology, for a browser"),
-    Command("graph", "graph", "draw a topology"),
-    Command("unit", "unit", "print a systemd unit that runs what a topology places on a machine"),
-    _tool("mon", "streams.mon", "show the live rates of a stream, and what was lost on the way", "tensormon"),
-    _tool("show", "streams.show", "show the images of a stream with what belongs to them, or what transforms do", "tensorshow"),
-    _tool("stat", "streams.stat", "show what is in a stream, or compare it with what was in it once", "tensorstat"),
-    _tool("serve-dir", "streams.serve_dir", "serve the images of a folder, cropped and flipped at random", "serve-imagenet-dir"),
-    _tool(
-        "serve-shards",
-        "streams.serve_shards",
-        "serve the images of WebDataset shards, cropped and flipped at random",
-        "serve-imagenet-shards",
+GROUPS: dict[str, tuple[Command, ...]] = {
+    "run": (
+        Command("quickstart", "quickstart", "run an example topology that comes with highway"),
+        Command("run", "run", "run a topology on this machine, or its part of one"),
+        Command("launch", "launch", "run a topology on Ray or Slurm, or write what Kubernetes or systemd runs"),
+        Command("drain", "drain", "end processes of a role on this machine after they have delivered their items"),
+        Command("unit", "unit", "print a systemd unit for one machine of a topology"),
     ),
-    _tool("doctor", "doctor", "say what is installed, what the machine gives, and what would be faster"),
-    _tool("bench", "bench", "measure each stage of each role alone, and say how many workers would balance them"),
-    _tool("plan", "plan", "say what a rate takes of threads, processes, hosts, memory and network, and what will be short first"),
-    _tool("convert", "convert.command", "convert images and samples from one format into another, and compare"),
-)
+    "look": (
+        Command("check", "check", "check a topology file, without data or network"),
+        Command("list", "list", "list the components, or describe one"),
+        Command("graph", "graph", "draw a topology"),
+        Command("top", "top", "show a running topology live: rates, queues, gaps, the bottleneck"),
+        Command("dashboard", "streams.dashboard", "show a running topology on a page for a browser"),
+        Command("schema", "schema", "print a JSON schema of topology files, for editors"),
+    ),
+    "measure": (
+        _tool("doctor", "doctor", "report what is installed, what the machine has, and what would be faster"),
+        _tool("bench", "bench", "measure each stage alone, and compute how many workers would balance the stages"),
+        _tool("plan", "plan", "estimate how many threads, processes and hosts a rate needs"),
+    ),
+    "data": (_tool("convert", "convert.command", "convert a dataset to another format, or compare two datasets"),),
+    "streams": (
+        _tool("show", "streams.show", "show the images of a stream with their labels, or the effect of transforms", "tensorshow"),
+        _tool("mon", "streams.mon", "show the rates and losses of a stream live", "tensormon"),
+        _tool("stat", "streams.stat", "report the contents of a stream, or compare them with an earlier report", "tensorstat"),
+        _tool("serve-dir", "streams.serve_dir", "serve the images of a folder, randomly cropped and flipped", "serve-imagenet-dir"),
+        _tool(
+            "serve-shards",
+            "streams.serve_shards",
+            "serve the images of WebDataset shards, randomly cropped and flipped",
+            "serve-imagenet-shards",
+        ),
+    ),
+}
+COMMANDS = tuple(command for group in GROUPS.values() for command in group)
 
 
 class RunError(Exception):

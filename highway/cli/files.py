@@ -14,6 +14,11 @@ from highway.errors import ConfigError
 def add_file_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of all commands that read a topology file to a parser."""
     parser.add_argument("files", metavar="FILE", nargs="+", help="the topology, a YAML file; several are merged by key, later ones count")
+    add_settings(parser)
+
+
+def add_settings(parser: argparse.ArgumentParser) -> None:
+    """Add the options that change what a topology file contains or may name."""
     parser.add_argument("--set", action="append", default=[], metavar="VAR=VALUE", help="give a variable of the file another value")
     parser.add_argument("--plugin", action="append", default=[], metavar="MODULE", help="allow the file to name classes of this module")
 

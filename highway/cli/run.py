@@ -27,6 +27,11 @@ log = logging.getLogger("highway")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_file_options(parser)
+    add_role_options(parser)
+
+
+def add_role_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of a run on this machine."""
     add = parser.add_argument
     add("--role", metavar="ROLE", help="run only this role; without it, every role in a process of its own")
     add("--replica", type=int, metavar="I", help="which of the role's processes this is, from 0")

@@ -13,6 +13,7 @@ import pytest
 from topologies import HOME
 
 import highway
+from highway.cli.command import COMMANDS
 
 pytestmark = pytest.mark.usefixtures("folder")
 
@@ -25,6 +26,24 @@ def write(write):
 
 def test_the_version_is_printed(call):
     assert call("--version") == (0, f"highway {highway.__version__}\n", "")
+
+
+def test_the_help_lists_each_command_once_in_its_group(ask):
+    code, out, error = ask("--help")
+    assert (code, error) == (0, "")
+    groups = {group: re.findall(r"^  ([\w-]+) +\w", lines, re.M) for group, lines in re.findall(r"^(\w+):\n((?:  .*\n)+)", out, re.M)}
+    del groups["options"]
+    assert list(groups) == ["run", "look", "measure", "data", "streams"]
+    listed = [name for names in groups.values() for name in names]
+    assert sorted(listed) == sorted(command.name for command in COMMANDS)
+    page = (HOME / "docs/reference/commands.md").read_text()
+    assert [name for name in listed if f"`highway {name}" not in page] == []
+
+
+def test_the_quickstart_needs_no_file(ask):
+    code, out, error = ask("quickstart", "--role", "nobody")
+    assert (code, out) == (2, "")
+    assert re.fullmatch(r"highway: .*/highway/data/quickstart\.yaml: no role 'nobody'; expected one of reader, trainer, worker\n", error)
 
 
 def test_the_components_are_listed_and_described(ask):

@@ -1,0 +1,26 @@
+"""``highway quickstart``: runs the topology that comes with the package."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import highway.data
+from highway.cli import run as run_command
+from highway.cli.files import add_settings
+
+FILE = Path(highway.data.__file__).with_name("quickstart.yaml")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of ``highway run``; the file is known."""
+    parser.description = (
+        "Read photographs that come with highway in one process, augment them in two, and draw the first ones into "
+        f"out/quickstart.png. This is `highway run {FILE}`; copy the file to begin your own."
+    )
+    parser.set_defaults(files=[str(FILE)])
+    add_settings(parser)
+    run_command.add_role_options(parser)
+
+
+run = run_command.run
