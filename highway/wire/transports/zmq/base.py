@@ -288,11 +288,10 @@ class BaseSocket:
         """Set the high-water mark, which counts messages, to the budget divided by the size of the first message.
 
         This happens only once, and only for open connections: later connections have the mark of :meth:`_configure`, which ZeroMQ copied
-            when
-        the address was bound. Nothing is done while a connection closes (:meth:`_is_calm`); a receiver tries again with its next message, a
-        sender waits. ZeroMQ notices reads in steps of half a mark. So a mark that the sender lowers while messages are under way, or that
-        the receiver raises, or a mark of 1, can leave a connection waiting for ever. The memory of later messages is bounded elsewhere: at
-        a receiver by a mark that is never raised, at a sender by the bytes of its
+        when the address was bound. Nothing is done while a connection closes (:meth:`_is_calm`): a receiver tries again with its next
+        message, a sender waits. ZeroMQ notices reads in steps of half a mark. So a mark that the sender lowers while messages are under
+        way, or that the receiver raises, or a mark of 1, can leave a connection waiting for ever. The memory of later messages is bounded
+        elsewhere: at a receiver by a mark that is never raised, at a sender by the bytes of its
         :class:`~highway.wire.transports.zmq.socket.Backlog`.
         """
         allowed = _mark(self.link.budget_mb * 1e6 / max(nbytes, COPY_BELOW))
