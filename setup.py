@@ -58,6 +58,7 @@ setup(
     long_description=(here / "README.md").read_text(),
     long_description_content_type="text/markdown",
     license="MIT",
+    license_files=["LICENSE", "highway/images/libjpeg-turbo-licence.txt", "highway/observe/dashboard/page/uplot-licence.txt"],
     classifiers=[
         "Development Status :: 4 - Beta",
         "Intended Audience :: Science/Research",

@@ -30,9 +30,14 @@ def check() -> None:
     """Warn if the other project is installed beside this one.
 
     Raises:
-        ImportError: it has replaced this package's ``highway/__init__.py``.
+        ImportError: it has replaced this package's ``highway/__init__.py``, or removed it when it was uninstalled.
     """
     package = sys.modules[__name__.partition(".")[0]]
+    if getattr(package, "__file__", None) is None:
+        raise ImportError(
+            f"{_FOLDER}/__init__.py is missing: the other project called highway was uninstalled, and took files of {NAME} with it. "
+            f"Install {NAME} again, with `pip install --force-reinstall` in place of `pip install`."
+        )
     if getattr(package, "__distribution__", None) != NAME:
         raise ImportError(f"{package.__file__} belongs to another project called highway, which was installed over {NAME}. {_WAY_OUT}")
     beside = os.path.dirname(_FOLDER)

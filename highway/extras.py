@@ -17,26 +17,33 @@ def pip_install(extra: str) -> str:
     checkout = os.path.dirname(os.path.dirname(__file__))
     if os.path.isfile(os.path.join(checkout, "pyproject.toml")):  # imported from there, as after `pip install -e`
         return f"pip install -e {shlex.quote(f'{checkout}[{extra}]')}"
-    return f"pip install {shlex.quote(_requirement(extra))}"
+    return f"pip install {shlex.join(_requirements(extra))}"
 
 
-def _requirement(extra: str) -> str:
-    """Return the requirement for this distribution with an extra: its name if it came from an index, else its source (PEP 610)."""
+def _requirements(extra: str) -> list[str]:
+    """Return this distribution with an extra: by its name if it came from an index, else by its source (PEP 610).
+
+    If the source is gone, such as a clone in a temporary folder, return the packages of the extra.
+    """
     import importlib.metadata  # here, because it is needed only for errors
     import urllib.parse
     import urllib.request
 
     try:
-        found = importlib.metadata.distribution(NAME).read_text("direct_url.json")
+        distribution = importlib.metadata.distribution(NAME)
     except importlib.metadata.PackageNotFoundError:
-        found = None
-    origin: dict[str, Any] = json.loads(found) if found else {}
+        return [f"{NAME}[{extra}]"]
+    origin: dict[str, Any] = json.loads(distribution.read_text("direct_url.json") or "{}")
     url, vcs = origin.get("url", ""), origin.get("vcs_info", {})
-    if url.startswith("file://") and "dir_info" in origin:
-        return f"{urllib.request.url2pathname(urllib.parse.urlsplit(url).path)}[{extra}]"
+    path = urllib.request.url2pathname(urllib.parse.urlsplit(url).path) if url.startswith("file://") else ""
+    if path and not os.path.exists(path):
+        needed = (one.split("extra ==") for one in distribution.requires or () if "extra ==" in one)
+        return [condition[0].partition(";")[0].strip() for condition in needed if condition[1].strip(" '\")") in extra.split(",")]
+    if path and "dir_info" in origin:
+        return [f"{path}[{extra}]"]
     if vcs:
-        return f"{NAME}[{extra}] @ {vcs['vcs']}+{url}@{vcs['commit_id']}"
-    return f"{NAME}[{extra}] @ {url}" if url else f"{NAME}[{extra}]"
+        return [f"{NAME}[{extra}] @ {vcs['vcs']}+{url}@{vcs['commit_id']}"]
+    return [f"{NAME}[{extra}] @ {url}" if url else f"{NAME}[{extra}]"]
 
 
 def import_extra(module: str, extra: str, what: str) -> Any:

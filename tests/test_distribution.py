@@ -6,6 +6,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -28,9 +29,9 @@ def site(tmp_path):
     return tmp_path
 
 
-def python(site, code):
+def python(site, code, *options):
     environment = {**os.environ, "PYTHONPATH": str(site)}
-    return subprocess.run([sys.executable, "-c", code], env=environment, cwd=site, capture_output=True, text=True)
+    return subprocess.run([sys.executable, *options, "-c", code], env=environment, cwd=site, capture_output=True, text=True)
 
 
 def test_the_other_project_beside_this_one_is_named_at_import(site):
@@ -51,7 +52,9 @@ def test_nothing_is_said_without_it(site):
 @pytest.mark.parametrize(
     ("origin", "command"),
     [
-        ({"url": "file:///src/my%20highway", "dir_info": {}}, "pip install '/src/my highway[lmdb]'"),
+        ({"url": "file://SITE/my%20highway", "dir_info": {}}, "pip install 'SITE/my highway[lmdb]'"),
+        ({"url": "file:///gone/highway", "dir_info": {}}, "pip install 'lmdb>=1.4'"),
+        ({"url": "file:///gone/highway.whl", "archive_info": {}}, "pip install 'lmdb>=1.4'"),
         (
             {"url": "https://example.org/highway.git", "vcs_info": {"vcs": "git", "commit_id": "abc"}},
             "pip install 'highway-data[lmdb] @ git+https://example.org/highway.git@abc'",
@@ -59,16 +62,18 @@ def test_nothing_is_said_without_it(site):
         ({"url": "https://example.org/h.whl", "archive_info": {}}, "pip install 'highway-data[lmdb] @ https://example.org/h.whl'"),
         (None, "pip install 'highway-data[lmdb]'"),
     ],
-    ids=["checkout", "git", "wheel", "index"],
+    ids=["checkout", "checkout that is gone", "wheel that is gone", "git", "wheel", "index"],
 )
 def test_the_command_for_an_extra_installs_from_where_highway_came_from(site, origin, command):
     info = site / "highway_data-0.1.0.dist-info"
     info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: highway-data\nVersion: 0.1.0\n")
+    needs = 'Requires-Dist: lmdb>=1.4; extra == "lmdb"\nRequires-Dist: plyvel; python_version < "4" and extra == "leveldb"\n'
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: highway-data\nVersion: 0.1.0\n{needs}")
+    (site / "my highway").mkdir()
     if origin:
-        (info / "direct_url.json").write_text(json.dumps(origin))
+        (info / "direct_url.json").write_text(json.dumps(origin).replace("SITE", str(site)))
     done = python(site, "from highway.extras import pip_install; print(pip_install('lmdb'))")
-    assert done.stdout.strip() == command, done.stderr
+    assert done.stdout.strip() == command.replace("SITE", str(site)), done.stderr
 
 
 def test_in_a_checkout_the_command_for_an_extra_names_it():
@@ -87,6 +92,15 @@ def test_the_other_project_in_the_place_of_this_one_is_an_error(site, code):
     assert "Remove both, with `pip uninstall -y highway highway-data`, and install the one that you want." in last
 
 
+def test_the_other_project_removed_with_files_of_this_one_is_an_error(site):
+    (site / "highway" / "__init__.py").unlink()
+    done = python(site, "import highway.errors", "-S")  # without site-packages, where this package would be found
+    assert done.returncode == 1
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith(f"ImportError: {site}/highway/__init__.py is missing: the other project called highway was uninstalled")
+    assert last.endswith("Install highway-data again, with `pip install --force-reinstall` in place of `pip install`.")
+
+
 def test_the_name_is_the_same_everywhere():
     assert highway.__distribution__ == distribution.NAME
     texts = [path.read_text() for folder in ("highway", "docs", "benchmarks") for path in (ROOT / folder).rglob("*.[pm][yd]")]
@@ -96,3 +110,14 @@ def test_the_name_is_the_same_everywhere():
         for found in re.findall(r"pip install (?:-\S+ )*'?highway['`\[\s].*", text)
     ]
     assert wrong == []
+
+
+def test_a_release_has_wheels_for_the_versions_of_python_that_it_names():
+    named = re.findall(r"Programming Language :: Python :: (3\.\d+)", (ROOT / "setup.py").read_text())
+    built = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["cibuildwheel"]["build"]
+    assert built == " ".join(f"cp{version.replace('.', '')}-*" for version in named)
+    assert f"PYTHONS = {tuple(named)}".replace("'", '"') in (ROOT / "release" / "build.py").read_text()
+
+
+def test_a_citation_names_this_version():
+    assert f"\nversion: {highway.__version__}\n" in (ROOT / "CITATION.cff").read_text()
