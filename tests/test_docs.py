@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from highway import Context, Pipeline, Traits
+from highway.old_names import ACCEPTED
 
 ROOT = Path(__file__).parents[1]
 BLOCK = re.compile(r"^(?P<mark><!-- .*? -->\n)?```python\n(?P<code>.*?)^```", re.M | re.S)
@@ -80,6 +81,13 @@ def test_the_version_is_in_the_changelog():
     import highway
 
     assert re.search(rf"^## {re.escape(highway.__version__)}\b", (ROOT / "CHANGELOG.md").read_text(), re.M)
+
+
+def test_the_page_of_changes_lists_every_old_parameter_that_is_accepted():
+    page = (ROOT / "docs" / "howto" / "what-changed.md").read_text().split("## Parameters with a new name")[1].split("##")[0]
+    rows = [[re.findall(r"`(\w+)", cell) for cell in row.split("|")] for row in re.findall(r"^\| (`.*) \|$", page, re.M)]
+    shown = {(component, old, new[0]) for components, olds, new in rows for component in components for old in olds}
+    assert {(*key.split("."), new) for key, (new, _) in ACCEPTED.items()} <= shown
 
 
 def test_links_between_the_pages_lead_somewhere():

@@ -1,6 +1,7 @@
 """The rooms and the walls between them (docs/adr/0001): who may import whom, and how large a room and a module are."""
 
 import ast
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -190,6 +191,24 @@ def test_no_room_leads_back_to_itself():
 
     for start in ROOMS:
         above(start)
+
+
+MAP = (ROOT.parent / "docs" / "explanation" / "map.md").read_text()
+
+
+def test_the_map_shows_what_each_room_may_import():
+    rows = re.findall(r"^\| `(\w+)` \| [^|]+ \| ([\w, ]*)\|$", MAP, re.M)
+    assert {room: set(re.findall(r"\w+", imported)) for room, imported in rows} == ROOMS
+    for number, (room, _) in enumerate(rows):  # each below those that import it
+        assert ROOMS[room] <= {below for below, _ in rows[:number]}
+
+
+def test_the_path_of_a_sample_leads_through_files_that_are_there():
+    on_path = [ROOT / path for path in re.findall(r"`([\w/]+\.py)`", MAP.split("## The path of a sample")[1])]
+    assert [name(path) for path in on_path if not path.exists()] == []
+    folders = {path.name for path in ROOT.iterdir() if path.is_dir() and path.name != "__pycache__"}
+    not_passed = folders - {room(path) for path in on_path}
+    assert not_passed == {"children", "cli", "data"}  # pipelines in other processes, and nothing that a sample passes
 
 
 def test_zmq_threads_and_yaml_stay_in_their_rooms():
