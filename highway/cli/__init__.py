@@ -17,8 +17,9 @@ from highway.cli.command import COMMANDS, GROUPS, Command, CommandModule
 from highway.parameters.location import did_you_mean
 
 if TYPE_CHECKING:
-    from highway.cli import bench, check, doctor, drain, graph, launch, list, plan, quickstart, run, schema, top, unit
+    from highway.cli import check, doctor, drain, graph, launch, list, quickstart, run, schema, top, unit
     from highway.cli.convert import command as convert
+    from highway.cli.measure import bench, plan
     from highway.cli.streams import mon, serve_dir, serve_shards, show, stat
 
     _MODULES: tuple[CommandModule, ...] = (bench, check, doctor, drain, graph, launch, list, plan, quickstart, run)

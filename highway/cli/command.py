@@ -106,8 +106,8 @@ GROUPS: dict[str, tuple[Command, ...]] = {
     ),
     "measure": (
         _tool("doctor", "doctor", "report what is installed, what the machine has, and what would be faster"),
-        _tool("bench", "bench", "measure each stage alone, and compute how many workers would balance the stages"),
-        _tool("plan", "plan", "estimate how many threads, processes and hosts a rate needs"),
+        _tool("bench", "measure.bench", "measure each stage alone, and compute how many workers would balance the stages"),
+        _tool("plan", "measure.plan", "estimate how many threads, processes and hosts a rate needs"),
     ),
     "data": (_tool("convert", "convert.command", "convert a dataset to another format, or compare two datasets"),),
     "streams": (

@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from highway.cli import main as highway_main
-from highway.cli.bench import Cost, balance, crowded, role_rate, show
+from highway.cli.measure.bench import Cost, balance, crowded, role_rate, show
 from highway.engine.cancel import wait
 from highway.engine.stage import Stage, expand
 from highway.engine.stats import one_thread

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from highway.cli.plan import fastest_here
+from highway.cli.measure.plan import fastest_here
 from highway.observe.sizing import FULL
 
 STAGES = """

@@ -13,10 +13,10 @@ from typing import Any
 from rich.console import Console
 
 from highway.cli import arguments, command
-from highway.cli.bench import add_measure_options
 from highway.cli.files import add_file_options, load_checked
+from highway.cli.measure.bench import add_measure_options
+from highway.cli.measure.recorded import Roles, as_in_file, calibrate
 from highway.cli.output import own_stdout
-from highway.cli.recorded import Roles, as_in_file, calibrate
 from highway.cli.tables import table
 from highway.columns import Cell, number
 from highway.observe import calibration

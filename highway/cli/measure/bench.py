@@ -15,8 +15,8 @@ from rich.console import Console
 
 from highway.cli import arguments, command
 from highway.cli.files import add_file_options, load_checked
+from highway.cli.measure.recorded import Roles, calibrate
 from highway.cli.output import own_stdout
-from highway.cli.recorded import Roles, calibrate
 from highway.cli.tables import table
 from highway.columns import Cell, number
 from highway.engine.component import Shape

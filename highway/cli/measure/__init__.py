@@ -1,0 +1,1 @@
+"""The commands that measure a topology, and estimate what a rate needs. Begin with ``bench``."""
