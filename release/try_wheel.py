@@ -28,7 +28,9 @@ with tempfile.TemporaryDirectory() as folder:
     names = {file.name for file in files(highway.__distribution__)}
     assert names >= {"LICENSE", "libjpeg-turbo-licence.txt", "uplot-licence.txt"}, sorted(names)
 
-    subprocess.run([f"{commands}/highway", "quickstart", "--set", "epochs=5"], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(
+        [f"{commands}/highway", "quickstart", "--set", "epochs=5", "--set", "transport=ipc"], check=True, stdout=subprocess.DEVNULL
+    )
     assert Path("out/quickstart.png").stat().st_size > 10_000
 
     if find_spec("torch"):
