@@ -32,6 +32,9 @@ class Dataset(Protocol):
     - ``fingerprint()``: returns a text that changes when the samples change. Caches and checkpoints compare it.
     - ``locate(number)``: returns the location of a sample, such as a path, for error messages.
     - ``classes``: the names of the labels, indexed by label.
+    - ``costs(kind)``: returns the ``"pixels"`` or ``"tokens"`` of each sample, one number per sample, or ``None`` if it does not know them.
+      A deal (:class:`~highway.reading.deal.Deal`) then reads no samples.
+    - ``kept_at(facts)``: returns the path of a file that keeps such facts about the samples, or ``None``.
     """
 
     def __len__(self) -> int: ...

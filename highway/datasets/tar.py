@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import Annotated, Any
 
 from highway.datasets.dataset import LazyKeys
+from highway.datasets.index_file import index_path
 from highway.datasets.opened import opened
 from highway.datasets.parts import PartedDataset, Spans
 from highway.datasets.tar_index import TarIndex, indexes_of
@@ -138,6 +139,10 @@ class Tar(PartedDataset):
         """The samples' keys: the paths of their files in the shard, without extensions."""
         shards = self._shards
         return LazyKeys(shards.key, len(shards.spans))
+
+    def kept_at(self, facts: str) -> str | None:
+        """Return the file for facts about all samples, beside the index of the first shard; ``None`` if no index is written."""
+        return index_path(f"{self.shards[0]}.{facts}", True) if self.index else None
 
     def locate(self, number: int) -> str:
         """Return the shard and key of a sample."""

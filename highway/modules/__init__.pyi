@@ -35,6 +35,7 @@ from .packing.pack import Pack as Pack
 from .printing import Benchmark as Benchmark
 from .printing import Peek as Peek
 from .processes import Processes as Processes
+from .readers import Deal as Deal
 from .readers import ImageFileReader as ImageFileReader
 from .readers import ImageReader as ImageReader
 from .readers import Reader as Reader

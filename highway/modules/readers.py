@@ -16,6 +16,7 @@ from highway.errors import ConfigError
 from highway.parameters.checks import checked, require
 from highway.parameters.ranges import Count, Epochs, Shape
 from highway.reading.batch_formats import BatchFormat, Stacked
+from highway.reading.deal import Deal as Deal
 from highway.reading.decode import DecodeOptions
 from highway.reading.images import DecodedImages, number_of_classes
 from highway.reading.loader import stages_of

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from highway.engine.stage import Stage
+from highway.reading.deal import expect_fits
 from highway.reading.fill import Fill
 from highway.reading.plan import ReaderLike, RowRanges, shares
 
@@ -11,6 +12,7 @@ AHEAD = 16  # planned ranges that may wait, so that the planner's thread is seld
 
 def stages_of(reader: ReaderLike, reading: str = "read") -> list[Stage]:
     """Return the stages of a reader. ``reading`` is the name of the stage with the workers."""
+    expect_fits(reader.deal, reader.batch_size, reader.shuffle)
     return [
         Stage(RowRanges(reader), name="row_ranges", buffer_size=AHEAD),
         Stage(Fill(reader), num_workers=reader.num_workers, name=reading),

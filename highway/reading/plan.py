@@ -19,6 +19,7 @@ from highway.engine.stage import Passport, Stamped
 from highway.errors import ConfigError, DatasetError, PipelineError
 from highway.process.ranks import rank_and_world_size
 from highway.reading.batch_formats import BatchFormat
+from highway.reading.deal import Deal, Dealer, expect_fits
 from highway.reading.draws import Draws
 from highway.reading.sampler import OnUneven, Sampler, Shuffle, epoch_key, sampler_of
 from highway.reading.share import FixedShare
@@ -43,6 +44,7 @@ class ReaderLike(Protocol):
     on_uneven: OnUneven
     seed: int | None
     num_workers: int | None
+    deal: Deal | None
 
     @property
     def batch_size(self) -> int | None: ...
@@ -65,6 +67,7 @@ def shares(reader: ReaderLike, dataset: Dataset, seed: int = 0) -> tuple[Sampler
     if isinstance(dataset, Mapping) and dataset and 0 not in dataset:
         names = ", ".join(repr(name) for name in islice(dataset, 5))
         raise ConfigError(f"{names} are names in a {type(dataset).__name__} that has no numbers; read what stands under one of them")
+    expect_fits(reader.deal, reader.batch_size, reader.shuffle)
     rank, world_size = rank_and_world_size(reader.rank, reader.world_size)
     total, size = length_of(dataset), reader.batch_size or 1
     if total == 0:
@@ -154,8 +157,8 @@ class RowRange(NamedTuple):
 class _Reading:
     """State that the planner and the workers of a reader share."""
 
-    def __init__(self, reader: ReaderLike, dataset: Dataset, share: FixedShare | None, context: Context) -> None:
-        self.reader, self.dataset, self.share, self._context = reader, dataset, share, context
+    def __init__(self, reader: ReaderLike, dataset: Dataset, share: FixedShare | None, dealer: Dealer | None, context: Context) -> None:
+        self.reader, self.dataset, self.share, self._dealer, self._context = reader, dataset, share, dealer, context
         self.sampler = shares(reader, self.dataset, context.seed_or(reader.seed))[0] if share is None else share.sampler
         self.samples = length_of(dataset)
         self.keys, self.format = keys_of(self.dataset), reader.batch_format(self.dataset)
@@ -178,6 +181,11 @@ class _Reading:
         length = batches_of(self.reader, epoch.sampler) * (self.reader.batch_size or 1)
         stop = min(epoch.sampler.share, length)  # without a last batch that is dropped
         at_once = max(_AT_ONCE // self.size, 1) * self.size
+        if self._dealer is not None:
+            for begin in range(index * self.size, stop, self.size):
+                positions = self._dealer.positions(epoch.sampler, epoch.order, begin, min(begin + self.size, stop))
+                yield BatchInWork(self, epoch, begin // self.size, positions, epoch.order(positions))
+            return
         for begin in range(index * self.size, stop, at_once):
             positions = epoch.sampler.positions(begin, min(begin + at_once, stop))
             numbers = epoch.order(positions)
@@ -265,6 +273,17 @@ class RowRanges:
             del self.bad[earlier]
 
     @opened
+    def _dealer(self) -> Dealer | None:
+        reader = self.stands_for
+        if reader.deal is None or rank_and_world_size(reader.rank, reader.world_size)[1] == 1:
+            return None
+        if self.cache is not None:
+            raise PipelineError(
+                "deal= assigns samples to other ranks in each epoch, and a cache after the reader keeps the samples of its rank; leave out one"
+            )
+        return Dealer(reader.deal, self.dataset)
+
+    @opened
     def _identity(self) -> str:
         """A text that changes when the dataset changes."""
         is_parameter = any(self.dataset is value for value in vars(self.stands_for).values())  # then its hash includes it
@@ -308,14 +327,14 @@ class RowRanges:
     def __iter__(self, context: Context | None = None) -> Iterator[Stamped]:
         context = context or here()
         reader, counters = self.stands_for, context.counters(self)
-        reading, at = _Reading(reader, self.dataset, self.share(context), context), saved()
+        reading, at = _Reading(reader, self.dataset, self.share(context), self._dealer, context), saved()
         begin, done, dealt = at.state if at else _BEGIN
         clean: Saved | None = Saved([begin, done, dealt])  # the position between two batches
         keep(lambda: clean)
         if reading.sampler.world_size > 1:
             counters["rank"] = f"{reading.sampler.rank} of {reading.sampler.world_size}"
         for number in count(begin) if reader.epochs is None else range(begin, reader.epochs):
-            epoch, rows = Epoch(number, replace(reading.sampler, first=dealt), reading.share), done * reading.size
+            epoch = Epoch(number, replace(reading.sampler, first=dealt), reading.share)
             if reading.share is not None:
                 self.bad[number] = epoch.bad
             for batch in reading.batches(epoch, done):
@@ -326,13 +345,12 @@ class RowRanges:
                     break
                 reading.unfinished.add(batch)
                 length = len(batch.numbers)
-                done += -(-length // reading.size)
+                done += 1 if reader.batch_size else length
                 for first in range(0, length, batch.run):
                     reading.check()
                     clean = Saved([number, done, dealt]) if first + batch.run >= length else None
                     yield Stamped(RowRange(batch, first, min(first + batch.run, length)), batch.passport)
-                rows += length
-                counters["epochs_done"] = number + rows / epoch.sampler.share
+                counters["epochs_done"] = number + min(done * reading.size / epoch.sampler.share, 1.0)
                 if reader.epochs is not None:
                     counters["progress"] = counters["epochs_done"] / reader.epochs
                 del batch  # frees its memory as soon as the consumer is done with it
@@ -343,7 +361,7 @@ class RowRanges:
 
     @opened
     def _again(self) -> _Reading:
-        reading = _Reading(self.stands_for, self.dataset, self.share(here()), here())
+        reading = _Reading(self.stands_for, self.dataset, self.share(here()), self._dealer, here())
         reading.run = max(reading.run, MOST_SAMPLES)
         return reading
 

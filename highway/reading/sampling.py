@@ -6,6 +6,7 @@ from typing import Annotated, Any, ClassVar, cast
 
 from highway.engine.component import Traits
 from highway.parameters.ranges import HOW, RANK, Count, Range, Seed
+from highway.reading.deal import Deal
 from highway.reading.loader import stages_of
 from highway.reading.plan import ReaderLike
 from highway.reading.sampler import OnUneven, Shuffle
@@ -27,6 +28,8 @@ class Sampling:
         world_size: Number of processes that share the dataset. Required with ``rank``, and only allowed with it.
         on_uneven: If the samples cannot be divided evenly among the ranks: ``"pad"`` repeats samples from the start of the epoch,
             ``"drop"`` skips the last samples, ``"raise"`` raises an error. Every rank has the same number of batches.
+        deal: Assigns the samples of each global batch to ranks so that their costs are even, such as ``Deal("pixels")``. Needs a batch size,
+            and has no effect on one rank. ``None``: by position alone.
     """
 
     shuffle: Shuffle = True
@@ -37,6 +40,7 @@ class Sampling:
     rank: Annotated[Annotated[int, Range(ge=0)] | None, RANK] = None
     world_size: Annotated[Count | None, RANK] = None
     on_uneven: OnUneven = "pad"
+    deal: Deal | None = None
 
     at_once: ClassVar[int] = 8  # samples read at once if there is no batch_size
 

@@ -14,7 +14,7 @@ import highway.modules
 from highway import Pipeline, Stage
 from highway.engine.hashing import Hasher
 from highway.errors import ConfigError
-from highway.modules import Batch, Processes, Reader, Repeat, Shuffle
+from highway.modules import Batch, Deal, Processes, Reader, Repeat, Shuffle
 from highway.parameters.hints import parameters_of
 from highway.parameters.ranges import Unhashed
 from highway.transforms import FlipX, FlipY, RandomResizedCrop
@@ -30,6 +30,7 @@ NEEDED = {name: {"path": "a-%06d.x"} for name in NUMBERED} | {  # what the const
     "ConcatThenSplit": {"length": 3},
     "ContactSheet": {"path": "a.png"},
     "CopyPaste": {"boxes": "boxes", "mask": "mask"},
+    "Deal": {"cost": "pixels"},
     "DecodeBatch": {"shape": (8, 8)},
     "DecodeImage": {"shape": (8, 8)},
     "Duplicate": {"times": 2},
@@ -90,7 +91,7 @@ CANDIDATES = [
         "{epoch}-{index}.ten",
     ),
     *(["label"], [1.0, 2.0], [[3], [4]], [4], [3, 3], [(0, 1)], {"a": "b"}, {1: "y"}, {"tokens": 1.0}, [str], str, [FlipY()]),
-    *(RandomResizedCrop((8, 8)), np.zeros(3), None),
+    *(RandomResizedCrop((8, 8)), Deal("pixels"), np.zeros(3), None),
 ]
 
 

@@ -116,6 +116,11 @@ class COCO:
         """The names of the keypoints, by index; empty without ``keypoints``."""
         return self._loaded.annotations.points
 
+    def costs(self, kind: str) -> np.ndarray | None:
+        """Return the pixels of each image, as the JSON file gives them, int64 ``(N,)``; ``None`` if it does not, or for another kind."""
+        pixels: np.ndarray = self._loaded.annotations.sizes[self._loaded.images].prod(1)
+        return pixels if kind == "pixels" and pixels.all() else None
+
     def __len__(self) -> int:
         return len(self._loaded.images)
 

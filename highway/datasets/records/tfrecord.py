@@ -11,6 +11,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from highway.datasets.index_file import index_path
 from highway.datasets.opened import opened
 from highway.datasets.records import trusted_pickle
 from highway.datasets.records.example import encode_example
@@ -163,6 +164,10 @@ class TFRecord(Records):
     def fingerprint(self) -> str:
         """Return a text that changes when files are added, removed, renamed or written to, or other features are read."""
         return super().fingerprint() + (" trusted_pickle" if self.trusted_pickle else "")
+
+    def kept_at(self, facts: str) -> str | None:
+        """Return the file for facts about all samples, where the index of the first file is; ``None`` if no index is written."""
+        return index_path(f"{self.files[0]}.{facts}", self.index) if self.index else None
 
     @opened
     def _handles(self) -> Any:

@@ -149,6 +149,15 @@ def test_a_box_that_reaches_over_the_edge_stays_as_it_is(write):
     assert write(change, empty_boxes="raise")[0]["boxes"].tolist()[1] == [-1, 5, 2, 9]
 
 
+def test_the_costs_of_images_are_the_sizes_that_the_file_gives(write):
+    images = content()["images"]
+    assert write(content()).costs("pixels").tolist() == [48] * len(images)
+    assert write(content()).costs("tokens") is None
+    sizeless = content()
+    del sizeless["images"][1]["height"]
+    assert write(sizeless).costs("pixels") is None
+
+
 def test_samples_flow_through_a_reader_and_survive_a_pickle(write):
     dataset = pickle.loads(pickle.dumps(write()))
     with Pipeline([Reader(dataset, shuffle=False, epochs=1), DecodeImage()]) as pipeline:

@@ -1,0 +1,140 @@
+"""Assigns the samples of each global batch to ranks, so that each rank has about the same work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from heapq import heapify, heappop, heapreplace
+from typing import Any, Literal, Protocol, runtime_checkable
+
+import numpy as np
+
+from highway.datasets.dataset import Dataset
+from highway.errors import ConfigError
+from highway.parameters.checks import checked
+from highway.reading.costs import costs_of
+from highway.reading.sampler import MixedOrder, Order, Sampler
+
+_LARGEST = 2**32 - 1  # of the whole numbers that costs are scaled to
+
+
+@runtime_checkable
+class ArrayLike(Protocol):
+    """An array, or an object that NumPy converts to one."""
+
+    def __array__(self) -> np.ndarray: ...
+
+
+@checked
+@dataclass(eq=False)
+class Deal:
+    """Assign the samples of each global batch to ranks so that the sums of their costs are even.
+
+    In each step of a training, all ranks wait for the rank with the most work. A global batch is the batches with which the ranks make one
+    step. It keeps its samples; only the rank that reads a sample changes. The assignment depends on the order of the epoch and the costs
+    alone, so all ranks compute the same one, and a resumed run continues with it. The costs of all samples are read once, before the first
+    batch.
+
+    Args:
+        cost: The cost of each sample, at least 0. Costs are compared only with each other, so their unit does not matter.
+
+            - ``"pixels"``: the height x width in the header of each image;
+            - ``"tokens"``: the length of the field ``input_ids`` or ``tokens``, or else of the sample's only sequence;
+            - a list or array with one number per sample, or a function that receives the dataset and returns one. All ranks must get the
+              same numbers. If the work of a sequence grows faster than its length, pass ``lambda dataset: dataset.costs("tokens") ** 2``.
+
+            A dataset may know its costs: ``MegatronIndexed`` has the tokens in its index, and ``COCO`` the sizes of its images. Other
+            samples are read once. ``Tar`` and ``TFRecord`` keep the costs beside their index with ``index=True``.
+        equal_counts: Whether all ranks get the same number of samples of each global batch. With ``False``, costs are more even, but the
+            mean of the ranks' gradients is no longer the mean over all samples: weight the loss of each rank by its number of samples.
+
+    An image whose header is damaged gets the mean cost. The reader raises the error, or skips the image, when it reads it.
+
+    Raises:
+        ConfigError: the costs are not one finite number of at least 0 for each sample (before the first batch).
+
+    >>> from highway import Pipeline
+    >>> from highway.modules import Deal, Reader
+    >>> samples, costs = ["a", "b", "c", "d"], [1, 1, 1, 3]
+    >>> for rank in (0, 1):
+    ...     reader = Reader(samples, 2, epochs=1, shuffle=False, rank=rank, world_size=2, deal=Deal(costs, equal_counts=False))
+    ...     with Pipeline([reader]) as pipeline:
+    ...         print(pipeline.dequeue())
+    ['d']
+    ['a' 'b' 'c']
+    """
+
+    cost: Literal["pixels", "tokens"] | list[float] | ArrayLike | Callable[[Any], Sequence[float]]
+    equal_counts: bool = True
+
+
+class Dealer:
+    """The deal of one dataset.
+
+    Args:
+        deal: The cost, and whether counts are equal.
+        dataset: The dataset.
+
+    Raises:
+        ConfigError: the costs are not one finite number of at least 0 for each sample.
+    """
+
+    def __init__(self, deal: Deal, dataset: Dataset) -> None:
+        costs = costs_of(dataset, deal.cost)
+        largest = costs.max()
+        # whole numbers, because the sums of floats may differ between the machines of the ranks
+        self._costs = np.rint(costs * (_LARGEST / largest)).astype(np.uint32) if largest else np.zeros(len(costs), np.uint32)
+        self._equal_counts = deal.equal_counts
+
+    def positions(self, sampler: Sampler, order: Order | MixedOrder, begin: int, stop: int) -> np.ndarray:
+        """Return this rank's positions in a global batch, ascending.
+
+        Args:
+            sampler: The sampler of this rank.
+            order: The order of the epoch.
+            begin: The first position of the batch within the rank, before the deal,
+            stop: and the end.
+        """
+        first, ranks = sampler.first, sampler.world_size
+        positions = np.arange(first + begin * ranks, first + stop * ranks)
+        room = stop - begin if self._equal_counts else len(positions)
+        mine: np.ndarray = positions[assigned(self._costs[order(positions)], ranks, room) == sampler.rank]
+        return mine
+
+
+def assigned(costs: np.ndarray, ranks: int, room: int) -> np.ndarray:
+    """Return the rank of each sample, int64 ``(N,)``: the sample of the largest cost goes first to the rank with the smallest sum so far.
+
+    This is Graham's rule of the longest processing time, with a limit for the number of samples (Graham, *Bounds on multiprocessing timing
+    anomalies*, 1969). If there are at least as many samples as ranks, each rank gets one.
+
+    Args:
+        costs: Whole numbers, at least 0.
+        ranks: Number of ranks.
+        room: Maximum number of samples of a rank.
+    """
+    found = np.empty(len(costs), np.int64)
+    loads = [(0, 0, rank) for rank in range(ranks)]  # sum of the costs, number of samples, rank
+    heapify(loads)
+    order = np.argsort(-costs.astype(np.int64), kind="stable")
+    for sample, cost in zip(order.tolist(), costs[order].tolist(), strict=True):
+        load, count, rank = loads[0]
+        found[sample] = rank
+        if count + 1 < room:
+            heapreplace(loads, (load + cost, count + 1, rank))
+        else:
+            heappop(loads)
+    return found
+
+
+def expect_fits(deal: Deal | None, batch_size: int | None, shuffle: object) -> None:
+    """Raise ConfigError if a reader with these parameters cannot deal the samples of its global batches."""
+    if deal is None:
+        return
+    if batch_size is None:
+        raise ConfigError("deal= assigns the samples of each global batch to ranks, and batch_size=None makes no batches; set batch_size")
+    if shuffle == "blocks":
+        raise ConfigError(
+            "deal= with shuffle='blocks': each rank reads blocks of its own, and a deal would make it read the blocks of all; use "
+            "shuffle=True, or leave out deal"
+        )
