@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
-from measure import Report, machine, parse, parser
 
 from highway import Pipeline
 from highway.data import photos
 from highway.images.header import read_header
 from highway.modules import Deal, Reader
+from measure import Report, machine, parse, parser
 
 RANKS, EPOCHS, WINDOW = 8, 2, 16  # WINDOW: global batches that are sorted together
 ROOT = Path(__file__).parents[1]

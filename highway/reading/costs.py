@@ -52,8 +52,8 @@ def costs_of(dataset: Dataset, cost: Any) -> np.ndarray:
     if (wrong := np.flatnonzero(~(np.isfinite(costs) & (costs >= 0)))).size:
         number = int(wrong[0])
         raise ConfigError(
-            f"{name} of {locate(dataset, number)} is {costs[number]} ({len(wrong)} of {total} are negative or not finite); expected a number "
-            "of at least 0: correct the function or the list, or give such samples the mean cost"
+            f"{name} of {locate(dataset, number)} is {costs[number]} ({len(wrong)} of {total} are negative or not finite); expected a "
+            "number of at least 0: correct the function or the list, or give such samples the mean cost"
         )
     return costs
 
@@ -135,8 +135,8 @@ def _tokens(sample: Any) -> float:
     if len(sequences) != 1:
         names = ", ".join(map(repr, sample)) if isinstance(sample, dict) else type(sample).__name__
         raise ConfigError(
-            f"Deal: cost='tokens': a sample with {names} has {len(sequences)} sequences; expected a field input_ids or tokens, or one sequence: "
-            "pass a function, cost=lambda dataset: [len(sample[...]) for sample in dataset]"
+            f"Deal: cost='tokens': a sample with {names} has {len(sequences)} sequences; expected a field input_ids or tokens, or one "
+            "sequence: pass a function, cost=lambda dataset: [len(sample[...]) for sample in dataset]"
         )
     return len(sequences[0])
 

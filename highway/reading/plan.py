@@ -279,7 +279,8 @@ class RowRanges:
             return None
         if self.cache is not None:
             raise PipelineError(
-                "deal= assigns samples to other ranks in each epoch, and a cache after the reader keeps the samples of its rank; leave out one"
+                "deal= assigns samples to other ranks in each epoch, and a cache after the reader keeps the samples of its rank; "
+                "leave out one"
             )
         return Dealer(reader.deal, self.dataset)
 

@@ -28,8 +28,8 @@ class Sampling:
         world_size: Number of processes that share the dataset. Required with ``rank``, and only allowed with it.
         on_uneven: If the samples cannot be divided evenly among the ranks: ``"pad"`` repeats samples from the start of the epoch,
             ``"drop"`` skips the last samples, ``"raise"`` raises an error. Every rank has the same number of batches.
-        deal: Assigns the samples of each global batch to ranks so that their costs are even, such as ``Deal("pixels")``. Needs a batch size,
-            and has no effect on one rank. ``None``: by position alone.
+        deal: Assigns the samples of each global batch to ranks so that their costs are even, such as ``Deal("pixels")``. It needs a batch
+            size, and has no effect on one rank. ``None``: samples are assigned by their positions.
     """
 
     shuffle: Shuffle = True
