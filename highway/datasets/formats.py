@@ -268,6 +268,13 @@ _TABLE = (
         suffixes=(".svm", ".libsvm", ".svmlight"),
     ),
     Format(
+        "megatron",
+        "the tokens of Megatron-LM's indexed datasets, .bin with .idx",
+        "highway.datasets.megatron:MegatronIndexed",
+        suffixes=(".idx",),
+        magic=((0, b"MMIDIDX"),),
+    ),
+    Format(
         "coco",
         "the images of COCO; --read annotations=instances.json",
         "highway.datasets.detection.coco:COCO",

@@ -129,7 +129,7 @@ def _tokens(sample: Any) -> float:
         values = [sample[name] for name in _TOKENS if name in sample][:1] or list(sample.values())
     else:
         values = list(sample) if isinstance(sample, (tuple, list)) else [sample]
-    sequences = [value for value in values if isinstance(value, list) or getattr(value, "ndim", 0)]
+    sequences = [value for value in values if isinstance(value, list) or getattr(value, "ndim", 0) > 0]
     if not sequences and isinstance(sample, list):
         sequences = [sample]
     if len(sequences) != 1:

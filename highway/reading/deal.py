@@ -13,7 +13,7 @@ from highway.datasets.dataset import Dataset
 from highway.errors import ConfigError
 from highway.parameters.checks import checked
 from highway.reading.costs import costs_of
-from highway.reading.sampler import MixedOrder, Order, Sampler
+from highway.reading.sampler import Sampler
 
 _LARGEST = 2**32 - 1  # of the whole numbers that costs are scaled to
 
@@ -86,7 +86,7 @@ class Dealer:
         self._costs = np.rint(costs * (_LARGEST / largest)).astype(np.uint32) if largest else np.zeros(len(costs), np.uint32)
         self._equal_counts = deal.equal_counts
 
-    def positions(self, sampler: Sampler, order: Order | MixedOrder, begin: int, stop: int) -> np.ndarray:
+    def positions(self, sampler: Sampler, order: Callable[[np.ndarray], np.ndarray], begin: int, stop: int) -> np.ndarray:
         """Return this rank's positions in a global batch, ascending.
 
         Args:

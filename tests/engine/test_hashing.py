@@ -36,6 +36,7 @@ from highway.modules import (
     Augmentations,
     Batch,
     Concat,
+    Deal,
     DecodeBatch,
     DecodeImage,
     ImageFileReader,
@@ -785,7 +786,7 @@ def other_than(value, hint):
     elif isinstance(value, tuple):
         yield from (tuple(part * by for part in value if isinstance(part, (int, float))) for by in (2, 0.5))
     yield from (1, 3, 0.3, "name", (7, 9), [1], ["name"], {"a": "b"}, scaled, range(5), False, True, "uint8", "pad", [(2, 3)])
-    yield from ([FlipX()], (FlipX(),))
+    yield from ([FlipX()], (FlipX(),), Deal("pixels"), {"a": 2})
 
 
 GIVEN = {

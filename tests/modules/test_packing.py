@@ -261,3 +261,97 @@ def test_a_wrong_parameter_is_named(make, message):
 def test_a_filling_for_a_field_that_is_not_there_is_an_error():
     with pytest.raises(ValueError, match=r"fill=\{'token': -1\.0\} is for a field 'token', but those that are filled up are 'tokens'"):
         list(Pipeline([[{"tokens": np.arange(2)}], Pack(4, fill={"token": -1})]))
+
+
+def images(tokens, count, patches):
+    return {"tokens": np.full(tokens, tokens, np.int32), "images": np.full((count, 2), tokens, np.float32), "patches": patches}
+
+
+def test_a_row_keeps_within_every_budget_and_concatenates_what_is_counted():
+    samples = [images(3, 1, 10), images(2, 2, 20), images(4, 0, 5), images(1, 1, 40)]
+    found = rows(samples, Pack({"tokens": 6}, budgets={"images": 2, "patches": 45}))
+    assert [row["tokens"].tolist() for row in found] == [[3, 3, 3, 0, 0, 0], [2, 2, 4, 4, 4, 4], [1, 0, 0, 0, 0, 0]]
+    assert [row["images"].tolist() for row in found] == [[[3, 3]], [[2, 2], [2, 2]], [[1, 1]]]
+    assert [row["patches"].tolist() for row in found] == [[10], [20, 5], [40]]
+    assert {*found[0]} == {"tokens", "images", "patches", "tokens_segment_ids", "tokens_positions"}
+
+
+BUDGETED = st.lists(st.tuples(st.integers(1, 9), st.integers(0, 4), st.integers(0, 30)), max_size=40)
+
+
+@settings(deadline=None, max_examples=20)
+@given(BUDGETED, st.integers(1, 4), st.none() | st.integers(1, 3))
+def test_budgets_lose_no_sample_and_bounds_cover_the_row(counts, bins, most):
+    samples = [images(*one) for one in counts]
+    pack = Pack(10, bins, most, budgets={"images": 4, "patches": 30}, cu_seqlens=True)
+    found = rows(samples, pack)
+    assert sum(len(row["images"]) for row in found) == sum(count for _, count, _ in counts)
+    assert sorted(np.concatenate([[], *(row["patches"] for row in found)])) == sorted(patches for *_, patches in counts)
+    for row in found:
+        assert len(row["images"]) <= 4 and row["patches"].sum() <= 30
+        bounds, segments = row["tokens_cu_seqlens"], row["tokens_segment_ids"]
+        assert bounds.dtype == np.int32 and bounds[0] == 0 and bounds[-1] == 10 and row["tokens_max_seqlen"] == np.diff(bounds).max()
+        assert row["tokens_max_seqlen"].dtype == np.int32 and (most is None or len(bounds) == most + 2)
+        for begin, end in pairwise(bounds.tolist()):
+            assert len({*segments[begin:end].tolist()}) <= 1
+            if begin < end and segments[begin]:
+                assert row["tokens_positions"][begin:end].tolist() == list(range(end - begin))
+        assert row["tokens_mask"].dtype == bool and (row["tokens_mask"] == (segments > 0)).all()
+        assert row["images_cu_seqlens"][-1] == len(row["images"])
+
+
+def test_rows_with_a_maximum_of_sequences_have_bounds_of_one_shape_that_concatenate_to_those_of_the_batch():
+    samples = [{"x": np.full(count, count)} for count in (3, 2, 6, 5, 1, 4)]
+    (batch,) = rows(samples, Pack(6, max_sequences_per_bin=3, cu_seqlens=True), Batch(4))
+    bounds = (batch["x_cu_seqlens"] + 6 * np.arange(4)[:, None]).ravel()
+    assert batch["x_cu_seqlens"].shape == (4, 5) and batch["x_max_seqlen"].tolist() == [3, 6, 5, 4]
+    flat = batch["x"].ravel()
+    parts = [{*flat[begin:end].tolist()} for begin, end in pairwise(bounds) if begin < end]
+    assert all(len(part) == 1 for part in parts) and bounds[-1] == flat.size == 24
+
+
+def attention(values, segments):
+    """Attend within each sequence, plainly: a causal softmax over one-dimensional keys."""
+    out = np.zeros(len(values))
+    for at in range(len(values)):
+        seen = [other for other in range(at + 1) if segments[other] == segments[at]]
+        weights = np.exp(values[seen] * values[at])
+        out[at] = (weights * values[seen]).sum() / weights.sum()
+    return out
+
+
+def test_bounds_and_positions_give_the_attention_of_each_sequence_alone():
+    samples = [{"x": np.linspace(0, 1, count)} for count in (3, 2, 4)]
+    (row,) = rows(samples, Pack(12, cu_seqlens=True))
+    by_bounds = [attention(row["x"][begin:end], [0] * (end - begin)) for begin, end in pairwise(row["x_cu_seqlens"].tolist())]
+    alone = [attention(sample["x"], [0] * len(sample["x"])) for sample in samples]
+    np.testing.assert_allclose(np.concatenate(by_bounds)[row["x_mask"]], np.concatenate(alone))
+
+
+@pytest.mark.parametrize(
+    ("samples", "budgets", "message"),
+    [
+        ([images(1, 3, 0)], {"images": 2, "patches": 9}, r"field 'images' of a sequence counts 3, more than budgets=.*drop or shrink"),
+        ([images(1, 0, 10)], {"images": 2, "patches": 9}, "field 'patches' of a sequence counts 10"),
+        ([images(1, 0, -1)], {"images": 2, "patches": 9}, "counts -1; expected a whole number of at least 0"),
+        ([images(1, 0, 0.5)], {"images": 2, "patches": 9}, r"counts 0\.5; expected a whole number"),
+        ([{"tokens": np.arange(2)}], {"image": 2}, "budgets: there is no field 'image'; the fields are"),
+    ],
+)
+def test_what_exceeds_a_budget_is_named(samples, budgets, message):
+    with pytest.raises(ValueError, match=message):
+        rows(samples, Pack(4, budgets=budgets))
+
+
+def test_a_run_of_rows_with_budgets_resumes():
+    samples = [images(1 + number % 5, number % 3, number % 7) for number in range(40)]
+    stages = [Reader(samples, seed=3, epochs=1), Pack(10, 2, budgets={"images": 4, "patches": 12}, cu_seqlens=True)]
+    with Pipeline(stages) as pipeline:
+        whole = [{name: value.tolist() for name, value in row.items()} for row in pipeline]
+    with Pipeline(stages) as first:
+        for _ in range(5):
+            first.dequeue()
+        state = first.state_dict()
+    with Pipeline(stages) as second:
+        second.load_state_dict(state)
+        assert [{name: value.tolist() for name, value in row.items()} for row in second] == whole[5:]

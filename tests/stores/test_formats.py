@@ -31,6 +31,7 @@ from highway.datasets import (
     HuggingFace,
     ImageFolder,
     LevelDB,
+    MegatronIndexed,
     MixedDataset,
     Npy,
     Npz,
@@ -263,12 +264,21 @@ def mixed(root):
     return MixedDataset([ImageFolder(f"{root}/photos"), ImageFolder(f"{root}/photos")], [2, 1])
 
 
+def write_tokens(folder):
+    lengths = np.arange(12, dtype="<i4")
+    offsets = np.cumsum(lengths, dtype="<i8") - lengths
+    header = struct.pack("<9sQBQQ", b"MMIDIDX", 1, 1, 12, 13)
+    (folder / "a.idx").write_bytes(header + lengths.tobytes() + offsets.tobytes() + np.arange(13, dtype="<i8").tobytes())
+    (folder / "a.bin").write_bytes(bytes(range(lengths.sum())))
+
+
 OTHERS = {  # what writes files, and what reads them, by a root that is a folder or a URL
     "MNIST": (write_digits, MNIST),
     "FashionMNIST": (write_digits, FashionMNIST),
     "CIFAR10": (write_cifar, CIFAR10),
     "CIFAR100": (write_cifar, CIFAR100),
     "SVMLight": (write_lines, lambda root: SVMLight(f"{root}/a.svm")),
+    "MegatronIndexed": (write_tokens, lambda root: MegatronIndexed(f"{root}/a")),
     "HuggingFace": (write_table, lambda root: HuggingFace(f"{root}/table")),
     "ImageFolder": (write_images, lambda root: ImageFolder(f"{root}/photos")),
     "Files": (write_images, lambda root: Files(f"{root}/photos", labels=f"{root}/labels.txt")),

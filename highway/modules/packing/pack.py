@@ -4,18 +4,28 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from operator import ge
 from typing import Any
 
+from highway.engine.batch import Field
 from highway.engine.channel import Together
 from highway.engine.component import Traits
 from highway.engine.input import together
 from highway.engine.ragged import Fill
 from highway.engine.resume import Saved, keep, saved
 from highway.engine.stage import Items, Stamped
-from highway.modules.packing.sequences import Sequences, length_of_row, packed_rows, sequences_at, sequences_of, stamped_row
+from highway.modules.packing.sequences import (
+    Bounds,
+    Sequences,
+    cost_of,
+    length_of_row,
+    packed_rows,
+    sequences_at,
+    sequences_of,
+    stamped_row,
+)
 from highway.parameters.checks import checked
 from highway.parameters.ranges import Count
 
@@ -33,6 +43,9 @@ class Pack:
         bins: Number of open rows, at least 1. More rows need less padding.
         max_sequences_per_bin: Maximum number of sequences per row.
         fill: Padding value, for all fields or by field.
+        budgets: Further limits of a row, by field, such as ``{"images": 8, "patches": 2048}``. A field that has an axis counts by its
+            length, a number by its value. The row has the concatenated values, without padding, segment ids and positions.
+        cu_seqlens: Whether to add what flash attention takes, as below.
         batched: Whether the inputs are batches of sequences, which ``Reader`` and :class:`Batch` yield with ``ragged="list"`` or
             ``"offsets"``, instead of single sequences. A tenth faster.
 
@@ -45,9 +58,15 @@ class Pack:
         ``(length,)``: the position within the sequence, from 0. In tuples, the added fields follow all others. Passport: epoch, origin and
         times of the first sequence, a running index, and the keys of all sequences.
 
+        With ``cu_seqlens``, also ``tokens_cu_seqlens``, int32 ``(k + 1,)``: where each of the row's k sequences begins, and the end;
+        ``tokens_max_seqlen``, int32: the length of the longest; and ``tokens_mask``, bool ``(length,)``: False for padding. Padding counts
+        as a last sequence, so that attention writes every value of its output. With ``max_sequences_per_bin=m``, there are always m + 2
+        values, of which the last are repeated: such sequences are empty. So rows can be batched. A field of ``budgets`` gets the first of
+        the three.
+
     Raises:
-        ValueError: a sequence is longer than a row, or sequences differ in their fields, in dtype, or in shape after the first axis. The
-            message names the field.
+        ValueError: a sequence is longer than a row or exceeds a budget, or sequences differ in their fields, in dtype, or in shape after
+            the first axis. The message names the field.
 
     >>> import numpy as np
     >>> from highway import Pipeline
@@ -61,6 +80,8 @@ class Pack:
     max_sequences_per_bin: Count | None = None
     fill: Fill = 0.0
     batched: bool = False
+    budgets: dict[str | int, Count] = field(default_factory=dict)
+    cu_seqlens: bool = False
 
     def __highway__(self) -> Traits:
         return Traits(makes="samples", per_epoch=True, remake=self._remake)
@@ -69,12 +90,12 @@ class Pack:
         begun = saved() or Saved((0, 0))
         index, first = begun.state
         bins = _Bins(self)
-        for sequences in sequences_of(begun.held, self.batched):
+        for sequences in self._sequences(begun.held):
             bins.add(sequences, first)
             first = 0
         keep(lambda: Saved((index, bins.sequences.first_place), bins.sequences.came))
         for came in together(items):
-            for sequences in sequences_of(came, self.batched):
+            for sequences in self._sequences(came):
                 added = 0
                 while (added := bins.add(sequences, added)) < len(sequences):
                     rows, bins = self._rows(bins.sequences, bins.rows, index), _Bins(self)
@@ -82,6 +103,18 @@ class Pack:
                     yield rows
         if bins.rows:
             yield self._rows(bins.sequences, bins.rows, index)
+
+    def _sequences(self, inputs: Sequence[Stamped]) -> Iterator[Sequences]:
+        """Yield the sequences of the inputs. Numbers in fields with a budget count by their values."""
+        for sequences in sequences_of(inputs, self.batched):
+            for place, name in enumerate(sequences.known):
+                if name in self.budgets:
+                    sequences.counts[place] = list(map(cost_of, sequences.columns[place], sequences.counts[place]))
+            yield sequences
+
+    def limit(self, name: Field) -> int:
+        """Return the maximum of the sum of the counts of a field in a row."""
+        return self.budgets[name] if name in self.budgets else length_of_row(self.length, name)
 
     def _remake(self, inputs: list[Stamped], places: list[Any]) -> Stamped:
         sequences = sequences_at(inputs, self.batched, places)
@@ -92,7 +125,9 @@ class Pack:
         """Return the rows that contain the sequences with these numbers."""
         order = list(chain.from_iterable(rows))
         columns = [[column[number] for number in order] for column in sequences.columns]
-        found = packed_rows(sequences, columns, list(map(len, rows)), self.length, self.fill)
+        most = self.max_sequences_per_bin
+        bounds = Bounds(None if most is None else most + 2) if self.cu_seqlens else None
+        found = packed_rows(sequences, columns, list(map(len, rows)), self.length, self.fill, self.budgets, bounds)
         numbered = enumerate(zip(found, rows, strict=True), start=index)
         return Together(stamped_row(item, sequences, row, number, self.batched) for number, (item, row) in numbered)
 
@@ -122,7 +157,7 @@ class _Bins:
     def add(self, sequences: Sequences, first: int) -> int:
         """Put sequences from ``first`` on into the first row with room for each. Return the first number that does not fit."""
         if not self.sequences:
-            self._free = [[length_of_row(self._pack.length, name)] * self._pack.bins for name in sequences.known]
+            self._free = [[self._pack.limit(name)] * self._pack.bins for name in sequences.known]
             self._most_free = self._free[0].copy()
         self.sequences.expect_fields_of(sequences, first, "Pack")
         counts = list(zip(*sequences.counts, strict=True))
@@ -160,7 +195,10 @@ class _Bins:
 
     def _expect_short(self, sequences: Sequences, number: int) -> None:
         for name, counts in zip(sequences.known, sequences.counts, strict=True):
-            if counts[number] > (length := length_of_row(self._pack.length, name)):
+            if counts[number] > (length := self._pack.limit(name)):
+                if name in self._pack.budgets:
+                    what = f"Pack: field {name!r} of a sequence counts {counts[number]}, more than budgets={self._pack.budgets} allow"
+                    raise sequences.error(number, f"{what}; raise the budget, or drop or shrink such samples before, by a map")
                 what = f"Pack: a sequence of field {name!r} has {counts[number]} values, more than a row of length={length}"
                 way_out = "cut it before, by a map, or say ConcatThenSplit, which cuts sequences where a row is full"
                 raise sequences.error(number, f"{what}; {way_out}")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -129,7 +129,30 @@ def _split(values: Any, offsets: Any) -> list[Any] | None:
     return [values[begin:end] for begin, end in pairwise(offsets.tolist())]
 
 
-def packed_rows(sequences: Sequences, columns: Sequence[Sequence[Any]], sizes: Sequence[int], length: Length, fill: Fill) -> list[Item]:
+class Bounds(NamedTuple):
+    """The form of ``cu_seqlens``.
+
+    Args:
+        size: Number of values in each row; ``None``: as many as the row needs.
+    """
+
+    size: int | None
+
+    def of(self, counts: np.ndarray) -> np.ndarray:
+        """Return where each sequence begins, and the end of the last, int32, given their lengths."""
+        ends = np.concatenate(([0], counts.cumsum())).astype(np.int32)
+        return ends if self.size is None else np.pad(ends, (0, self.size - len(ends)), "edge")
+
+
+def packed_rows(
+    sequences: Sequences,
+    columns: Sequence[Sequence[Any]],
+    sizes: Sequence[int],
+    length: Length,
+    fill: Fill,
+    budgets: Collection[Field] = (),
+    bounds_of: Bounds | None = None,
+) -> list[Item]:
     """Return rows: the concatenated sequences, the segment ids and the positions.
 
     Args:
@@ -138,15 +161,25 @@ def packed_rows(sequences: Sequences, columns: Sequence[Sequence[Any]], sizes: S
         sizes: Number of sequences or parts in each row.
         length: Length of a row.
         fill: Padding value.
+        budgets: Fields that are concatenated only.
+        bounds_of: The form of ``cu_seqlens``, if the rows have them.
     """
+    if missing := [name for name in budgets if name not in sequences.known]:
+        raise ValueError(f"budgets: there is no field {missing[0]!r}; the fields are {sequences.known}")
     expect_named("fill", fill, sequences.known)
     rows, segment_ids, positions = list[Any](), dict[Field, Any](), dict[Field, Any]()
+    cu_seqlens, longest, masks = dict[Field, Any](), dict[Field, Any](), dict[Field, Any]()
     bounds = [0, *accumulate(sizes)]
     numbers = np.array([number for size in sizes for number in (*range(1, size + 1), 0)], np.int32)
     for name, values in zip(sequences.known, columns, strict=True):
         if set(map(type, values)) != {np.ndarray} or not all(map(_NDIM, values)):
             values = [value if getattr(value, "ndim", 0) else np.atleast_1d(array_of(name, value)) for value in values]
         arrays = ragged_arrays(name, values)
+        if name in budgets:
+            rows.append([np.concatenate(arrays[begin:end]) for begin, end in pairwise(bounds)])
+            if bounds_of is not None:
+                cu_seqlens[name] = [bounds_of.of(np.array(list(map(len, arrays[begin:end])))) for begin, end in pairwise(bounds)]
+            continue
         first, width = arrays[0], length_of_row(length, name)
         dtype = first.dtype if first.dtype.kind not in "US" else np.result_type(*arrays)
         rest = np.full((width, *first.shape[1:]), fill_value(name, dtype, fill), dtype)
@@ -154,15 +187,22 @@ def packed_rows(sequences: Sequences, columns: Sequence[Sequence[Any]], sizes: S
         free = width - np.add.reduceat(counts, bounds[:-1])
         parts = zip(pairwise(bounds), free.tolist(), strict=True)
         rows.append([np.concatenate([*arrays[begin:end], rest[:left]]) for (begin, end), left in parts])
+        if bounds_of is not None:
+            row_counts = [np.append(counts[begin:end], [left] * (left > 0)) for (begin, end), left in zip(pairwise(bounds), free.tolist())]
+            cu_seqlens[name] = list(map(bounds_of.of, row_counts))
+            longest[name] = [np.int32(counts.max()) for counts in row_counts]
         counts = np.insert(counts, bounds[1:], free)
         begins = (counts.cumsum() - counts).astype(np.int32)
         segments = numbers.repeat(counts)
         within = (np.arange(len(segments), dtype=np.int32) - begins.repeat(counts)) * (segments > 0)
         segment_ids[name] = [row.copy() for row in segments.reshape(-1, width)]
         positions[name] = [row.copy() for row in within.reshape(-1, width)]
+        if bounds_of is not None:
+            masks[name] = [row > 0 for row in segment_ids[name]]
     like = sequences.inputs[0].item
     whole = extended(dict.fromkeys(sequences.known) if isinstance(like, dict) else like, rows, segment_ids, "segment_ids")
-    whole = extended(whole, fields(whole), positions, "positions")
+    for more, what in ((positions, "positions"), (cu_seqlens, "cu_seqlens"), (longest, "max_seqlen"), (masks, "mask")):
+        whole = extended(whole, fields(whole), more, what)
     return [rebuild(whole, row) for row in zip(*fields(whole), strict=True)]
 
 
@@ -170,6 +210,15 @@ def _counts_of(column: Sequence[Any]) -> list[int]:
     if set(map(type, column)) == {np.ndarray} and all(map(_NDIM, column)):
         return list(map(len, column))
     return list(map(count_of, column))
+
+
+def cost_of(value: Any, count: int) -> int:
+    """Return the count of a value in a field with a budget: its length, or the value of a number."""
+    if np.ndim(value):
+        return count
+    if (cost := int(value)) < 0 or cost != value:
+        raise ValueError(f"budgets: a sample counts {value!r}; expected a whole number of at least 0, or an array")
+    return cost
 
 
 def count_of(value: Any) -> int:

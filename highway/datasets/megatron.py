@@ -1,0 +1,144 @@
+"""Random access to the sequences of Megatron-LM's indexed datasets: a file of tokens, ``.bin``, and its index, ``.idx``.
+
+The index holds, in little-endian order: ``MMIDIDX\\0\\0``, the version (uint64, 1), the code of the tokens' dtype (uint8), the number of
+sequences and of document boundaries (uint64 each), and then the length of each sequence (int32), where it begins in ``.bin``, in bytes
+(int64), and the boundaries of the documents, as numbers of sequences (int64). An int8 per sequence may follow, the mode of multimodal data.
+Source: megatron/core/datasets/indexed_dataset.py of NVIDIA/Megatron-LM. Its older format, ``TNTIDX``, is refused.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from highway.datasets.opened import opened
+from highway.errors import DatasetError
+from highway.parameters.checks import checked
+from highway.stores.file import fingerprint_of, open_file, read_ranges
+from highway.stores.unchanging import FileRange, UnchangingFile
+from highway.stores.url import shown
+
+_HEADER = struct.Struct("<9sQBQQ")
+_MAGIC = b"MMIDIDX\0\0"
+_DTYPES = {1: "u1", 2: "i1", 3: "<i2", 4: "<i4", 5: "<i8", 6: "<f8", 7: "<f4", 8: "<u2"}
+_BLOCK = 1 << 20  # approximate bytes of a block
+
+
+class _Index(NamedTuple):
+    """The content of an index.
+
+    Args:
+        tokens: The file of the tokens.
+        dtype: Their dtype.
+        lengths: Tokens of each sequence, int32 ``(N,)``.
+        offsets: Where each sequence begins, in bytes, int64 ``(N,)``.
+        modes: The mode of each sequence, int8 ``(N,)``, if the file has them.
+    """
+
+    tokens: UnchangingFile
+    dtype: np.dtype[Any]
+    lengths: np.ndarray
+    offsets: np.ndarray
+    modes: np.ndarray | None
+
+
+@checked
+@dataclass
+class MegatronIndexed:
+    """The sequences of tokens in one of Megatron-LM's indexed datasets, in order.
+
+    Args:
+        path: The file ``.idx`` or ``.bin``, or their name without the suffix, as for Megatron's ``--data-path``; or its URL.
+
+    A sample is a dict: ``tokens``, an array ``(n,)`` of the file's dtype, and ``mode``, an int8, if the index has modes.
+
+    Raises:
+        OSError: a file cannot be opened (when it is first read).
+        DatasetError: the index is not valid or does not fit the tokens, or a file has changed since.
+
+    >>> dataset = MegatronIndexed("my-gpt2_text_document")
+    """
+
+    path: str
+
+    def _file(self, suffix: str) -> str:
+        return self.path.removesuffix(".idx").removesuffix(".bin") + suffix
+
+    @opened
+    def _index(self) -> _Index:
+        file, tokens = open_file(self._file(".idx")), open_file(self._file(".bin"))
+        try:
+            return _parsed(file.read(0, file.state.size), tokens)
+        except ValueError as error:
+            raise DatasetError(f"{shown(file.path)}: {error}") from error
+
+    def __len__(self) -> int:
+        return len(self._index.lengths)
+
+    def __getitem__(self, number: int) -> dict[str, Any]:
+        return self.__getitems__([number])[0]
+
+    def __getitems__(self, numbers: Sequence[int]) -> list[dict[str, Any]]:
+        """Return several samples. Sequences in a store are requested concurrently."""
+        index = self._index
+        wanted = [range(len(self))[number] for number in numbers]
+        sizes = index.lengths[wanted].astype(np.int64) * index.dtype.itemsize
+        ranges = zip(index.offsets[wanted].tolist(), sizes.tolist(), strict=True)
+        contents = read_ranges([FileRange(index.tokens, offset, size) for offset, size in ranges])
+        samples: list[dict[str, Any]] = [{"tokens": np.frombuffer(content, index.dtype).copy()} for content in contents]
+        if index.modes is not None:
+            for sample, number in zip(samples, wanted, strict=True):
+                sample["mode"] = index.modes[number]
+        return samples
+
+    def costs(self, kind: str) -> np.ndarray | None:
+        """Return the number of tokens of each sequence, from the index, int32 ``(N,)``; ``None`` for another kind."""
+        return self._index.lengths if kind == "tokens" else None
+
+    def blocks(self) -> list[range]:
+        """Return the numbers of the sequences in each megabyte of tokens."""
+        ends = np.cumsum(self._index.lengths, dtype=np.int64) * self._index.dtype.itemsize
+        cuts = np.searchsorted(ends, np.arange(_BLOCK, ends[-1] if len(ends) else 0, _BLOCK))
+        return [range(*block) for block in pairwise(np.unique([0, *cuts, len(ends)]).tolist())]
+
+    def locate(self, number: int) -> str:
+        """Return the file and the number of a sequence."""
+        return f"{shown(self._file('.bin'))}: sequence {number}"
+
+    def fingerprint(self) -> str:
+        """Return a text that changes when one of the files is written to."""
+        return fingerprint_of((suffix, self._file(suffix)) for suffix in (".idx", ".bin"))
+
+
+def _parsed(content: bytes, tokens: UnchangingFile) -> _Index:
+    """Return the content of an index.
+
+    Raises:
+        ValueError: it is not valid, or does not fit the tokens.
+    """
+    if len(content) < _HEADER.size or not content.startswith(_MAGIC):
+        raise ValueError(f"it begins with {content[:9]!r}; expected an index of Megatron-LM, which begins with {_MAGIC!r}")
+    _, version, code, sequences, documents = _HEADER.unpack_from(content)
+    if version != 1 or code not in _DTYPES:
+        raise ValueError(f"version {version} with dtype {code}; expected version 1 with a dtype from 1 to 8")
+    size = _HEADER.size + 12 * sequences + 8 * documents
+    if len(content) not in (size, size + sequences):
+        raise ValueError(f"it has {len(content)} bytes; expected {size} for {sequences} sequences and {documents} document boundaries")
+    dtype, at = np.dtype(_DTYPES[code]), _HEADER.size
+    lengths = np.frombuffer(content, "<i4", sequences, at)
+    offsets = np.frombuffer(content, "<i8", sequences, at + lengths.nbytes)
+    modes = np.frombuffer(content, np.int8, sequences, size) if len(content) > size else None
+    total = tokens.state.size
+    outside = (lengths < 0) | (offsets < 0) | (offsets > total - lengths.astype(np.int64) * dtype.itemsize)
+    if outside.any():
+        number = int(outside.argmax())
+        raise ValueError(
+            f"sequence {number} has {lengths[number]} tokens from byte {offsets[number]} on, but {shown(tokens.path)} has {total} bytes: "
+            "one of the two files is cut short, or belongs to another dataset"
+        )
+    return _Index(tokens, dtype, lengths, offsets, modes)
