@@ -11,12 +11,12 @@ from .hdf5.dataset import HDF5 as HDF5
 from .keyed.leveldb import LevelDB as LevelDB
 from .keyed.lmdb import LMDB as LMDB
 from .mds.dataset import MDS as MDS
-from .megatron import MegatronIndexed as MegatronIndexed
 from .mixing.mixed import MixedDataset as MixedDataset
 from .npy.rows import Npy as Npy
 from .npy.rows import Npz as Npz
 from .npy.zarr import Zarr as Zarr
 from .records.arrayrecord import ArrayRecord as ArrayRecord
+from .records.megatron import MegatronIndexed as MegatronIndexed
 from .records.tfrecord import TFRecord as TFRecord
 from .svmlight import SVMLight as SVMLight
 from .tables.arrow import Arrow as Arrow

@@ -270,7 +270,7 @@ _TABLE = (
     Format(
         "megatron",
         "the tokens of Megatron-LM's indexed datasets, .bin with .idx",
-        "highway.datasets.megatron:MegatronIndexed",
+        "highway.datasets.records.megatron:MegatronIndexed",
         suffixes=(".idx",),
         magic=((0, b"MMIDIDX"),),
     ),

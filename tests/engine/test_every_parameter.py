@@ -90,8 +90,8 @@ CANDIDATES = [
         "b-%06d.tar",
         "{epoch}-{index}.ten",
     ),
-    *(["label"], [1.0, 2.0], [[3], [4]], [4], [3, 3], [(0, 1)], {"a": "b"}, {1: "y"}, {"tokens": 1.0}, {"tokens": 2}, [str], str, [FlipY()]),
-    *(RandomResizedCrop((8, 8)), Deal("pixels"), np.zeros(3), None),
+    *(["label"], [1.0, 2.0], [[3], [4]], [4], [3, 3], [(0, 1)], {"a": "b"}, {1: "y"}, {"tokens": 1.0}, [str], str, [FlipY()]),
+    *({"tokens": 2}, RandomResizedCrop((8, 8)), Deal("pixels"), np.zeros(3), None),
 ]
 
 
