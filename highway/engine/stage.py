@@ -169,7 +169,9 @@ class Stage:
         return [self.op, *layers(self.traits.stands_for)]
 
     def changed(self, **settings: Any) -> Stage:
-        """Return a stage of the same component with other settings."""
+        """Return a stage of the same component with other settings; this stage if it has these settings."""
+        if all(getattr(self, name) == value for name, value in settings.items()):
+            return self
         stage = replace(self, **settings)
         stage.__dict__["traits"] = self.traits
         return stage

@@ -1,8 +1,11 @@
 """``highway plan``, and what ``highway bench --json`` writes for it."""
 
+import copy
 import json
 import math
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -74,22 +77,25 @@ def sleepy(folder, write):
     return write(TOPOLOGY)
 
 
-@pytest.fixture
-def measured_here(sleepy, ask):
+@pytest.fixture(scope="module")
+def measured_here(tmp_path_factory):
     """What was measured of it on this machine, which may be busy."""
-    code, out, _ = ask("bench", sleepy, *PLUGIN, "--items", "20", "--seconds", "100", "--json")
-    assert code == 0
-    return json.loads(out)
+    folder = tmp_path_factory.mktemp("measured")
+    (folder / "asleep.py").write_text(STAGES)
+    (folder / "t.yaml").write_text(TOPOLOGY)
+    command = [sys.executable, "-m", "highway", "bench", "t.yaml", *PLUGIN, "--items", "20", "--seconds", "100", "--json"]
+    return json.loads(subprocess.run(command, cwd=folder, check=True, stdout=subprocess.PIPE, timeout=200).stdout)
 
 
 @pytest.fixture
 def figures(sleepy, measured_here, folder):
     """The same, as if on a machine that did nothing else: its own figures would say what else it did."""
-    for role in measured_here["roles"].values():
+    found = copy.deepcopy(measured_here)
+    for role in found["roles"].values():
         for stage in role["stages"]:
             stage.update(seconds=0.04 if stage["name"] == "Sleep" else 0.0002, cpu=0.0001, held=0.00005)
-    measured_here["process_mb"] = 150
-    (folder / "figures.json").write_text(json.dumps(measured_here))
+    found["process_mb"] = 150
+    (folder / "figures.json").write_text(json.dumps(found))
     return sleepy
 
 

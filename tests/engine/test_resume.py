@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pairwise import pairwise
 from waiting import wait_until
 
 from highway import DROP, EndOfStream, Pipeline, Stage
@@ -438,9 +439,10 @@ CACHES = {
     "of lists": lambda path, **how: [Reader(range(160), 3, epochs=2), Cache(path, stack=False, **how), total, Shuffle(5)],
 }
 CUTS = [0.1, 0.249, 0.63]
+HOW_KEPT = ["memory", "disk", "disk made anew", "full"]
 
 
-@pytest.fixture(params=["memory", "disk", "disk made anew", "full"])
+@pytest.fixture(params=HOW_KEPT)
 def kept(request, tmp_path):
     """How a cache is kept in the next run: in memory, in the folder where it was, in one that was lost meanwhile, or not at all."""
     how = {"budget": 1000} if request.param == "full" else {}
@@ -456,19 +458,19 @@ def kept(request, tmp_path):
     return cached
 
 
-@pytest.mark.parametrize("stages", CACHES.values(), ids=CACHES)
-def test_caches(stages, kept):
-    build = kept(stages)
+@pytest.mark.parametrize(("stages", "kept", "share"), pairwise(list(CACHES), HOW_KEPT, CUTS), indirect=["kept"])
+def test_caches(stages, kept, share):
+    build = kept(CACHES[stages])
     expected = [item for item, _ in whole(build)]
-    for cut in sorted({int(share * len(expected)) for share in CUTS}):
-        taken, state = state_after(build, cut)
-        assert taken == expected[:cut]
-        with build() as pipeline:
-            pipeline.load_state_dict(state)
-            again = [plain(pipeline.dequeue()) for _ in range(min(15, len(expected) - cut))]
-            assert again == expected[cut : cut + 15], f"cut after {cut} of {len(expected)}"
-            second = json.loads(json.dumps(pipeline.state_dict()))
-        assert rest_from(build, second) == expected[cut + 15 :], f"cut after {cut} of {len(expected)}, and again"
+    cut = int(share * len(expected))
+    taken, state = state_after(build, cut)
+    assert taken == expected[:cut]
+    with build() as pipeline:
+        pipeline.load_state_dict(state)
+        again = [plain(pipeline.dequeue()) for _ in range(min(15, len(expected) - cut))]
+        assert again == expected[cut : cut + 15], f"cut after {cut} of {len(expected)}"
+        second = json.loads(json.dumps(pipeline.state_dict()))
+    assert rest_from(build, second) == expected[cut + 15 :], f"cut after {cut} of {len(expected)}, and again"
 
 
 def test_a_cache_that_is_finished_goes_on_at_once_and_one_in_memory_is_filled_first(tmp_path):

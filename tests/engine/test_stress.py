@@ -1,4 +1,4 @@
-"""Hundreds of random pipelines: worker counts, buffers, delays, errors, early ends; right output, in order, nothing left running."""
+"""Random pipelines: worker counts, buffers, delays, errors, early ends; right output, in order, nothing left running."""
 
 import random
 import time
@@ -62,7 +62,7 @@ def random_pipeline(random):
     return count, stages
 
 
-@pytest.mark.parametrize("seed", range(150))
+@pytest.mark.parametrize("seed", range(25))
 def test_random_pipelines_give_what_their_stages_give_one_after_the_other(seed):
     chance = random.Random(seed)
     count, stages = random_pipeline(chance)
@@ -70,7 +70,7 @@ def test_random_pipelines_give_what_their_stages_give_one_after_the_other(seed):
         assert list(pipeline) == expected(count, stages)
 
 
-@pytest.mark.parametrize("seed", range(150))
+@pytest.mark.parametrize("seed", range(25))
 def test_random_pipelines_that_fail_or_are_stopped_end_at_once_and_in_order(seed):
     chance = random.Random(1000 + seed)
     fail = chance.choice([None, 0, 5, 30])

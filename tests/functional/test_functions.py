@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from image_backends import image_backend
 from numpy.testing import assert_allclose, assert_array_equal
+from pairwise import pairwise
 
 from highway import functional as F
 from highway.images.ops import cv2_or_none
@@ -129,9 +130,10 @@ def test_resize_bilinear_weighs_by_the_distance_of_centres(backend):
     assert_allclose(F.resize(given.astype(np.float32), (1, 4), "bilinear"), [[0, 25, 75, 100]], atol=1e-4)
 
 
-@pytest.mark.parametrize("interpolation", ["nearest", "bilinear", "bicubic", "cubic", "lanczos", "area"])
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
-@pytest.mark.parametrize("dtype", [np.uint8, np.float32], ids=lambda d: d.__name__)
+@pytest.mark.parametrize(
+    ("interpolation", "shape", "dtype"),
+    pairwise(["nearest", "bilinear", "bicubic", "cubic", "lanczos", "area"], SHAPES, [np.uint8, np.float32]),
+)
 def test_resize_keeps_dtype_channels_and_a_flat_colour(backend, interpolation, shape, dtype):
     flat = np.empty(shape, dtype)
     flat[...] = 93
@@ -161,10 +163,10 @@ def test_resize_to_the_own_size_returns_the_image_itself():
     assert F.resize(given, (4, 5)) is given
 
 
-@pytest.mark.parametrize("order", range(6))
-@pytest.mark.parametrize("turns", [1, 2, 3, 5])
-@pytest.mark.parametrize("shape", [(4, 6), (5, 7, 3), (6, 5, 1), (4, 4, 6)], ids=str)
-@pytest.mark.parametrize("dtype", [np.uint8, np.float32], ids=lambda d: d.__name__)
+@pytest.mark.parametrize(
+    ("order", "turns", "shape", "dtype"),
+    pairwise(range(6), [1, 2, 3, 5], [(4, 6), (5, 7, 3), (6, 5, 1), (4, 4, 6)], [np.uint8, np.float32]),
+)
 def test_rotating_by_right_angles_is_rot90(backend, order, turns, shape, dtype):
     given = image(*shape, dtype=dtype)
     turned = F.rotate(given, 90 * turns, order, reshape=True)

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 from image_backends import image_backend
 from numpy.testing import assert_allclose, assert_array_equal
+from pairwise import pairwise
 
 from highway.images import sampling
 
@@ -37,10 +38,9 @@ def by_places(image, **how):
 WAYS = {"affine": by_map("affine"), "projective": by_map("projective"), "places": by_places}
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("dtype", [np.uint8, np.float32], ids=lambda dtype: dtype.__name__)
-@pytest.mark.parametrize("channels", [1, 2, 3, 4, 5, 6, 7, 11, 130])
-@pytest.mark.parametrize("fills", ["one", "each"])
+@pytest.mark.parametrize(
+    ("way", "dtype", "channels", "fills"), pairwise(list(WAYS), [np.uint8, np.float32], [1, 2, 3, 4, 5, 6, 7, 11, 130], ["one", "each"])
+)
 def test_every_channel_comes_out_as_if_it_were_alone(backend, way, dtype, channels, fills):
     given = photo(25, 27, channels, dtype=dtype)
     each = tuple(float(channel % 7) for channel in range(channels)) if fills == "each" else (5.0,) * channels

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
+from pairwise import pairwise
 
 from highway import Pipeline, Stage
 from highway.datasets import DecodedCache
@@ -166,14 +167,22 @@ def together(epoch):
 
 
 ONE_HAS_NO_ROOM = {0: 1, 1: 30_000}  # bytes by rank; the others have as many as they like
+BAD = (7, 8, 21)
 
 
-@pytest.mark.parametrize("in_memory", [True, False], ids=["memory", "disk"])
-@pytest.mark.parametrize("room", [{}, ONE_HAS_NO_ROOM], ids=["room", "no room"])
-@pytest.mark.parametrize("bad", [(), (7, 8, 21)], ids=str)
-@pytest.mark.parametrize("how", [{}, {"on_uneven": "drop"}, {"shuffle": False}, {"shuffle": "blocks", "window": 5}], ids=str)
-@pytest.mark.parametrize(("world_size", "batch_size"), [(4, None), (4, 3), (1, 4)])
-def test_in_every_epoch_all_ranks_together_read_what_they_read_without_a_cache(in_memory, room, bad, how, world_size, batch_size, tmp_path):
+@pytest.mark.parametrize(
+    ("ranks", "how", "in_memory", "room"),
+    pairwise(
+        [(4, None, ()), (4, None, BAD), (4, 3, ()), (4, 3, BAD), (1, 4, ()), (1, 4, BAD)],  # how many, their batch size, and bad samples
+        [{}, {"on_uneven": "drop"}, {"shuffle": False}, {"shuffle": "blocks", "window": 5}],
+        [True, False],
+        [{}, ONE_HAS_NO_ROOM],
+    ),
+    ids=str,
+)
+def test_in_every_epoch_all_ranks_together_read_what_they_read_without_a_cache(ranks, how, in_memory, room, tmp_path):
+    world_size, batch_size, bad = ranks
+
     class Blocked(Samples):
         def blocks(self):
             return [range(begin, begin + 5) for begin in range(0, 30, 5)]
@@ -201,11 +210,12 @@ def test_in_every_epoch_all_ranks_together_read_what_they_read_without_a_cache(i
         assert {len(together(epoch)) for epoch in found} == {len(together(epoch)) for epoch in without}
 
 
-@pytest.mark.parametrize("path", [None, "c"], ids=["memory", "disk"])
-@pytest.mark.parametrize("batch_size", [None, 4])
-@pytest.mark.parametrize("bad", [(), (7, 8, 21)], ids=str)
-@pytest.mark.parametrize("how", [{}, {"on_uneven": "drop"}, {"drop_last": True}, {"shuffle": False}], ids=str)
-def test_an_epoch_that_is_served_is_the_same_as_one_that_is_read(path, batch_size, bad, how, tmp_path):
+@pytest.mark.parametrize(
+    ("how", "path", "batch_size", "bad"),
+    pairwise([{}, {"on_uneven": "drop"}, {"drop_last": True}, {"shuffle": False}], [None, "c"], [None, 4], [(), BAD]),
+    ids=str,
+)
+def test_an_epoch_that_is_served_is_the_same_as_one_that_is_read(how, path, batch_size, bad, tmp_path):
     def items(rank, budget=None, folder=None):
         source = Stage(Reader(Samples(bad), batch_size, 4, rank=rank, world_size=3, **how), on_error="skip")
         with Pipeline([source, Cache(folder, budget=budget, batched=batch_size is not None)], seed=3) as pipeline:
