@@ -7,7 +7,6 @@ import contextlib
 import itertools
 import logging
 import os
-import sys
 import threading
 import time
 import traceback
@@ -30,7 +29,7 @@ from highway.engine.resume import Remaker, lineage
 from highway.engine.source import Fed
 from highway.engine.stage import Origin, Passport, Stage, Stamped
 from highway.engine.stats import PipelineStats
-from highway.engine.workers import StageWorkers, worker_count
+from highway.engine.workers import StageWorkers, at_work, position, thread_name, worker_count
 from highway.errors import PipelineError
 from highway.process.cores import available_cores, cpu_seconds, machine_load, resident_bytes
 
@@ -38,14 +37,16 @@ log = logging.getLogger("highway")
 
 WAITING = 2  # finished items that may wait for the next stage; more if they are small
 STOP_TIMEOUT = 5.0  # seconds that stop() waits for a stage before it logs a warning
+STALLED_AFTER = 60.0  # seconds to wait for an item before a warning tells what the pipeline is waiting for, and again after as many
 EXPLAIN_AFTER = 5.0  # seconds to wait for an item before the caller is told of pipelines that have not begun
-INTERRUPT_POLL = 0.1  # seconds between two checks whether a Ctrl-C was missed
+INTERRUPT_POLL = 0.1  # seconds between two checks for a missed Ctrl-C, or for the end of an outer pipeline
 
 
 class Run:
     """The threads and queues of a pipeline. They refer to this and never to the ``Pipeline``, so that it can be garbage-collected."""
 
-    def __init__(self, stages: list[tuple[Stage, Shape]], seed: int | None, origin: Origin) -> None:
+    def __init__(self, stages: list[tuple[Stage, Shape]], seed: int | None, origin: Origin, stalled_after: float = STALLED_AFTER) -> None:
+        self._stalled_after = stalled_after
         self.workers: list[StageWorkers] = []
         self.output = Channel(1)  # input of the source: never used
         self.numbers_epochs = False  # whether passports give the epoch of each item
@@ -146,7 +147,7 @@ class Run:
                 workers.traits.start_threads()
         for workers in self.workers:
             for number in range(len(workers.meters)):
-                name = f"highway:{workers.stage.name}:{number}"
+                name = thread_name(workers.stage.name, number)
                 thread = threading.Thread(target=self._thread, args=(workers, number), name=name, daemon=True)
                 self._threads.append(thread)  # before it starts, because Ctrl-C may come meanwhile
                 thread.start()
@@ -191,12 +192,27 @@ class Run:
             if others := "" if in_stage() else script.not_begun():
                 return self._first(timeout, others)
             self._has_given = True
-        if timeout is not None or not in_stage():
-            return self._get(timeout)
+        return self._without_limit() if timeout is None else self._get(timeout)
+
+    def _without_limit(self) -> Stamped:
+        waited = 0.0
+        while not in_stage():
+            try:
+                return self._get(self._stalled_after)
+            except TimeoutError:
+                waited = self._has_waited(waited, self._stalled_after)
         while True:  # this pipeline is part of another pipeline, whose end must interrupt it
             cancel.check_cancelled()
             with contextlib.suppress(TimeoutError), here().starved():
-                return self._get(0.1)
+                return self._get(INTERRUPT_POLL)
+            waited = self._has_waited(waited, INTERRUPT_POLL)
+
+    def _has_waited(self, before: float, seconds: float) -> float:
+        """Return the seconds waited for an item. Log a warning each time that another ``stalled_after`` seconds have passed."""
+        waited = before + seconds
+        if waited // self._stalled_after > before // self._stalled_after:
+            log.warning("%s has waited for an item for %.3g s; %s", self, waited, at_work(self.workers, self._threads))
+        return waited
 
     def _first(self, timeout: float | None, others: str) -> Stamped:
         """Wait for the first item, and mention it in the error if pipelines that have not begun may be the cause."""
@@ -206,7 +222,7 @@ class Run:
             if timeout is not None:
                 raise TimeoutError(others) from None
             log.warning("%s has waited for an item for %g s; %s", self, EXPLAIN_AFTER, others)
-            item = self._get(None)
+            item = self._without_limit()
         self._has_given = True
         return item
 
@@ -332,7 +348,7 @@ class Run:
         for thread in others:
             if thread.is_alive():
                 log.warning(
-                    "%s does not stop: %s; code that blocks there should call highway.check_cancelled()", thread.name, _position(thread)
+                    "%s does not stop: %s; code that blocks there should call highway.check_cancelled()", thread.name, position(thread)
                 )
 
     def abandon(self) -> None:
@@ -378,14 +394,6 @@ def _length(workers: StageWorkers, length: int) -> int:
         what = "how many items it has" if source else "how many items come out of so many"
         raise TypeError(f"the length of an epoch is not known: {workers.stage.name} does not say {what}; it can by Traits(length=...)")
     return length
-
-
-def _position(thread: threading.Thread) -> str:
-    frame = sys._current_frames().get(thread.ident or 0)
-    if frame is None:
-        return "it is just ending"
-    code = frame.f_code
-    return f"it is in {code.co_name}, line {frame.f_lineno} of {code.co_filename}"
 
 
 def _one_line(error: BaseException) -> str:

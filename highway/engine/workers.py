@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import itertools
+import sys
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from highway.engine.ahead import work_ahead
 from highway.engine.channel import Channel, Slot, Together
-from highway.engine.component import Shape, Traits, layers
+from highway.engine.component import Ranks, Shape, Traits, layers
 from highway.engine.context import Context, State, enter, leave
 from highway.engine.input import EpochInWork, InputByEpoch, StageInput
 from highway.engine.left_out import LeftOut
@@ -307,7 +308,12 @@ class StageWorkers:
 
     @cached_property
     def _world_size(self) -> int:
-        return max((world_size for _, world_size in ranks_of(self.before[0].stage.op, self.before[0].traits)), default=1)
+        return max((world_size for _, world_size in self.before[0].ranks), default=1)
+
+    @property
+    def ranks(self) -> Ranks:
+        """The ranks that the items of a source depend on."""
+        return ranks_of(self.stage.op, self.traits)
 
     def _report_state(self, state: State) -> None:
         self.meters[self.here.number].enter({"busy": BUSY, "starved": STARVED, "blocked": BLOCKED}[state])
@@ -350,6 +356,35 @@ class StageWorkers:
         if self.origin.role:
             parts.append(f"role {_origin(self.origin)}")
         return ", ".join(parts)
+
+
+def at_work(stages: Sequence[StageWorkers], threads: Sequence[threading.Thread]) -> str:
+    """Return in words what the last stage that is working does on each of its threads, or else what the source waits for."""
+    busy = ((stage, [number for number, meter in enumerate(stage.meters) if meter.state == BUSY]) for stage in reversed(stages))
+    stage, numbers = next((found for found in busy if found[1]), (stages[0], [0]))
+    by_name, now = {thread.name: thread for thread in threads}, time.perf_counter()
+    parts = []
+    for number in numbers[:3]:
+        meter = stage.meters[number]
+        does = f"has worked for {now - meter.since:.3g} s" if meter.state == BUSY else "waits"
+        parts.append(f"worker {number + 1} of {len(stage.meters)} {does}: {position(by_name[thread_name(stage.stage.name, number)])}")
+    others = len(numbers) - len(parts)
+    ranks = [f"rank {rank} of {ranks}: " for rank, ranks in stages[0].ranks if ranks > 1]
+    return f"{''.join(ranks[:1])}it waits for the stage {stage.stage.name!r}: {'; '.join(parts)}{f'; and {others} more' if others else ''}"
+
+
+def thread_name(stage: str, number: int) -> str:
+    """Return the name of a worker's thread."""
+    return f"highway:{stage}:{number}"
+
+
+def position(thread: threading.Thread) -> str:
+    """Return in words where a thread is."""
+    frame = sys._current_frames().get(thread.ident or 0)
+    if frame is None:
+        return "it is just ending"
+    code = frame.f_code
+    return f"it is in {code.co_name}, line {frame.f_lineno} of {code.co_filename}"
 
 
 def worker_count(stage: Stage, shape: Shape) -> int:

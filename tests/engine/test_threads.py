@@ -1,5 +1,7 @@
 """Threads that do not start: Ctrl-C comes meanwhile, or the system gives no more."""
 
+import logging
+import re
 import signal
 import subprocess
 import sys
@@ -8,6 +10,8 @@ import threading
 import pytest
 
 from highway import EndOfStream, Pipeline, Stage
+from highway.engine.stage import Origin, expand
+from highway.engine.threads import Run
 
 
 @pytest.mark.parametrize("comes", ["before", "after"])
@@ -67,3 +71,36 @@ def test_a_process_that_gets_no_more_threads_says_so(imports, stack, room, code,
     assert said in done.stderr
     assert "cannot join" not in done.stderr
     assert "does not stop" not in done.stderr
+
+
+def test_a_consumer_that_waits_long_is_told_which_stage_works_and_where():
+    released, hanging, reports = threading.Event(), [], []
+
+    class Reports(logging.Handler):
+        is_next = False
+
+        def emit(self, record):
+            if self.is_next:
+                reports.append(record.getMessage())
+            self.is_next = len(hanging) == 2
+            if len(reports) == 2:
+                released.set()
+
+    def hangs(item):
+        hanging.append(item)
+        released.wait(60)
+        return item
+
+    run = Run(expand([[7, 8], Stage(hangs, num_workers=2, name="read"), Stage(str)]), 0, Origin(), stalled_after=0.02)
+    logger, handler = logging.getLogger("highway"), Reports(logging.WARNING)
+    logger.addHandler(handler)
+    try:
+        run.start()
+        assert run.take(None).item == "7"
+    finally:
+        logger.removeHandler(handler)
+        run.stop()
+    expected = r"Pipeline\(list -> read -> str\) has waited for an item for (\S+) s; it waits for the stage 'read': "
+    expected += r"worker 1 of 2 has worked for \S+ s: it is in \w+, line \d+ of .*; worker 2 of 2 has worked for"
+    found = [re.match(expected, report) for report in reports]
+    assert 0.02 <= float(found[0][1]) <= float(found[1][1])
