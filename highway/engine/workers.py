@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from highway.engine.ahead import work_ahead
 from highway.engine.channel import Channel, Slot, Together
-from highway.engine.component import Ranks, Shape, Traits, layers
+from highway.engine.component import Shape, Traits, layers
 from highway.engine.context import Context, State, enter, leave
 from highway.engine.input import EpochInWork, InputByEpoch, StageInput
 from highway.engine.left_out import LeftOut
@@ -308,12 +308,7 @@ class StageWorkers:
 
     @cached_property
     def _world_size(self) -> int:
-        return max((world_size for _, world_size in self.before[0].ranks), default=1)
-
-    @property
-    def ranks(self) -> Ranks:
-        """The ranks that the items of a source depend on."""
-        return ranks_of(self.stage.op, self.traits)
+        return max((world_size for _, world_size in ranks_of(self.before[0].stage.op, self.before[0].traits)), default=1)
 
     def _report_state(self, state: State) -> None:
         self.meters[self.here.number].enter({"busy": BUSY, "starved": STARVED, "blocked": BLOCKED}[state])
@@ -369,7 +364,8 @@ def at_work(stages: Sequence[StageWorkers], threads: Sequence[threading.Thread])
         does = f"has worked for {now - meter.since:.3g} s" if meter.state == BUSY else "waits"
         parts.append(f"worker {number + 1} of {len(stage.meters)} {does}: {position(by_name[thread_name(stage.stage.name, number)])}")
     others = len(numbers) - len(parts)
-    ranks = [f"rank {rank} of {ranks}: " for rank, ranks in stages[0].ranks if ranks > 1]
+    declared = stages[0].traits.ranks
+    ranks = [f"rank {rank} of {world_size}: " for rank, world_size in (declared() if declared is not None else []) if world_size > 1]
     return f"{''.join(ranks[:1])}it waits for the stage {stage.stage.name!r}: {'; '.join(parts)}{f'; and {others} more' if others else ''}"
 
 

@@ -12,6 +12,7 @@ import pytest
 from highway import EndOfStream, Pipeline, Stage
 from highway.engine.stage import Origin, expand
 from highway.engine.threads import Run
+from highway.modules import Reader
 
 
 @pytest.mark.parametrize("comes", ["before", "after"])
@@ -91,16 +92,17 @@ def test_a_consumer_that_waits_long_is_told_which_stage_works_and_where():
         released.wait(60)
         return item
 
-    run = Run(expand([[7, 8], Stage(hangs, num_workers=2, name="read"), Stage(str)]), 0, Origin(), stalled_after=0.02)
+    reader = Reader(range(4), shuffle=False, rank=1, world_size=2, num_workers=1)
+    run = Run(expand([reader, Stage(hangs, num_workers=2, name="read"), Stage(str)]), 0, Origin(), stalled_after=0.02)
     logger, handler = logging.getLogger("highway"), Reports(logging.WARNING)
     logger.addHandler(handler)
     try:
         run.start()
-        assert run.take(None).item == "7"
+        assert run.take(None).item == "1"
     finally:
         logger.removeHandler(handler)
         run.stop()
-    expected = r"Pipeline\(list -> read -> str\) has waited for an item for (\S+) s; it waits for the stage 'read': "
+    expected = r"Pipeline\(.* -> read -> str\) has waited for an item for (\S+) s; rank 1 of 2: it waits for the stage 'read': "
     expected += r"worker 1 of 2 has worked for \S+ s: it is in \w+, line \d+ of .*; worker 2 of 2 has worked for"
     found = [re.match(expected, report) for report in reports]
     assert 0.02 <= float(found[0][1]) <= float(found[1][1])
