@@ -15,6 +15,8 @@ from topologies import HOME
 import highway
 from highway.cli.command import COMMANDS
 
+ROOT = Path(__file__).parents[2]
+
 pytestmark = pytest.mark.usefixtures("folder")
 
 
@@ -36,7 +38,7 @@ def test_the_help_lists_each_command_once_in_its_group(ask):
     assert list(groups) == ["run", "look", "measure", "data", "streams"]
     listed = [name for names in groups.values() for name in names]
     assert sorted(listed) == sorted(command.name for command in COMMANDS)
-    page = (HOME / "docs/reference/commands.md").read_text()
+    page = (ROOT / "docs/reference/commands.md").read_text()
     assert [name for name in listed if f"`highway {name}" not in page] == []
 
 

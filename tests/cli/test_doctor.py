@@ -54,7 +54,9 @@ def test_without_the_fast_packages_it_names_what_to_install(tmp_path):
     path = os.pathsep.join([str(tmp_path), str(Path(highway.__file__).parents[1])])
     missing = "import sys; sys.modules['highway.images._jpeg'] = sys.modules['highway.wire.transports.shm._message'] = None"
     code = f"{missing}; from highway.cli import main; sys.exit(main(['doctor']))"
-    done = subprocess.run([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
     assert "JPEG decoder    pillow" in done.stdout
     advice = done.stdout.split("To be faster:\n")[1].splitlines()
