@@ -16,6 +16,7 @@ from typing import Any
 import highway
 from highway.children.pickling import importing, pack
 from highway.errors import PipelineError, RemoteError
+from highway.process import signals
 from highway.process.interrupt import Withheld
 
 END_TIMEOUT = 5.0  # seconds for an idle child to end
@@ -83,9 +84,8 @@ def death(process: subprocess.Popen[bytes], who: str, when: str = "") -> RemoteE
         return RemoteError(f"{who}: process {process.pid} has closed its links{when}, but runs on")
     if code >= 0:
         return RemoteError(f"{who}: process {process.pid} ended with exit code {code}{when}")
-    name = signal.Signals(-code).name
     hint = "; the kernel does that when memory runs out, and then says so in its log (dmesg)" if -code == signal.SIGKILL else ""
-    return RemoteError(f"{who}: process {process.pid} was killed by {name}{when}{hint}")
+    return RemoteError(f"{who}: process {process.pid} was killed by {signals.name_of(-code)}{when}{hint}")
 
 
 def end(process: subprocess.Popen[bytes], timeout: float = END_TIMEOUT) -> bool:

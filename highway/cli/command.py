@@ -80,7 +80,7 @@ class Command:
             if isinstance(error, StuckError):
                 sys.stdout.flush()
                 os._exit(FAILED)
-            return WRONG if isinstance(error, ConfigError) else FAILED
+            return exit_code(error)
 
     def _module(self) -> CommandModule:
         return cast(CommandModule, importlib.import_module(f"highway.cli.{self.module}"))
@@ -128,6 +128,11 @@ COMMANDS = tuple(command for group in GROUPS.values() for command in group)
 
 class RunError(Exception):
     """A role failed while it ran; the cause is the error of its stage."""
+
+
+def exit_code(error: BaseException) -> int:
+    """Return the exit code of a command that an error ends."""
+    return INTERRUPTED if isinstance(error, KeyboardInterrupt) else WRONG if isinstance(error, ConfigError) else FAILED
 
 
 def explain(error: BaseException, with_traceback: bool = False) -> str:

@@ -8,10 +8,13 @@ from pathlib import Path
 
 from highway.cli.command import DONE
 from highway.cli.files import add_file_options, load_checked
+from highway.cli.output import run_apart
 from highway.cli.run import add_run_options
+from highway.cli.summary import broken_off, document_of_errors
 from highway.errors import ConfigError
 from highway.run.engines import LiveEngine, RenderingEngine
 from highway.run.launchers.table import ENGINES
+from highway.topology.wiring import Wiring
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,18 +37,34 @@ def run(options: argparse.Namespace) -> int:
         for option in other.options if other is not engine else ():
             if getattr(options, option.name) != option.settings.get("default"):
                 raise ConfigError(f"--{option.name} is an option of --on {other.name}; leave it out with --on {engine.name}")
-    topology = load_checked(options, look_only=isinstance(engine, RenderingEngine))
-    engine.check(topology)
-    if isinstance(engine, LiveEngine):
-        from highway.cli.run_here import run_processes  # here, because only supervised engines need a screen
-
-        wiring = engine.placed(topology)
-        if not options.dry_run:
-            return run_processes(wiring, options, engine.connect)
+    if isinstance(engine, RenderingEngine):
+        return _render(engine, options)
+    assert isinstance(engine, LiveEngine)
+    if options.dry_run:
         if engine.preview is None:
             raise ConfigError(f"--dry-run: to run {engine.what} nothing is written that could be shown; `highway check` checks the file")
-        return _show(engine.preview(wiring, options))
-    assert isinstance(engine, RenderingEngine)
+        return _show(engine.preview(_placed(engine, options), options))
+    if options.json and engine.may_be_ended_by:
+        return run_apart(lambda: _launch(engine, options), engine.may_be_ended_by, broken_off)
+    return _launch(engine, options)
+
+
+def _launch(engine: LiveEngine, options: argparse.Namespace) -> int:
+    from highway.cli.run_here import run_processes  # here, because only supervised engines need a screen
+
+    with document_of_errors(options.json):
+        return run_processes(_placed(engine, options), options, engine.connect)
+
+
+def _placed(engine: LiveEngine, options: argparse.Namespace) -> Wiring:
+    topology = load_checked(options, look_only=False)
+    engine.check(topology)
+    return engine.placed(topology)
+
+
+def _render(engine: RenderingEngine, options: argparse.Namespace) -> int:
+    topology = load_checked(options, look_only=True)
+    engine.check(topology)
     files = engine.render(topology, options)
     if options.dry_run:
         return _show(files)

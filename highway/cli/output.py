@@ -1,13 +1,17 @@
-"""Standard output and standard error that never end a run, even if a disk is full or the reader is gone."""
+"""Standard output and standard error that never end a run, even if a disk is full or the reader is gone; and a document in any case."""
 
 from __future__ import annotations
 
 import contextlib
 import io
 import os
+import signal
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from typing import TextIO
+
+from highway.process import interrupt, signals
 
 _kept: TextIO | None = None
 
@@ -28,6 +32,65 @@ def kept_for_json() -> Iterator[None]:
 def own_stdout() -> TextIO:
     """Return standard output for the command's own output."""
     return _kept or sys.stdout
+
+
+def run_apart(command: Callable[[], int], library: str, document: Callable[[int, str], str]) -> int:
+    """Run a command in a child process, and print its document even if a library ends the process. Return the exit code.
+
+    If other code called highway, that code may have threads, so the command runs in this process. Standard output of the child is a file,
+    because processes that the child leaves behind could keep a pipe open. Signals are passed on to the child; it has a process group of its
+    own, so that a terminal does not send them to it, too.
+
+    Args:
+        command: The command.
+        library: The library that may end the process.
+        document: Returns the document of a run that ended without one, from the exit code and a message.
+    """
+    if not interrupt.is_program():
+        return command()
+    passed_on = {number for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) != signal.SIG_IGN}
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if it is ignored, the kernel keeps no exit code
+    with tempfile.TemporaryFile() as written:
+        before, parent = signal.pthread_sigmask(signal.SIG_BLOCK, passed_on), os.getpid()
+        child = os.fork()
+        if not child:
+            os.setpgid(0, 0)
+            interrupt.die_with_parent(signal.SIGTERM)
+            if os.getppid() != parent:
+                os._exit(1)
+            _write_to(written.fileno())
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            return command()
+        with signals.received({*passed_on, signal.SIGCHLD}) as heard:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            sent = set()
+            while not (ended := os.waitpid(child, os.WNOHANG))[0]:
+                if (number := os.read(heard, 1)[0]) in passed_on:
+                    os.kill(child, number)
+                    sent.add(number)
+            code = os.waitstatus_to_exitcode(ended[1])
+            written.seek(0)
+            text = written.read().decode(errors="replace")
+            if not text.endswith("}\n"):  # nothing, or not all of it
+                how = f"was killed by {signals.name_of(-code)}" if code < 0 else f"ended with exit code {code}"
+                blamed = "" if -code in sent else f"; {library} may have ended it"
+                message = f"the process of the run {how}{blamed}; how many messages were lost is not known"
+                code = 128 - code if code < 0 else code or 1
+                text = document(code, message) + "\n"
+                print(f"highway: {message}", file=sys.stderr, flush=True)
+            out = Output(own_stdout(), "standard output", lambda said: print(f"highway: {said}", file=sys.stderr, flush=True))
+            out.write(text)
+            out.flush()
+            out.finish()
+    return code
+
+
+def _write_to(descriptor: int) -> None:
+    """Let :func:`own_stdout` be a file; what libraries written in C print on standard output goes to standard error."""
+    global _kept
+    own_stdout().flush()
+    os.dup2(2, 1)
+    _kept = open(descriptor, "w", encoding="utf-8", closefd=False)  # noqa: SIM115  # until the command ends
 
 
 class Output(io.TextIOBase):

@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from highway.cli.command import INTERRUPTED, RunError, explain
+from highway.cli.command import INTERRUPTED, exit_code, explain
 from highway.cli.files import load_checked
 from highway.cli.run_role import run_role
 from highway.cli.screen import LogHandler, Screen
-from highway.cli.summary import losses, to_json
+from highway.cli.summary import document_of_errors, losses, to_json
 from highway.engine.stats import PipelineStats
 from highway.errors import ConfigError
 from highway.observe.accounts import Departure
@@ -43,6 +43,20 @@ Connect = Callable[[Wiring, argparse.Namespace, Show], Launcher]
 
 def run_here(options: argparse.Namespace) -> int:
     """Run what the options select, and return the exit code."""
+    with document_of_errors(options.json):
+        wiring = _prepare(options)
+        if options.role is None or len(wiring.processes) > 1:
+            if options.stay:
+                raise ConfigError("--stay without a --role that is one process here; which is to stay?")
+            passed = [f"--wait={options.wait}"] if options.wait is not None else []
+            passed += ["--local"] if wiring.topology.plan.local else []
+            passed += [f"--rendezvous={options.rendezvous}", f"--address={options.address}"] if options.rendezvous is not None else []
+            return run_processes(wiring, options, lambda _, __, show: LocalLauncher(show), passed)
+    return _run_role(wiring, options)
+
+
+def _prepare(options: argparse.Namespace) -> Wiring:
+    """Return the processes to run, whose ports are free."""
     topology = load_checked(options, look_only=False)
     if options.local or (options.role is None and options.host is None):
         topology = topology.on_this_machine()
@@ -50,14 +64,7 @@ def run_here(options: argparse.Namespace) -> int:
         topology = topology.at_rendezvous()
     wiring = Wiring(topology, _chosen(topology, options))
     preflight(wiring.ends, options.any_order)
-    if options.role is not None and len(wiring.processes) == 1:
-        return _run_role(wiring, options)
-    if options.stay:
-        raise ConfigError("--stay without a --role that is one process here; which is to stay?")
-    passed = [f"--wait={options.wait}"] if options.wait is not None else []
-    passed += ["--local"] if topology.plan.local else []
-    passed += [f"--rendezvous={options.rendezvous}", f"--address={options.address}"] if options.rendezvous is not None else []
-    return run_processes(wiring, options, lambda _, __, show: LocalLauncher(show), passed)
+    return wiring
 
 
 def _chosen(topology: Topology, options: argparse.Namespace) -> Sequence[Process]:
@@ -149,11 +156,12 @@ def _run_role(wiring: Wiring, options: argparse.Namespace) -> int:
                 here.ended()
                 stay(conclude)
             return code
-    except RunError as error:
-        code, message = 1, explain(error)
+    except (Exception, KeyboardInterrupt) as error:
+        if not isinstance(error, KeyboardInterrupt):
+            code, message = exit_code(error), explain(error)
         raise
     finally:
-        if here.state.stats and here.state.phase != "ended":  # it began, but was not concluded
+        if (here.state.stats or options.json) and here.state.phase != "ended":  # it began, but was not concluded
             conclude()
         screen.finish()
 

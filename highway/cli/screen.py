@@ -41,7 +41,7 @@ class Screen:
     def __init__(self, keep_output: bool = False) -> None:
         self._keep_output = keep_output
         self._out = Output(own_stdout(), "standard output", lambda text: self.say(f"highway: {text}"))
-        self._error = Output(sys.stderr, "standard error", lambda text: print(f"highway: {text}", file=self._out, flush=True))
+        self._error = Output(sys.stderr, "standard error", self._tell_elsewhere)
         self.console = Console(file=cast(TextIO, self._error), highlight=False)
         self.listeners: list[Callable[[str, str, bool], None]] = []  # called with the processes' lines, like :meth:`line`
         self._live: Live | None = None
@@ -79,6 +79,10 @@ class Screen:
     def say(self, text: str) -> None:
         """Show a message of highway on standard error, below the table if there is one."""
         print(text, file=self._error, flush=True)
+
+    def _tell_elsewhere(self, text: str) -> None:
+        if not self._keep_output:
+            self.print(f"highway: {text}")
 
     def update(self, states: Sequence[ReplicaState]) -> None:
         """Show the states of the replicas; call it several times per second."""

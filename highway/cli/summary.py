@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from highway.cli.command import INTERRUPTED, WRONG, exit_code, explain
+from highway.cli.output import own_stdout
 from highway.columns import WIDTH, Cell, fit, number
 from highway.observe.accounts import Account
 from highway.observe.state import ReplicaState
@@ -26,15 +29,37 @@ def losses(result: Result) -> Iterator[str]:
     yield from (str(one) for one in result.departures if one.held)
 
 
+@contextlib.contextmanager
+def document_of_errors(as_json: bool) -> Iterator[None]:
+    """If an error ends the block before it has printed a result, print one, and raise the error again."""
+    try:
+        yield
+    except (Exception, KeyboardInterrupt) as error:
+        if as_json:
+            code = exit_code(error)
+            with contextlib.suppress(OSError):
+                print(broken_off(code, explain(error) if code != INTERRUPTED else "interrupted"), file=own_stdout(), flush=True)
+        raise
+
+
+def broken_off(code: int, message: str) -> str:
+    """Return the result of a run that ended without one, as JSON."""
+    return _document(Result(code, message, []), [] if code == WRONG else [message])  # if it is wrong, nothing was started
+
+
 def to_json(result: Result) -> str:
     """Return the result as JSON; docs/reference/running.md describes the keys."""
+    return _document(result, list(losses(result)))
+
+
+def _document(result: Result, losses: list[str]) -> str:
     return json.dumps(
         {
             "code": result.code,
             "message": result.message,
             "replicas": [_replica(state) for state in result.states],
             "links": [asdict(link) for link in result.links],
-            "losses": list(losses(result)),
+            "losses": losses,
         },
         indent=2,
         default=str,

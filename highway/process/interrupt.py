@@ -18,11 +18,14 @@ from typing import Any
 
 CODE = 130
 
+_is_program = False
 _runs_command = False
 
 
 def leave_quietly() -> None:
-    """Make Ctrl-C end the process at once with exit code 130. Call it only if nothing needs cleanup."""
+    """Make Ctrl-C end the process at once with exit code 130. Call it only if this process is the program, and nothing needs cleanup."""
+    global _is_program
+    _is_program = True
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # otherwise Ctrl-C is ignored, as in the background of a script
         signal.signal(signal.SIGINT, _leave)
         ignore_at_exit()
@@ -33,6 +36,11 @@ def leave_quietly_again() -> None:
     """Call :func:`leave_quietly` if :func:`run_command` runs the command. If other code calls it, Ctrl-C keeps its handler."""
     if _runs_command:
         leave_quietly()
+
+
+def is_program() -> bool:
+    """Return whether this process is a highway command, rather than a program that calls one."""
+    return _is_program
 
 
 def ignore_at_exit() -> None:

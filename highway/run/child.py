@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from highway.engine.stats import PipelineStats
 from highway.observe.figures import minus
+from highway.process import signals
 from highway.run.launcher import Handle
 
 WAITS = 0.8  # fraction of the time between two reports that a source must have waited to count as waiting
@@ -85,8 +86,7 @@ class Child:
             return "ended" if not self.leaving else "was drained" if self.done else "was stopped"
         if code >= 0:
             return f"failed with exit code {code}"
-        known = -code in set(signal.Signals)  # realtime signals have no names
-        return f"was killed by {signal.Signals(-code).name if known else f'signal {-code}'}"
+        return f"was killed by {signals.name_of(-code)}"
 
     @property
     def failure(self) -> str:

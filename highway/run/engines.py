@@ -62,11 +62,13 @@ class LiveEngine(Engine):
         connect: Returns a launcher.
         placed: Returns the processes of a topology, with their links in this engine.
         preview: Returns the texts that would be submitted to the engine, by name; ``None`` if it takes no texts.
+        may_be_ended_by: The library that may end the process of the launcher without raising an error; empty if none does.
     """
 
     connect: Callable[[Wiring, argparse.Namespace, Show], Launcher]
     placed: Callable[[Topology], Wiring] = placed_anywhere
     preview: Callable[[Wiring, argparse.Namespace], Mapping[str, str]] | None = None
+    may_be_ended_by: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -77,7 +77,11 @@ class Launcher(Protocol):
         """Start a process; returns at once."""
 
     def wait(self, seconds: float) -> bool:
-        """Wait at most ``seconds`` for an event of a process; return whether a process has printed or reported something."""
+        """Wait at most ``seconds`` for an event of a process; return whether a process has printed or reported something.
+
+        Raises:
+            ConfigError: a process that waits for a place can have none, so the run ends.
+        """
 
     def close(self) -> None:
         """Kill all processes, and the processes that they have started."""

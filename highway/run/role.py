@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import signal
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -16,6 +14,7 @@ from highway.engine import Pipeline
 from highway.engine.stats import PipelineStats
 from highway.engine.threads import STOP_TIMEOUT
 from highway.errors import StuckError
+from highway.process import signals
 from highway.process.readable import readable
 from highway.run.control import ControlServer
 
@@ -23,6 +22,7 @@ log = logging.getLogger("highway")
 
 TICK = 0.5  # seconds between two reports
 
+_ASKED = (signal.SIGINT, signal.SIGTERM)
 _LAST_RESORT = 15  # maximum seconds that a process takes to end
 
 
@@ -37,47 +37,18 @@ class Terminated(SystemExit):
         self.drained = drained
 
 
-@contextlib.contextmanager
-def _signals() -> Iterator[int]:
-    """Receive SIGINT and SIGTERM as data instead of exceptions, because an exception while a lock is taken would leave it locked.
-
-    Yields a descriptor to read their numbers from. Off the main thread there are none, because only the main thread receives signals.
-    """
-    reading, writing = os.pipe()
-    os.set_blocking(writing, False)
-    before: dict[int, Any] = {}
-    wakeup: int | None = None
-    try:
-        if _hears_signals():
-            wakeup = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
-            for heard in (signal.SIGINT, signal.SIGTERM):
-                before[heard] = signal.signal(heard, lambda *_: None)  # which raises if Ctrl-C came just before
-        yield reading
-    finally:
-        if wakeup is not None:
-            signal.set_wakeup_fd(wakeup)
-        for number, handler in before.items():
-            signal.signal(number, handler)
-        os.close(reading)
-        os.close(writing)
-
-
-def _hears_signals() -> bool:
-    return threading.current_thread() is threading.main_thread()
-
-
 def _deafen() -> None:
     """From now on ignore SIGTERM, and let SIGINT kill the process at once."""
-    if _hears_signals():
+    if signals.are_heard():
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def stay(tell: Callable[[], None]) -> None:
     """Report how the role has ended, and wait for SIGINT or SIGTERM, which may come as soon as the report is sent."""
-    with _signals() as signals:
+    with signals.received(_ASKED) as heard:
         tell()
-        while os.read(signals, 1)[0] not in (signal.SIGINT, signal.SIGTERM):
+        while os.read(heard, 1)[0] not in _ASKED:
             pass  # a signal that other code handles
 
 
@@ -109,7 +80,7 @@ def run(
     failure: list[BaseException] = []
     ended, writing = os.pipe()
     pool = ThreadPoolExecutor(1, "highway-run")
-    with _signals() as signals:
+    with signals.received(_ASKED) as heard:
         try:
             try:
                 pool.submit(_consume, pipeline, failure, writing)
@@ -117,7 +88,7 @@ def run(
                 os.close(writing)  # otherwise closed by the thread that could not be started
                 error.add_note("the system gives this process no more threads; raise the limit (ulimit -u, or the container's pids)")
                 raise
-            terminated = _attend(pipeline, lambda: progress(pipeline.stats()), tick, drain_timeout, ended, signals, control)
+            terminated = _attend(pipeline, lambda: progress(pipeline.stats()), tick, drain_timeout, ended, heard, control)
             if failure:
                 raise failure[0]
             if terminated:
@@ -146,7 +117,7 @@ def _attend(
     tick: float,
     drain_timeout: float,
     ended: int,
-    signals: int,
+    heard: int,
     control: ControlServer | None,
 ) -> bool:
     """Wait until the pipeline has ended, and return whether SIGTERM caused that.
@@ -157,10 +128,10 @@ def _attend(
     until, terminated = float("inf"), False
     while True:
         left = max(0.0, min(tick, until - time.monotonic()))
-        waits: list[Any] = [ended, signals, *(control.sockets if control else ())]
+        waits: list[Any] = [ended, heard, *(control.sockets if control else ())]
         ready = readable(waits, left)
         asked = control is not None and control.poll(ready)
-        came = os.read(signals, 1)[0] if signals in ready else None
+        came = os.read(heard, 1)[0] if heard in ready else None
         if came == signal.SIGINT:
             raise KeyboardInterrupt
         if came == signal.SIGTERM:

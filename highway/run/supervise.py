@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
+from highway.errors import ConfigError
 from highway.observe.accounts import Account, Departure, account
 from highway.observe.snapshot import find_ends
 from highway.observe.state import ReplicaState
@@ -23,6 +24,7 @@ GRACE = 3.0  # seconds that the other roles may take to end by themselves after 
 STOP_TIMEOUT = 8.0  # seconds that a process may take to end when asked to; a pipeline's own stop() takes at most 5
 IDLE = 2.0  # seconds without a message after which nothing more is expected, if all senders have ended
 TICK = 0.25  # seconds between two checks of all processes, if there is no event
+REPEATED = 1.0  # seconds in which SIGTERM counts once: who ends a job may send it to all its processes, and one may pass it on to another
 MOMENT = 0.05  # minimum seconds between two checks
 HIGHWAY = "highway"  # the name of the launcher's own messages
 
@@ -113,6 +115,7 @@ class _Watch:
     wiring: Wiring
     drain_timeout: float
     heard: list[int] = field(default_factory=list)
+    terminated: float = float("-inf")
     code: int = 0
     message: str = ""
     deadline: float | None = None
@@ -127,13 +130,18 @@ class _Watch:
     @contextlib.contextmanager
     def signals(self) -> Iterator[None]:
         """Record SIGINT and SIGTERM instead of being killed by them."""
-        heard = self.heard.append
-        before = {number: signal.signal(number, lambda number, _: heard(number)) for number in (signal.SIGINT, signal.SIGTERM)}
+        before = {number: signal.signal(number, lambda number, _: self._note(number)) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
             yield
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+    def _note(self, number: int) -> None:
+        now = time.monotonic()
+        if number != signal.SIGTERM or now > self.terminated + REPEATED:
+            self.heard.append(number)
+            self.terminated = now if number == signal.SIGTERM else self.terminated
 
     def until_the_end(self) -> Result:
         first = set(self.wiring.first)
@@ -159,9 +167,14 @@ class _Watch:
 
     def _wait(self) -> None:
         """Wait for an event, and then a moment for others: to check all replicas after each event costs too much."""
-        happened, until = self.launcher.wait(TICK), time.monotonic() + MOMENT
-        while happened and (left := until - time.monotonic()) > 0:
-            happened = self.launcher.wait(left)
+        try:
+            happened, until = self.launcher.wait(TICK), time.monotonic() + MOMENT
+            while happened and (left := until - time.monotonic()) > 0:
+                happened = self.launcher.wait(left)
+        except ConfigError as error:
+            if not (self.stopping or self.draining):
+                self.code, self.message = 1, str(error)
+                self._stop(signal.SIGINT)
 
     def _running(self) -> list[Replica]:
         return [replica for replica in self.replicas if not replica.is_over and replica.phase != "waiting"]

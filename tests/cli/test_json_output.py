@@ -75,3 +75,24 @@ def test_standard_output_is_json_whatever_a_module_of_the_users_prints(write, ca
     assert code == 0, error
     assert isinstance(json.loads(out), dict)
     assert "imported" in error
+
+
+WRONG = {
+    "the file": ("run t.yaml --set=count=x", "expected int"),
+    "no such role": ("run t.yaml --role=b", "role"),
+    "the endpoint of a run": ("run t.yaml --metrics=192.0.2.1:9", "192.0.2.1"),
+    "the endpoint of a role": ("run t.yaml --role=a --metrics=192.0.2.1:9", "192.0.2.1"),
+    "no cluster": ("launch t.yaml --on=ray --cluster=127.0.0.1:1", "ray"),
+}
+
+
+@pytest.mark.parametrize("which", WRONG)
+def test_what_is_wrong_before_a_run_begins_is_in_a_document(write, call, which):
+    write('{vars: {count: 1}, roles: {a: [Noise: {shape: [2], count: "${count}"}]}}', "t.yaml")
+    command, said = WRONG[which]
+    code, out, error = call(*command.split(), "--json")
+    found = json.loads(out)
+    assert code == 2, error
+    assert (found["code"], found["links"], found["losses"]) == (2, [], [])
+    assert error == f"highway: {found['message']}\n"
+    assert said in found["message"]

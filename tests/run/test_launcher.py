@@ -1,12 +1,14 @@
 """What is above the seam knows a launcher and its handles only: here, processes that are made up."""
 
 import json
+import os
 import re
 import signal
 
 import pytest
 
 from highway import Pipeline
+from highway.errors import ConfigError
 from highway.run.report import RoleReport
 from highway.run.supervise import launch
 from highway.topology import load_checked
@@ -97,6 +99,64 @@ def test_who_still_runs_elsewhere_is_stopped_by_a_signal_when_another_fails(writ
     assert (result.code, result.message) == (1, "b failed (exit code 3): ValueError: no")
     assert launcher.started[0].signals == [signal.SIGINT]
     assert [state.phase for state in result.states] == ["ended", "failed"]
+
+
+class Slow(Played):
+    """A process that takes a while to be drained."""
+
+    def signal(self, number):
+        self.signals.append(number)
+        if number != signal.SIGTERM:
+            self.code = -number
+
+
+class Called(PlayedLauncher):
+    """Calls a function at each wait, while processes run."""
+
+    def __init__(self, called, played, roles):
+        super().__init__(**{role: [None] for role in roles})
+        self.called, self.played = called, played
+
+    def start(self, spec):
+        self.started.append(self.played(None))
+        return self.started[-1]
+
+    def wait(self, seconds):
+        if any(process.code is None for process in self.started):
+            self.called(self)
+        return False
+
+
+@pytest.mark.parametrize("second", [signal.SIGTERM, signal.SIGINT])
+def test_a_sigterm_that_comes_again_at_once_is_the_same_one_and_another_signal_kills(write, second):
+    def called(launcher):
+        (process,) = launcher.started
+        if not process.signals:
+            os.kill(os.getpid(), signal.SIGTERM)
+        elif process.signals == [signal.SIGTERM] and not launcher.closed:
+            os.kill(os.getpid(), second)
+            launcher.closed = True
+        else:
+            process.code = process.code or 143
+
+    launcher = Called(called, Slow, ["a"])
+    topology = load_checked(write("roles: {a: [Noise]}"))
+    result = launch(Wiring(topology, topology.processes()), launcher, [], Lines())
+    killed = second == signal.SIGINT
+    assert (result.code, launcher.started[0].signals) == (143, [signal.SIGTERM, *[signal.SIGKILL] * killed])
+
+
+def test_a_run_whose_engine_has_no_room_for_all_stops_in_order_and_accounts_for_what_it_did(write):
+    def called(launcher):
+        raise ConfigError("b can have no node")
+
+    launcher, lines = Called(called, Played, "ab"), Lines()
+    topology = load_checked(write("roles: {a: [Noise], b: [Noise]}"))
+    result = launch(Wiring(topology, topology.processes()), launcher, [], lines)
+    assert (result.code, result.message, launcher.closed) == (1, "b can have no node", True)
+    assert [process.signals for process in launcher.started] == [[signal.SIGINT]] * 2
+    assert [(state.name, state.phase) for state in result.states] == [("a", "ended"), ("b", "ended")]
+    assert [departure.how for departure in result.departures] == ["was stopped"] * 2
 
 
 # --- what a process is handed ---

@@ -23,6 +23,7 @@ from highway.adapters.torch.order import IndexOrder
 from highway.adapters.torch.slots import receivers
 from highway.adapters.torch.worker import Fetching, WorkerContext, WorkerEnded, WorkerResult, WorkerState
 from highway.engine.context import in_stage
+from highway.process import signals
 from highway.process.script_interrupt import held
 
 FORMAT = 2  # of states
@@ -378,18 +379,11 @@ class MultiProcessIterator(Stateful, _MultiProcessingDataLoaderIter):
             held = [index for _, (worker, index) in sorted(self.progress.pending.items()) if worker == number]
             if process.is_alive() or (process.exitcode == 0 and not held) or number in self._ended:
                 continue
-            how = f"exited with code {process.exitcode}" if process.exitcode >= 0 else f"was killed by {_signal_name(-process.exitcode)}"
+            how = f"exited with code {process.exitcode}" if process.exitcode >= 0 else f"was killed by {signals.name_of(-process.exitcode)}"
             samples = names(list(chain.from_iterable(held)) if self._auto_collation else held) if self.progress.is_map else "no index"
             advice = _advice(-process.exitcode)
             return RuntimeError(f"{error} Worker {number} (pid {process.pid}) {how}; it held {len(held)} batches: {samples}.{advice}")
         return None
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
 
 
 def _advice(number: int) -> str:

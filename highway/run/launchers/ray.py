@@ -62,6 +62,7 @@ ENGINE = LiveEngine(
     what="actors of a Ray cluster",
     problems=problems_apart,
     connect=_connect,
+    may_be_ended_by="Ray",  # one minute after the cluster's registry is gone
     options=[
         Option("cluster", {"metavar": "ADDRESS", "default": "auto", "help": "the cluster's address (default: the one this host is in)"}),
         Option("name", {"help": "what the run is called in the cluster (default: the file's name without .yaml)"}),

@@ -1,5 +1,6 @@
 """What a run on Ray says when its processes cannot all have nodes; and a run with fewer cores than processes."""
 
+import contextlib
 import json
 import os
 import signal
@@ -40,18 +41,24 @@ roles:
 
 
 @pytest.fixture
-def launch(write, start, tmp_path_factory):
-    """Launch a topology on a cluster of one node with two cores, with this folder for temporary files."""
+def temporary(tmp_path_factory):
+    """The folder for temporary files; nothing is left in it."""
+    folder = tmp_path_factory.mktemp("ray")  # a short path, for Ray's sockets
+    yield folder
+    assert list(folder.iterdir()) == []
+
+
+@pytest.fixture
+def hosts(temporary, tmp_path_factory):
+    """A cluster of one node with two cores."""
     if find_spec("ray") is None or missing():
         pytest.skip("ray is not installed: this is run by tox -e launchers-ray" if find_spec("ray") is None else missing())
-    folder = tmp_path_factory.mktemp("ray")  # a short path, for Ray's sockets
+    folder = tmp_path_factory.mktemp("ray")
     with network(("head",)) as hosts:
-        address = hosts.addresses["head"]
         command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--port=6379", "--num-cpus=2", "--block"]
-        command += [f"--node-ip-address={address}", f"--temp-dir={folder}/r", "--include-dashboard=false", "--disable-usage-stats"]
-        log, temporary = folder / "log", folder / "temporary"
-        temporary.mkdir()
-        own = {"RAY_ADDRESS": None, "PYTHONWARNINGS": None, "TMPDIR": str(temporary)}
+        command += [f"--node-ip-address={hosts.addresses['head']}", f"--temp-dir={folder}/r", "--include-dashboard=false"]
+        command += ["--disable-usage-stats"]
+        log = folder / "log"
         with (
             log.open("w") as output,
             hosts.popen("head", command, stdout=output, stderr=output, env=os.environ | {"TMPDIR": str(temporary)}) as node,
@@ -59,12 +66,18 @@ def launch(write, start, tmp_path_factory):
             try:
                 wait_until(lambda: "Ray runtime started" in log.read_text() or node.poll(), 120, 0.1)
                 assert node.poll() is None, log.read_text()
-                where = ["--plugin=mine", "--on=ray", f"--cluster={address}:6379", "--json"]
-                yield lambda text: start("launch", write(text), *where, on=hosts.on("head"), **own)
-                assert list(temporary.iterdir()) == []
+                yield hosts
             finally:
                 node.send_signal(signal.SIGTERM)
                 node.wait(60)
+
+
+@pytest.fixture
+def launch(hosts, temporary, write, start):
+    """Launch a topology on the cluster."""
+    where = ["--plugin=mine", "--on=ray", f"--cluster={hosts.addresses['head']}:6379", "--json"]
+    own = {"RAY_ADDRESS": None, "PYTHONWARNINGS": None, "TMPDIR": str(temporary)}
+    return lambda text, **also: start("launch", write(text), *where, on=hosts.on("head"), **own, **also)
 
 
 pytestmark = pytest.mark.timeout(300)
@@ -119,3 +132,28 @@ def test_a_worker_that_waits_for_its_receivers_is_drained_at_once(launch):
     assert (code, json.loads(out)["message"]) == (143, "terminated"), error
     assert "drained before its receivers came" in error
     assert "SIGKILL" not in error and "is killed" not in error
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("daemon", ["gcs/gcs_server", "raylet/raylet"])
+@pytest.mark.parametrize("begun", [True, False], ids=["", "before the first actor"])
+def test_standard_output_is_a_document_even_if_a_daemon_of_ray_is_killed(hosts, launch, daemon, begun):
+    def processes(command):
+        """Return the processes on the head with this in their command."""
+        commands = {}
+        for pid in hosts.processes("head"):
+            with contextlib.suppress(OSError):  # it has ended
+                commands[pid] = Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
+        return [pid for pid, text in commands.items() if command in text]
+
+    run = launch(TEXT, RAY_gcs_rpc_server_reconnect_timeout_s="5")  # else it takes a minute
+    if begun:
+        run.error.until(r"got \d+$")
+    else:
+        wait_until(lambda: processes("ray::"), 60)
+    (pid,) = processes(f"/{daemon} ")
+    os.kill(pid, signal.SIGKILL)
+    code, out, error = run.end()
+    found = json.loads(out)
+    assert code == found["code"] != 0, error
+    assert found["message"] and (found["losses"] or not begun), error
