@@ -138,14 +138,14 @@ def test_a_signal_does_not_interrupt_the_ending():
 
 def test_reports_arrive_as_they_were_sent():
     reading, writing = os.pipe()
-    pipeline = Pipeline([range(5), str])
+    pipeline, sent = Pipeline([range(5), str]), []
     with Reporter(writing) as reporter:
-        run(pipeline, reporter.progress, tick=LONG)
+        run(pipeline, lambda stats: (sent.append(stats), reporter.progress(stats)), tick=LONG)
         reporter.error("ValueError: no 3")
         reporter.done()
     with open(reading, encoding="utf-8") as file:
         assert list(map(RoleReport.read, file)) == [
-            RoleReport(stats=pipeline.stats()),
+            *[RoleReport(stats=stats) for stats in sent],
             RoleReport(error="ValueError: no 3"),
             RoleReport(done=True),
         ]

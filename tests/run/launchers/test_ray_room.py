@@ -135,8 +135,7 @@ def test_a_worker_that_waits_for_its_receivers_is_drained_at_once(launch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("daemon", ["gcs/gcs_server", "raylet/raylet"])
-@pytest.mark.parametrize("begun", [True, False], ids=["", "before the first actor"])
+@pytest.mark.parametrize(("daemon", "begun"), [("gcs/gcs_server", True), ("raylet/raylet", False)])
 def test_standard_output_is_a_document_even_if_a_daemon_of_ray_is_killed(hosts, launch, daemon, begun):
     def processes(command):
         """Return the processes on the head with this in their command."""

@@ -5,6 +5,7 @@ import itertools
 import queue
 import re
 import socket
+import struct
 import threading
 
 import numpy as np
@@ -16,6 +17,7 @@ from highway import EndOfStream, Pipeline, tenbin
 from highway.modules import ZMQSink, ZMQSource
 from highway.wire.receiver import LinkReceiver
 from highway.wire.sender import LinkSender
+from highway.wire.transports.zmq.monitor import Monitor
 from highway.wire.url import parse
 
 WORDS = {
@@ -167,7 +169,7 @@ def test_a_receiver_over_a_unix_socket_is_not_mistaken_for_a_silent_connection_w
         assert peers() == (0, 1, 1, 0)
 
 
-@pytest.mark.parametrize("kind", ["pub"])
+@pytest.mark.parametrize("kind", ["pub", "push"])
 @pytest.mark.parametrize("transport", ["tcp", "ipc"])
 def test_receivers_of_other_programs_are_counted_and_told_the_end_while_strangers_speak(stock, ipc, own_address, transport, kind):
     place = f"{own_address}:0" if transport == "tcp" else ipc()
@@ -287,7 +289,7 @@ class Handshake(contextlib.ExitStack):
         self.close()
 
 
-@pytest.mark.parametrize("kind", ["pub"])
+@pytest.mark.parametrize("kind", ["pub", "push"])
 @pytest.mark.parametrize("transport", ["tcp", "ipc"])
 @pytest.mark.parametrize("looks", [True, False], ids=["looked at after each step", "looked at afterwards"])
 @pytest.mark.parametrize("rest", REST.values(), ids=REST)
@@ -322,6 +324,58 @@ def check_a_receiver_beside_a_stranger(sender, kind, order, rest, looks):
         sender.finish()
         thread.join()
         wait_until(lambda: peers()[:3] == (0, 1, 1))
+
+
+class PlayedSocket:
+    """A socket whose connections are reported in the order of the test."""
+
+    FD = -1
+
+    def __init__(self, context):
+        self.context = context
+
+    def monitor(self, address, events):
+        self.events = self.context.socket(zmq.PAIR)
+        self.events.bind(address)
+
+    def disable_monitor(self):
+        self.events.close(0)
+
+
+@pytest.mark.parametrize("is_counted", [True, False], ids=["the stranger was counted", "nobody was counted"])
+def test_a_receiver_whose_connection_is_reported_after_its_handshake_takes_the_place_of_a_stranger(own_address, is_counted):
+    endpoint = f"tcp://{own_address}:1"
+    with zmq.Context() as context, socket.create_server((own_address, 0)) as server, contextlib.ExitStack() as stack:
+        played = PlayedSocket(context)
+        monitor = Monitor(played, parse("zrpush://127.0.0.1:0", "send"))
+
+        def greet():
+            """Return a connection over which a handshake has gone."""
+            client = stack.enter_context(socket.create_connection(server.getsockname()))
+            connection = stack.enter_context(server.accept()[0])
+            client.sendall(bytes(100))
+            connection.sendall(bytes(100))
+            for end in (client, connection):
+                assert len(end.recv(100, socket.MSG_WAITALL)) == 100
+            return connection
+
+        def report(event, connection):
+            played.events.send_multipart([struct.pack("=Hi", event, connection.fileno() if connection else 0), endpoint.encode()])
+
+        stranger, receiver = greet(), greet()
+        if is_counted:
+            report(zmq.Event.ACCEPTED, stranger)
+        report(zmq.Event.HANDSHAKE_SUCCEEDED, None)  # of the receiver: the thread that accepted it has not reported it yet
+        report(zmq.Event.ACCEPTED, receiver)
+        wait_until(lambda: monitor.peers()[:2] == (1, 1))
+        if not is_counted:
+            report(zmq.Event.ACCEPTED, stranger)
+        report(zmq.Event.DISCONNECTED, stranger)
+        stranger.close()
+        wait_until(lambda: monitor.peers()[:3] == (1, 1, 1))
+        report(zmq.Event.DISCONNECTED, receiver)
+        wait_until(lambda: monitor.peers()[:3] == (0, 1, 1))
+        monitor.close()
 
 
 @pytest.fixture

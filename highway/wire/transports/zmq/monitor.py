@@ -75,6 +75,7 @@ class Monitor:
         self._events.connect(address)
         self._pending: dict[int, bytes] = {}  # connections in their handshake, by descriptor: each with its endpoint
         self._live: set[int] = set()  # descriptors of peers
+        self._latest: dict[bytes, int] = {}  # the latest peer of each endpoint
         self._rivals: dict[int, set[int]] = {}  # by a peer's descriptor: connections that may be the peer instead
         self._vacant: list[set[int]] = []  # rivals of peers that have gone: one of each set may take the peer's place
         self._heirs: dict[int, bytes] = {}  # rivals that took a peer's place, by descriptor: each with its endpoint
@@ -132,6 +133,8 @@ class Monitor:
         if self._unclaimed[endpoint]:
             self._unclaimed[endpoint] -= 1
             self._welcome(endpoint)
+        elif (peer := self._latest.get(endpoint)) is not None and peer not in self.heard and _may_be_peer(fd):
+            self._rivals.setdefault(peer, set()).add(fd)  # the handshake may have been this connection's
 
     def _welcome(self, endpoint: bytes) -> None:
         """Mark a connection of an endpoint as a peer: the latest open connection that may be the peer."""
@@ -150,7 +153,7 @@ class Monitor:
         self._take(fd)
 
     def _take(self, fd: int) -> None:
-        del self._pending[fd]
+        self._latest[self._pending.pop(fd)] = fd
         self._live.add(fd)
         self._used[fd] += 1
 
@@ -185,6 +188,8 @@ class Monitor:
             self._connected.discard(endpoint.decode())
         is_heir = fd in self._heirs
         rivals = self._forget(fd)
+        if self._latest.get(endpoint) == fd:
+            del self._latest[endpoint]
         if not was_live and not was_pending:
             self._early.add(fd)
         if has_failed:
