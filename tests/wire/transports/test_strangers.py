@@ -169,7 +169,7 @@ def test_a_receiver_over_a_unix_socket_is_not_mistaken_for_a_silent_connection_w
         assert peers() == (0, 1, 1, 0)
 
 
-@pytest.mark.parametrize("kind", ["pub", "push"])
+@pytest.mark.parametrize("kind", ["pub"])
 @pytest.mark.parametrize("transport", ["tcp", "ipc"])
 def test_receivers_of_other_programs_are_counted_and_told_the_end_while_strangers_speak(stock, ipc, own_address, transport, kind):
     place = f"{own_address}:0" if transport == "tcp" else ipc()
@@ -289,7 +289,7 @@ class Handshake(contextlib.ExitStack):
         self.close()
 
 
-@pytest.mark.parametrize("kind", ["pub", "push"])
+@pytest.mark.parametrize("kind", ["pub"])
 @pytest.mark.parametrize("transport", ["tcp", "ipc"])
 @pytest.mark.parametrize("looks", [True, False], ids=["looked at after each step", "looked at afterwards"])
 @pytest.mark.parametrize("rest", REST.values(), ids=REST)
