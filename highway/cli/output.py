@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import tempfile
+import warnings
 from collections.abc import Callable, Iterator
 from typing import TextIO
 
@@ -52,7 +53,8 @@ def run_apart(command: Callable[[], int], library: str, document: Callable[[int,
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if it is ignored, the kernel keeps no exit code
     with tempfile.TemporaryFile() as written:
         before, parent = signal.pthread_sigmask(signal.SIG_BLOCK, passed_on), os.getpid()
-        child = os.fork()
+        with warnings.catch_warnings(action="ignore", category=DeprecationWarning):  # newer Pythons warn of threads, as NumPy's
+            child = os.fork()
         if not child:
             os.setpgid(0, 0)
             interrupt.die_with_parent(signal.SIGTERM)
