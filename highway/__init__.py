@@ -15,7 +15,7 @@ from highway.engine import Pipeline
 from highway.engine.cancel import check_cancelled
 from highway.engine.component import Traits
 from highway.engine.context import Context
-from highway.engine.stage import DROP, Items, Origin, Passport, Stage, Stamped
+from highway.engine.stage import DROP, Items, Lineage, Origin, Passport, Stage, Stamped
 from highway.engine.stats import PipelineStats, StageStats
 from highway.errors import Cancelled, ConfigError, EndOfStream, FrameError, HighwayError, LinkError, PipelineError, RemoteError
 from highway.renamed import Finder, raise_missing
@@ -38,6 +38,7 @@ __all__ = [
     "FrameError",
     "HighwayError",
     "Items",
+    "Lineage",
     "LinkError",
     "Origin",
     "Passport",

@@ -33,7 +33,7 @@ class RunPipeline(NamedTuple):
         """Run the pipeline and yield its items."""
         with Pipeline(self.stages, self.seed) as pipeline:
             for item, passport in pipeline.stamped():
-                yield Stamped(item, passport._replace(made_of=()))  # the parent cannot create the item again
+                yield Stamped(item, passport._replace(made_of=None))  # the parent cannot create the item again
 
 
 def begin(parent: int) -> None:

@@ -158,7 +158,7 @@ def _hand_over(run: Run, begin: Begin, items: ShmSender) -> None:
 def _plain(passport: Passport, begin: Begin) -> tuple[Any, ...]:
     """Return a passport as a tuple, which unpickles fast, with ``None`` in place of this pipeline's own origin."""
     epoch, index, origin, keys, times, made_of = passport
-    return epoch, index, None if origin == begin.origin else origin, keys, times, made_of if begin.lineage else ()
+    return epoch, index, None if origin == begin.origin else origin, keys, times, made_of if begin.lineage else None
 
 
 def _attend(parent: int, control: Control, run: Run, items: ShmSender) -> None:

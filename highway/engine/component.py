@@ -75,8 +75,8 @@ class Traits:
         one_to_one: Whether each input of a map or stream becomes exactly one output, even if errors are skipped. ``"in order"``: before the
             next input is taken. ``"reordered"``: at any time, with its own passport. ``None``: unknown; a plain map is taken to be
             one-to-one unless it drops items or skips errors.
-        remake: Makes an item again when a run resumes. For a source, receives the epoch and index of the item, and its ``part`` from
-            ``made_of`` of the passport (else ``None``). For a stream, or a map that returns ``Several``, receives the inputs of the item
+        remake: Makes an item again when a run resumes. For a source, receives the epoch and index of the item, and the ``part`` of its
+            lineage (else ``None``). For a stream, or a map that returns ``Several``, receives the inputs of the item
             (each a ``Stamped``) and the part. Returns the item, a stream with its passport.
         identity: For a source, returns a text that changes when the source's data change. A state saved with other data is refused.
         ranks: For a source, returns the ranks that its items depend on, as ``[[rank, world_size]]``, with a pair for each source inside it;

@@ -18,7 +18,7 @@ import highway
 from highway.engine.component import Ranks
 from highway.engine.context import in_stage
 from highway.engine.identity import expect_same, is_named
-from highway.engine.resume import Marker, Remaker, resume
+from highway.engine.resume import Marker, Remaker, StageState, from_json, resume
 from highway.engine.source import ranks_of
 from highway.engine.stage import Stamped
 from highway.errors import Cancelled, EndOfStream, PipelineError
@@ -33,7 +33,7 @@ ENDED = (
     "the pipeline has ended; for several passes give its source epochs=, or build a new pipeline for each with other seeds (Pipeline(..., "
     "seed=) and those of its stages), else each pass has the same order and the same random numbers"
 )
-FORMAT = 3  # of states; 2 has no version
+FORMAT = 4  # of states; 2 has no version
 
 
 class Consumer:
@@ -276,7 +276,7 @@ class Consumer:
             if worker.traits.repeats:
                 raise PipelineError(f"{worker.stage.name} cannot make items again, which wait in another pipeline")
         self._run.use_seed()
-        return Remaker(self._run.workers, len(self._run.workers)).items([lineage])[0]
+        return Remaker(self._run.workers, len(self._run.workers)).items([from_json(lineage)])[0]
 
     def go_on(self, state: Any, allow_changed: Collection[str] | None = ()) -> None:
         """Resume from the state of another run's consumer. Called before the run begins.
@@ -308,14 +308,14 @@ class Consumer:
             allow_changed = [allow_changed]
         if allow_changed is not None:
             expect_same(there, self._identities, allow_changed)
-        self._marker = Marker(states={int(number): saved for number, saved in state["states"].items()}, made=state["made"])
+        self._marker = Marker.from_json(state)
         items, last = state["items"], state["last"]
         if state["ranks"] != (ranks := ranks_of(workers[0].stage.op, workers[0].traits)) and not _is_fresh(state):
             items, last = self._deal_anew(state, ranks, allow_changed)
         self._errors = Counter({int(number): errors for number, errors in state["errors"].items()})
         for number, worker in enumerate(workers):
             worker.left_out.earlier = self._errors[number]
-            resume(worker, self._marker.states.get(number), Remaker(workers, number, state["made"]))
+            resume(worker, self._marker.states.get(number), Remaker(workers, number))
         self.epoch, self._has_begun, self._loop = state["epoch"], state["begun"], state["loop"]
         self._skipped, self._repeated = state["skipped"], items
         self._last = last and tuple(last)
@@ -356,11 +356,11 @@ class Consumer:
             self._ranks_before = state["ranks"]
             return state["items"], state["last"]
         try:
-            dealt = source.traits.deal_anew((state["states"].get("0") or {}).get("state"), state["last"], before)
+            dealt = source.traits.deal_anew(self._marker.states.get(0, StageState()).state, state["last"], before)
         except PipelineError as error:
             _refuse(source.stage.name, str(error), allow_changed)
             return state["items"], state["last"]
-        self._marker.states[0] = {"epoch": 0, "runs": True, "held": [], "state": dealt}
+        self._marker.states[0] = StageState(state=dealt)
         return 0, None
 
 

@@ -11,13 +11,14 @@ items are made again. docs/adr/0011 gives the reasons, and docs/howto/resume.md 
 from __future__ import annotations
 
 import time
+import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from highway.engine.context import entered, here, on_behalf_of
 from highway.engine.source import remake_of
-from highway.engine.stage import DROP, Passport, Stamped
+from highway.engine.stage import DROP, Lineage, Passport, Stamped
 from highway.errors import PipelineError
 
 if TYPE_CHECKING:
@@ -98,65 +99,103 @@ class Keeper:
         context.inner -= 1
 
 
+class StageState(NamedTuple):
+    """The state of a stage at a marker.
+
+    Args:
+        epoch: The epoch of a stream that restarts with each epoch.
+        runs: Whether the stream is within that epoch. If not, it waits for the next one and has no state.
+        state: What the stage has saved.
+        held: Passports of the inputs that wait in the stage.
+    """
+
+    epoch: int = 0
+    runs: bool = True
+    state: Any = None
+    held: Sequence[Passport] = ()
+
+
 class Marker:
     """Passes through the stages after an item of the source and collects their states.
 
     Args:
         clock: Decides when the next marker is due; ``None`` if the marker was read from a state.
-        states: States of the stages, by stage number. Their ``held`` entries are passports, or lineages read from a state.
-        made: The shared lineages that lineages read from a state refer to.
+        states: States of the stages, by stage number.
 
     Attributes:
         refused: The first stage that does not support states.
     """
 
-    __slots__ = ("clock", "made", "refused", "states")
+    __slots__ = ("clock", "refused", "states")
 
-    def __init__(self, clock: MarkerClock | None = None, states: dict[int, Any] | None = None, made: list[Any] | None = None) -> None:
-        self.clock, self.states, self.made, self.refused = clock, {} if states is None else states, made, ""
+    def __init__(self, clock: MarkerClock | None = None, states: dict[int, StageState] | None = None) -> None:
+        self.clock, self.states, self.refused = clock, {} if states is None else states, ""
 
     def as_json(self) -> dict[str, Any]:
-        """Return the states and the shared lineages."""
-        if self.made is not None:
-            return {"states": {str(number): state for number, state in self.states.items()}, "made": self.made}
-        lineages, states = _Lineages(), {}
+        """Return the states, and the lineages of the inputs that several of their items share."""
+        shared = _Shared()
+        states = {}
         for number, state in self.states.items():
-            held = [lineage(passport, lineages.of_input) for passport in state.get("held", ())]
-            states[str(number)] = {**state, "held": held} if "held" in state else state
-        return {"states": states, "made": lineages.made}
+            held = [as_json(passport, shared.of_input) for passport in state.held]
+            states[str(number)] = {**state._asdict(), "held": held}
+        return {"states": states, "shared": shared.lineages}
+
+    @staticmethod
+    def from_json(state: Mapping[str, Any]) -> Marker:
+        """Return a marker from the return value of :meth:`as_json`."""
+        shared: list[Passport] = []
+        for lineage in state["shared"]:  # each refers to those before it
+            shared.append(from_json(lineage, shared))
+        states = {int(number): StageState(**saved) for number, saved in state["states"].items()}
+        return Marker(None, {number: one._replace(held=[from_json(held, shared) for held in one.held]) for number, one in states.items()})
 
 
-def lineage(passport: Passport, of_input: Callable[[Passport], Any] | None = None) -> list[Any]:
+def as_json(passport: Passport, of_input: Callable[[Passport], Any] | None = None) -> list[Any]:
     """Return how an item was made, in a form that JSON can hold.
 
-    ``[epoch, index]`` of its passport. If the passport has ``made_of``, these are followed by the number of the stage that made the item,
-    the item's part, and for each input its lineage or the return value of ``of_input``.
+    ``[epoch, index]`` of its passport. If the passport has a lineage, these are followed by its stage and part, and for each input the same
+    list or the return value of ``of_input``.
     """
     if not passport.made_of:
         return [passport.epoch, passport.index]
-    stage, inputs, part = passport.made_of
-    return [passport.epoch, passport.index, stage, part, *map(of_input or lineage, inputs)]
+    inputs, part, stage = passport.made_of
+    return [passport.epoch, passport.index, stage, part, *map(of_input or as_json, inputs)]
 
 
-class _Lineages:
-    """Lineages in which an input that several items share, such as the batch they were split from, is replaced by a number.
+def from_json(saved: Sequence[Any], shared: Sequence[Passport] = ()) -> Passport:
+    """Return a passport with the epoch, index and lineage that :func:`as_json` has returned.
+
+    Args:
+        saved: The return value.
+        shared: The passports of inputs that were replaced by a number.
+    """
+    epoch, index, *made = saved
+    if not made:
+        return Passport(epoch, index)
+    stage, part, *inputs = made
+    passports = tuple(shared[one] if isinstance(one, int) else from_json(one, shared) for one in inputs)
+    return Passport(epoch, index, made_of=Lineage(passports, part, stage))
+
+
+class _Shared:
+    """Replaces inputs that were made of other items by numbers, because several items may share them, such as a batch that was split.
 
     Attributes:
-        made: The lineages of the shared inputs, indexed by these numbers.
+        lineages: The lineages of these inputs, indexed by the numbers.
     """
 
     def __init__(self) -> None:
-        self.made: list[Any] = []
+        self.lineages: list[Any] = []
         self._numbers: dict[int, int] = {}  # by the id of the passport
 
     def of_input(self, passport: Passport) -> Any:
         if not passport.made_of:
-            return lineage(passport)
+            return as_json(passport)
         number = self._numbers.get(id(passport))
         if number is None:
-            made = lineage(passport, self.of_input)
-            number = self._numbers[id(passport)] = len(self.made)
-            self.made.append(made)
+            lineage = as_json(passport, self.of_input)
+            number = self._numbers[id(passport)] = len(self.lineages)
+            self.lineages.append(lineage)
         return number
 
 
@@ -195,14 +234,14 @@ def mark(worker: StageWorkers, marker: Stamped, epoch: int = 0) -> bool:
     """
     save, states, began = worker.context.save, marker.item.states, time.monotonic()
     if save is between_epochs:
-        states[worker.number] = {"epoch": epoch, "runs": False}
+        states[worker.number] = StageState(epoch, runs=False)
     elif save is None:
         marker.item.refused = marker.item.refused or worker.stage.name
     elif (found := _asked(save, marker)) is None:
         return bool(marker.item.refused)
     else:
         held = [stamped.passport for stamped in found.held]
-        states[worker.number] = {"epoch": epoch, "runs": True, "state": found.state, "held": held}
+        states[worker.number] = StageState(epoch, True, found.state, held)
         if marker.item.clock is not None:
             marker.item.clock.spent(time.monotonic() - began)
     worker.outbox.put(marker)
@@ -219,81 +258,93 @@ def _asked(save: Save, marker: Stamped) -> Saved | None:
 
 
 def made_by(worker: StageWorkers, passport: Passport) -> Passport:
-    """Complete ``made_of`` of a passport with the number of the stage that made the item."""
-    stage, *rest = passport.made_of
+    """Complete the lineage of a passport with the number of the stage that made the item."""
+    inputs, part, stage = _lineage_of(worker, passport)
     if stage is None:
-        return Passport(*passport[:5], (worker.number, *rest))  # half of the time of _replace
-    if worker.shape == "source":  # the item comes from an inner pipeline: ``made_of`` holds a stage number there
-        return passport._replace(made_of=(worker.number, (), lineage(passport)))
+        return Passport(*passport[:5], Lineage(inputs, part, worker.number))  # half of the time of _replace
+    if worker.shape == "source":  # the item comes from an inner pipeline: its lineage has a stage number there
+        return passport._replace(made_of=Lineage((), as_json(passport), worker.number))
     return passport
 
 
-def resume(worker: StageWorkers, state: Any, remaker: Remaker) -> None:
+def _lineage_of(worker: StageWorkers, passport: Passport) -> Lineage:
+    """Return the lineage of a passport. Up to version 0.1.0 it was ``(None, inputs, part)``, which works with a warning until 0.3."""
+    made_of: Any = passport.made_of
+    if type(made_of) is Lineage:
+        return made_of
+    _, inputs, part = made_of
+    warnings.warn(
+        f"{worker.stage.name}: made_of=(None, inputs, part) in a passport is made_of=Lineage(inputs, part) now, of highway; highway reads "
+        "the tuple until version 0.3",
+        FutureWarning,
+        stacklevel=2,
+    )
+    return Lineage(inputs, part)
+
+
+def resume(worker: StageWorkers, state: StageState | None, remaker: Remaker) -> None:
     """Make a stage resume from a saved state. Called before the stage begins."""
     worker.resumed = state
-    if state and "state" in state:
-        worker.context.resume = lambda: Saved(state["state"], remaker.items(state["held"]))
+    if state is not None and state.runs:
+        worker.context.resume = lambda: Saved(state.state, remaker.items(state.held))
 
 
 class Remaker:
-    """Makes items again from their lineages, as they entered a stage. An input that several items share is made once.
+    """Makes items again, as they entered a stage, from their passports. An input that several items share is made once.
 
     Args:
         workers: All stages.
         number: Number of the stage that the items entered.
-        made: The shared lineages that the items' lineages refer to.
     """
 
-    def __init__(self, workers: Sequence[StageWorkers], number: int, made: Sequence[list[Any]] = ()) -> None:
-        self._workers, self._number, self._made = workers, number, made
+    def __init__(self, workers: Sequence[StageWorkers], number: int) -> None:
+        self._workers, self._number = workers, number
         self._uses: Counter[Any] = Counter()  # remaining uses of each input
         self._inputs: dict[Any, Stamped] = {}  # inputs that will be used again
 
-    def items(self, lineages: Sequence[list[Any]]) -> list[Stamped]:
+    def items(self, passports: Sequence[Passport]) -> list[Stamped]:
         """Make items again, in the order of the source, so that it may read them sequentially.
 
         Raises:
             PipelineError: A stage cannot make its items again, or now makes other items.
         """
-        for lineage in lineages:
-            self._count_inputs(lineage)
-        order = sorted(range(len(lineages)), key=lambda place: lineages[place][:2])
-        made = {place: self._item(lineages[place], self._number) for place in order}
-        return [made[place] for place in range(len(lineages))]
+        for passport in passports:
+            self._count_inputs(passport)
+        order = sorted(range(len(passports)), key=lambda place: passports[place][:2])
+        made = {place: self._item(passports[place], self._number) for place in order}
+        return [made[place] for place in range(len(passports))]
 
-    def _count_inputs(self, lineage: Sequence[Any]) -> None:
-        for key, of_input in self._inputs_of(lineage):
+    def _count_inputs(self, passport: Passport) -> None:
+        for one in passport.made_of.inputs if passport.made_of else ():
+            key = _key(passport.made_of, one)
             self._uses[key] += 1
             if self._uses[key] == 1:
-                self._count_inputs(of_input)
+                self._count_inputs(one)
 
-    def _inputs_of(self, lineage: Sequence[Any]) -> Iterator[tuple[Any, list[Any]]]:
-        """Yield the key and the lineage of each input of an item."""
-        for of_input in lineage[4:]:
-            yield (lineage[2], repr(of_input)), self._made[of_input] if isinstance(of_input, int) else of_input
-
-    def _input(self, key: Any, lineage: Sequence[Any], stage: int) -> Stamped:
-        stamped = self._inputs.pop(key, None) or self._item(lineage, stage)
+    def _input(self, passport: Passport, made_of: Lineage) -> Stamped:
+        key = _key(made_of, passport)
+        stamped = self._inputs.pop(key, None) or self._item(passport, made_of.stage or 0)
         self._uses[key] -= 1
         if self._uses[key]:
             self._inputs[key] = stamped
         return stamped
 
-    def _item(self, lineage: Sequence[Any], number: int) -> Stamped:
+    def _item(self, passport: Passport, number: int) -> Stamped:
         """Make an item again and apply the maps between the stage that made it and the stage that it entered."""
-        epoch, index, *made_of = lineage
-        stage, part = made_of[:2] or (0, None)
+        epoch, index, *_, lineage = passport
+        inputs, part, made_by = lineage or Lineage()
+        stage = made_by or 0
         worker = self._workers[stage]
         make = remake_of(worker.stage.op, worker.traits)
         if make is None:
             where = self._workers[number].stage.name if number < len(self._workers) else "another pipeline"
             raise PipelineError(f"{worker.stage.name} cannot make items again, which wait in {where}; it can by Traits(remake=...)")
-        items = [self._input(key, of_input, stage) for key, of_input in self._inputs_of(lineage)]
+        items = [self._input(one, lineage) for one in inputs] if lineage is not None else []
         with entered(on_behalf_of(worker.context)):
             made = make(items, part) if stage else make(epoch, index, part)
         if type(made) is not Stamped:
             made = Stamped(made, Passport(epoch, index, worker.origin))
-        by = (stage, tuple(item.passport for item in items), part) if made_of else ()
+        by = None if lineage is None else Lineage(tuple(item.passport for item in items), part, stage)
         stamped = Stamped(made.item, made.passport._replace(epoch=epoch, index=index, made_of=by))
         for between in self._workers[stage + 1 : number]:
             if between.shape == "map":
@@ -304,3 +355,8 @@ class Remaker:
                     raise PipelineError(f"{between.stage.name} leaves out epoch {epoch}, item {index} now, which it has handed on before")
                 stamped = result
         return stamped
+
+
+def _key(made_of: Lineage | None, passport: Passport) -> tuple[Any, ...]:
+    """Return the key of an input of an item: equal for two items that share the input."""
+    return made_of and made_of.stage, id(passport) if passport.made_of else passport[:2]

@@ -39,13 +39,27 @@ class Origin(NamedTuple):
     replica: int = 0
 
 
+class Lineage(NamedTuple):
+    """How an item was made, so that it can be made again when a run resumes.
+
+    Args:
+        inputs: For a stream: the passports of the items that the item was made of.
+        part: Which part of them it is, or where the source has read it, as JSON can hold it.
+        stage: Number of the stage that made the item. The engine fills it in.
+    """
+
+    inputs: tuple[Passport, ...] = ()
+    part: Any = None
+    stage: int | None = None
+
+
 class Passport(NamedTuple):
     """Metadata that travels with an item and identifies it.
 
     ``(epoch, index)`` identifies the item within its source. Random numbers in maps depend on it. ``keys`` names the samples in the item
     (file names, shard keys), one key per sample. ``times`` are Unix seconds: when the source created the item, then each time it was sent.
-    ``made_of`` is ``(None, passports, part)`` for an item that a stream made of other items: their passports, and which part of them it is.
-    It serves to resume, and only within the process.
+    ``made_of`` is the lineage of an item that a stream made of other items, or that its source cannot find by epoch and index alone. It
+    serves to resume, and only within the process.
     """
 
     epoch: int = 0
@@ -53,7 +67,7 @@ class Passport(NamedTuple):
     origin: Origin = Origin()
     keys: tuple[str, ...] = ()
     times: tuple[float, ...] = ()
-    made_of: tuple[Any, ...] = ()
+    made_of: Lineage | None = None
 
 
 class Stamped(NamedTuple):

@@ -25,7 +25,7 @@ from highway.engine.channel import Channel
 from highway.engine.component import Shape
 from highway.engine.context import here, in_stage
 from highway.engine.identity import Identities
-from highway.engine.resume import Remaker, lineage
+from highway.engine.resume import Remaker
 from highway.engine.source import Fed
 from highway.engine.stage import Origin, Passport, Stage, Stamped
 from highway.engine.stats import PipelineStats
@@ -95,7 +95,7 @@ class Run:
 
         def read(passport: Passport) -> Any:
             try:
-                return remaker_of().items([lineage(passport)])[0].item
+                return remaker_of().items([passport])[0].item
             except Exception:  # the dataset has changed: the source raises an error, this is only a warning
                 return None
 

@@ -18,7 +18,7 @@ from highway.engine.input import EpochInWork, InputByEpoch, StageInput
 from highway.engine.left_out import LeftOut
 from highway.engine.outputs import returned, weight, yielded
 from highway.engine.randomness import generator, stage_key
-from highway.engine.resume import Marker, MarkerClock, Saved, keep, mark
+from highway.engine.resume import Marker, MarkerClock, Saved, StageState, keep, mark
 from highway.engine.source import OpenSource, ranks_of
 from highway.engine.stage import DROP, Origin, Passport, Stage, Stamped
 from highway.engine.stats import BLOCKED, BUSY, IDLE, STARVED, Meter, StageStats
@@ -69,7 +69,7 @@ class StageWorkers:
         self.in_work = EpochInWork(self.context)
         self.number = 0
         self.is_asked = True  # whether the pipeline can be asked for its state
-        self.resumed: Any = None  # the saved state of this stage, to resume from
+        self.resumed: StageState | None = None  # the saved state of this stage, to resume from
 
     def use_seed(self, seed: int) -> None:
         """Derive all random numbers of the stage from the pipeline's seed. Called before the stage begins."""
@@ -114,7 +114,7 @@ class StageWorkers:
         while self.demand is not None and not self.demand.wait(0.1):
             self.context.check()
         meter.enter(BUSY)
-        source = OpenSource(self.stage.op, self.traits, self.context, self.resumed and self.resumed["state"])
+        source = OpenSource(self.stage.op, self.traits, self.context, self.resumed and self.resumed.state)
         if source.says_its_state:
             keep(lambda: Saved(source.state()))
         self._emit(source, meter, StageInput(self, meter), source.first)  # nothing comes before a source; this input's passport has epoch 0
@@ -126,8 +126,8 @@ class StageWorkers:
             return
         epochs = InputByEpoch(self, meter)
         runs = False
-        if self.resumed:
-            epochs.epoch, runs = self.resumed["epoch"], self.resumed["runs"]
+        if self.resumed is not None:
+            epochs.epoch, runs = self.resumed.epoch, self.resumed.runs
         while runs or epochs.begin_next():
             runs = False
             self._emit(iter(self.stage.op.stream(epochs)), meter, epochs)

@@ -16,7 +16,7 @@ from highway.engine.channel import Together
 from highway.engine.component import Traits
 from highway.engine.ragged import RaggedOptions, taken_apart
 from highway.engine.resume import Saved, keep, saved
-from highway.engine.stage import Items, Passport, Stamped
+from highway.engine.stage import Items, Lineage, Passport, Stamped
 from highway.parameters.checks import checked, require
 from highway.parameters.ranges import Count, Predicate
 
@@ -208,7 +208,7 @@ def _remake(collated: Callable[[list[Item]], Item]) -> Callable[[list[Stamped], 
 
 def _batch(samples: list[Stamped], index: int, collated: Callable[[list[Item]], Item]) -> Stamped:
     keys = tuple(key for _, passport in samples for key in passport.keys)
-    made_of = (None, tuple(passport for _, passport in samples), None)
+    made_of = Lineage(tuple(passport for _, passport in samples))
     item = collated([item for item, _ in samples])
     return Stamped(item, samples[0].passport._replace(index=index, keys=keys, made_of=made_of))
 
@@ -270,4 +270,4 @@ class Unbatch:
 
 def _row(samples: list[Item], passport: Passport, row: int) -> Stamped:
     keys = passport.keys[row : row + 1] if len(passport.keys) == len(samples) else passport.keys
-    return Stamped(samples[row], passport._replace(keys=keys, made_of=(None, (passport,), row)))
+    return Stamped(samples[row], passport._replace(keys=keys, made_of=Lineage((passport,), row)))

@@ -12,7 +12,7 @@ from highway.datasets.tables.huggingface import load
 from highway.engine.component import Traits
 from highway.engine.context import Context, here
 from highway.engine.resume import Saved, keep, saved
-from highway.engine.stage import Passport, Stamped
+from highway.engine.stage import Lineage, Passport, Stamped
 from highway.errors import DatasetError
 from highway.parameters.checks import checked
 from highway.parameters.ranges import Epochs
@@ -107,7 +107,7 @@ class _Reading:
     def samples(self, epoch: int, index: int, state: Any, passed: int) -> Iterator[Stamped]:
         """Yield the samples of an epoch from ``index`` on: those after a state, without the first ``passed`` examples."""
         for example in self._examples_from(self._stream, epoch, state, passed):
-            again = (None, (), [state, passed])
+            again = Lineage(part=[state, passed])
             passed += 1
             if passed >= _MARK and self._has_state:
                 state, passed = self._stream.state_dict(), 0

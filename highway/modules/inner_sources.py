@@ -55,15 +55,15 @@ class InnerSource:
 
 
 def remade(source: Any, lineage: list[Any]) -> Any:
-    """Make an item of a source again, with its passport if any. ``lineage`` is the :func:`highway.engine.resume.lineage` of the passport.
+    """Make an item of a source again, with its passport if any. ``lineage`` is the :func:`highway.engine.resume.as_json` of the passport.
 
     The source may have ended meanwhile, because it is not iterated over.
     """
     op, _ = _as_source(source)
     if (make := remake_of(op, Traits.of(op))) is None:
         raise PipelineError(f"{name_of(op)} cannot give items again")
-    epoch, index, _, part = (*lineage, None, None)[:4]
-    return make(epoch, index, lineage if isinstance(op, Pipeline) else part)
+    epoch, index, *_, made_of = resume.from_json(lineage)
+    return make(epoch, index, lineage if isinstance(op, Pipeline) else made_of and made_of.part)
 
 
 def _as_source(source: Any) -> tuple[Any, bool]:

@@ -12,8 +12,8 @@ from typing import Any
 from highway.engine import Pipeline
 from highway.engine.component import Component, Traits, shape_of
 from highway.engine.context import Context, here
-from highway.engine.resume import Saved, keep, lineage, saved
-from highway.engine.stage import Items, Stage, Stamped
+from highway.engine.resume import Saved, as_json, keep, saved
+from highway.engine.stage import Items, Lineage, Stage, Stamped
 from highway.errors import ConfigError
 from highway.modules.inner_sources import InnerSource, component, expect_source, length_of_epoch, ranks_of_all, remade
 from highway.parameters.checks import checked
@@ -72,7 +72,7 @@ class Repeat:
         with contextlib.closing(InnerSource(repeated, context, (saved() or Saved()).state)) as inner:
             keep(lambda: Saved(inner.state()))
             for item, passport in inner:
-                yield Stamped(item, passport._replace(made_of=(None, (), lineage(passport))))
+                yield Stamped(item, passport._replace(made_of=Lineage(part=as_json(passport))))
 
     def _repeated(self) -> Any:
         """Return the source that yields the passes."""
@@ -126,7 +126,7 @@ class _Passes:
             with contextlib.closing(InnerSource(_drawn_anew(self.source, epoch, context), context, state)) as inner:
                 keep(lambda: Saved((epoch, index, inner.state())))  # noqa: B023  # called in this pass only
                 for index, (item, passport) in enumerate(inner, start=index + 1):  # noqa: B020
-                    made_of = (None, (), [epoch, lineage(passport)])
+                    made_of = Lineage(part=[epoch, as_json(passport)])
                     yield Stamped(item, passport._replace(epoch=epoch, index=index, made_of=made_of))
                     if self.enough >= epoch or context.is_skipped(epoch):
                         break

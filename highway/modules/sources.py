@@ -18,8 +18,8 @@ from highway.engine.cancel import check_cancelled
 from highway.engine.component import Component, Traits
 from highway.engine.context import Context, here
 from highway.engine.randomness import go_on, state_of
-from highway.engine.resume import Saved, keep, lineage, saved
-from highway.engine.stage import Stamped
+from highway.engine.resume import Saved, as_json, keep, saved
+from highway.engine.stage import Lineage, Stamped
 from highway.errors import ConfigError, EndOfStream
 from highway.modules.inner_sources import InnerSource, all_opened, component, expect_source, ranks_of_all, remade
 from highway.parameters.checks import checked
@@ -66,7 +66,7 @@ class Concat(_OfSources):
                 keep(lambda: Saved((place, index, inner.state())))  # noqa: B023  # called while this source is active
                 for item, passport in inner:
                     index += 1
-                    yield Stamped(item, passport._replace(epoch=0, index=index - 1, made_of=(None, (), [place, lineage(passport)])))
+                    yield Stamped(item, passport._replace(epoch=0, index=index - 1, made_of=Lineage(part=[place, as_json(passport)])))
             state = None
 
 
@@ -106,7 +106,7 @@ class Zip(_OfSources):
                 if ended:
                     return
                 parts = [stamped for stamped in row if stamped is not None]
-                made_of = (None, (), [lineage(part.passport) for part in parts])
+                made_of = Lineage(part=[as_json(part.passport) for part in parts])
                 yield Stamped(_joined([part.item for part in parts]), parts[0].passport._replace(epoch=0, index=index, made_of=made_of))
 
     def _length(self) -> int:
@@ -180,7 +180,7 @@ class Mix(_OfSources):
                 if self.by_size:
                     shares[place] -= 1
                 index += 1
-                made_of = (None, (), [place, lineage(stamped.passport)])
+                made_of = Lineage(part=[place, as_json(stamped.passport)])
                 yield Stamped(stamped.item, stamped.passport._replace(epoch=0, index=index - 1, made_of=made_of))
 
 

@@ -11,7 +11,7 @@ from numpy.random import Generator, Philox
 from highway.engine.component import OneToOne, Traits
 from highway.engine.randomness import Below, go_on
 from highway.engine.resume import Saved, keep, saved
-from highway.engine.stage import Items, Stamped
+from highway.engine.stage import Items, Lineage, Stamped
 from highway.parameters.checks import checked
 from highway.parameters.ranges import Count, Range, Seed
 
@@ -144,4 +144,6 @@ class Tee:
 
 def _copy(stamped: Stamped, number: int, of: int) -> Stamped:
     item, passport = stamped
-    return stamped if of == 1 else Stamped(item, passport._replace(index=passport.index * of + number, made_of=(None, (passport,), number)))
+    if of == 1:
+        return stamped
+    return Stamped(item, passport._replace(index=passport.index * of + number, made_of=Lineage((passport,), number)))

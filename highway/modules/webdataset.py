@@ -23,7 +23,7 @@ from highway.datasets.writing import is_taken
 from highway.engine.component import Traits
 from highway.engine.context import Context, OfThread, here
 from highway.engine.resume import Saved, keep, saved
-from highway.engine.stage import Items, Passport, Stamped
+from highway.engine.stage import Items, Lineage, Passport, Stamped
 from highway.errors import ShardError
 from highway.modules.file_sinks import SampleSink
 from highway.parameters.checks import checked
@@ -110,7 +110,7 @@ class WebDatasetSource:
                     break
                 for passed, key, sample in self._samples(shards[number], passed, context):  # noqa: B020
                     index += 1
-                    yield Stamped(sample, Passport(epoch, index - 1, keys=(key,), made_of=(None, (), [number, passed - 1])))
+                    yield Stamped(sample, Passport(epoch, index - 1, keys=(key,), made_of=Lineage(part=[number, passed - 1])))
                 done, passed = done + 1, 0
                 counters["epochs_done"] = epoch + done / len(shards)
                 if self.epochs is not None:

@@ -15,7 +15,7 @@ from highway.engine.batch import nbytes
 from highway.engine.component import Traits, fingerprint_of
 from highway.engine.context import Context, here
 from highway.engine.resume import Saved, keep, saved
-from highway.engine.stage import Passport, Stamped
+from highway.engine.stage import Lineage, Passport, Stamped
 from highway.errors import ConfigError, DatasetError, PipelineError
 from highway.process.ranks import rank_and_world_size
 from highway.reading.batch_formats import BatchFormat
@@ -132,7 +132,7 @@ class BatchInWork:
         self.keys = [keys[number] for number in self.numbers] if keys else []
         sampler = epoch.sampler
         number = sampler.first // reading.size + index * sampler.world_size + sampler.rank
-        made_of = (None, (), sampler.first) if sampler.first else ()
+        made_of = Lineage(part=sampler.first) if sampler.first else None
         self.passport = Passport(epoch.number, number, keys=tuple(self.keys), made_of=made_of)
         self.draws = epoch.draws(positions) if reading.reader.draws else None
         self.done = count(1)  # next() is atomic: exactly one worker gets the number of the last range

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections import Counter
+from dataclasses import dataclass
 from types import SimpleNamespace
 
 import numpy as np
@@ -20,7 +21,7 @@ from hypothesis import strategies as st
 from pairwise import pairwise
 from waiting import wait_until
 
-from highway import DROP, EndOfStream, Pipeline, Stage
+from highway import DROP, EndOfStream, Lineage, Pipeline, Stage, Stamped, Traits
 from highway.datasets import ImageFolder, MixedDataset
 from highway.datasets.shards import shard_writer
 from highway.datasets.tar_stream import read_members
@@ -149,7 +150,7 @@ def rest_from(build, state):
 
 def whole(build):
     with build() as pipeline:
-        return [(plain(item), passport._replace(times=(), made_of=())) for item, passport in pipeline.stamped()]
+        return [(plain(item), passport._replace(times=(), made_of=None)) for item, passport in pipeline.stamped()]
 
 
 def check(build, cuts):
@@ -378,7 +379,7 @@ def test_passports_are_the_same_too():
     _, state = state_after(build, 21)
     with build() as pipeline:
         pipeline.load_state_dict(state)
-        assert [passport._replace(times=(), made_of=()) for _, passport in pipeline.stamped()] == expected[21:]
+        assert [passport._replace(times=(), made_of=None) for _, passport in pipeline.stamped()] == expected[21:]
 
 
 def slow_at_times(number, rng):
@@ -1034,10 +1035,10 @@ def test_a_long_list_is_known_again_without_reading_all_of_it():
         ({}, "got a dict"),
         ({"model": 1, "data": 2}, "got a dict of 'model', 'data'"),
         (None, "got a NoneType"),
-        ({"format": 1}, r"highway 0.1.0 or older saved this state, in format 1, and highway \S+ reads format 3; resume with that version"),
+        ({"format": 1}, r"highway 0.1.0 or older saved this state, in format 1, and highway \S+ reads format 4; resume with that version"),
         ({"format": 7, "version": "0.9.1"}, "highway 0.9.1 saved this state, in format 7"),
-        ({"format": 3, 3: 4}, "load_state_dict: part of the state is not what JSON can hold"),
-        ({"format": 3, "given": {(1, 2): 3}}, "load_state_dict: part of the state is not what JSON can hold"),
+        ({"format": 4, 3: 4}, "load_state_dict: part of the state is not what JSON can hold"),
+        ({"format": 4, "given": {(1, 2): 3}}, "load_state_dict: part of the state is not what JSON can hold"),
     ],
 )
 def test_what_is_no_state_is_refused(state, words):
@@ -1220,3 +1221,50 @@ def test_a_state_with_an_order_is_none_without_and_the_reverse(before):
         with pytest.raises(PipelineError, match=r"double had other parameters.*\(double: ordered\)"):
             pipeline.load_state_dict(state)
         pipeline.load_state_dict(state, allow_changed=["double"])
+
+
+@dataclass
+class Pairs:
+    """Yields each two neighbours, with a lineage in the form of this version or of 0.1.0."""
+
+    lineage: str = "record"
+
+    def __highway__(self):
+        return Traits(remake=self.pair)
+
+    def stream(self, items):
+        waiting = list((resume.saved() or resume.Saved()).held)
+        resume.keep(lambda: resume.Saved(held=waiting))
+        for item in items:
+            waiting = [*waiting, Stamped(item, items.passport)][-2:]
+            if len(waiting) == 2:
+                yield self.pair(waiting, "a pair")
+
+    def pair(self, both, part):
+        inputs = tuple(passport for _, passport in both)
+        made_of = Lineage(inputs, part) if self.lineage == "record" else (None, inputs, part)
+        return Stamped(tuple(item for item, _ in both), both[-1].passport._replace(made_of=made_of))
+
+
+@pytest.mark.parametrize("stages", [[Shuffle(9)], [Pairs(), Shuffle(9), Batch(2)], [Batch(4), Unbatch(), Shuffle(9)]])
+def test_pairs_that_wait_are_made_again(stages):
+    check(lambda: Pipeline([range(200), double, Pairs(), *stages], seed=3), [0.2, 0.7])
+
+
+def test_a_lineage_as_a_tuple_warns_and_works():
+    def build():
+        return Pipeline([range(200), Pairs("tuple"), Shuffle(9)], seed=3)
+
+    with pytest.warns(FutureWarning, match=r"Pairs: made_of=\(None, inputs, part\) in a passport is made_of=Lineage\(inputs, part\) now"):
+        check(build, [0.2, 0.7])
+
+
+def test_a_lineage_names_its_stage_and_its_inputs():
+    with Pipeline([range(200), Pairs(), Batch(2)]) as pipeline:
+        batch = next(pipeline.stamped()).passport
+    assert batch.made_of.stage == 2 and batch.made_of.part is None
+    assert [(pair.index, pair.made_of.stage, pair.made_of.part) for pair in batch.made_of.inputs] == [(1, 1, "a pair"), (2, 1, "a pair")]
+    assert [[(one.index, one.made_of) for one in pair.made_of.inputs] for pair in batch.made_of.inputs] == [
+        [(0, None), (1, None)],
+        [(1, None), (2, None)],
+    ]

@@ -31,7 +31,7 @@ VAL = "highway:photos/val"
 def content(stages, seed=None):
     """What comes out, as plain values that can be compared, with its passports."""
     with Pipeline(stages, seed) as pipeline:
-        return [(_plain(item), passport._replace(origin=None, times=(), made_of=())) for item, passport in pipeline.stamped()]
+        return [(_plain(item), passport._replace(origin=None, times=(), made_of=None)) for item, passport in pipeline.stamped()]
 
 
 def _plain(value):

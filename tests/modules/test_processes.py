@@ -500,4 +500,4 @@ def test_whole_pipelines_that_cannot_run_in_processes_are_refused(make, error, m
 
 def test_what_a_batch_was_made_of_stays_in_its_process():
     with Pipeline([Processes([range(10), Batch(5)])]) as pipeline:
-        assert [passport.made_of for _, passport in pipeline.stamped()] == [(), ()]
+        assert [passport.made_of for _, passport in pipeline.stamped()] == [None, None]

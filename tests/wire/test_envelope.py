@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from highway import FrameError, Origin, Passport, tenbin
+from highway import FrameError, Lineage, Origin, Passport, tenbin
 from highway.wire.envelope import MAGIC, MAX_PAYLOAD, Envelope, pack, unpack
 
 INT = st.integers(-(2**63), 2**63 - 1)
@@ -21,7 +21,7 @@ PASSPORTS = st.builds(
     origin=st.builds(Origin, TEXT, TEXT, INT),
     keys=st.lists(TEXT, max_size=4).map(tuple),
     times=st.lists(st.floats(allow_nan=False), max_size=3).map(tuple),
-    made_of=st.just(()),
+    made_of=st.none(),
 )
 ENVELOPES = st.builds(
     Envelope,
@@ -54,7 +54,7 @@ def test_what_is_packed_is_unpacked(envelope):
 
 def test_what_an_item_was_made_of_does_not_travel():
     passport = Passport(1, 2, keys=("a", "b"))
-    batch = passport._replace(made_of=(None, (passport, passport), None))
+    batch = passport._replace(made_of=Lineage((passport, passport)))
     assert pack(Envelope(passport=batch)) == pack(Envelope(passport=passport))
 
 

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from highway.engine.batch import Field, Item, fields, names, rebuild, split, stacked
-from highway.engine.stage import Items, Passport, Stamped
+from highway.engine.stage import Items, Lineage, Passport, Stamped
 from highway.images.buffers import BufferPool
 
 log = logging.getLogger("highway")
@@ -187,7 +187,7 @@ class Passing:
 
     def made(self, came: list[Stamped], index: int = 0) -> Stamped:
         """Return the output for an input batch, or for a number of samples."""
-        passport = came[-1].passport._replace(made_of=(None, tuple(passport for _, passport in came), None))
+        passport = came[-1].passport._replace(made_of=Lineage(tuple(passport for _, passport in came)))
         if self.batched:
             return Stamped(self._unstacked(came[0].item), passport)
         samples = [sample for sample, _ in came]

@@ -15,7 +15,7 @@ from highway.engine.batch import Item
 from highway.engine.component import Traits
 from highway.engine.context import Context
 from highway.engine.resume import Saved, keep
-from highway.engine.stage import Passport, Stamped
+from highway.engine.stage import Lineage, Passport, Stamped
 from highway.errors import DamagedError
 from highway.modules.caching.epoch import Stacker
 from highway.modules.caching.options import CacheOptions
@@ -135,7 +135,7 @@ class Serving:
                 number += 1
 
     def _stamped(self, epoch: int, at: int, number: int, rows: list[int], batched: bool) -> Stamped:
-        passport = Passport(epoch, at, keys=self.file.keys(rows), made_of=(None, (), [epoch, number]))
+        passport = Passport(epoch, at, keys=self.file.keys(rows), made_of=Lineage(part=[epoch, number]))
         return Stamped(Rows(self.file, rows if batched else rows[0]), passport)
 
     def _rows(self, order: Order, positions: np.ndarray) -> np.ndarray:

@@ -12,7 +12,7 @@ import numpy as np
 
 from highway.engine.batch import Field, Item, array_of, columns, extended, fields, names, rebuild
 from highway.engine.ragged import Fill, expect_named, fill_value, ragged_arrays
-from highway.engine.stage import Passport, Stamped
+from highway.engine.stage import Lineage, Passport, Stamped
 
 Length = int | dict[str | int, int]
 _NDIM = attrgetter("ndim")
@@ -265,7 +265,7 @@ def stamped_row(row: Item, sequences: Sequences, numbers: Sequence[int], index: 
         passports = tuple([stamped.passport for stamped in inputs])
         keys = [key for passport in passports for key in passport.keys]
     epoch, _, origin, _, times, _ = passports[0]
-    made_of = (None, passports, parts if offset is None else [offset, parts])
+    made_of = Lineage(passports, parts if offset is None else [offset, parts])
     return Stamped(row, Passport(epoch, index, origin, tuple(keys), times, made_of))
 
 
