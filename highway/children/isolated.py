@@ -22,7 +22,7 @@ from highway.engine.component import Shape, name_of
 from highway.engine.context import in_stage
 from highway.engine.source import Fed
 from highway.engine.stage import Origin, Passport, Stage, Stamped
-from highway.engine.stats import PipelineStats, StageStats
+from highway.engine.stats import Meter, PipelineStats, StageStats
 from highway.engine.threads import INTERRUPT_POLL, STOP_TIMEOUT, Run
 from highway.errors import Cancelled, ConfigError, EndOfStream, LinkError, PipelineError, RemoteError
 from highway.process import script_interrupt
@@ -78,7 +78,10 @@ class IsolatedRun(Run):
         if isinstance(source := self.workers[0].stage.op, Fed):
             source.forward(lambda value: self._tell("feed", value))
 
-    def _get(self, timeout: float | None) -> Stamped:
+    def _get(self, timeout: float | None, meter: Meter | None = None) -> Stamped:
+        return self._received(timeout) if meter is None else meter.starve(self._received, timeout)
+
+    def _received(self, timeout: float | None) -> Stamped:
         with self._receiving:
             while self._process is not None and not self._is_over:
                 try:

@@ -21,6 +21,7 @@ from highway.engine.identity import expect_same, is_named
 from highway.engine.resume import Marker, Remaker, StageState, from_json, resume
 from highway.engine.source import ranks_of
 from highway.engine.stage import Stamped
+from highway.engine.stats import Meter
 from highway.errors import Cancelled, EndOfStream, PipelineError
 
 if TYPE_CHECKING:
@@ -66,20 +67,22 @@ class Consumer:
         self._received: Consumer | PipelineError | None = None  # the loop's position, if an adapter takes items ahead of the loop
         self.is_in_stage = False  # whether a stage of another pipeline took the last item
 
-    def take(self, timeout: float | None) -> Stamped:
+    def take(self, timeout: float | None, meter: Meter, is_in_stage: bool) -> Stamped:
         """Return the next item of the run. Markers, items of skipped epochs and items that were returned before are dropped.
+
+        ``meter`` is starved while this waits. ``is_in_stage`` tells whether a stage of another pipeline takes the item.
 
         Raises:
             TimeoutError: no item came within ``timeout`` seconds, or another thread was waiting for one all that time.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
-        if not self._turn.acquire(True, -1 if timeout is None else timeout):
+        if not self._turn.acquire(False) and not meter.starve(self._turn.acquire, True, -1 if timeout is None else timeout):
             raise TimeoutError(_nothing_within(timeout))
-        self.is_in_stage = in_stage()
+        self.is_in_stage = is_in_stage
         try:
             while True:
                 left = timeout if deadline is None else max(0.0, deadline - time.monotonic())
-                stamped = self._held or self._run.take(left)
+                stamped = self._held or self._run.take(left, meter, is_in_stage)
                 with self._place:
                     if self._is_next(stamped):
                         return stamped

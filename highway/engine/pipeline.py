@@ -167,7 +167,7 @@ class Pipeline:
         if not self._consumer.has_ended or self._run.has_begun:  # else the state was saved at the end
             self._run.start()
             try:
-                return self.hand_over.take(lambda: self._consumer.take(timeout), here().hand_over)
+                return self.hand_over.take(self._consumer.take, timeout, here())
             except (EndOfStream, Cancelled):
                 pass  # do not chain it to the error that follows
         cancel.check_cancelled()

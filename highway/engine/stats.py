@@ -5,10 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from highway.columns import WIDTH, Cell, fit, number, percent
 from highway.engine.component import Shape
+
+if TYPE_CHECKING:
+    from highway.engine.context import Context
 
 T = TypeVar("T")
 
@@ -41,6 +44,14 @@ class Meter:
         self.state = state
         self.since = now
 
+    def starve(self, wait: Callable[..., T], *arguments: Any) -> T:
+        """Return what ``wait`` returns, which waits for input. Meanwhile the state is ``STARVED``."""
+        self.enter(STARVED)
+        try:
+            return wait(*arguments)
+        finally:
+            self.enter(BUSY)
+
     def read(self) -> tuple[float, float, float]:
         """Return the seconds busy, starved and blocked, including the current state."""
         seconds = list(self.seconds)
@@ -60,7 +71,7 @@ class HandOver:
 
     def __init__(self) -> None:
         self.look: Callable[[Any], None] | None = None
-        self._meter = Meter()
+        self._meter = Meter()  # starved while a caller waits
         self._outer: HandOver | None = None
         self._earlier = 0.0  # seconds waited at the hand-overs of earlier loops
 
@@ -69,16 +80,13 @@ class HandOver:
         """Seconds waited at the last hand-over, including the current wait."""
         return self._earlier + (self._meter.read()[1] if self._outer is None else self._outer.waited)
 
-    def take(self, take: Callable[[], T], outer: HandOver | None) -> T:
-        """Return the item that ``take`` waits for. ``outer`` is the hand-over of the pipeline whose source takes the item, if any."""
+    def take(self, take: Callable[[float | None, Meter, bool], T], timeout: float | None, context: Context) -> T:
+        """Return the item that ``take`` returns within ``timeout`` seconds, for a caller in ``context``."""
+        outer = context.hand_over  # of the pipeline whose source takes the item, if any
         if outer is not self._outer and outer is not None:
             self._earlier = self.waited if self._outer is not None else self._earlier
             self._outer = outer
-        self._meter.enter(STARVED)
-        try:
-            item = take()
-        finally:
-            self._meter.enter(BUSY)
+        item = take(timeout, self._meter, context.is_stage)
         if self.look is not None:
             self.look(item)
         return item

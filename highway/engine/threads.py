@@ -28,7 +28,7 @@ from highway.engine.identity import Identities
 from highway.engine.resume import Remaker
 from highway.engine.source import Fed
 from highway.engine.stage import Origin, Passport, Stage, Stamped
-from highway.engine.stats import PipelineStats
+from highway.engine.stats import Meter, PipelineStats
 from highway.engine.workers import StageWorkers, at_work, position, thread_name, worker_count
 from highway.errors import PipelineError
 from highway.process.cores import available_cores, cpu_seconds, machine_load, resident_bytes
@@ -180,8 +180,8 @@ class Run:
             pass
         workers.work(number, self)
 
-    def take(self, timeout: float | None) -> Stamped:
-        """Return the next output: an item, or a marker of :mod:`highway.engine.resume`.
+    def take(self, timeout: float | None, meter: Meter | None = None, is_in_stage: bool = False) -> Stamped:
+        """Return the next output: an item, or a marker of :mod:`highway.engine.resume`. Meanwhile ``meter`` may be starved.
 
         Raises:
             TimeoutError: no output came within ``timeout`` seconds.
@@ -189,22 +189,22 @@ class Run:
             Cancelled: the run has failed or was stopped.
         """
         if not self._has_given:
-            if others := "" if in_stage() else script.not_begun():
-                return self._first(timeout, others)
+            if others := "" if is_in_stage else script.not_begun():
+                return self._first(timeout, others, meter)
             self._has_given = True
-        return self._without_limit() if timeout is None else self._get(timeout)
+        return self._without_limit(meter, is_in_stage) if timeout is None else self._get(timeout, meter)
 
-    def _without_limit(self) -> Stamped:
+    def _without_limit(self, meter: Meter | None, is_in_stage: bool) -> Stamped:
         waited = 0.0
-        while not in_stage():
+        while not is_in_stage:
             try:
-                return self._get(self._stalled_after)
+                return self._get(self._stalled_after, meter)
             except TimeoutError:
                 waited = self._has_waited(waited, self._stalled_after)
         while True:  # this pipeline is part of another pipeline, whose end must interrupt it
             cancel.check_cancelled()
             with contextlib.suppress(TimeoutError), here().starved():
-                return self._get(INTERRUPT_POLL)
+                return self._get(INTERRUPT_POLL, meter)
             waited = self._has_waited(waited, INTERRUPT_POLL)
 
     def _has_waited(self, before: float, seconds: float) -> float:
@@ -214,20 +214,20 @@ class Run:
             log.warning("%s has waited for an item for %.3g s; %s", self, waited, at_work(self.workers, self._threads))
         return waited
 
-    def _first(self, timeout: float | None, others: str) -> Stamped:
+    def _first(self, timeout: float | None, others: str, meter: Meter | None) -> Stamped:
         """Wait for the first item, and mention it in the error if pipelines that have not begun may be the cause."""
         try:
-            item = self._get(EXPLAIN_AFTER if timeout is None else timeout)
+            item = self._get(EXPLAIN_AFTER if timeout is None else timeout, meter)
         except TimeoutError:
             if timeout is not None:
                 raise TimeoutError(others) from None
             log.warning("%s has waited for an item for %g s; %s", self, EXPLAIN_AFTER, others)
-            item = self._without_limit()
+            item = self._without_limit(meter, False)
         self._has_given = True
         return item
 
-    def _get(self, timeout: float | None) -> Stamped:
-        return self.output.get(timeout)  # type: ignore[no-any-return]
+    def _get(self, timeout: float | None, meter: Meter | None = None) -> Stamped:
+        return self.output.get(timeout, meter)  # type: ignore[no-any-return]
 
     def fail(self, error: BaseException) -> None:
         """Store the first error and cancel all stages."""
