@@ -88,6 +88,12 @@ def share(stages: Sequence[StageStats], part: Part) -> float:
     return found
 
 
+def waited(stats: PipelineStats) -> float:
+    """Return the seconds that the end of a run waited for data: a sink for its input, otherwise the loop over the pipeline."""
+    last = stats.stages[-1]
+    return last.starved if last.shape == "sink" else stats.waited
+
+
 def load(stats: PipelineStats) -> float:
     """Return the fraction, 0 to 1, of its time in which a role had work: it waited neither for input nor for its receivers."""
     return max(0.0, 1.0 - share(stats.stages[:1], "starved") - share(stats.stages[-1:], "blocked"))

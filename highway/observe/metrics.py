@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from highway.observe.figures import waited
 from highway.observe.snapshot import Ends, Snapshot
 from highway.observe.state import ReplicaState
 from highway.wire.counters import LINK_COUNTERS
@@ -52,12 +53,15 @@ class _Figures(Collector):
         up = GaugeMetricFamily("highway_role_up", "Whether the replica works: 1 or 0.", labels=REPLICA)
         restarts = CounterMetricFamily("highway_role_restarts", "How many times it was started again.", labels=REPLICA)
         load = GaugeMetricFamily("highway_role_load", "Part of the last 30 seconds, 0 to 1, in which it had work to do.", labels=REPLICA)
+        waits = CounterMetricFamily("highway_trainer_waited_seconds", "Seconds that the trainer waited for data.", labels=REPLICA)
         for state in snapshot.states:
+            if state.stats and not snapshot.ends.get(state.name, Ends()).sends:
+                waits.add_metric(_replica(state), waited(state.stats))
             if state.name in snapshot.loads:
                 load.add_metric(_replica(state), snapshot.loads[state.name])
             up.add_metric(_replica(state), float(state.phase in ("running", "draining")))
             restarts.add_metric(_replica(state), state.restarts)
-        yield from (up, restarts, load)
+        yield from (up, restarts, load, waits)
         yield from _stages(snapshot)
         yield from _links(snapshot)
         yield from _losses(snapshot)

@@ -6,6 +6,7 @@ import urllib.request
 from dataclasses import replace
 
 import pytest
+from prometheus_client import generate_latest
 from prometheus_client.openmetrics import parser as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -13,6 +14,7 @@ from highway.engine.stats import PipelineStats, StageStats
 from highway.errors import ConfigError
 from highway.observe.endpoint import Endpoint
 from highway.observe.figures import Totals
+from highway.observe.metrics import registry
 from highway.observe.snapshot import Ends, Snapshot
 from highway.observe.state import ReplicaState
 from highway.topology import check, load
@@ -269,3 +271,19 @@ def test_load_forgets_what_was_more_than_half_a_minute_ago(endpoint):
     for second in range(61):
         endpoint.update([ReplicaState("worker", 0, stats=played(1.0 + second, min(30.0, second), 0), single=False)])
     assert samples(get(endpoint, "/metrics")[1])["highway_role_load", "worker", "0"] == pytest.approx(1.0)
+
+
+def test_only_the_end_of_a_run_exports_how_long_the_trainer_waited(endpoint):
+    registered = registry(
+        lambda: Snapshot(
+            "feed",
+            [
+                ReplicaState("worker", stats=played(30.0, 10.0, 5.0)),
+                ReplicaState("trainer", stats=replace(played(30.0, 10.0, 5.0), waited=7.0)),
+                ReplicaState("pipeline", stats=PipelineStats(played(30.0, 10.0, 5.0).stages[:2], 30.0, waited=7.0)),
+            ],
+            {"worker": Ends("raw", "done"), "trainer": Ends("done")},
+        )
+    )
+    found = {key[1]: value for key, value in samples(generate_latest(registered).decode()).items() if "waited" in key[0]}
+    assert found == {"trainer": 0.0, "pipeline": 7.0}

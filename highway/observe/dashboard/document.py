@@ -10,7 +10,7 @@ from typing import Any
 from highway.columns import percent
 from highway.engine.stats import PipelineStats, StageStats
 from highway.observe.bottleneck import FULL, bottleneck
-from highway.observe.figures import Part, Recent, load, share
+from highway.observe.figures import Part, Recent, load, share, waited
 from highway.observe.poll import Sample, View
 from highway.observe.traffic import Rate, Traffic, traffic
 from highway.topology.graph import Edge, Graph, Node
@@ -70,8 +70,7 @@ def waiting(samples: Sequence[Sample]) -> Values:
     """Return the fraction of its time that the trainer waited for data, over the figures of the samples, and a sentence about it.
 
     The trainer consumes the items at the end: it is the loop over a pipeline or over its ``to_device``, or else a sink that sends nothing.
-        If
-    it is outside, its sender knows how long it did *not* wait at least.
+    If it is outside, its sender knows how long it did *not* wait at least.
     """
     received = {one.ends.receives for one in samples}
     found: list[tuple[float, bool, Sample]] = []
@@ -79,29 +78,24 @@ def waiting(samples: Sequence[Sample]) -> Values:
         stats = one.recent
         if not one.runs or stats is None or stats.seconds <= 0 or (one.ends.sends and one.ends.sends in received):
             continue
-        last = stats.stages[-1]
-        if one.ends.sends:
-            found.append((1 - share([last], "blocked"), True, one))
-        elif last.shape == "sink":
-            found.append((share([last], "starved"), False, one))
-        else:
-            found.append((min(1.0, stats.waited / stats.seconds), False, one))
+        part = 1 - share(stats.stages[-1:], "blocked") if one.ends.sends else min(1.0, waited(stats) / stats.seconds)
+        found.append((part, bool(one.ends.sends), one))
     advice = bottleneck(samples)
     if not found:
         return {"share": None, "sentence": advice, "outside": False, "of": "", "seconds": 0}
     exact = [each for each in found if not each[1]] or found  # a visible trainer gives better figures
     roles = {one.state.role: [part for part, _, other in exact if other.state.role == one.state.role] for _, _, one in exact}
     role, parts = max(roles.items(), key=lambda each: sum(each[1]) / len(each[1]))
-    waited, outside = sum(parts) / len(parts), exact[0][1]
+    part, outside = sum(parts) / len(parts), exact[0][1]
     seconds = max(one.recent.seconds for _, _, one in exact if one.recent)
     who = f"What receives from {role}" if outside else "The loop over this pipeline" if role == "pipeline" else role
-    if waited < LITTLE:
+    if part < LITTLE:
         sentence = f"{who} hardly waits for data. Nothing needs to change."
     elif outside:
-        sentence = f"{who} is outside this run, and waited at most {percent(waited)} of its time for data. {advice}"
+        sentence = f"{who} is outside this run, and waited at most {percent(part)} of its time for data. {advice}"
     else:
-        sentence = f"{who} waited {percent(waited)} of its time for data. {advice}"
-    return {"share": waited, "sentence": sentence, "outside": outside, "of": role, "seconds": min(seconds, MINUTE)}
+        sentence = f"{who} waited {percent(part)} of its time for data. {advice}"
+    return {"share": part, "sentence": sentence, "outside": outside, "of": role, "seconds": min(seconds, MINUTE)}
 
 
 def seen_graph(samples: Sequence[Sample]) -> Graph:
