@@ -98,6 +98,7 @@ setup(
         **formats,
         "stores": stores,
         "test": test,
+        "docs": ["furo>=2024.8", "myst-parser>=4", "sphinx>=8"],
     },
     entry_points={
         "console_scripts": [

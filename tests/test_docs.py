@@ -1,13 +1,25 @@
 """The Python in README.md and docs/ runs as it stands."""
 
+import importlib.util
 import re
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 
+import msgspec
 import pytest
+import yaml
 
+import highway
 from highway import Context, Pipeline, Traits
+from highway.cli.command import COMMANDS
+from highway.errors import HighwayError
 from highway.old_names import ACCEPTED
+from highway.parameters import docstrings
+from highway.parameters.hints import parameters_of
+from highway.parameters.location import Location
+from highway.topology.components import PACKAGES, built_in
+from highway.topology.registry import Registry
+from highway.topology.spec import FileSpec, LinkSpec, RoleSpec
 
 ROOT = Path(__file__).parents[1]
 BLOCK = re.compile(r"^(?P<mark><!-- .*? -->\n)?```python\n(?P<code>.*?)^```", re.M | re.S)
@@ -112,3 +124,58 @@ def test_the_reference_explains_what_a_context_has():
     explained = {name for row in rows for name in re.findall(r"`(?:context\.)?(\w+)", row)}
     own = {name for name in dir(Context()) if not name.startswith("_")}
     assert explained <= own and {"seed", "check", "wait", "report_error", "counters", "finish"} <= explained
+
+
+def test_links_to_other_sites_are_well_formed():
+    for path in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]:
+        for url in re.findall(r"\]\((\w+:[^)]*)\)", path.read_text()):
+            assert re.fullmatch(r"https://[\w.-]+\.[a-z]+(:\d+)?(/[^\s]*)?", url), f"{path.relative_to(ROOT)}: {url}"
+
+
+def pages_of_the_site():
+    """Return the module that generates the pages of the site; it needs no Sphinx."""
+    spec = importlib.util.spec_from_file_location("pages", ROOT / "docs" / "pages.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+PAGES = pages_of_the_site()
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_the_yaml_of_the_reference_makes_each_component_with_its_defaults(package):
+    """For all components that need no parameter; the others have ``...`` for what is required."""
+    for name, cls in built_in(package).items():
+        text = PAGES.form(package, name)
+        (given,) = yaml.safe_load(text)
+        while name not in given if isinstance(given, dict) else given != name:  # below Augmentations or Reader
+            (given,) = given.values() if isinstance(given, dict) else given
+        if "..." in text:
+            continue
+        try:
+            made = cls()
+        except HighwayError:  # it needs one of several parameters
+            continue
+        assert vars(Registry().build(given, Location())) == vars(made) or not is_dataclass(cls)
+
+
+def test_every_public_name_is_on_a_page_of_the_reference(tmp_path):
+    PAGES.generate(tmp_path)
+    text = "".join(page.read_text() for page in (tmp_path / "generated").glob("*.rst"))
+    listed = set(re.findall(r"^\.\. (?:auto\w+|py:data):: (\w+)$", text, re.M))
+    public = {*highway.__all__, *(name for package in PACKAGES for name in built_in(package)), "DataLoader", "to_device", "to_dataset"}
+    assert public - listed == set()
+
+
+def test_every_key_of_the_file_and_every_command_is_on_a_page_of_the_reference(tmp_path):
+    PAGES.generate(tmp_path)
+    keys = re.findall(r"^``(\w+)``: ", (tmp_path / "generated" / "file.rst").read_text(), re.M)
+    assert set(keys) >= {field.encode_name for spec in (FileSpec, RoleSpec, LinkSpec) for field in msgspec.structs.fields(spec)}
+    commands = (tmp_path / "generated" / "commands.rst").read_text()
+    assert [command.name for command in COMMANDS if f"usage: highway {command.name} " not in commands] == []
+
+
+def test_no_parameter_of_a_public_component_is_unexplained():
+    found = [built_in(package)[name] for package in PACKAGES for name in built_in(package)]
+    assert [f"{one.__name__}.{name}" for one in found for name in parameters_of(one) if name not in docstrings.parameters(one)] == []

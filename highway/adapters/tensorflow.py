@@ -47,8 +47,7 @@ def to_dataset(pipeline: Iterable[Any], signature: Any = None) -> PipelineDatase
     Only one loop is possible at a time: if a second loop begins, the first gets an error. TensorFlow holds up to four items that the loop
     has not received. In a loop over this dataset, ``pipeline.state_dict()`` does not count them. ``map``, ``fit`` and the like do not
     report which items they have received: in a loop over their result, ``pipeline.state_dict()`` is an error. If the pipeline does not
-        number
-    epochs, a loop that ends early loses the held items.
+    number epochs, a loop that ends early loses the held items.
 
     ``cardinality()`` and ``len`` are known if ``len(pipeline)`` is.
 

@@ -7,6 +7,8 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from highway.parameters.hints import readable_parameters, written
+
 _ROLE = re.compile(r":\w+:`~?([^`]*)`|``([^`]*)``")
 _ARGS = re.compile(r"^Args:\n((?:[ ]+.*\n?|\n)*)", re.M)
 _PARAMETER = re.compile(r"^    \**(\w+): ", re.M)
@@ -14,20 +16,37 @@ _LATER = re.compile(r"^(Yields|Returns|Raises):$|^>>> ", re.M)  # sections after
 
 
 def describe(found: Callable[..., Any]) -> str:
+    """Return the docstring of a class or function as :func:`complete` does, as text for a terminal."""
+    return plain(complete(found)).strip()
+
+
+def complete(found: Callable[..., Any], typed: bool = False) -> str:
     """Return the docstring of a class or function. Its ``Args:`` section lists all parameters in the order of the signature.
 
     If the class does not describe a parameter, the description of its base class is used.
+
+    Args:
+        found: The class or function.
+        typed: Whether types and ranges stand behind the names of the parameters.
     """
     text = inspect.getdoc(found) or ""
     explained = parameters(found)
-    names = [name for name in inspect.signature(found).parameters if name in explained]
+    signature = readable_parameters(found)
+    names = [name for name in signature if name in explained]
     text = _ARGS.sub("", text)
     if names:
         later = _LATER.search(text)
         end = later.start() if later else len(text)
-        section = "".join(explained[name] for name in names)
+        section = "".join(_with_type(explained[name], signature[name]) if typed else explained[name] for name in names)
         text = f"{text[:end].rstrip()}\n\nArgs:\n{section}\n{text[end:]}"
-    return plain(re.sub(r"\n{3,}", "\n\n", text)).strip()
+    return re.sub(r"\n{3,}", "\n\n", text)
+
+
+def _with_type(entry: str, parameter: inspect.Parameter) -> str:
+    """Return an entry of ``Args:`` with the type of its parameter after the name."""
+    if parameter.annotation is parameter.empty:
+        return entry
+    return _PARAMETER.sub(lambda name: f"{name[0][:-2]} ({written(parameter.annotation)}): ", entry, count=1)
 
 
 def parameters(found: Callable[..., Any]) -> dict[str, str]:

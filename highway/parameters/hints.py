@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import enum
 import functools
@@ -38,6 +39,15 @@ def parameters_of(found: Callable[..., Any]) -> Parameters:
     if inspect.isclass(found) and (texts := {name: one.annotation for name, one in parameters.items() if name not in hints}):
         hints |= _evaluated(found, texts)
     return {name: one.replace(annotation=hints.get(name, one.annotation)) for name, one in parameters.items()}
+
+
+def readable_parameters(found: Callable[..., Any]) -> Parameters:
+    """Return the parameters of a class or function as far as they can be read: hints as text if they cannot be evaluated."""
+    with contextlib.suppress(NameError, TypeError, ValueError):  # unreadable hints, a callable object, no signature
+        return parameters_of(found)
+    with contextlib.suppress(TypeError, ValueError):
+        return inspect.signature(found).parameters
+    return {}
 
 
 def _evaluated(found: type, annotations: dict[str, Any]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from typing import Any
 from highway.data import SCHEME
 from highway.datasets.dataset import Dataset
 from highway.parameters import docstrings
-from highway.parameters.hints import describe_parameter, parameters_of
+from highway.parameters.hints import describe_parameter, readable_parameters
 from highway.parameters.location import Location, did_you_mean
 from highway.renamed import new_class
 
@@ -105,7 +105,7 @@ class Components:
         """
         found = self.find(name, Location())
         assert not isinstance(found, NotImported), "to describe a component is to import its module"
-        return f"{name}({signature(found)})\n\n{docstrings.describe(found)}".rstrip()
+        return described(name, found)
 
     def _find_in_plugin(self, name: str, location: Location) -> Callable[..., Any] | NotImported:
         module, _, attribute = name.partition(":")
@@ -128,13 +128,13 @@ def is_path(text: str) -> bool:
     return re.search(PATH, text) is not None and not _IN_MODULE.fullmatch(text)
 
 
-def signature(found: Callable[..., Any]) -> str:
-    """Return the parameters of a class or function, as in its source."""
-    try:
-        parameters = parameters_of(found)
-    except (NameError, TypeError):  # unreadable hints, or a callable object
-        parameters = inspect.signature(found).parameters
-    return ", ".join(map(describe_parameter, parameters.values()))
+def described(name: str, found: Callable[..., Any]) -> str:
+    """Return the signature of a class or function, on several lines if it is long, and its docstring with all parameters."""
+    parts = [describe_parameter(parameter) for parameter in readable_parameters(found).values()]
+    line = f"{name}({', '.join(parts)})"
+    if len(line) > 100:
+        line = "\n".join([f"{name}(", *(f"    {part}," for part in parts), ")"])
+    return f"{line}\n\n{docstrings.describe(found)}".rstrip()
 
 
 def _is_in(module: str, packages: Collection[str]) -> bool:

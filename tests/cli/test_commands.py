@@ -65,6 +65,26 @@ def test_the_components_are_listed_and_described(ask):
 
 
 @pytest.mark.parametrize(
+    ("name", "module", "parameter"),
+    [
+        ("Pipeline", "highway", "seed: int | None = None"),
+        ("stage", "highway", "on_error: Literal['raise', 'skip'] = 'raise'"),
+        ("DataLoader", "highway.adapters.torch", "rank: int | None = None"),
+        ("to_device", "highway.adapters.torch", "depth: int = 2"),
+    ],
+)
+def test_public_names_that_no_file_can_use_are_described_too(ask, name, module, parameter):
+    if "torch" in module:
+        pytest.importorskip("torch")
+    code, out, error = ask("list", name)
+    assert (code, error) == (0, "")
+    first, rest = out.split("\n", 1)
+    assert first.lower() == f"from {module} import {name.lower()}"
+    assert f"    {parameter},\n" in rest  # a line for each parameter
+    assert "\nArgs:\n" in rest
+
+
+@pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ([], "the following arguments are required: COMMAND"),
