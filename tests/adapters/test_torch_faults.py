@@ -128,6 +128,22 @@ def test_an_error_of_the_workers_start_has_the_type_that_it_has_in_torch(num_wor
     compare(run)
 
 
+def test_an_error_of_the_workers_start_comes_before_the_first_batch():
+    def refuse(number):
+        if number == 1:
+            raise OSError("no licence left")
+
+    with pytest.raises(OSError, match="no licence left"):
+        iter(DataLoader(Numbered(8), 2, num_workers=2, worker_init_fn=refuse))
+    assert len(list(DataLoader(Numbered(2), 2, num_workers=2, worker_init_fn=refuse))) == 1  # the second worker has no batch
+
+
+def test_a_worker_that_ends_at_its_start_is_named():
+    batches = iter(DataLoader(Numbered(8), 2, num_workers=1, worker_init_fn=lambda number: os._exit(0)))
+    with pytest.raises(RuntimeError, match="exited with code 0; it held 2 batches"):
+        next(batches)
+
+
 def test_a_batch_that_does_not_come_in_time_is_the_error_that_it_is_in_torch():
     def run(loader):
         gate = multiprocessing.Event()

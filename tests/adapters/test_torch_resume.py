@@ -439,20 +439,38 @@ class StatefulStream(Stream):
         self.at = state["at"]
 
 
-@pytest.mark.parametrize("taken", [0, 1, 4])
-@pytest.mark.parametrize("num_workers", [0, 2])
-def test_an_iterable_dataset_without_a_state_goes_on_by_skipping(num_workers, taken):
-    def again():
-        return make(dataset=Stream(), num_workers=num_workers, generator=seeded())
+class ShuffledStream(Stream):
+    """Shuffles as programs do: the order of its parts when a loop begins, and its samples in a buffer."""
 
-    loader, batches = begun(again, 1, taken)
+    def __iter__(self):
+        return self.shuffled(torch.rand(()), super().__iter__())
+
+    def shuffled(self, drawn, samples):
+        buffer = list(itertools.islice(samples, 3))
+        while buffer:
+            number, *rest = buffer.pop(random.randrange(len(buffer)))
+            buffer += itertools.islice(samples, 1)
+            yield number, drawn, *rest
+
+
+@pytest.mark.parametrize("taken", [0, 1, 4])
+@pytest.mark.parametrize(("num_workers", "persistent"), [(0, False), (2, False), (2, True)])
+def test_an_iterable_dataset_without_a_state_goes_on_by_skipping(num_workers, persistent, taken):
+    def again():
+        return make(dataset=ShuffledStream(), num_workers=num_workers, persistent_workers=persistent, generator=seeded())
+
+    seed_everything()
+    loader = again()
+    list(loader)
+    batches = iter(loader)
+    list(itertools.islice(batches, taken))
     state, before = through_a_file(loader.state_dict()), generators()
     rest, following = list(batches), list(loader)
-    resumed = resume(again, state, before)
-    if num_workers:
+    for saved in (before, None):  # the loader restores the generators itself, if the program does not
+        resumed = resume(again, state, saved)
         same([list(resumed), list(resumed)], [rest, following])
-    else:  # what was skipped was drawn again, from generators that are the program's
-        same([batch[0] for batch in resumed], [batch[0] for batch in rest])
+        resumed.close()
+    loader.close()
 
 
 @pytest.mark.parametrize("taken", [0, 1, 4])

@@ -1,7 +1,8 @@
 """Hand-over to PyTorch: ``pip install 'highway-data[torch]'``.
 
-Begin with ``loader``: the arguments of :class:`DataLoader`. ``iterators`` has one epoch of it, ``order`` the indices, ``worker`` the
-additions to torch's worker processes, ``threads`` the worker threads, and ``device`` the transfer of batches to a GPU.
+Begin with ``loader``: the arguments of :class:`DataLoader`. ``iterators`` has one epoch of it, ``progress`` its state, ``order`` the
+indices, ``worker`` the additions to torch's worker processes, ``slots`` their shared memory, ``threads`` the worker threads, and
+``device`` the transfer of batches to a GPU.
 """
 
 try:

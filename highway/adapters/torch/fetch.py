@@ -7,7 +7,6 @@ from typing import Any
 
 from torch.utils.data._utils.fetch import _IterableDatasetFetcher, _MapDatasetFetcher
 
-from highway.adapters.torch.generators import GLOBAL, set_states, states_of
 from highway.datasets.dataset import locate
 from highway.errors import DatasetError
 
@@ -55,15 +54,12 @@ class IterableFetcher(_IterableDatasetFetcher):
     """Reads the next samples of an iterator."""
 
     def skip(self, batches: int, batch_size: int | None) -> None:
-        """Skip the samples of some batches; the generators of the process are unchanged."""
-        now = states_of(GLOBAL)
+        """Skip the samples of some batches."""
         try:
             for _ in range(batches * (batch_size or 1)):
                 next(self.dataset_iter)
         except StopIteration:
             self.ended = True
-        finally:
-            set_states(GLOBAL, now)
 
 
 def place(dataset: Any, index: Any) -> str:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import copy
 import signal
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import chain, cycle, islice
-from multiprocessing.connection import wait
+from multiprocessing.connection import Connection, wait
 from typing import Any
 
 import torch.utils.data
@@ -18,100 +17,14 @@ from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter, _SingleP
 from torch.utils.data.graph_settings import apply_random_seed
 
 from highway.adapters.torch.fetch import advice_on_shared_memory, names
-from highway.adapters.torch.generators import GLOBAL, as_text, from_text, set_states, states_of
+from highway.adapters.torch.generators import GLOBAL, set_states, states_of
 from highway.adapters.torch.order import IndexOrder
+from highway.adapters.torch.progress import EpochProgress, at_start
 from highway.adapters.torch.slots import receivers
 from highway.adapters.torch.worker import Fetching, WorkerContext, WorkerEnded, WorkerResult, WorkerState
 from highway.engine.context import in_stage
 from highway.process import signals
 from highway.process.script_interrupt import held
-
-FORMAT = 2  # of states
-
-
-@dataclass
-class EpochProgress:
-    """The progress of an epoch.
-
-    Args:
-        epoch: Its number, from 0.
-        order: Yields the indices.
-        is_map: Whether the dataset is read by index.
-        num_workers: Number of workers.
-        yielded: Delivered batches.
-        pending: For each batch that is not delivered yet: the worker and the index, by the number of the task.
-        workers: The state of each worker after its last delivered batch; without workers, only the state of this process.
-        fetching: Takes the state of this process, if there are no workers.
-        failed: The worker and the index of the last batch, if it was an error: a resumed run tries it again.
-        has_finished: Whether the loop has reached the end of the epoch.
-        is_untouched: Whether the epoch was resumed, and no batch was delivered since.
-        is_in_stage: Whether a stage of a pipeline received the last batch.
-    """
-
-    epoch: int
-    order: IndexOrder
-    is_map: bool
-    num_workers: int
-    yielded: int = 0
-    pending: dict[int, tuple[int, Any]] = field(default_factory=dict)
-    workers: list[WorkerState] = field(default_factory=list)
-    fetching: Fetching | None = None
-    base_seed: int = 0
-    shared_seed: int | None = None
-    failed: tuple[int, Any] | None = None
-    has_finished: bool = False
-    is_untouched: bool = False
-    is_in_stage: bool = False
-    keeps_workers: bool = False
-
-    def snapshot(self) -> dict[str, Any]:
-        """Return the progress of the epoch, without the generators of the process, which continue to change."""
-        workers = list(self.workers) if self.fetching is None else [self.fetching.state()]
-        if self.has_finished:
-            kept = workers if self.keeps_workers or self.num_workers == 0 else []
-            return between(self.epoch + 1, self.order, [at_start(state) for state in kept], self.base_seed)
-        tasks = [self.pending[task] for task in sorted(self.pending)]
-        if self.failed is not None:
-            tasks.insert(0, self.failed)
-        if self.num_workers:
-            tasks = [(worker, index) for worker, index in tasks if not workers[worker].has_ended]
-        return {
-            "format": FORMAT,
-            "epoch": self.epoch,
-            "yielded": self.yielded,
-            "pending": [index for _, index in tasks] if self.is_map else [],
-            "next_worker": tasks[0][0] if tasks else 0,
-            "num_workers": self.num_workers,
-            "base_seed": self.base_seed,
-            "shared_seed": self.shared_seed,
-            "order": self.order.state() if self.is_map else self.order.at_start(),
-            "workers": workers,
-        }
-
-
-def between(epoch: int, order: IndexOrder, workers: Iterable[WorkerState] = (), base_seed: int = 0) -> dict[str, Any]:
-    """Return the state of a loader whose next loop begins an epoch."""
-    return {"format": FORMAT, "epoch": epoch, "yielded": None, "order": order.at_start(), "workers": list(workers), "base_seed": base_seed}
-
-
-def at_start(state: WorkerState) -> WorkerState:
-    """Return the state of a worker that begins another epoch."""
-    return WorkerState(generators=state.generators, dataset=state.dataset)
-
-
-def to_public(snapshot: dict[str, Any]) -> dict[str, Any]:
-    """Return a state for JSON, if the states of the user's own objects permit it."""
-    order = {name: as_text(part) if name in ("begun", "own") else part for name, part in snapshot["order"].items()}
-    workers = [state._replace(generators=as_text(state.generators))._asdict() for state in snapshot["workers"]]
-    generators = snapshot.get("generators") or states_of(GLOBAL)
-    return {**snapshot, "order": order, "workers": workers, "generators": as_text(generators)}
-
-
-def from_public(state: dict[str, Any]) -> dict[str, Any]:
-    """Return a snapshot, and the states of the process's generators at that time."""
-    order = {name: from_text(part) if name in ("begun", "own") else part for name, part in state["order"].items()}
-    workers = [WorkerState(**{**one, "generators": from_text(one["generators"])}) for one in state["workers"]]
-    return {**copy.copy(state), "order": order, "workers": workers, "generators": from_text(state["generators"])}
 
 
 class LoaderView:
@@ -216,7 +129,8 @@ class SingleProcessIterator(Stateful, _SingleProcessDataLoaderIter):
     def __init__(self, loader: Any, order: IndexOrder, epoch: int, resumed: dict[str, Any] | None) -> None:
         self._begin(loader, order, epoch, resumed)
         state = self._workers_resume[0]
-        state = None if state is None else state._replace(generators=None)  # the loader restores those of the process itself
+        if state is not None:  # the loader restores the generators of the process itself
+            state = WorkerState(dataset=state.dataset) if self._resumed is None else state._replace(generators=self._before[0])
         self._fetching = Fetching(state, loader.batch_size, 1)
         self._fetching.restore(loader.dataset)
         self._interrupted: list[Any] = []  # the index of a batch whose reading a KeyboardInterrupt has prevented
@@ -275,8 +189,21 @@ class MultiProcessIterator(Stateful, _MultiProcessingDataLoaderIter):
             changed["shared_seed"] = self._seeds[1]
         self._slots = receivers(loader.num_workers)
         senders = [slots.sender for slots in self._slots]
-        context = WorkerContext(loader.multiprocessing_context or torch.multiprocessing, changed, fetchings, senders)
+        has_init = loader.worker_init_fn is not None
+        context = WorkerContext(loader.multiprocessing_context or torch.multiprocessing, changed, fetchings, senders, has_init)
         super().__init__(LoaderView(loader, multiprocessing_context=context, _index_sampler=order))
+        if context.failed:
+            self._raise_failed_init(context.failed)
+
+    def _raise_failed_init(self, failed: list[Connection]) -> None:
+        """Wait for ``worker_init_fn``, and raise its error from ``iter()`` as torchdata does, before other batches of the epoch."""
+        with self._naming_a_dead_worker():
+            for number in sorted({number for number, _ in self.progress.pending.values()}):  # other workers send nothing
+                wait([failed[number], self._workers[number].sentinel], self._timeout or None)
+                if failed[number].poll() and failed[number].recv():
+                    while not (isinstance(result := self._get_data()[1], WorkerResult) and result.cannot_begin):
+                        pass
+                    result.data.reraise()
 
     def _reset(self, loader: Any, first_iter: bool = False) -> None:
         if first_iter:
@@ -360,8 +287,13 @@ class MultiProcessIterator(Stateful, _MultiProcessingDataLoaderIter):
             raise self.failure
         for slots in self._slots:
             slots.give_back()
-        try:
+        with self._naming_a_dead_worker():
             return super().__next__()
+
+    @contextmanager
+    def _naming_a_dead_worker(self) -> Iterator[None]:
+        try:
+            yield
         except RuntimeError as error:
             self.failure = self._of_dead_worker(error)
             if self.failure is None:

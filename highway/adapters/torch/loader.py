@@ -17,10 +17,11 @@ from torch.utils.data import DistributedSampler, IterableDataset
 from highway.adapters.positions import is_called_by_lightning, received_by_caller
 from highway.adapters.torch.generators import GLOBAL, set_state, states_of
 from highway.adapters.torch.identity import expect_same, identity_of, of_another_rank, ranks_of, with_workers_of
-from highway.adapters.torch.iterators import FORMAT, MultiProcessIterator, SingleProcessIterator, between, from_public, to_public
+from highway.adapters.torch.iterators import MultiProcessIterator, SingleProcessIterator
 from highway.adapters.torch.order import IndexOrder
 from highway.adapters.torch.over_pipeline import PipelineItems, PipelineIterator, unchanged
 from highway.adapters.torch.probe import check_threads, is_declared_safe
+from highway.adapters.torch.progress import FORMAT, between, from_public, to_public
 from highway.adapters.torch.threads import ThreadIterator, Threads
 from highway.engine import Pipeline
 from highway.engine.context import in_stage

@@ -5,6 +5,10 @@ from __future__ import annotations
 import inspect
 import signal
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
 import torch.utils.data
@@ -28,6 +32,7 @@ class WorkerState(NamedTuple):
         iterator: The ``state_dict()`` of the dataset's iterator, or ``None``.
         at: Batches of this epoch that the worker had read at the time of these two.
         has_ended: Whether an iterable dataset has ended.
+        begun: States of the process's generators at that time, from which the batches since then are read again.
     """
 
     fetched: int = 0
@@ -36,10 +41,12 @@ class WorkerState(NamedTuple):
     iterator: Any = None
     at: int = 0
     has_ended: bool = False
+    begun: Any = None
 
 
-class WorkerResult(NamedTuple):
-    """A batch, or an error instead, and the state of the worker after it."""
+@dataclass(frozen=True)
+class WorkerResult:
+    """A batch, or an error instead, and the state of the worker after it. No tuple: old versions of torch pin the parts of a tuple."""
 
     task: int
     data: Any
@@ -47,16 +54,21 @@ class WorkerResult(NamedTuple):
 
     def __reduce__(self) -> tuple[Any, ...]:
         note_sending()
-        return WorkerResult, tuple(self)
+        return WorkerResult, (self.task, self.data, self.state)
+
+    @property
+    def cannot_begin(self) -> bool:
+        """Whether this is an error from before the worker's first batch: of ``worker_init_fn``, or of a resume."""
+        return isinstance(self.data, ExceptionWrapper) and self.state.generators is None
 
     def pin_memory(self, *_: Any) -> WorkerResult:
         """Return the result with its tensors in pinned memory; torch calls this on its own thread."""
         if isinstance(self.data, ExceptionWrapper):
             return self
         try:
-            return self._replace(data=pin_memory(self.data))
+            return replace(self, data=pin_memory(self.data))
         except Exception:
-            return self._replace(data=ExceptionWrapper(where="in pin memory thread"))
+            return replace(self, data=ExceptionWrapper(where="in pin memory thread"))
 
 
 class WorkerEnded(_IterableDatasetStopIteration):
@@ -82,6 +94,7 @@ class Fetching:
         self._is_restored = False
         self._fetcher: Any = None
         self._fetched = 0
+        self._begun: Any = None
         self._last = WorkerState()
 
     def restore(self, dataset: Any) -> None:
@@ -94,9 +107,12 @@ class Fetching:
         """Return a fetcher for an epoch; the first one continues from the state."""
         self.restore(dataset)
         state, self._resumed = self._resumed or WorkerState(), None
+        if state.begun is not None:
+            set_states(GLOBAL, state.begun)
         if is_map:
             fetcher: Any = MapFetcher(dataset, auto_collation, collate_fn, drop_last)
         else:
+            self._begun = states_of(GLOBAL)
             fetcher = IterableFetcher(dataset, auto_collation, collate_fn, drop_last)
             restore_user(fetcher.dataset_iter, state.iterator)
             if state.fetched > state.at and not state.has_ended:
@@ -116,6 +132,7 @@ class Fetching:
         if self._fetcher is None:  # the worker could not begin
             return self._last
         dataset, iterator, at = self._last.dataset, self._last.iterator, self._last.at
+        generators = states_of(GLOBAL)
         is_map = isinstance(self._fetcher, MapFetcher)
         if is_map or has_ended or (self._snapshot_every and self._fetched % self._snapshot_every == 0):
             own: Any = None if is_map else self._fetcher.dataset_iter
@@ -123,8 +140,9 @@ class Fetching:
             if own is not self._fetcher.dataset:
                 dataset = state_of_user(self._fetcher.dataset)
             if dataset is not None or iterator is not None:
-                at = self._fetched
-        self._last = WorkerState(self._fetched, states_of(GLOBAL), dataset, iterator, at, has_ended)
+                at, self._begun = self._fetched, generators
+        begun = None if at and at == self._fetched else self._begun
+        self._last = WorkerState(self._fetched, generators, dataset, iterator, at, has_ended, begun)
         return self._last
 
 
@@ -140,7 +158,7 @@ class _Results:
         error.add_note(f"highway: raised when batch {task} of the epoch was sent from the worker")
         add_advice(error)
         wrapper = ExceptionWrapper((type(error), error, error.__traceback__), self._where)
-        self._queue.put((task, data._replace(data=wrapper)))
+        self._queue.put((task, replace(data, data=wrapper)))
 
     def put(self, result: tuple[Any, Any]) -> None:
         task, data = result
@@ -160,13 +178,21 @@ class _Results:
         return getattr(self._queue, name)
 
 
-def run_worker(loop: Callable[..., None], args: tuple[Any, ...], changed: dict[str, Any], fetching: Fetching, slots: SlotSender) -> None:
+def run_worker(
+    loop: Callable[..., None],
+    args: tuple[Any, ...],
+    changed: dict[str, Any],
+    failed: Connection | None,
+    fetching: Fetching,
+    slots: SlotSender,
+) -> None:
     """Run torch's worker loop in a separate process.
 
     Args:
         loop: torch's loop.
         args: Its arguments.
         changed: Arguments with other values in a resumed epoch, by name.
+        failed: Receives whether ``worker_init_fn`` has failed; ``None`` if nothing waits for it.
         fetching: Creates its fetchers.
         slots: Shared memory for its results.
     """
@@ -180,16 +206,44 @@ def run_worker(loop: Callable[..., None], args: tuple[Any, ...], changed: dict[s
     def create_fetcher(kind: Any, data: Any, *rest: Any) -> Any:
         return fetching.fetcher(kind == kinds.Map, data, *rest) if data is dataset else of_torch(kind, data, *rest)
 
+    user_init = arguments["init_fn"]
+
+    def initialize(worker_id: int) -> None:
+        has_failed = False
+        try:
+            user_init(worker_id)
+        except Exception:
+            has_failed = True
+            raise
+        finally:
+            with suppress(OSError):  # after the loader's timeout nothing waits any more
+                failed.send(has_failed)
+
+    if failed is not None:
+        arguments["init_fn"] = initialize
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal interrupts workers, too: after Ctrl-C another next() needs them
     kinds.create_fetcher = staticmethod(create_fetcher)  # in this process, whose only work is this loop
     loop(**arguments)
 
 
 class WorkerContext:
-    """A multiprocessing context whose processes run torch's worker loop in :func:`run_worker`."""
+    """A multiprocessing context whose processes run torch's worker loop in :func:`run_worker`.
 
-    def __init__(self, context: Any, changed: dict[str, Any], fetchings: list[Fetching], senders: list[SlotSender]) -> None:
-        self._context, self._changed, self._workers = context, changed, zip(fetchings, senders, strict=True)
+    Args:
+        context: The context.
+        changed: Arguments of the loop with other values in a resumed epoch, by name.
+        fetchings: Creates the fetchers, for each worker.
+        senders: Shared memory, for each worker.
+        has_init: Whether there is a ``worker_init_fn``.
+    """
+
+    def __init__(self, context: Any, changed: dict[str, Any], fetchings: list[Fetching], senders: list[SlotSender], has_init: bool) -> None:
+        self._context, self._changed = context, changed
+        # Other start methods take seconds for each worker. Meanwhile, the program can start other loaders.
+        waits = has_init and context.get_start_method() == "fork"
+        pipes = [Pipe(duplex=False) if waits else (None, None) for _ in senders]
+        self.failed = [reader for reader, _ in pipes if reader is not None]
+        self._workers = zip([writer for _, writer in pipes], fetchings, senders, strict=True)
 
     def Process(self, *, target: Any, args: tuple[Any, ...]) -> Any:
         return self._context.Process(target=run_worker, args=(target, args, self._changed, *next(self._workers)))

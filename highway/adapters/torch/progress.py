@@ -1,0 +1,100 @@
+"""The progress of one epoch, from which a loader's state is made."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from highway.adapters.torch.generators import GLOBAL, as_text, from_text, states_of
+from highway.adapters.torch.order import IndexOrder
+from highway.adapters.torch.worker import Fetching, WorkerState
+
+FORMAT = 2  # of states
+_GENERATORS = ("generators", "begun")  # of a worker
+
+
+@dataclass
+class EpochProgress:
+    """The progress of an epoch.
+
+    Args:
+        epoch: Its number, from 0.
+        order: Yields the indices.
+        is_map: Whether the dataset is read by index.
+        num_workers: Number of workers.
+        yielded: Delivered batches.
+        pending: For each batch that is not delivered yet: the worker and the index, by the number of the task.
+        workers: The state of each worker after its last delivered batch; without workers, only the state of this process.
+        fetching: Takes the state of this process, if there are no workers.
+        failed: The worker and the index of the last batch, if it was an error: a resumed run tries it again.
+        has_finished: Whether the loop has reached the end of the epoch.
+        is_untouched: Whether the epoch was resumed, and no batch was delivered since.
+        is_in_stage: Whether a stage of a pipeline received the last batch.
+    """
+
+    epoch: int
+    order: IndexOrder
+    is_map: bool
+    num_workers: int
+    yielded: int = 0
+    pending: dict[int, tuple[int, Any]] = field(default_factory=dict)
+    workers: list[WorkerState] = field(default_factory=list)
+    fetching: Fetching | None = None
+    base_seed: int = 0
+    shared_seed: int | None = None
+    failed: tuple[int, Any] | None = None
+    has_finished: bool = False
+    is_untouched: bool = False
+    is_in_stage: bool = False
+    keeps_workers: bool = False
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return the progress of the epoch, without the generators of the process, which continue to change."""
+        workers = list(self.workers) if self.fetching is None else [self.fetching.state()]
+        if self.has_finished:
+            kept = workers if self.keeps_workers or self.num_workers == 0 else []
+            return between(self.epoch + 1, self.order, [at_start(state) for state in kept], self.base_seed)
+        tasks = [self.pending[task] for task in sorted(self.pending)]
+        if self.failed is not None:
+            tasks.insert(0, self.failed)
+        if self.num_workers:
+            tasks = [(worker, index) for worker, index in tasks if not workers[worker].has_ended]
+        return {
+            "format": FORMAT,
+            "epoch": self.epoch,
+            "yielded": self.yielded,
+            "pending": [index for _, index in tasks] if self.is_map else [],
+            "next_worker": tasks[0][0] if tasks else 0,
+            "num_workers": self.num_workers,
+            "base_seed": self.base_seed,
+            "shared_seed": self.shared_seed,
+            "order": self.order.state() if self.is_map else self.order.at_start(),
+            "workers": workers,
+        }
+
+
+def between(epoch: int, order: IndexOrder, workers: Iterable[WorkerState] = (), base_seed: int = 0) -> dict[str, Any]:
+    """Return the state of a loader whose next loop begins an epoch."""
+    return {"format": FORMAT, "epoch": epoch, "yielded": None, "order": order.at_start(), "workers": list(workers), "base_seed": base_seed}
+
+
+def at_start(state: WorkerState) -> WorkerState:
+    """Return the state of a worker that begins another epoch."""
+    return WorkerState(begun=state.begun if state.generators is None else state.generators, dataset=state.dataset)
+
+
+def to_public(snapshot: dict[str, Any]) -> dict[str, Any]:
+    """Return a state for JSON, if the states of the user's own objects permit it."""
+    order = {name: as_text(part) if name in ("begun", "own") else part for name, part in snapshot["order"].items()}
+    workers = [{**state._asdict(), **{name: as_text(getattr(state, name)) for name in _GENERATORS}} for state in snapshot["workers"]]
+    generators = snapshot.get("generators") or states_of(GLOBAL)
+    return {**snapshot, "order": order, "workers": workers, "generators": as_text(generators)}
+
+
+def from_public(state: dict[str, Any]) -> dict[str, Any]:
+    """Return a snapshot, and the states of the process's generators at that time."""
+    order = {name: from_text(part) if name in ("begun", "own") else part for name, part in state["order"].items()}
+    workers = [WorkerState(**{**one, **{name: from_text(one[name]) for name in _GENERATORS}}) for one in state["workers"]]
+    return {**copy.copy(state), "order": order, "workers": workers, "generators": from_text(state["generators"])}
