@@ -487,6 +487,45 @@ def test_an_iterable_dataset_with_a_state_goes_on_where_it_was(num_workers, take
     assert min(batch[1][0].item() for batch in resumed) == 1  # nothing was read again
 
 
+class StatefulShuffle(data.IterableDataset):
+    """Shuffles in a buffer that is part of its state, with random numbers that are not."""
+
+    def __init__(self):
+        self.at, self.buffer = 0, []
+
+    def __iter__(self):
+        random.random()
+        return self.shuffled()
+
+    def shuffled(self):
+        while self.at < LENGTH or self.buffer:
+            while self.at < LENGTH and len(self.buffer) < 4:
+                self.buffer.append(self.at)
+                self.at += 1
+            yield self.buffer.pop(random.randrange(len(self.buffer)))
+
+    def state_dict(self):
+        return {"at": self.at, "buffer": list(self.buffer)}
+
+    def load_state_dict(self, state):
+        self.at, self.buffer = state["at"], list(state["buffer"])
+
+
+def test_batches_since_the_last_state_of_a_dataset_are_read_again_as_they_were():
+    def again():
+        return make(dataset=StatefulShuffle(), batch_size=1, num_workers=1, snapshot_every_n_steps=3)
+
+    seed_everything()
+    loader, seen = again(), []
+    whole = list(loader)
+    seed_everything()
+    loader = again()
+    for count in (3, 1, 1, LENGTH):
+        seen += itertools.islice(loader, count)
+        loader = resume(again, through_a_file(loader.state_dict()), None)
+    same(seen, whole)
+
+
 class StatefulSamples(Numbers):
     """A map-style dataset that counts what it has read."""
 

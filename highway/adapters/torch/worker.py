@@ -112,10 +112,12 @@ class Fetching:
         if is_map:
             fetcher: Any = MapFetcher(dataset, auto_collation, collate_fn, drop_last)
         else:
-            self._begun = states_of(GLOBAL)
+            self._begun = state.generators if state.begun is None and state.at else states_of(GLOBAL)
             fetcher = IterableFetcher(dataset, auto_collation, collate_fn, drop_last)
             restore_user(fetcher.dataset_iter, state.iterator)
             if state.fetched > state.at and not state.has_ended:
+                if state.at:  # else what iter(dataset) has drawn counts
+                    set_states(GLOBAL, self._begun)
                 fetcher.skip(state.fetched - state.at, self._batch_size)
             fetcher.ended = fetcher.ended or state.has_ended
         if state.generators is not None:
