@@ -208,20 +208,20 @@ def run_worker(
     def create_fetcher(kind: Any, data: Any, *rest: Any) -> Any:
         return fetching.fetcher(kind == kinds.Map, data, *rest) if data is dataset else of_torch(kind, data, *rest)
 
-    user_init = arguments["init_fn"]
-
-    def initialize(worker_id: int) -> None:
-        has_failed = False
-        try:
-            user_init(worker_id)
-        except Exception:
-            has_failed = True
-            raise
-        finally:
-            with suppress(OSError):  # after the loader's timeout nothing waits any more
-                failed.send(has_failed)
-
     if failed is not None:
+        user_init = arguments["init_fn"]
+
+        def initialize(worker_id: int) -> None:
+            has_failed = False
+            try:
+                user_init(worker_id)
+            except Exception:
+                has_failed = True
+                raise
+            finally:
+                with suppress(OSError):  # after the loader's timeout nothing waits any more
+                    failed.send(has_failed)
+
         arguments["init_fn"] = initialize
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal interrupts workers, too: after Ctrl-C another next() needs them
     kinds.create_fetcher = staticmethod(create_fetcher)  # in this process, whose only work is this loop
