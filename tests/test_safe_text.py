@@ -68,7 +68,7 @@ def test_the_answer_of_an_endpoint_is_safe_in_all_its_texts():
 
 def test_a_name_in_a_file_that_cannot_be_printed_is_refused_with_its_line(write):
     path = write('roles:\n  "a\\x1b[2J": [Noise]\n', "f.yaml")
-    with pytest.raises(ConfigError, match=r"f\.yaml:2: roles\.a\\x1b\[2J: a name must not have a line break"):
+    with pytest.raises(ConfigError, match=r"f\.yaml:2: roles\.a\\x1b\[2J: a name must not contain a line break"):
         load_checked(path)
 
 

@@ -34,7 +34,7 @@ def run(options: argparse.Namespace) -> int:
     drawn = graph(topology)
     if not options.live:
         if options.once or options.metrics or options.host:
-            raise ConfigError("--once, --metrics and --host say how to look at a running topology: they need --live")
+            raise ConfigError("--once, --metrics and --host need --live, which shows a running topology")
         _put(drawn, path)
         return 0
     try:

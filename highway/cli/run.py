@@ -70,7 +70,7 @@ def add_dashboard_option(parser: argparse.ArgumentParser) -> None:
 
 def _address(text: str) -> str:
     if text and not re.fullmatch(r"(.*:)?\d+(-\d+)?", text):
-        raise argparse.ArgumentTypeError(f"{text!r} is no port or ADDRESS:PORT; to have a free port chosen, write --dashboard last")
+        raise argparse.ArgumentTypeError(f"{text!r} is not PORT or ADDRESS:PORT; for any free port, write --dashboard as the last option")
     return text
 
 

@@ -57,7 +57,9 @@ def poller(topology: Topology, options: argparse.Namespace) -> Poller:
     topology.check_host(options.host)
     spec = parse_metrics(options.metrics, plan.metrics) if options.metrics else plan.metrics
     if spec is None:
-        raise ConfigError(f"{topology.path} has no key metrics, which says where to ask; give --metrics PORT, as `highway run` was given")
+        raise ConfigError(
+            f"{topology.path} has no key metrics with the address of the run; give --metrics PORT, the same as for `highway run`"
+        )
     return Poller(targets(topology, spec, options.host), plan.name, list(topology.roles), options.host)
 
 
@@ -104,7 +106,7 @@ def endpoints(options: argparse.Namespace) -> list[PollTarget]:
     """
     urls = [url.rstrip("/") for url in options.files if url.startswith("http://")]
     if urls and (len(urls) < len(options.files) or options.metrics or options.host):
-        raise ConfigError("endpoints (http://host:port) stand alone: no FILE, --metrics or --host beside them")
+        raise ConfigError("endpoints (http://host:port) cannot be combined with FILE, --metrics or --host")
     return [PollTarget(url, url.removeprefix("http://")) for url in urls]
 
 

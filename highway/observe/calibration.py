@@ -90,7 +90,7 @@ def read(path: str) -> Calibration:
     except OSError as error:
         raise ConfigError(f"--from {path}: {os.strerror(error.errno or 0)}; {way_out}") from None
     except msgspec.MsgspecError as error:
-        raise ConfigError(f"--from {path}: not what highway bench --json prints ({error}); {way_out}") from None
+        raise ConfigError(f"--from {path}: not the output of highway bench --json ({error}); {way_out}") from None
     if found.format != FORMAT:
         raise ConfigError(f"--from {path}: format {found.format}, but this highway reads {FORMAT}; {way_out}")
     return found

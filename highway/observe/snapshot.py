@@ -82,13 +82,13 @@ class Snapshot:
         try:
             snapshot = _decoder.decode(msgspec.json.encode(_made_safe(msgspec.json.decode(text))))
         except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
-            raise ValueError(f"no figures of highway: {for_terminal(error)}") from None
+            raise ValueError(f"not statistics of highway: {for_terminal(error)}") from None
         for state in snapshot.states:
             if state.stats and not state.stats.stages:
-                raise ValueError(f"no figures of highway: {state.name} has no stages")
+                raise ValueError(f"not statistics of highway: {state.name} has no stages")
             for stage in state.stats.stages if state.stats else ():
                 if any(not isinstance(stage.counters.get(name, 0), (int, float)) for name in LINK_COUNTERS):
-                    raise ValueError(f"no figures of highway: a counter of {stage.name} is no number")
+                    raise ValueError(f"not statistics of highway: a counter of {stage.name} is no number")
         return snapshot
 
 
@@ -102,7 +102,7 @@ def _made_safe(value: Any) -> Any:
     if isinstance(value, list):
         return list(map(_made_safe, value))
     if isinstance(value, (int, float)) and not -(2**63) <= value < 2**63:
-        raise ValueError("no figures of highway: a number is too large for one")
+        raise ValueError("not statistics of highway: a number is too large for one")
     return for_terminal(value) if isinstance(value, str) else value
 
 

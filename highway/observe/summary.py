@@ -124,7 +124,7 @@ class Summary:
             if array.dtype.kind not in "biuf":
                 raise ValueError(f"field {name!r} holds {array.dtype}; expected numbers")
             if self.batched and array.ndim == 0:
-                raise ValueError(f"field {name!r} is one number, without a batch axis; say -b (unbatched) for a stream of samples")
+                raise ValueError(f"field {name!r} is one number, without a batch axis; write -b (unbatched) for a stream of samples")
             self.fields.setdefault(str(name), FieldSummary()).add(array, self.batched)
             length = len(array) if self.batched else 1
         self.samples += length

@@ -143,11 +143,11 @@ def _attend(
         elif ended in ready:
             return terminated
         if (asked or terminated) and until == float("inf"):
-            log.info("draining: the source ends, and what is in flight is delivered")
+            log.info("draining: the source ends, and items in flight are delivered")
             pipeline.drain()
             until = time.monotonic() + drain_timeout
         elif time.monotonic() >= until:
-            log.warning("not drained within %g s; what is still in flight is lost (--drain-timeout gives more time)", drain_timeout)
+            log.warning("not drained within %g s; items still in flight are lost (--drain-timeout gives more time)", drain_timeout)
             raise Terminated
         progress()
 

@@ -77,7 +77,7 @@ def local_copy(path: str) -> str:
     url = parse(path)
     if (cache := cache_of(url.options)) is None:
         raise ConfigError(
-            f"'{url}': it is read from a file on this machine, to which it is copied first; say where: ?cache_dir=FOLDER, or "
+            f"'{url}': its format is read from a copy on this machine; choose a folder for it: ?cache_dir=FOLDER, or "
             "HIGHWAY_CACHE_DIR in the environment"
         )
     files = _objects(path)

@@ -130,7 +130,7 @@ def objects_at(path: str, names: str, folder: bool = False) -> list[StoredObject
     else:
         above, _, names = name.rpartition("/")
         if glob.has_magic(above):
-            raise ConfigError(f"{url}: a pattern can stand behind the last slash alone")
+            raise ConfigError(f"{url}: a pattern is only allowed after the last slash")
         listing = listing_of(f"{above}{mark}{query}", below=False)
     return [listing.object(number) for number, key in enumerate(listing.keys) if fnmatch.fnmatchcase(key, names)]
 
@@ -201,7 +201,9 @@ def _kept(url: StoreURL, place: str, below: bool) -> Listing | None:
         return None
     except (gzip.BadGzipFile, zlib.error, EOFError, ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
         where = str(parse(place)) if is_url(place) else place
-        raise DatasetError(f"{where}: no listing, damaged or cut short ({error}); remove it, or name another place by ?listing=") from error
+        raise DatasetError(
+            f"{where}: the listing is damaged or cut short ({error}); remove it, or name another place by ?listing="
+        ) from error
 
 
 def _keep(place: str, data: bytes) -> None:

@@ -49,7 +49,7 @@ def check_names(plan: Plan) -> None:
     for kind, known in (("hosts", plan.hosts), ("links", plan.links), ("roles", plan.roles)):
         for name in known:
             if not name.isprintable():
-                raise (plan.location / kind / name).error("a name must not have a line break or another character that cannot be printed")
+                raise (plan.location / kind / name).error("a name must not contain a line break or another unprintable character")
     if plan.metrics:
         _check_ports(plan.metrics.port, plan.location / "metrics", "9400-9409")
     for role in plan.roles.values():
@@ -68,7 +68,7 @@ def check_names(plan: Plan) -> None:
         _check_ports(spec.port, location / "port", "5555-5558")
         _check_ports(spec.tap, location / "tap", "7900-7903")
         if spec.fans_out and not spec.over.publishes:
-            raise (location / "transport").error(f"{spec.transport} links are of the kind push; for publish use ipc")
+            raise (location / "transport").error(f"{spec.transport} links can only push; to publish, use ipc")
 
 
 def _check_ports(given: int | str | None, location: Location, example: str) -> None:

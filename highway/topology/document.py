@@ -127,9 +127,9 @@ class _Reader:
     def value(self, node: yaml.Node, path: tuple[Key, ...]) -> Any:
         self.count += 1
         if self.count > MAX_VALUES:
-            raise self.error(node, f"more than {MAX_VALUES:,} values; is an alias repeated within what another repeats?")
+            raise self.error(node, f"more than {MAX_VALUES:,} values; do aliases (*name) repeat other aliases?")
         if len(path) > MAX_DEPTH:
-            raise self.error(node, f"nested deeper than {MAX_DEPTH} levels; does an alias (*name) stand within what it names?")
+            raise self.error(node, f"nested deeper than {MAX_DEPTH} levels; does an alias (*name) contain itself?")
         self.marks.setdefault(path, self.mark(node))
         if isinstance(node, yaml.MappingNode) and node.tag == _TAG + "map":
             return self.mapping(node, path)
@@ -147,7 +147,7 @@ class _Reader:
                 merged |= self.merged(value_node, path)
                 continue
             if not isinstance(key_node, yaml.ScalarNode):
-                raise self.error(key_node, "a list or mapping as a key; expected a name")
+                raise self.error(key_node, "a list or mapping cannot be a key; write a name")
             key = self.scalar(key_node)
             if key in own:
                 raise self.error(
@@ -163,14 +163,14 @@ class _Reader:
         result: dict[Any, Any] = {}
         for part in reversed(parts if isinstance(parts, list) else [parts]):
             if not isinstance(part, dict):
-                raise self.error(node, "<< merges mappings, but this is none")
+                raise self.error(node, "<< merges mappings, but this value is not a mapping")
             result |= part
         return result
 
     def scalar(self, node: yaml.ScalarNode) -> Any:
         text: str = node.value
         if any("\ud800" <= character <= "\udfff" for character in text):
-            raise self.error(node, "holds one half of a surrogate pair (\\uD800 to \\uDFFF), which is no character")
+            raise self.error(node, "holds one half of a surrogate pair (\\uD800 to \\uDFFF), which is not a character")
         try:
             match node.tag.removeprefix(_TAG):
                 case "str" | "merge":

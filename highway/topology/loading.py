@@ -89,7 +89,7 @@ def _role(name: str, raw: Any, values: Variables, registry: Registry, location: 
         raise location.error(f"expected a list of stages, or a mapping with the key stages; got {show(raw)}")
     if "isolated" in raw:
         raise (location / "isolated").error(
-            "a role is a process of its own already: leave it out; a training script that takes the place of one says "
+            "a role already has its own process, so remove this key; a training script that runs a role writes "
             "Pipeline.from_yaml(..., isolated=True)"
         )
     filled = {key: value if key in ("stages", "env") else values.fill(value, location / key) for key, value in raw.items()}

@@ -67,7 +67,7 @@ class Topology:
         if not on:
             return self
         if isolated:
-            raise ConfigError(f"on={on!r}: an isolated pipeline finds others at the file's hosts only; leave out one of the two")
+            raise ConfigError(f"on={on!r}: an isolated pipeline only connects to the hosts of the file; remove on= or isolated=True")
         from highway.wire import rendezvous  # here, because most topologies need none
 
         rendezvous.join(on, run=self.plan.name)

@@ -55,7 +55,7 @@ class Registry:
             }
             spec = {key: value for key, value in spec.items() if key not in settings}
             if settings and not spec:
-                raise location.error(f"settings of a stage ({', '.join(settings)}), but no component that they are for")
+                raise location.error(f"settings of a stage ({', '.join(settings)}), but no component; add the component")
             if len(spec) > 1:
                 raise self._crowded(spec, location)
         name = str(next(iter(spec), "") if isinstance(spec, dict) else spec)
@@ -96,7 +96,7 @@ class Registry:
             return found
         if not inspect.isclass(found):
             if given is not None:
-                raise location.error(f"{name} is a function, which is a stage as it is; it takes no parameters here")
+                raise location.error(f"{name} is a function, so it takes no parameters here; write its name alone")
             return found
         arguments = self._arguments(found, given, location)
         if missing := tuple(one for part in _not_imported(list(arguments.values())) for one in part.found):
@@ -128,7 +128,7 @@ class Registry:
             if key not in names and not rest:
                 takes = next((name for name in names if Dataset in alternatives(parameters[name].annotation)), "")
                 if takes and built_in_class("highway.datasets", key):
-                    raise where.error(f"{key} is a dataset, and no parameter of {cls.__name__}; write  {takes}: {{{key}: ...}}")
+                    raise where.error(f"{key} is a dataset, not a parameter of {cls.__name__}; write  {takes}: {{{key}: ...}}")
                 raise where.error(unknown(cls.__name__, key, names))
         if missing := needed(locations, parameters):
             raise location.error(f"{cls.__name__} needs {missing}; `highway list {cls.__name__}` shows all it takes")
@@ -206,7 +206,9 @@ def _parameters(cls: type, location: Location) -> Parameters:
     try:
         return parameters_of(cls)
     except NameError as error:
-        raise location.error(f"the type hints of {cls.__name__} cannot be read: {error}; import what they name at run time too") from None
+        raise location.error(
+            f"the type hints of {cls.__name__} cannot be read: {error}; import the names in them at run time, too"
+        ) from None
 
 
 @functools.cache

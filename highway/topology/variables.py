@@ -71,7 +71,7 @@ class Variables:
         """
         self._size += 1 + (len(value) if isinstance(value, str) else 0)
         if self._size > MAX_SIZE:
-            raise location.error(f"with its variables filled in the file is larger than {MAX_SIZE:,} values and characters")
+            raise location.error(f"after its variables are replaced, the file has more than {MAX_SIZE:,} values and characters")
         if isinstance(value, dict):
             return {key: self.fill(part, location / key, within) for key, part in value.items()}
         if isinstance(value, list):
@@ -86,7 +86,7 @@ class Variables:
     def _value(self, found: re.Match[str], location: Location, within: tuple[str, ...]) -> Any:
         name, default = found["name"], found["default"]
         if name is None:
-            raise location.error("'${' begins no reference; expected ${name}, ${name:default}, ${env:NAME} or ${env:NAME:default}")
+            raise location.error("'${' does not begin a reference; expected ${name}, ${name:default}, ${env:NAME} or ${env:NAME:default}")
         if found["env"]:
             if name in self.environ:
                 return _scalar(self.environ[name])
@@ -111,7 +111,7 @@ class Variables:
             return found[0][1:]
         value = self._value(found, location, within)
         if value is None or isinstance(value, (list, dict)):
-            raise location.error(f"{found[0]} is {show(value)}, which cannot stand within text")
+            raise location.error(f"{found[0]} is {show(value)}, which cannot be part of a text")
         text = str(value).lower() if isinstance(value, bool) else str(value)
         self._size += len(text)
         return text

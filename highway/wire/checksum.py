@@ -42,7 +42,7 @@ def check(frames: Sequence[Buffer]) -> None:
     for position, end in enumerate(ends):
         header, data = headers[position], frames[2 * position + 1]
         if end and _SUM.pack(MAGIC, _sum(header[: -_SUM.size], data)) != end:
-            raise FrameError(f"array {position}: it does not fit its checksum: the file is damaged")
+            raise FrameError(f"array {position}: its checksum is wrong: the file is damaged")
 
 
 def _end_of(header: Buffer, position: int) -> bytes:
@@ -50,7 +50,7 @@ def _end_of(header: Buffer, position: int) -> bytes:
     behind = behind_header(header)
     end = bytes(behind[envelope.length(behind) :])
     if end and (len(end) != _SUM.size or not end.startswith(MAGIC)):
-        raise FrameError(f"array {position}: {len(end)} bytes behind its header that are no checksum: the file is damaged")
+        raise FrameError(f"array {position}: {len(end)} bytes after its header that are not a checksum: the file is damaged")
     return end
 
 

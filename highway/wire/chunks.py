@@ -70,7 +70,7 @@ def _chunks(nbytes: int, part: Callable[[int, int], Buffer]) -> Iterator[tuple[i
         yield offset, length
         offset += roundup(length)
         if offset > nbytes:
-            raise FrameError(f"byte {nbytes}: the end, within the padding of the last chunk")
+            raise FrameError(f"byte {nbytes}: the file ends within the padding of the last chunk")
 
 
 def encode_buffer(l: Sequence[Array], infos: Sequence[str] | None = None) -> bytearray:  # noqa: E741 - tensorcom's name
@@ -125,7 +125,7 @@ def read(stream: BinaryIO, n: int = 999999, infos: Infos = False) -> Any:
             break
         data = read_chunk(stream)
         if data is None:
-            raise FrameError(f"array {position}: the stream ends behind its header")
+            raise FrameError(f"array {position}: the stream ends after its header")
         chunks += [header, data]
     return decode_list(chunks, infos)
 
@@ -225,4 +225,4 @@ def _read_exactly(stream: BinaryIO, length: int) -> bytes | bytearray:
 
 def _check_name(fname: str | os.PathLike[str], nocheck: bool) -> None:
     if not nocheck and not os.fspath(fname).endswith(".ten"):
-        raise ValueError(f"'{os.fspath(fname)}' does not end in .ten; say nocheck=True to use it all the same")
+        raise ValueError(f"'{os.fspath(fname)}' does not end in .ten; to use it anyway, write nocheck=True")

@@ -71,7 +71,7 @@ class Tensorcom:
         """As :meth:`Codec.encode`. Keys of a dict of up to 8 ASCII characters are also the infos of the arrays."""
         kind, keys, values = _parts(item)
         if not values and not (envelope.end or envelope.mark):
-            raise ItemError("an item without fields cannot be sent; leave it out of the stream (return DROP)")
+            raise ItemError("an item without fields cannot be sent; drop it (return DROP)")
         types = tuple([(value.dtype, value.shape) if isinstance(value, tenbin.ARRAYS) else _type_of(value) for value in values])
         form = _form(kind, keys, types, allow64, None if infos is None else tuple(infos))
         frames: list[Frame] = []

@@ -176,7 +176,7 @@ def unpack(extension: bytes | memoryview) -> Envelope | None:
     try:
         payload = msgpack.unpackb(extension[_START.size : _START.size + length], use_list=False, max_array_len=MAX_ROW, max_map_len=MAX_ROW)
     except (ValueError, msgpack.UnpackException, RecursionError) as error:
-        raise FrameError(f"extension: the payload is no msgpack: {error}") from None
+        raise FrameError(f"extension: the payload is not msgpack: {error}") from None
     if not isinstance(payload, dict):
         raise FrameError(f"extension: the payload is a {type(payload).__name__}; expected a map")
     return _envelope(payload)

@@ -95,7 +95,7 @@ class PausableSender:
                     raise
                 continue
             if not left:
-                raise TimeoutError("a receiver is leaving, so that nothing is sent now")
+                raise TimeoutError("nothing can be sent while a receiver leaves")
             with here().blocked():
                 here().wait(0.002)
 

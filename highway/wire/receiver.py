@@ -237,7 +237,7 @@ class LinkReceiver:
                 "Ctrl-C or `highway drain` ends the wait, and so does `highway run --wait SECONDS` when nobody is there",
                 self._link,
                 waited,
-                "the senders that are there send nothing" if may_come else "waiting for a sender",
+                "the connected senders send nothing" if may_come else "waiting for a sender",
                 peers.live,
                 heard,
                 ended,

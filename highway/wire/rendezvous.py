@@ -146,7 +146,7 @@ class _Silence:
 
     def does_not_answer(self, error: object) -> None:
         if not self._is_told:
-            log.warning("the rendezvous does not answer, so links stay at the addresses that are known: %s", error)
+            log.warning("the rendezvous does not answer, so links keep the known addresses: %s", error)
         self._is_told = True
 
     def unknown(self, names: set[str]) -> None:

@@ -73,7 +73,7 @@ class LinkSender:
                 if link.bind:
                     self._caretaker = Caretaker(pausable)
             except (OSError, RuntimeError) as error:  # RuntimeError: since Python 3.12, a script that has ended cannot start threads
-                log.info("%s: receivers that leave cannot tell so, and lose what is on its way to them: %s", link, error)
+                log.info("%s: receivers cannot announce that they leave, and then lose the messages on their way: %s", link, error)
         self.tap = open_tap(link)
 
     def attach(self, link: Link) -> None:
@@ -87,7 +87,7 @@ class LinkSender:
         wanted, told = self._link.options.receivers, time.monotonic() + TELL_AFTER
         while (peers := self.transport_end.peers()) is not None and peers.live < wanted:
             if time.monotonic() > told:
-                log.warning("%s: waiting for receivers, %d of %d are there", self._link, peers.live, wanted)
+                log.warning("%s: waiting for receivers, %d of %d are connected", self._link, peers.live, wanted)
                 told = float("inf")
             if here().draining:
                 log.info("%s: drained before its receivers came, so nothing was sent", self._link)

@@ -181,7 +181,7 @@ class Senders:
             known.warns = False
             what = f"{gaps} messages are missing before" if gaps else "it has come before:"
             which = "the end, after" if envelope.end else "number"
-            log.warning("%s: from %s: %s %s %d; such are counted from now on", self.link, known.label, what, which, envelope.number)
+            log.warning("%s: from %s: %s %s %d; more of them are only counted", self.link, known.label, what, which, envelope.number)
 
 
 def _keep(known: dict[Any, T], key: Hashable, value: T) -> T:

@@ -39,7 +39,7 @@ def open_tap(link: Link) -> Tap | None:
         return Tap(link)
     except LinkError as error:
         if error.errno == errno.EADDRINUSE:  # as when a process has joined with the number of another process
-            log.info("%s: viewers see what the process sends that was here first, and not what this one sends", link)
+            log.info("%s: another process was first on this link, so viewers see its messages, not those of this process", link)
             return None
         log.info("%s: the tap is off, nobody can look into this end of the link: %s", link, error)
         return None

@@ -159,7 +159,7 @@ def parse(
     given = [url] if isinstance(url, str) else list(url)
     urls = [each for one in given for each in (expand_braces(one, MOST_URLS) if braces else [one])]
     if not urls:
-        raise ConfigError("no URL was given; expected such as 'tcp://127.0.0.1:5555' or 'zsub://host:7880'")
+        raise ConfigError("no URL was given; expected for example 'tcp://127.0.0.1:5555' or 'zsub://host:7880'")
     return joined([_parse_one(one, direction, bind, defaults) for one in urls])
 
 
@@ -197,14 +197,16 @@ def kind_of(url: str | Sequence[str]) -> Kind:
     scheme = re.split(r"[+:]", first, maxsplit=1)[0]
     if scheme not in SCHEMES:
         known = "" if scheme not in TRANSPORTS else f", such as zsub+{scheme} or zpush+{scheme}"
-        raise ConfigError(f"'{first}': expected a scheme that says what socket and who binds{known or did_you_mean(scheme, SCHEMES)}")
+        raise ConfigError(
+            f"'{first}': expected a scheme, which selects the socket and the end that binds{known or did_you_mean(scheme, SCHEMES)}"
+        )
     return SCHEMES[scheme][0]
 
 
 def _parse_one(url: str, direction: Direction, bind: bool | None, defaults: LinkOptions) -> Link:
     match = _URL.fullmatch(url)
     if not match:
-        raise ConfigError(f"'{url}' is no URL; expected KIND[+TRANSPORT]://location, such as tcp://host:5555 or zsub://host:7880")
+        raise ConfigError(f"'{url}' is not a URL; expected KIND[+TRANSPORT]://location, such as tcp://host:5555 or zsub://host:7880")
     scheme, name = match["scheme"], match["transport"]
     kind, binds = _scheme(url, scheme, direction, bind)
     if scheme in TRANSPORTS:
@@ -247,11 +249,11 @@ def _scheme(url: str, scheme: str, direction: Direction, bind: bool | None) -> t
 def _location(url: str, transport: Transport, location: str, bind: bool) -> str:
     if not transport.has_port:
         if not location:
-            raise ConfigError(f"'{url}': no {transport.location} behind '://'")
+            raise ConfigError(f"'{url}': no {transport.location} after '://'")
         return location
     match = _TCP.fullmatch(location.rstrip("/"))
     if not match:
-        raise ConfigError(f"'{url}': expected host:port behind '://', such as 127.0.0.1:5555, [::1]:5555 or *:5555; found '{location}'")
+        raise ConfigError(f"'{url}': expected host:port after '://', such as 127.0.0.1:5555, [::1]:5555 or *:5555; found '{location}'")
     host, port = match["host"] or "127.0.0.1", match["port"].replace("*", "0")
     if int(port) > 65535:
         raise ConfigError(f"'{url}': port {port}; expected 0 to 65535")

@@ -156,7 +156,7 @@ def test_other_files_are_no_way_to_go_on(photos, tmp_path, capsys):
     (photos / "dog" / "03.jpg").unlink()
     capsys.readouterr()
     assert convert(photos, tmp_path / "t", "--to", "ten") == 2
-    assert "begun from something else (files differ); remove it and " in capsys.readouterr().err
+    assert "an earlier conversion had other inputs (files differ); remove it and " in capsys.readouterr().err
 
 
 def test_a_shard_that_is_missing_is_written_and_no_other(photos, tmp_path, capsys):
@@ -180,23 +180,23 @@ def test_a_shard_that_is_missing_is_written_and_no_other(photos, tmp_path, capsy
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["{photos}", "{tmp}/x"], "say what it is to be: --to shards, "),
+        (["{photos}", "{tmp}/x"], "the name does not tell the format; add --to shards, "),
         (["{photos}", "{tmp}/x-%d-%d.tar"], "expected one place for the file's number, such as samples-%06d.tar, or none"),
         (["{photos}", "{tmp}/x-%s.tar"], "expected one place for the file's number, such as samples-%06d.tar, or none"),
         (
             ["{photos}", "{tmp}/x.tar", "--shard-size", "5"],
-            "--shard-size is for several files, with a place for their number: samples-%06d.tar",
+            "--shard-size writes several files, so DST needs a place for their number: samples-%06d.tar",
         ),
         (
             ["{photos}", "{tmp}/x", "--to", "cache", "--shard-size", "5"],
-            "--shard-size is for several files, with a place for their number: cache has",
+            "--shard-size writes several files, so DST needs a place for their number: cache has",
         ),
-        (["{photos}", "{tmp}/x-%d.tar.gz"], "shards are read compressed, and not written so; name it *.tar"),
-        (["{photos}", "{tmp}/x", "--to", "voc"], "voc is read, and not written; choose one of shards, "),
+        (["{photos}", "{tmp}/x-%d.tar.gz"], "shards can be read compressed, but not written compressed; name it *.tar"),
+        (["{photos}", "{tmp}/x", "--to", "voc"], "voc can be read, but not written; choose one of shards, "),
         (["{photos}", "{tmp}/x-%d", "--to", "ten"], "expected a folder, without %"),
         (["{photos}", "{tmp}/x", "--to", "tne"], "there is no format 'tne'; did you mean ten?"),
         (["{photos}", "{tmp}/x", "--from", "shard", "--to", "ten"], "there is no format 'shard'; did you mean shards?"),
-        (["{photos}", "{tmp}", "--to", "ten"], "there is something already, which no conversion has written"),
+        (["{photos}", "{tmp}", "--to", "ten"], "it exists already, and no conversion has written it"),
         (["{photos}", "{photos}", "--to", "folder"], "SRC and DST are the same"),
         (
             ["{photos}/cat", "{photos}/dog", "{tmp}/x", "--to", "ten"],
@@ -500,7 +500,7 @@ def test_a_field_that_a_folder_has_no_place_for_is_an_error_and_not_lost(tmp_pat
     assert "this one has image, txt; leave out the others" in error and "it is about sample 0 ('a')" in error
     assert convert(tmp_path / "s.tar", tmp_path / "f", "--to", "folder", "--fields", "image") == 0  # nothing was there yet
     assert convert(tmp_path / "s.tar", tmp_path / "f", "--to", "folder") == 2
-    assert "begun from something else (fields differ)" in capsys.readouterr().err
+    assert "an earlier conversion had other inputs (fields differ)" in capsys.readouterr().err
 
 
 def test_labels_that_folders_do_not_say_are_kept(tmp_path):

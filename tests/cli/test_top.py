@@ -166,11 +166,11 @@ def test_who_does_not_answer_is_said_and_is_no_error(file, ask):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["top", "t.yaml"], "highway: t.yaml has no key metrics, which says where to ask; give --metrics PORT"),
+        (["top", "t.yaml"], "highway: t.yaml has no key metrics with the address of the run; give --metrics PORT"),
         (["top", "t.yaml", "--metrics", "x"], "highway: --metrics x: expected a port"),
         (["top", "t.yaml", "--metrics", "9400", "--host", "b"], "highway: t.yaml: no host 'b'; there are none"),
-        (["top", "http://127.0.0.1:1", "t.yaml"], "highway: endpoints (http://host:port) stand alone"),
-        (["graph", "t.yaml", "--once"], "highway: --once, --metrics and --host say how to look at a running topology: they need --live"),
+        (["top", "http://127.0.0.1:1", "t.yaml"], "highway: endpoints (http://host:port) cannot be combined with"),
+        (["graph", "t.yaml", "--once"], "highway: --once, --metrics and --host need --live, which shows a running topology"),
         (["graph", "t.yaml", "--live"], "highway: t.yaml has no key metrics"),
         (["run", "t.yaml", "--metrics", "x"], "highway: --metrics x: expected a port"),
     ],

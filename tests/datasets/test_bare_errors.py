@@ -77,4 +77,4 @@ def test_a_damaged_record_of_a_conversion_is_named_with_the_way_out(tmp_path, ca
     record = tmp_path / ".highway-convert-a.tfrecord.json"
     record.write_bytes(content)
     assert main(command) != 0
-    assert f"{record}: no record of a conversion, or damaged: " in capsys.readouterr().err
+    assert f"{record}: the record of the conversion is missing or damaged: " in capsys.readouterr().err

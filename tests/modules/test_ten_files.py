@@ -91,7 +91,7 @@ def test_a_damaged_file_is_named_or_left_out(tmp_path, mmap):
     Pipeline([list(items()), TenSink(str(tmp_path))]).run()
     broken = tmp_path / "001-00000001.ten"
     broken.write_bytes(broken.read_bytes()[:-10])
-    with pytest.raises(FrameError, match=r"001-00000001.ten: byte \d+: the end, within the padding of the last chunk"):
+    with pytest.raises(FrameError, match=r"001-00000001.ten: byte \d+: the file ends within the padding of the last chunk"):
         list(Pipeline([TenSource(str(tmp_path), mmap=mmap)]))
     pipeline = Pipeline([Stage(TenSource(str(tmp_path), mmap=mmap), on_error="skip")])
     assert [int(item["image"][0, 0]) for item in pipeline] == [0, 2]
@@ -158,7 +158,7 @@ def test_what_does_not_fit_its_checksum_is_said(tmp_path):
     (path,) = tmp_path.iterdir()
     whole = path.read_bytes()
     path.write_bytes(whole[:-64] + b"\x09" + whole[-63:])
-    with pytest.raises(FrameError, match=r"001-00000000.ten: array 1: it does not fit its checksum: the file is damaged"):
+    with pytest.raises(FrameError, match=r"001-00000000.ten: array 1: its checksum is wrong: the file is damaged"):
         stamped(TenSource(str(path)))
 
 

@@ -140,7 +140,7 @@ def test_stats_are_read_back_as_they_were(endpoint):
 
 def test_what_is_no_snapshot_is_not_read_as_one():
     for text in (b"<html>", b"{}", b'{"topology": "a", "states": [{"role": 1}]}'):
-        with pytest.raises(ValueError, match="no figures of highway"):
+        with pytest.raises(ValueError, match="not statistics of highway"):
             Snapshot.from_json(text)
 
 

@@ -132,7 +132,7 @@ def test_a_drain_that_takes_too_long_is_a_stop_and_says_so(write, start):
     run.process.terminate()
     code, _, error = run.end()
     assert code == 143
-    assert "not drained within 0.3 s; what is still in flight is lost" in error
+    assert "not drained within 0.3 s; items still in flight are lost" in error
 
 
 def test_a_second_sigterm_does_not_wait_for_the_drain(write, start):

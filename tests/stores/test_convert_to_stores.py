@@ -166,7 +166,10 @@ def test_files_that_are_there_are_kept_and_no_other_is_written(store, squares, c
     written = [path for method, path, *_ in store.asked[asked:] if method == "PUT"]
     assert len(written) == 2 and "s-1.tar" in written[0] and ".highway-convert-s-" in written[1]
     assert convert(squares, url, "--shard-size", 7) == 2
-    assert "begun from something else (shard_size differ); remove it and s3://bucket/out/.highway-convert-s-" in capsys.readouterr().err
+    assert (
+        "an earlier conversion had other inputs (shard_size differ); remove it and s3://bucket/out/.highway-convert-s-"
+        in capsys.readouterr().err
+    )
 
 
 def test_fields_names_and_keys_may_be_chosen(store, squares, tmp_path, capsys):
@@ -186,7 +189,7 @@ def test_something_else_that_is_there_is_not_written_over(store, squares, capsys
     before = dict(store.objects)
     for target in (("a.tar",), ("f", "--to", "folder"), ("f", "--to", "mds"), ("s-%d.tar",)):
         assert convert(squares, f"s3://bucket/out/{target[0]}", *target[1:]) == 2
-        assert f"s3://bucket/out/{target[0]}: there is something already, which no conversion has written" in capsys.readouterr().err
+        assert f"s3://bucket/out/{target[0]}: it exists already, and no conversion has written it" in capsys.readouterr().err
     assert store.objects == before
     assert convert("s3://bucket/out/a.tar?attempts=3", "s3://bucket/out/a.tar") == 2
     assert "s3://bucket/out/a.tar: SRC and DST are the same" in capsys.readouterr().err
@@ -197,12 +200,12 @@ def test_something_else_that_is_there_is_not_written_over(store, squares, capsys
     [
         (
             ("https://me:secret@host/s.tar?token=secret",),
-            "https:// is read, and not written; name a bucket (s3://, gs://, az://)",
+            "https:// can be read, but not written; name a bucket (s3://, gs://, az://)",
         ),
-        (("s3://bucket/out",), "s3://bucket/out: say what it is to be: --to shards, "),
+        (("s3://bucket/out",), "s3://bucket/out: the name does not tell the format; add --to shards, "),
         (("s3://bucket/o-%d/s.tar",), "expected one place for the file's number, such as samples-%06d.tar"),
-        (("s3://bucket/s.tar?listing=.l",), "listing= is an option of what is read; leave it out of what is written"),
-        (("s3://bucket/s.tar.gz?attempts=2",), "shards are read compressed, and not written so; name it *.tar"),
+        (("s3://bucket/s.tar?listing=.l",), "listing= is only for reading; remove it"),
+        (("s3://bucket/s.tar.gz?attempts=2",), "shards can be read compressed, but not written compressed; name it *.tar"),
         (("s3://bucket/s.tar?atempts=2",), "unknown option 'atempts'; did you mean attempts?"),
         (("s3://nowhere/s.tar",), "there is no bucket s3://nowhere; correct the URL"),
         (("s3://bucket/no/s.tar",), "s3://bucket/no/.highway-convert-s.tar.json: the store refuses it"),

@@ -112,7 +112,8 @@ def test_a_copy_that_fails_leaves_nothing(store, options, tmp_path, monkeypatch)
 def test_where_to_must_be_said_and_be_large_enough(store, options, monkeypatch):
     monkeypatch.delenv("HIGHWAY_CACHE_DIR", raising=False)
     with pytest.raises(
-        ConfigError, match=r"'s3://bucket/a\.bin': it is read from a file on this machine, .*\?cache_dir=FOLDER, or HIGHWAY_CACHE_DIR"
+        ConfigError,
+        match=r"'s3://bucket/a\.bin': its format is read from a copy on this machine, .*\?cache_dir=FOLDER, or HIGHWAY_CACHE_DIR",
     ):
         local("s3://bucket/a.bin")
     store.put("bucket", "big.bin", bytes(1_100_000))

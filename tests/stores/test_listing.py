@@ -78,7 +78,9 @@ def test_one_of_another_folder_or_kind_is_made_anew(store, folder, tmp_path):
 @pytest.mark.parametrize("content", [b"", b"nothing", b"{}", b"[1]", b'{"version": 9'], ids=["empty", "text", "dict", "list", "cut"])
 def test_what_is_no_listing_is_named(folder, tmp_path, content):
     (tmp_path / "l.gz").write_bytes(gzip.compress(content) if content[:1] in (b"{", b"[") else content)
-    with pytest.raises(DatasetError, match=r"l\.gz: no listing, damaged or cut short .*; remove it, or name another place by \?listing="):
+    with pytest.raises(
+        DatasetError, match=r"l\.gz: the listing is damaged or cut short .*; remove it, or name another place by \?listing="
+    ):
         len(ImageFolder(f"{folder}?listing={tmp_path}/l.gz"))
 
 
@@ -190,7 +192,7 @@ def test_a_kept_listing_with_a_key_twice_is_an_error(folder, tmp_path):
     found = json.loads(gzip.decompress(place.read_bytes()))
     found["keys"][1] = found["keys"][0]
     place.write_bytes(gzip.compress(json.dumps(found).encode()))
-    with pytest.raises(DatasetError, match=r"l\.gz: no listing, damaged or cut short \(version 1, 2 different keys of 3, 3 states\)"):
+    with pytest.raises(DatasetError, match=r"l\.gz: the listing is damaged or cut short \(version 1, 2 different keys of 3, 3 states\)"):
         len(ImageFolder(f"{folder}?listing={place}"))
 
 

@@ -186,10 +186,13 @@ def test_a_full_disk_is_named_with_the_way_out(store):
 @pytest.mark.parametrize(
     ("url", "said"),
     [
-        ("https://me:secret@host/a.tar?token=secret", r"'https://.*host/a\.tar': https:// is read, and not written; name a bucket \(s3://"),
-        ("http://host/a.tar", r"'http://host/a\.tar': http:// is read, and not written"),
-        ("s3://bucket", r"'s3://bucket/': no name behind the bucket; name the object to write"),
-        ("s3://bucket/a.tar?listing=.l", r"'s3://bucket/a\.tar': listing= is an option of what is read; leave it out"),
+        (
+            "https://me:secret@host/a.tar?token=secret",
+            r"'https://.*host/a\.tar': https:// can be read, but not written; name a bucket \(s3://",
+        ),
+        ("http://host/a.tar", r"'http://host/a\.tar': http:// can be read, but not written"),
+        ("s3://bucket", r"'s3://bucket/': no name after the bucket; name the object to write"),
+        ("s3://bucket/a.tar?listing=.l", r"'s3://bucket/a\.tar': listing= is only for reading; remove it"),
         ("s4://bucket/a.tar", r"'s4://bucket/a\.tar': unknown scheme 's4'"),
     ],
 )
@@ -214,7 +217,7 @@ def test_the_file_that_makes_a_folder_look_whole_is_sent_last(store, parts):
     keys = [path.removeprefix("/bucket/f/").partition("?")[0] for method, path, *_ in store.asked if method in ("PUT", "POST")]
     assert keys[0] == ".highway-upload.json" and keys[-1] == "/bucket" and keys[-2] == "index.json" and keys.count("index.json") == 1
     assert {key for _, key in store.objects} == {f"f/{name}" for name in [*NAMES, "large-file.bin"]}
-    with pytest.raises(FileExistsError, match=r"'s3://bucket/f': there is something already; remove it, or choose another URL"):
+    with pytest.raises(FileExistsError, match=r"'s3://bucket/f': it exists already; remove it, or choose another URL"):
         folder_of("s3://bucket/f", NAMES)
 
 

@@ -240,7 +240,7 @@ def changed(old, new):
         (changed("5556-5557", "5557-5556"), "t.yaml:8: links.done.port: expected a port, or a range such as 5555-5558, within 1 to 65535"),
         (changed("5556-5557", "high"), "t.yaml:8: links.done.port: expected str matching regex"),
         (changed("port: 5555}", "port: 70000}"), "t.yaml:7: links.raw.port: expected int <= 65535, got int 70000"),
-        (changed("port: 5555}", "transport: shm, kind: publish}"), "t.yaml:7: links.raw.transport: shm links are of the kind push"),
+        (changed("port: 5555}", "transport: shm, kind: publish}"), "t.yaml:7: links.raw.transport: shm links can only push"),
         (
             changed("bind: to", "delivery: exactly-once"),
             "t.yaml:8: links.done.delivery: got str 'exactly-once'; expected one of at-most-once",

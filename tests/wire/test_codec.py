@@ -80,7 +80,7 @@ def test_nothing_is_copied_on_either_side():
 @pytest.mark.parametrize(
     ("item", "says"),
     [
-        ((), "an item without fields cannot be sent; leave it out of the stream"),
+        ((), "an item without fields cannot be sent; drop it"),
         ({}, "an item without fields"),
         ({"label": 3}, "field 'label' is a int; the wire takes numpy arrays"),
         ((IMAGES, "name"), "field 1 is a str"),

@@ -110,8 +110,8 @@ def test_counts_are_kept_for_each_sender(monkeypatch):
 def test_a_sender_is_warned_of_once(monkeypatch, caplog):
     receive(monkeypatch, [(A, 0), (A, 3), (A, 6), (B, 0), (B, 0), (B, 0)])
     assert [record.message.split(": ", 1)[1] for record in caplog.records] == [
-        "from 61616161: 2 messages are missing before number 3; such are counted from now on",
-        "from 62626262: it has come before: number 0; such are counted from now on",
+        "from 61616161: 2 messages are missing before number 3; more of them are only counted",
+        "from 62626262: it has come before: number 0; more of them are only counted",
     ]
 
 
@@ -185,7 +185,7 @@ def test_a_sender_that_is_there_and_says_nothing_is_told_later(monkeypatch, capl
         assert caplog.messages == []
         now[0] = 60.0
         assert not end.is_over()
-    assert "nothing has come for 60 s: the senders that are there send nothing; 1 senders are connected, 0 were heard" in caplog.text
+    assert "nothing has come for 60 s: the connected senders send nothing; 1 senders are connected, 0 were heard" in caplog.text
 
 
 @pytest.mark.parametrize("transport", ["ipc", "tcp", "shm"])

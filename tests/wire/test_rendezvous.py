@@ -195,7 +195,7 @@ def test_a_rendezvous_that_does_not_answer_keeps_what_is_known_and_is_told_once(
     assert number_of(receiver.recv(60)) == 1
     meeting.broken = ""
     wait_until(lambda: "answers again" in caplog.text)
-    assert caplog.text.count("the rendezvous does not answer, so links stay at the addresses that are known: its host is gone") == 1
+    assert caplog.text.count("the rendezvous does not answer, so links keep the known addresses: its host is gone") == 1
 
 
 def test_a_rendezvous_that_has_lost_all_is_told_again(use, own_address, opened):

@@ -173,7 +173,9 @@ def test_an_address_that_is_taken_switches_the_tap_off_and_nothing_else(ipc, cap
             list(pass_on(second, receiver, [5]))
             assert (first.tap is None, second.tap is None) == (False, True)
     (message,) = [record.getMessage() for record in caplog.records if "viewers" in record.getMessage()]
-    assert message == f"zrpush+ipc://{place}: viewers see what the process sends that was here first, and not what this one sends"
+    assert (
+        message == f"zrpush+ipc://{place}: another process was first on this link, so viewers see its messages, not those of this process"
+    )
 
 
 def test_a_tap_that_fails_is_closed_with_a_warning_and_the_link_goes_on(link, caplog):

@@ -188,7 +188,7 @@ def test_reading_a_stream_stops_where_the_stream_ends():
     (second,) = tenbin.read(stream)
     assert_same(first, second)
     assert tenbin.read(stream) == []
-    with pytest.raises(FrameError, match="array 0: the stream ends behind its header"):
+    with pytest.raises(FrameError, match="array 0: the stream ends after its header"):
         tenbin.read(io.BytesIO(GOOD[:80]))
     with pytest.raises(FrameError, match="a chunk of 400 bytes, padding included, is announced, but the stream ends after 4"):
         tenbin.read(io.BytesIO(GOOD[:100]))
@@ -232,7 +232,7 @@ def test_any_damage_to_a_buffer_decodes_or_is_refused(patch, position):
 
 
 def test_a_file_of_another_name_needs_nocheck(tmp_path):
-    with pytest.raises(ValueError, match=r"does not end in \.ten; say nocheck=True"):
+    with pytest.raises(ValueError, match=r"does not end in \.ten; to use it anyway, write nocheck=True"):
         tenbin.save(tmp_path / "a.bin", np.zeros(1))
     tenbin.save(tmp_path / "a.bin", np.zeros(1), nocheck=True)
     with pytest.raises(ValueError, match=r"does not end in \.ten"):

@@ -67,7 +67,7 @@ def run(options: argparse.Namespace) -> int:
     target = Target(options.target, to, options.shard_size or _SHARD, written_with(to, dict(options.write)))
     if options.shard_size and not (target.pattern and to.layout == "files"):
         several = f"samples-%06d{to.suffixes[0]}" if to.layout == "files" else f"{to.name} has none"
-        raise ConfigError(f"{target.name}: --shard-size is for several files, with a place for their number: {several}")
+        raise ConfigError(f"{target.name}: --shard-size writes several files, so DST needs a place for their number: {several}")
     of, paths = recognised(options.source, options.source_format)
     if _place(options.target) in map(_place, paths):
         raise ConfigError(f"{target.name}: SRC and DST are the same")

@@ -48,11 +48,11 @@ def written_to(path: str, name: str | None) -> Format:
     found = format_named(name) if name else by_suffix([path])
     writers = [row.name for row in formats().values() if row.writer]
     if found is None:
-        raise ConfigError(f"{path}: say what it is to be: --to {', '.join(writers[:-1])} or {writers[-1]}")
+        raise ConfigError(f"{path}: the name does not tell the format; add --to {', '.join(writers[:-1])} or {writers[-1]}")
     if found.is_stream(path):
-        raise ConfigError(f"{path}: {found.name} are read compressed, and not written so; name it *{found.suffixes[0]}")
+        raise ConfigError(f"{path}: {found.name} can be read compressed, but not written compressed; name it *{found.suffixes[0]}")
     if not found.writer:
-        raise ConfigError(f"{path}: {found.name} is read, and not written; choose one of {', '.join(writers)}")
+        raise ConfigError(f"{path}: {found.name} can be read, but not written; choose one of {', '.join(writers)}")
     return found
 
 
@@ -70,7 +70,7 @@ def read(row: Format, paths: list[str], options: Options, verify: bool = False) 
     """
     if row.source and not all(is_path(path) and _is_tar(path) for path in paths):
         if options:
-            raise ConfigError(f"--read: {paths[0]} is read as a stream, which takes no options")
+            raise ConfigError(f"--read: {paths[0]} is read as a stream, which takes no options; remove --read; remove --read")
         return WebDatasetSource(paths, epochs=1, shuffle=False)
     return _by_number(row, paths, options, verify)
 

@@ -36,13 +36,17 @@ class Record:
                     found = json.load(file)
                 of, record.samples, record.was_begun = dict(found["about"]), found["samples"], True
             except (ValueError, TypeError, KeyError, RecursionError) as error:
-                raise ConfigError(f"{place}: no record of a conversion, or damaged: {error!r}; remove it and {target}") from error
+                raise ConfigError(
+                    f"{place}: the record of the conversion is missing or damaged: {error!r}; remove it and {target}"
+                ) from error
             if of != about:
                 changed = ", ".join(sorted(name for name in {**about, **of} if of.get(name) != about.get(name)))
-                raise ConfigError(f"{target}: begun from something else ({changed} differ); remove it and {place}, or choose another DST")
+                raise ConfigError(
+                    f"{target}: an earlier conversion had other inputs ({changed} differ); remove it and {place}, or choose another DST"
+                )
             return record
         if not is_empty:
-            raise ConfigError(f"{target}: there is something already, which no conversion has written; choose another DST")
+            raise ConfigError(f"{target}: it exists already, and no conversion has written it; choose another DST")
         record._save()
         return record
 

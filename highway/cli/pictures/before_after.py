@@ -110,7 +110,7 @@ def _stages(path: str, role: str | None, variables: Mapping[str, Any], plugins: 
     if isinstance(raw, dict) and "roles" in raw:
         return _of_topology(path, role, variables, plugins)
     if role is not None or variables:
-        raise ConfigError(f"{path}: no topology, which has the key roles; leave out {'--role' if role is not None else '--set'}")
+        raise ConfigError(f"{path}: not a topology, because it has no key roles; remove {'--role' if role is not None else '--set'}")
     components = Components(plugins)
     components.import_plugins()
     registry = Registry(components)

@@ -67,7 +67,7 @@ def serve(stages: Stages, options: argparse.Namespace) -> int:
         ConfigError: the options are inconsistent, or a URL is invalid.
     """
     if options.benchmark and options.epochs:
-        raise ConfigError("--epochs counts passes over the images, and -B sends one batch for ever; leave one of them out")
+        raise ConfigError("--epochs and -B exclude each other, because -B sends one batch forever; remove one of them")
     addresses = _addresses(options.urls, options.parallel)
     threads = options.workers or (None if len(addresses) == 1 else max(1, available_cores() // len(addresses)))
     report = RatePrinter(options.report)

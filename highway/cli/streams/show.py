@@ -80,7 +80,7 @@ def _show_transforms(options: argparse.Namespace) -> int:
     from highway.cli.pictures import before_after
 
     if options.urls != URLS:
-        raise ConfigError(f"{options.urls[0]!r} is a stream, which is not looked at with --transforms: leave it out")
+        raise ConfigError(f"{options.urls[0]!r} is the URL of a stream, but --transforms draws files; remove it")
     allow_plugins(options.plugin or [])
     picture = before_after.draw(
         options.transforms,

@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Read ``count`` batches, print their statistics, and write or compare a contract."""
     if options.raw and (options.save or options.contract):
-        raise ConfigError("--raw does not look at the values; leave it out with --save and --assert")
+        raise ConfigError("--save and --assert need the values, which --raw does not read; remove --raw")
     expected = None if options.contract is None else contract.load(options.contract)
     batched = not options.unbatched
     if expected is not None and expected["batched"] != batched:
@@ -87,7 +87,7 @@ def _judge(summary: Summary, expected: dict[str, object], options: argparse.Name
 def _check_writable(path: str) -> None:
     folder = os.path.dirname(path) or "."
     if os.path.isdir(path) or (os.path.isdir(folder) and not os.access(folder, os.W_OK)):
-        raise ConfigError(f"--save {path}: this cannot be written; expected the name of a file in a folder that can be")
+        raise ConfigError(f"--save {path}: it cannot be written; give a file in a folder that you can write to")
 
 
 main = command.program("tensorstat")

@@ -43,10 +43,10 @@ def subscribe(options: argparse.Namespace) -> Subscription:
     files = [name for name in options.urls if "://" not in name]
     if options.link is None:
         if files:
-            raise ConfigError(f"'{files[0]}' is no URL; to look into a running topology, say FILE --link NAME")
+            raise ConfigError(f"'{files[0]}' is not a URL; for a running topology, write FILE --link NAME")
         for option in ("role", "replica", "local", "set"):
             if getattr(options, option) is not None:
-                raise ConfigError(f"--{option} chooses what to see of a link of a topology: say FILE --link NAME too")
+                raise ConfigError(f"--{option} selects data of a link of a topology; write FILE --link NAME, too")
         return Subscription(options.urls, options.timeout)
     if len(files) < len(options.urls):
         raise ConfigError(f"--link {options.link} names a link of a topology: give its file in place of URLs, such as pipeline.yaml")

@@ -104,7 +104,7 @@ class _App:
         """Return the topology files, by their names in pods."""
         data = {**{key: Path(file).read_text("utf-8-sig") for key, file in self._files.items()}, f"{self.name}.yaml": self._addresses()}
         if (size := sum(len(text.encode()) for text in data.values())) > 1_000_000:
-            raise ConfigError(f"the topology has {size:,} bytes, but a ConfigMap holds 1,000,000; put what is long into files of the image")
+            raise ConfigError(f"the topology has {size:,} bytes, but a ConfigMap holds 1,000,000; move long values into files of the image")
         return {**self._head("v1", "ConfigMap", self.name), "data": data}
 
     def service(self) -> Object:

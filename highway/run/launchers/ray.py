@@ -90,7 +90,7 @@ def _look(host: str, port: int) -> None:
         if os.environ.get("RAY_USE_TLS", "0") in ("0", ""):
             connection.sendall(HELLO)
             if connection.makefile("rb").read(len(SETTINGS))[3:4] != SETTINGS[3:4]:
-                raise OSError("what listens there is no Ray cluster")
+                raise OSError("the program that listens there is not a Ray cluster")
 
 
 class Needs(NamedTuple):

@@ -103,7 +103,7 @@ def _software(nodes: Mapping[str, Node], say: Callable[[str], None]) -> dict[str
         except ray.exceptions.RayError as error:
             why = next(filter(None, map(str.strip, str(error).splitlines())), type(error).__name__)
             raise ConfigError(
-                f"the node {address} does not say what is installed there: {why}; is it well? `ray status` shows it"
+                f"the node {address} does not report its installed software: {why}; `ray status` shows whether it is healthy"
             ) from None
     return found
 

@@ -43,7 +43,9 @@ def _problems(topology: Topology) -> Iterator[ConfigError]:
             if option != name and option not in OPTIONS:
                 yield location.error(f"expected one of {', '.join(OPTIONS)} behind {PREFIX}{did_you_mean(option, OPTIONS)}")
             if not value.isprintable():
-                yield location.error(f"{value!r} cannot stand in a script of Slurm, because it has a line break or the like in it")
+                yield location.error(
+                    f"{value!r} cannot be part of a Slurm script, because it contains a line break or another control character"
+                )
             elif option == name and not re.fullmatch(r"[\w.+-]+", value):
                 yield location.error(f"{value!r} is no feature of a node: expected a word, such as a100")
 
@@ -82,7 +84,9 @@ def _path(wiring: Wiring, options: argparse.Namespace) -> Path:
     path = Path(options.folder or default).absolute()
     for name, where in (("the current directory", Path.cwd()), ("--folder", path)):
         if not str(where).isprintable():
-            raise ConfigError(f"{name} {str(where)!r} cannot stand in a script of Slurm, because it has a line break or the like in it")
+            raise ConfigError(
+                f"{name} {str(where)!r} cannot be part of a Slurm script, because it contains a line break or another control character"
+            )
     return path
 
 

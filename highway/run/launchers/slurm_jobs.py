@@ -61,7 +61,7 @@ def script(folder: RunFolder, role: Role) -> str:
     }
     for name, value in options.items():
         if not str(value).isprintable():  # a comment cannot hold it: the shell would run what comes after the line break
-            raise ConfigError(f"{role.name}: the {name} {str(value)!r} cannot stand in a script of Slurm")
+            raise ConfigError(f"{role.name}: the {name} {str(value)!r} cannot be part of a Slurm script")
     head = [f"#SBATCH --{name}={shlex.quote(str(value))}" for name, value in options.items() if value]
     path = environment({})["PYTHONPATH"]
     body = [f"export PYTHONPATH={shlex.quote(path)}"] if path else []

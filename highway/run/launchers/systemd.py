@@ -81,10 +81,10 @@ def unit(description: str, command: Sequence[str], directory: str, user: str | N
     """
     for text in (description, directory, *command):
         if not text.isprintable():
-            raise ConfigError(f"{text!r} cannot stand in a unit: it has a line break or another control character in it")
+            raise ConfigError(f"{text!r} cannot be part of a unit: it contains a line break or another control character")
     for text in (description, directory):  # systemd takes them literally, without quotes
         if text.endswith("\\") or text != text.strip():
-            raise ConfigError(f"{text!r} cannot stand in a unit: it begins or ends with a space, or ends with a backslash; rename it")
+            raise ConfigError(f"{text!r} cannot be part of a unit: it begins or ends with a space, or ends with a backslash; rename it")
     after = [] if user is None else ["Wants=network-online.target", "After=network-online.target"]
     lines = [
         "[Unit]",

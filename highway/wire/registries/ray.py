@@ -87,7 +87,7 @@ class RayRendezvous:
     def __init__(self, run: str) -> None:
         self._ray, self._run = import_ray(), run
         if not self._ray.is_initialized():
-            raise ConfigError(f"ray:{run}: this process has joined no Ray cluster; call ray.init() before")
+            raise ConfigError(f"ray:{run}: this process is not connected to a Ray cluster; call ray.init() first")
         self.host: str = self._ray.util.get_node_ip_address()
         self._registry: Any = None
         self._since: Since = NEVER

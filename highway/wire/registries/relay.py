@@ -116,7 +116,7 @@ class RelayRendezvous:
                 lines.flush()
                 text = lines.readline()
         if not text:
-            raise OSError(f"{self._path}: who asks the rendezvous for this process has ended")
+            raise OSError(f"{self._path}: the process that asks the rendezvous for this one has ended")
         answer: dict[str, Any] = json.loads(text)
         if "error" in answer:
             raise OSError(answer["error"])

@@ -161,12 +161,12 @@ def test_a_given_image_is_mixed_with_photographs_of_the_package(show, tmp_path):
         ("roles: {a: [Benchmark]}", [], "no role has one of the stages Augmentations, "),
         ("roles: {a: [Augmentations], b: []}", ["--role", "b"], "the role b has none of the stages Augmentations"),
         ("roles: {a: [Augmentations]}", ["--role", "c"], "no role 'c'"),
-        (FLIP, ["--role", "c"], "no topology, which has the key roles; leave out --role"),
+        (FLIP, ["--role", "c"], "not a topology, because it has no key roles; remove --role"),
         (FLIP, ["--image", "none.jpg"], "--image none.jpg: No such file or directory"),
         (FLIP, ["--image", "file.yaml"], "--image file.yaml: not an image"),
         (FLIP, ["--boxes", "boxes"], "--boxes is for a stream: leave it out with --transforms"),
         (FLIP, ["-m", "img2img"], "--mode is for a stream"),
-        (FLIP, ["zsub://127.0.0.1:1"], "'zsub://127.0.0.1:1' is a stream, which is not looked at with --transforms"),
+        (FLIP, ["zsub://127.0.0.1:1"], "'zsub://127.0.0.1:1' is the URL of a stream, but --transforms draws files"),
     ],
 )
 def test_what_cannot_be_shown_is_said_with_the_line(show, text, options, message):

@@ -212,7 +212,7 @@ def test_the_benchmark_sends_its_first_batch_again_and_again(option, tmp_path):
 
 def test_the_benchmark_has_no_epochs(capsys):
     assert serve_dir.main(["-d", photos(), "-B", "--epochs", "2"]) == 2
-    assert "--epochs counts passes over the images, and -B sends one batch for ever" in capsys.readouterr().err
+    assert "--epochs and -B exclude each other" in capsys.readouterr().err
 
 
 def test_a_folder_without_train_is_an_error_that_names_it(tmp_path, capsys):

@@ -387,7 +387,11 @@ WRONG = {
         r"t\w+\.yaml:\d+: roles\.reader\.resources: no node of the cluster has CPU 1, GPU 3, place=head: ",
     ),
     "nobody there": ({}, ["--cluster", "10.77.0.99:6379"], r"--cluster 10\.77\.0\.99:6379: .*; `ray start --head` begins a cluster"),
-    "somebody else there": ({}, ["--cluster", "10.77.0.1:9999"], r"--cluster 10\.77\.0\.1:9999: what listens there is no Ray cluster; "),
+    "somebody else there": (
+        {},
+        ["--cluster", "10.77.0.1:9999"],
+        r"--cluster 10\.77\.0\.1:9999: the program that listens there is not a Ray cluster; ",
+    ),
     "another version": (
         {"OTHER_VERSION": "1"},
         [],

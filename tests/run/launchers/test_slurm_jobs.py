@@ -116,9 +116,9 @@ EVIL = "x\ntouch done #"
 @pytest.mark.parametrize(
     ("change", "options", "said"),
     [
-        (('slurm/time: "1-00:00:00"', 'slurm/time: "x\\ntouch done #"'), [], r"labels\.slurm/time: .*cannot stand in a script"),
-        (("reader", '"x\\ntouch done #"'), [], r"roles\.x\\ntouch done #: a name must not have a line break"),
-        (("", ""), ["--folder", EVIL], r"highway: --folder .*cannot stand in a script of Slurm"),
+        (('slurm/time: "1-00:00:00"', 'slurm/time: "x\\ntouch done #"'), [], r"labels\.slurm/time: .*cannot be part of a Slurm script"),
+        (("reader", '"x\\ntouch done #"'), [], r"roles\.x\\ntouch done #: a name must not contain a line break"),
+        (("", ""), ["--folder", EVIL], r"highway: --folder .*cannot be part of a Slurm script"),
     ],
 )
 def test_no_value_ends_the_comments_at_the_head_of_a_script(write, ask, change, options, said):

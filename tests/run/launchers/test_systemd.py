@@ -114,7 +114,7 @@ def test_any_word_reaches_the_program_as_it_was(arguments):
 
 @pytest.mark.parametrize("directory", ["/data\\", "/data ", "/da\nta"])
 def test_a_directory_that_a_unit_cannot_name_is_refused(directory):
-    with pytest.raises(ConfigError, match="cannot stand in a unit"):
+    with pytest.raises(ConfigError, match="cannot be part of a unit"):
         unit("feed", ["/bin/highway"], directory, None, 1.0)
 
 
@@ -128,5 +128,5 @@ def test_no_host_has_files_written_outside_the_folder(tmp_path, monkeypatch, cap
 
 
 def test_a_line_break_cannot_smuggle_in_a_setting():
-    with pytest.raises(ConfigError, match="cannot stand in a unit"):
+    with pytest.raises(ConfigError, match="cannot be part of a unit"):
         unit("a", ["/bin/x", "--set=a=1\nExecStartPre=/bin/y"], "/", None, 0)

@@ -70,7 +70,7 @@ def test_without_ray_it_is_said_what_to_install(monkeypatch, write):
         ),
         (
             {"on": "ray", "isolated": True},
-            r"^on='ray': an isolated pipeline finds others at the file's hosts only; leave out one of the two$",
+            r"^on='ray': an isolated pipeline only connects to the hosts of the file; remove on= or isolated=True$",
         ),
     ],
 )
