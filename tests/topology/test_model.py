@@ -150,8 +150,8 @@ def test_checking_needs_no_data_and_returns_all_that_is_wrong(topology):
         ("roles:\n  r:\n    stage: []", "t.yaml:3: roles.r.stage: unknown key 'stage'; did you mean stages?"),
         (
             "roles:\n  r:\n    isolated: true",
-            "t.yaml:3: roles.r.isolated: a role already has its own process, so remove this key; a training script that takes the place of "
-            "one says Pipeline.from_yaml(..., isolated=True)",
+            "t.yaml:3: roles.r.isolated: a role already has its own process, so remove this key; a training script that runs a "
+            "role writes Pipeline.from_yaml(..., isolated=True)",
         ),
         ("roles:\n  r: {replicas: 2}", "t.yaml:2: roles.r: the key 'stages' is missing (only an external role may have none)"),
         ("roles:\n  r:\n    replicas: 0\n    stages: []", "t.yaml:3: roles.r.replicas: expected int >= 1, got int 0"),
