@@ -107,6 +107,6 @@ def _role(name: str, raw: Any, values: Variables, registry: Registry, location: 
     if scale and scale.min > scale.max:
         raise (location / "autoscale").error(f"min is {scale.min}, but max is {scale.max}")
     if scale and not scale.min <= replicas <= scale.max:
-        raise (location / "autoscale").error(f"the role begins with {replicas} replicas, which are not from {scale.min} to {scale.max}")
+        raise (location / "autoscale").error(f"the role starts with {replicas} replicas; expected {scale.min} to {scale.max}")
     own = (replicas, hosts, raw.get("env", {}), spec.external, restart, spec.resources, scale)
     return Role(name, spec.stages, location / "stages", *own)

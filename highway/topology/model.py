@@ -195,7 +195,7 @@ def _with_links(spec: Any, location: Location, linked: LinkParameters) -> Any:
 def _linked(component: str, given: Mapping[str, Any], location: Location, linked: LinkParameters) -> dict[str, Any]:
     for key in LINK_SAYS:
         if key in given:
-            raise (location / key).error(f"the link says what {key} is; leave it out, or leave out the link")
+            raise (location / key).error(f"the link already defines {key}; remove one of the two")
     if not isinstance(given["link"], str):
         raise (location / "link").error(f"expected the name of a link, got {show(given['link'])}")
     try:

@@ -76,7 +76,7 @@ def check_folder(url: str, path: str) -> None:
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
         raise LinkError(
             errno.EACCES,
-            f"{url}: {SOCKETS_FOLDER}, where the sockets of ipc links are, is not a folder of yours alone (mode 0700); remove it, have its "
+            f"{url}: {SOCKETS_FOLDER}, the folder of ipc sockets, is not yours alone (mode 0700); remove it, have its "
             "owner remove it, or give the link the transport shm or tcp",
         )
 

@@ -114,14 +114,14 @@ class Connection:
     def socket(self) -> NoReturn:
         """Not available, unlike in tensorcom. Raises AttributeError, which names the replacements."""
         raise AttributeError(
-            "a Connection does not give away its `socket`: what passes by it would be neither numbered nor counted. Use recv(timeout=) and "
+            "a Connection has no public `socket`: highway could not number and count messages that bypass it. Use recv(timeout=) and "
             "send(timeout=) for RCVTIMEO and SNDTIMEO, ?budget_mb= and ?linger_ms= in the URL for RCVHWM, SNDHWM and LINGER, and close()"
         )
 
     @property
     def context(self) -> NoReturn:
         """Not available, unlike in tensorcom. Raises AttributeError, which names the replacements."""
-        raise AttributeError("a Connection has no `context` of its own: all of a process share one, which ends with it; use close()")
+        raise AttributeError("a Connection has no `context`: all links of a process share one, which ends with the process; use close()")
 
     @property
     def bound(self) -> list[str]:

@@ -234,7 +234,7 @@ class LinkReceiver:
             wanted = self._link.options.senders
             log.warning(
                 "%s: nothing has come for %.0f s: %s; %d senders are connected, %d were heard, %d%s have ended. "
-                "Ctrl-C or `highway drain` ends the wait, and so does `highway run --wait SECONDS` when nobody is there",
+                "Ctrl-C or `highway drain` ends the wait, and so does `highway run --wait SECONDS` if no sender is connected",
                 self._link,
                 waited,
                 "the connected senders send nothing" if may_come else "waiting for a sender",

@@ -181,7 +181,7 @@ def directory(url: str) -> Directory:
     """
     if _directory is None:
         raise LinkError(
-            None, f"{url}: a name is found at a rendezvous, and this process has none; `highway run --rendezvous folder:PATH` gives it one"
+            None, f"{url}: a name needs a rendezvous, and this process has none; start it with `highway run --rendezvous folder:PATH`"
         )
     return _directory
 
@@ -221,7 +221,7 @@ def join(text: str, host: str = "", run: str = "") -> None:
     if run and (kind := KINDS.get(text)) and kind.places_are_runs:
         text = f"{text}:{run}"
     if _joined and text != _joined:
-        raise ConfigError(f"{text}: this process finds names at {_joined} already; processes have one rendezvous each")
+        raise ConfigError(f"{text}: this process already uses the rendezvous {_joined}, and can only use one")
     if not _joined:
         found = parse(text)
         use(found, host or found.host)

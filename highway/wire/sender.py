@@ -168,8 +168,8 @@ class LinkSender:
             since = now if since is None else since
             if not peers.seen or now - since >= self._link.options.linger_ms / 1000:  # a receiver that was connected may reconnect
                 raise LinkError(
-                    f"{self._link}: drained while no receiver was there, so message {self._number} and what waits for it were not sent; "
-                    "with receivers=1 or more in the URL or the link, nothing is taken before receivers are there"
+                    f"{self._link}: drained while no receiver was connected, so message {self._number} and those after it were not sent; "
+                    "with receivers=1 or more in the URL or the link, a sender takes no item before its receivers are connected"
                 )
 
     def finish(self) -> None:

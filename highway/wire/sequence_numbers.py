@@ -128,7 +128,11 @@ class Senders:
             known = self._hear(envelope, source)
         if envelope.number < known.next:
             log.warning(
-                "%s: %s ended after %d messages, as it says, but number %d came", self.link, known.label, envelope.number, known.next - 1
+                "%s: %s announced its end after %d messages, but message %d arrived",
+                self.link,
+                known.label,
+                envelope.number,
+                known.next - 1,
             )
         late, gaps = known.end(envelope.number)
         self._count(known, envelope, late, gaps, False)
@@ -151,8 +155,8 @@ class Senders:
         if not self._warned_of_ends:
             self._warned_of_ends = True
             log.warning(
-                "%s: an end is not believed: it names the sender %s, of whom nothing came, over a connection of another; "
-                "such are counted as malformed from now on",
+                "%s: ignored an end that names the sender %s, because this sender has sent nothing over this connection; "
+                "more of them are only counted, as malformed",
                 self.link,
                 _label(envelope),
             )

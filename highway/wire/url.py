@@ -211,7 +211,7 @@ def _parse_one(url: str, direction: Direction, bind: bool | None, defaults: Link
     kind, binds = _scheme(url, scheme, direction, bind)
     if scheme in TRANSPORTS:
         if name is not None:
-            raise ConfigError(f"'{url}': '{scheme}' is a transport itself; leave '+{name}' out, or name a kind: zpush+{scheme}")
+            raise ConfigError(f"'{url}': '{scheme}' is a transport itself; remove '+{name}', or name a kind: zpush+{scheme}")
         name = scheme
     name = _DEFAULT.name if name is None else name
     if name not in TRANSPORTS:
@@ -222,7 +222,7 @@ def _parse_one(url: str, direction: Direction, bind: bool | None, defaults: Link
     location = _location(url, transport, match["location"], binds)
     topic = match["topic"] or ""
     if topic and not KINDS[kind].fans_out:
-        raise ConfigError(f"'{url}': a {kind} socket has no topics; leave '#{topic}' out, or use zpub and zsub")
+        raise ConfigError(f"'{url}': a {kind} socket has no topics; remove '#{topic}', or use zpub and zsub")
     options = parse_options(url, match["query"] or "", defaults)
     if options.tap:
         _check_tap(url, *options.tap.partition("://")[::2])

@@ -118,7 +118,7 @@ def test_a_role_that_no_units_host_would_run_is_refused(ask, write, folder):
         ("autoscale: {min: 4, max: 2}", "autoscale: min is 4, but max is 2"),
         ("autoscale: {min: 1, max: 4, grow_s: 0}", "autoscale.grow_s: expected float > 0.0, got int 0"),
         ("autoscale: {min: 1, max: 4, shrink_s: 4000}", "autoscale.shrink_s: expected float <= 3600.0, got int 4000"),
-        ("replicas: 9, autoscale: {min: 1, max: 4}", "autoscale: the role begins with 9 replicas, which are not from 1 to 4"),
+        ("replicas: 9, autoscale: {min: 1, max: 4}", "autoscale: the role starts with 9 replicas; expected 1 to 4"),
     ],
 )
 def test_what_a_role_needs_and_how_it_scales_is_checked_wherever_it_runs(ask, write, own, said):

@@ -501,4 +501,4 @@ def test_a_pipeline_that_waits_for_a_peer_that_is_not_there_ends_when_it_is_drai
     finally:
         pipeline.stop()
         thread.join(PATIENCE)
-    assert all("drained while no receiver was there" in error or "were not delivered" in error for error in errors)
+    assert all("drained while no receiver was connected" in error or "were not delivered" in error for error in errors)

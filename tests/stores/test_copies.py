@@ -113,7 +113,7 @@ def test_where_to_must_be_said_and_be_large_enough(store, options, monkeypatch):
     monkeypatch.delenv("HIGHWAY_CACHE_DIR", raising=False)
     with pytest.raises(
         ConfigError,
-        match=r"'s3://bucket/a\.bin': its format is read from a copy on this machine, .*\?cache_dir=FOLDER, or HIGHWAY_CACHE_DIR",
+        match=r"'s3://bucket/a\.bin': its format is read from a copy on this machine; .*\?cache_dir=FOLDER, or HIGHWAY_CACHE_DIR",
     ):
         local("s3://bucket/a.bin")
     store.put("bucket", "big.bin", bytes(1_100_000))

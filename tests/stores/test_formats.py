@@ -140,7 +140,7 @@ def test_what_must_be_a_file_here_says_where_to_put_it(store, tmp_path, dataset,
     files.mkdir()
     name = write(files, dataset)
     store.upload("bucket", files)
-    with pytest.raises(ConfigError, match=r"its format is read from a copy on this machine, .*HIGHWAY_CACHE_DIR"):
+    with pytest.raises(ConfigError, match=r"its format is read from a copy on this machine; .*HIGHWAY_CACHE_DIR"):
         len(dataset(f"s3://bucket/{name}", **options(dataset)))
 
 

@@ -122,7 +122,9 @@ CASES = {
     "a billion laughs by variables": Case(
         f"{VARIABLES}\nroles: {{a: [{{Noise: {{shape: '${{a9}}'}}}}]}}", "", ["t.yaml:", "the file has more than 1,000,000 values"]
     ),
-    "an alias within what it names": Case("roles: &a {a: *a}", "", ["t.yaml:1: nested deeper than 50 levels; does an alias (*name) contain"]),
+    "an alias within what it names": Case(
+        "roles: &a {a: *a}", "", ["t.yaml:1: nested deeper than 50 levels; does an alias (*name) contain"]
+    ),
     "deep lists": Case("roles: " + "[" * 60 + "]" * 60, "", ["t.yaml:1: nested deeper than 50 levels"]),
     "lists deeper than Python's stack": Case("roles: " + "[" * 100_000, "", ["t.yaml: nested deeper than 50 levels"]),
     "mappings deeper than Python's stack": Case("roles: " + "{a: " * 20_000, "", ["t.yaml: nested deeper than 50 levels"]),

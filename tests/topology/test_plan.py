@@ -276,7 +276,7 @@ def test_a_file_whose_parts_do_not_name_each_other_is_refused(topology, text, me
         ),
         (
             changed("ZMQSink: {link: raw}", "ZMQSink: {link: raw, bind: true}"),
-            "t.yaml:10: roles.reader.stages[1].ZMQSink.bind: the link says what bind is",
+            "t.yaml:10: roles.reader.stages[1].ZMQSink.bind: the link already defines bind",
         ),
         (
             changed("ZMQSink: {link: raw}", "ZMQSink: {link: [raw]}"),

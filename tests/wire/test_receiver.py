@@ -153,7 +153,7 @@ def test_a_sender_that_does_not_come_is_missed_aloud(monkeypatch, caplog):
     receive(monkeypatch, [Peers(0, 1), (A, 0), (A, 1, "end"), None, None, None], "zpull+ipc://x?senders=2")
     assert re.fullmatch(
         r"zpull\+ipc://x: nothing has come for 0 s: waiting for a sender; 0 senders are connected, 1 were heard, 1 of senders=2 "
-        r"have ended. Ctrl-C or `highway drain` ends the wait, and so does `highway run --wait SECONDS` when nobody is there",
+        r"have ended. Ctrl-C or `highway drain` ends the wait, and so does `highway run --wait SECONDS` if no sender is connected",
         caplog.messages[0],
     )
 

@@ -264,7 +264,7 @@ def test_the_thread_that_moves_data_never_waits_for_the_rendezvous(use, opened):
 
 def test_a_process_without_a_rendezvous_says_how_to_give_it_one(monkeypatch):
     monkeypatch.setattr(rendezvous, "_directory", None)
-    with pytest.raises(LinkError, match=r"a name is found at a rendezvous.*`highway run --rendezvous folder:PATH`"):
+    with pytest.raises(LinkError, match=r"a name needs a rendezvous.*`highway run --rendezvous folder:PATH`"):
         LinkSender(parse(PUSH, "send"))
 
 

@@ -61,7 +61,7 @@ def test_a_process_joins_one_rendezvous(monkeypatch, tmp_path):
     for _ in range(2):
         rendezvous.join(f"folder:{tmp_path}", "10.0.0.1")
     assert rendezvous.directory("zpush+named://a").host == "10.0.0.1"
-    with pytest.raises(ConfigError, match=rf"^folder:other: this process finds names at folder:{tmp_path} already"):
+    with pytest.raises(ConfigError, match=rf"^folder:other: this process already uses the rendezvous folder:{tmp_path}"):
         rendezvous.join("folder:other")
-    with pytest.raises(ConfigError, match=r"^ray:b: this process finds names at"):
+    with pytest.raises(ConfigError, match=r"^ray:b: this process already uses the rendezvous"):
         rendezvous.join("ray", run="b")

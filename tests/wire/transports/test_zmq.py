@@ -48,7 +48,7 @@ def test_a_folder_of_sockets_that_others_can_write_into_is_refused(opened, ipc, 
     os.mkdir(folder)
     os.chmod(folder, 0o777)
     monkeypatch.setattr(address, "SOCKETS_FOLDER", folder)
-    with pytest.raises(LinkError, match=rf"{folder}, where the sockets of ipc links are, is not a folder of yours alone"):
+    with pytest.raises(LinkError, match=rf"{folder}, the folder of ipc sockets, is not yours alone"):
         opened(f"{side}+ipc://{folder}/a")
 
 
@@ -155,7 +155,7 @@ def test_a_publisher_whose_messages_grow_keeps_to_its_budget_and_waits_for_nobod
     for _ in range(60):
         sender.send([bytes(1_000_000)])
         assert sender.unsent() <= 12
-    assert caplog.text.count("MB wait for subscribers that are behind. Until they are read, messages are dropped for all, since they") == 1
+    assert caplog.text.count("MB wait for slow subscribers. Until they have read them, all subscribers lose messages, because these") == 1
 
 
 @pytest.fixture

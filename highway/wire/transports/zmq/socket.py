@@ -135,7 +135,7 @@ class ZMQSender(BaseSocket):
         if not self._told and (peers is None or peers.live):  # else ZeroMQ has not reported yet that it has released them
             self._told = True
             log.warning(
-                "%s: %.0f MB wait for subscribers that are behind. Until they are read, messages are dropped for all, since they "
+                "%s: %.0f MB wait for slow subscribers. Until they have read them, all subscribers lose messages, because these "
                 "are larger than the first one was; a larger budget_mb than %g leaves more room",
                 self.link,
                 waiting / 1e6,
