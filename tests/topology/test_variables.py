@@ -83,5 +83,5 @@ def test_variables_that_repeat_each_other_do_not_grow_without_bound(kind):
     values = {"a0": "x" * 10}
     for n in range(1, 12):
         values[f"a{n}"] = f"${{a{n - 1}}}" * 10 if kind == "text" else [f"${{a{n - 1}}}"] * 10
-    with pytest.raises(ConfigError, match="larger than 1,000,000 values and characters"):
+    with pytest.raises(ConfigError, match="more than 1,000,000 values and characters"):
         fill("${a11}", **values)

@@ -111,7 +111,7 @@ def test_braces_expand_as_in_a_shell(text, expanded):
         ("zpsh://a:1", "unknown scheme 'zpsh'; did you mean zpush?"),
         ("qqqq://a:1", "expected one of inproc, ipc"),
         ("zpush+tpc://a:1", "unknown transport 'tpc'; did you mean tcp?"),
-        ("tcp+ipc://a", "leave '+ipc' out"),
+        ("tcp+ipc://a", "remove '+ipc'"),
         ("zpush://host", "expected host:port after '://', such as 127.0.0.1:5555"),
         ("zpush://host:http", "expected host:port"),
         ("zpush://host:65536", "port 65536; expected 0 to 65535"),
