@@ -1,13 +1,15 @@
-"""Tables of text that fit a width: numbers get short units, less important columns are dropped, long names are cut; digits never are."""
+"""Text that fits a width. In tables, numbers get short units, less important columns are dropped, long names are cut; digits never are."""
 
 from __future__ import annotations
 
+import shutil
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from highway.safe_text import for_terminal
 
-WIDTH = 100  # characters of a table without a terminal
+WIDTH = 80  # characters of a line without a terminal
 GAP = 2  # spaces between two columns, if there is room
 SHORTEST_NAME = 8  # minimum characters of a cut name
 
@@ -40,6 +42,22 @@ def number(value: float | None, digits: int = 0, style: str = "") -> Cell:
     ('1,234,567', '1.2M')
     """
     return Cell("-") if value is None else Cell(f"{value:,.{digits}f}", _with_unit(value, digits), style)
+
+
+def terminal_width() -> int:
+    """Return the characters of a line of the terminal, or of ``COLUMNS``; :data:`WIDTH` if there is no terminal."""
+    return shutil.get_terminal_size((WIDTH, 0)).columns
+
+
+def wrapped(text: str, width: int, indent: str = "") -> str:
+    """Return a text whose lines break only between words; lines that continue another one begin with ``indent``.
+
+    >>> print(wrapped("- give it more workers", 16, "  "))
+    - give it more
+      workers
+    """
+    made = textwrap.TextWrapper(max(width, 20), subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    return "\n".join(made.fill(line) for line in text.splitlines())
 
 
 def percent(part: float) -> str:

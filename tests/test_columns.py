@@ -63,10 +63,19 @@ def stats(items, name="ImageFileReader.row_ranges"):
 
 
 @pytest.mark.parametrize("items", [1, 12_345, 123_456_789])
-def test_the_table_at_the_end_of_a_run_has_no_more_than_100_columns(items):
-    lines = str(stats(items, "Augmentations.ImageFileReader.decode-2")).splitlines()[:-1]
-    assert max(map(len, lines)) <= 100
-    assert " ".join(lines[0].split()) == "stage workers items items/s MB/s busy starved blocked queued max MB errors"
+@pytest.mark.parametrize(
+    ("width", "headings"),
+    [
+        ("", "stage items items/s busy starved blocked errors"),
+        ("120", "stage workers items items/s MB/s busy starved blocked queued max MB errors"),
+    ],
+)
+def test_a_table_fits_the_terminal_or_80_columns_and_keeps_names_and_errors(items, width, headings, monkeypatch):
+    monkeypatch.setenv("COLUMNS", width)
+    lines = stats(items, "Augmentations.ImageFileReader.decode-2").table().splitlines()
+    assert max(map(len, lines)) <= int(width or 80)
+    assert " ".join(lines[0].split()) == headings
+    assert lines[1].startswith("Augmentations.ImageFileReader.decode-2 ")
 
 
 def shown(what, width):

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import highway
 from highway.cli import command, doctor_dataset
+from highway.columns import terminal_width, wrapped
 from highway.datasets.formats import formats
 from highway.distribution import version_of
 from highway.extras import pip_install
@@ -59,13 +60,13 @@ def run(options: argparse.Namespace) -> int:
     if options.dataset is not None:
         return doctor_dataset.run(options)
     findings = list(look())
-    width = max(len(finding.topic) for finding in findings)
+    width, gap = terminal_width(), max(len(finding.topic) for finding in findings) + 2
     for finding in findings:
-        print(f"{finding.topic:<{width}}  {finding.found}")
+        print(wrapped(f"{finding.topic:<{gap}}{finding.found}", width, " " * gap))
     advice = [finding.advice for finding in findings if finding.advice]
     print("\nTo be faster:" if advice else "\nNothing to install or to change.")
     for sentence in advice:
-        print(f"- {sentence}")
+        print(wrapped(f"- {sentence}", width, "  "))
     return command.DONE
 
 

@@ -13,6 +13,7 @@ from statistics import median
 from typing import Any
 
 from highway.cli import command
+from highway.columns import terminal_width, wrapped
 from highway.errors import ConfigError
 from highway.process.cores import available_cores
 
@@ -54,7 +55,7 @@ def run(options: argparse.Namespace) -> int:
     width = max(map(len, found))
     for kind, rate in found.items():
         print(f"{workers} {kind:<{width}}  {rate:>10,.0f} samples/s")
-    print(f"\n{verdict(found['threads'], found['processes'], workers)}")
+    print("\n" + wrapped(verdict(found["threads"], found["processes"], workers), terminal_width()))
     return command.DONE
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import highway
 from highway import adapters
+from highway.columns import terminal_width, wrapped
 from highway.errors import ConfigError
 from highway.parameters.docstrings import plain
 from highway.topology.components import PACKAGES, Components, built_in, described
@@ -25,20 +26,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print the list or the description, and return the exit code."""
+    width = terminal_width()
     if options.name:
         names = {name.lower(): name for package in PACKAGES for name in built_in(package)}
-        public = [] if options.name.lower() in names else [*_public(options.name)]
+        public = [] if options.name.lower() in names else [*_public(options.name, width)]
         print("\n\n".join(public) or Components(options.plugin).describe(names.get(options.name.lower(), options.name)))
         return 0
+    gap = max(len(name) for package in PACKAGES for name in built_in(package)) + 4
     for package in PACKAGES:
         print(f"{package}:")
         for name, cls in built_in(package).items():
-            print(f"  {name:<20} {plain(inspect.getdoc(cls) or '').partition(chr(10))[0]}")
+            print(wrapped(f"{f'  {name}':<{gap}}{plain(inspect.getdoc(cls) or '').partition(chr(10))[0]}", width, " " * gap))
     print("`highway list NAME` shows the parameters of one.")
     return 0
 
 
-def _public(name: str) -> Iterator[str]:
+def _public(name: str, width: int) -> Iterator[str]:
     """Yield a description of each class or function of highway and its adapters with this name, in any case.
 
     Raises:
@@ -53,8 +56,8 @@ def _public(name: str) -> Iterator[str]:
             missing = missing or error
             continue
         found = True
-        text = described(written, value) if callable(value) else written
-        yield "\n".join([f"from {module} import {written}", "", text, *_methods(value)])
+        text = described(written, value, width) if callable(value) else written
+        yield "\n".join([f"from {module} import {written}", "", text, *_methods(value, width)])
     if missing and not found:
         raise missing
 
@@ -72,10 +75,13 @@ def _modules_with(name: str) -> Iterator[tuple[str, str]]:
             yield module.removesuffix(".__init__"), found[1]
 
 
-def _methods(found: Any) -> list[str]:
+def _methods(found: Any, width: int) -> list[str]:
     """Return the public methods and properties of a class, a line each, after a heading."""
     own = vars(found) if inspect.isclass(found) else {}
     kinds = (property, classmethod, staticmethod)
     public = {name: value for name, value in own.items() if name[0] != "_" and (inspect.isfunction(value) or isinstance(value, kinds))}
-    lines = [f"    {name:<18} {plain(inspect.getdoc(value) or '').partition(chr(10))[0]}" for name, value in public.items()]
+    lines = [
+        wrapped(f"    {name:<18} {plain(inspect.getdoc(value) or '').partition(chr(10))[0]}", width, " " * 23)
+        for name, value in public.items()
+    ]
     return ["", "Methods:", *lines] if lines else []

@@ -20,6 +20,7 @@ from highway.cli.summary import document_of_errors, losses, to_json
 from highway.engine.stats import PipelineStats
 from highway.errors import ConfigError
 from highway.observe.accounts import Departure
+from highway.observe.snapshot import find_ends
 from highway.observe.state import Phase, ReplicaState
 from highway.process import interrupt
 from highway.process.cores import ONE_THREAD
@@ -109,7 +110,7 @@ def run_processes(wiring: Wiring, options: argparse.Namespace, connect: Connect,
             launcher = connect(wiring, options, screen.line)
             also = [launcher] if isinstance(launcher, Watcher) else []
             result = launch(wiring, launcher, arguments, screen, [*watchers, *also], options.drain_timeout)
-        _conclude(screen, result, options.json)
+        _conclude(screen, result, wiring, options.json)
         for sentence in filter(None, [*losses(result), result.message]):
             screen.say(f"highway: {sentence}")
         return result.code
@@ -117,12 +118,13 @@ def run_processes(wiring: Wiring, options: argparse.Namespace, connect: Connect,
         screen.finish()
 
 
-def _conclude(screen: Screen, result: Result, as_json: bool) -> None:
+def _conclude(screen: Screen, result: Result, wiring: Wiring, as_json: bool) -> None:
     """Print the results of a run."""
+    ends = find_ends(wiring)
     if as_json:
-        screen.print(to_json(result))
+        screen.print(to_json(result, ends))
     else:
-        screen.summary(result.states, result.links)
+        screen.summary(result.states, result.links, ends)
 
 
 def _run_role(wiring: Wiring, options: argparse.Namespace) -> int:
@@ -141,7 +143,7 @@ def _run_role(wiring: Wiring, options: argparse.Namespace) -> int:
         stats, how = here.state.stats, "was stopped" if code != 1 else "failed"
         departure = Departure(here.state.name, how, code == 1, tally.counts(), stats, unfinished=not here.complete)
         result = Result(code, message, [here.state], departures=[departure])
-        _conclude(screen, result, options.json)
+        _conclude(screen, result, wiring, options.json)
         for sentence in losses(result):
             screen.say(f"highway: {sentence}")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Self, TextIO, cast
 
 from rich.console import Console, RenderableType
@@ -13,12 +13,13 @@ from rich.live import Live
 from rich.text import Text
 
 from highway.cli.output import Output, own_stdout
-from highway.cli.summary import links_table
+from highway.cli.summary import answer, links_table
 from highway.cli.tables import table
-from highway.columns import Cell, number, percent
+from highway.columns import Cell, number, percent, terminal_width, wrapped
 from highway.engine.stats import PipelineStats
 from highway.observe.accounts import Account
 from highway.observe.figures import Recent
+from highway.observe.snapshot import Ends
 from highway.observe.state import ReplicaState
 
 INTERVAL = 5.0  # seconds between two lines without a terminal
@@ -78,7 +79,7 @@ class Screen:
 
     def say(self, text: str) -> None:
         """Show a message of highway on standard error, below the table if there is one."""
-        print(text, file=self._error, flush=True)
+        print(wrapped(text, self.console.width) if self.console.is_terminal else text, file=self._error, flush=True)
 
     def _tell_elsewhere(self, text: str) -> None:
         if not self._keep_output:
@@ -100,19 +101,21 @@ class Screen:
             ]
             print(f"[{self._shown - self._started:.0f} s] items: {', '.join(rates)}", file=self._error, flush=True)
 
-    def summary(self, states: Sequence[ReplicaState], links: Sequence[Account] = ()) -> None:
-        """Print the results of each process, its bottleneck, and the messages of each link.
+    def summary(self, states: Sequence[ReplicaState], links: Sequence[Account], ends: Mapping[str, Ends]) -> None:
+        """Print what limited the run, the results of each process, and the messages of each link.
 
         The table of a restarted replica shows only its last process; links count all of them.
         """
-        used = sum(state.stats.cores_used for state in states if state.stats)
+        parts = [wrapped(answer(states, ends), terminal_width())]
         for state in states:
             if figures := state.stats:
                 again = f" since restart {state.restarts}" if state.restarts else ""
                 done = f"{state.name}: {figures.items:,} items in {figures.seconds:.1f} s, {figures.rate:,.1f} items/s{again}"
-                print(f"\n{done}\n{figures.table()}\n{figures.limit(used - figures.cores_used)}", file=self._out, flush=True)
+                parts.append(f"{done}\n{figures.table()}")
         if links:
-            print(f"\n{links_table(links)}", file=self._out, flush=True)
+            parts.append(links_table(links))
+        for part in filter(None, parts):
+            self.print(f"\n{part}")
 
     def finish(self) -> None:
         """Prevent the interpreter from trying again at exit to write text that cannot be written."""

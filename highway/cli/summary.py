@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
 from typing import Any
 
 from highway.cli.command import INTERRUPTED, WRONG, exit_code, explain
 from highway.cli.output import own_stdout
-from highway.columns import WIDTH, Cell, fit, number
+from highway.columns import Cell, fit, number, terminal_width
 from highway.observe.accounts import Account
+from highway.observe.poll import Sample
+from highway.observe.snapshot import Ends
 from highway.observe.state import ReplicaState
+from highway.observe.wait import waiting
 from highway.run.supervise import Result
 
 
 def links_table(links: Sequence[Account]) -> str:
-    """Return the messages of each link, as a table."""
+    """Return the messages of each link, as a table that fits the terminal."""
     rows = [list(map(Cell, ("link", "sent", "received", "missing")))]
     rows += [[Cell(link.link), *map(number, (link.sent, link.received, link.missing))] for link in links]
-    return fit(rows, WIDTH).text()
+    return fit(rows, terminal_width()).text()
 
 
 def losses(result: Result) -> Iterator[str]:
@@ -47,16 +50,30 @@ def broken_off(code: int, message: str) -> str:
     return _document(Result(code, message, []), [] if code == WRONG else [message])  # if it is wrong, nothing was started
 
 
-def to_json(result: Result) -> str:
+def answer(states: Sequence[ReplicaState], ends: Mapping[str, Ends]) -> str:
+    """Return what limited a whole run, in which role, and which change would help; empty if nothing ran.
+
+    Args:
+        states: The replicas at the end.
+        ends: Their links, by the names of the replicas.
+    """
+    ran = [
+        Sample(replace(state, phase="running"), state.stats, ends.get(state.name, Ends()), state.host) for state in states if state.stats
+    ]
+    return waiting(ran).sentence if ran else ""
+
+
+def to_json(result: Result, ends: Mapping[str, Ends]) -> str:
     """Return the result as JSON; docs/reference/running.md describes the keys."""
-    return _document(result, list(losses(result)))
+    return _document(result, list(losses(result)), answer(result.states, ends))
 
 
-def _document(result: Result, losses: list[str]) -> str:
+def _document(result: Result, losses: list[str], answer: str = "") -> str:
     return json.dumps(
         {
             "code": result.code,
             "message": result.message,
+            "answer": answer,
             "replicas": [_replica(state) for state in result.states],
             "links": [asdict(link) for link in result.links],
             "losses": losses,

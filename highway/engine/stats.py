@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from highway.columns import WIDTH, Cell, fit, number, percent
+from highway.columns import Cell, fit, number, percent, terminal_width
 from highway.engine.component import Shape
 
 if TYPE_CHECKING:
@@ -22,6 +22,10 @@ IDLE: Final = 3
 
 FREE = 0.5  # cores that must be free, at least, for more workers to help
 SHORTEST = 0.1  # seconds that a pipeline must have run before it is judged
+TOO_SHORT = f"It has run for less than {SHORTEST:g} s, which is too short to find the bottleneck."
+
+_HEADINGS = ("stage", "workers", "items", "items/s", "MB/s", "busy", "starved", "blocked", "queued", "max MB", "errors")
+_LESS = tuple(map(_HEADINGS.index, ("max MB", "queued", "workers", "MB/s")))  # can be omitted, in this order
 
 
 class Meter:
@@ -190,16 +194,9 @@ class PipelineStats:
 
     @property
     def bottleneck(self) -> str:
-        """One sentence that names what limits the rate; see :meth:`limit`."""
-        return self.limit()
-
-    def limit(self, others: float = 0.0) -> str:
-        """Return one sentence that names what limits the rate.
+        """One sentence that names what limits the rate.
 
         The limit is the stage whose workers are busiest: stages after it starve, stages before it are blocked.
-
-        Args:
-            others: Cores of this machine used by other processes of the same run.
         """
         last = self.stages[-1]
         waited = last.share(last.blocked)
@@ -208,14 +205,14 @@ class PipelineStats:
         if not last.items:
             return "Nothing has passed through yet."
         if self.seconds < SHORTEST and sum(stage.busy for stage in self.stages) < SHORTEST:
-            return f"It has run for less than {SHORTEST:g} s, which is too short to find the bottleneck."
+            return TOO_SHORT
         if last.capacity and waited > 0.5:
             return f"The consumer is the bottleneck: {last.name} waited {percent(waited)} of its time to hand on its items."
         stage = max(self.stages, key=lambda s: s.share(s.busy))
         if stage.share(stage.busy) < 0.5:
             return "None of the stages is short of time: the rate is set outside (a link, a disk, the consumer)."
         if stage.shape == "map":
-            advice = more_cores([more_workers(stage, self.cores)], self.cores, max(self.cores_used + others, self.load))
+            advice = more_cores([more_workers(stage, self.cores)], self.cores, max(self.cores_used, self.load))
         else:
             advice = one_thread(stage.shape)
         workers = f"its {stage.num_workers} workers were" if stage.num_workers > 1 else "it was"
@@ -230,8 +227,8 @@ class PipelineStats:
         return [f"{stage.name}: {stage.counters['first_epoch']}." for stage in self.stages if "first_epoch" in stage.counters]
 
     def table(self) -> str:
-        """Return the stages as a table."""
-        return fit(self._rows(), WIDTH).text()
+        """Return the stages as a table that fits the terminal, or 80 columns, if possible."""
+        return fit(self._rows(), terminal_width(), _LESS).text()
 
     def _repr_html_(self) -> str:
         from highway.engine import notebook  # imported here, because only notebooks need it
@@ -242,8 +239,7 @@ class PipelineStats:
         printer.text(str(self))
 
     def _rows(self) -> list[tuple[Cell, ...]]:
-        header = ("stage", "workers", "items", "items/s", "MB/s", "busy", "starved", "blocked", "queued", "max MB", "errors")
-        return [tuple(map(Cell, header)), *map(self._row, self.stages)]
+        return [tuple(map(Cell, _HEADINGS)), *map(self._row, self.stages)]
 
     def _row(self, stage: StageStats) -> tuple[Cell, ...]:
         seconds = max(self.seconds, 1e-9)

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from highway.columns import percent
-from highway.engine.stats import StageStats, more_cores, more_workers, one_thread
+from highway.engine.stats import SHORTEST, TOO_SHORT, StageStats, more_cores, more_workers, one_thread
 from highway.observe.figures import Part, share
 from highway.observe.poll import Sample
 from highway.observe.snapshot import Ends
@@ -33,7 +33,7 @@ class _Role:
 
 
 def bottleneck(samples: Sequence[Sample]) -> str:
-    """Return one sentence that names the bottleneck of the whole topology, from the figures of the last seconds.
+    """Return one sentence that names the bottleneck of the whole topology, from the recent figures of its replicas.
 
     It is the stage whose workers are busiest, over all replicas of its role: stages downstream of it starve, and stages upstream of it are
     blocked, over links too. If a role waits to send, but its receiver is not among the seen roles, the receiver is the bottleneck.
@@ -41,6 +41,8 @@ def bottleneck(samples: Sequence[Sample]) -> str:
     roles = _roles(samples)
     if not roles:
         return "Nothing runs at present."
+    if max(one.recent.seconds for one in samples if one.runs and one.recent) < SHORTEST:
+        return TOO_SHORT
     received = {one.ends.receives for one in samples}
     for role in roles.values():
         if role.ends.sends not in received and role.share(role.last, "blocked") > FULL:
@@ -51,7 +53,7 @@ def bottleneck(samples: Sequence[Sample]) -> str:
     if busiest.share(stage, "busy") >= FULL:
         return _advice(busiest, stage, samples)
     if not any(one.items for role in roles.values() for figures in role.stages.values() for one in figures):
-        return "Nothing has passed through in the last seconds."
+        return "No items passed through in this time."
     return _slow_link(roles) or "None of the stages is short of time: the rate is set outside (a link, a disk, the consumer)."
 
 

@@ -7,11 +7,14 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from highway.columns import wrapped
 from highway.parameters.hints import readable_parameters, written
 
 _ROLE = re.compile(r":\w+:`~?([^`]*)`|``([^`]*)``")
 _ARGS = re.compile(r"^Args:\n((?:[ ]+.*\n?|\n)*)", re.M)
 _PARAMETER = re.compile(r"^    \**(\w+): ", re.M)
+_ENTRY = re.compile(r"\s+\**\w+(?:, \**\w+)*: |\s*- ")  # the first line of a parameter or of a bullet
+_VERBATIM = re.compile(r">>> |.*\S {2,}\S|\|")  # the first line of an example or a table
 _LATER = re.compile(r"^(Yields|Returns|Raises):$|^>>> ", re.M)  # sections after the parameters
 
 
@@ -61,6 +64,40 @@ def parameters(found: Callable[..., Any]) -> dict[str, str]:
             text = section[1][name.start() : following.start() if following else None]
             entries.setdefault(name[1], f"{text.rstrip()}\n")
     return entries
+
+
+def filled(text: str, width: int) -> str:
+    """Return a description with its paragraphs filled to ``width`` characters; examples and tables keep their lines.
+
+    >>> print(filled("Do this\\nnow.\\n\\nArgs:\\n    p: How probable\\n        it is.", 20))
+    Do this now.
+    <BLANKLINE>
+    Args:
+        p: How probable
+            it is.
+    """
+    paragraphs: list[list[str]] = []
+    for line in text.splitlines():
+        last = paragraphs[-1] if paragraphs else []
+        is_verbatim = bool(last) and _VERBATIM.match(last[0]) is not None
+        depth, first = _depth(line), _depth(last[0]) if last else 0
+        goes_on = depth == first or bool(last and depth > first and _ENTRY.match(last[0]))
+        if line and last and last[0] and (is_verbatim or (goes_on and not _ENTRY.match(line) and not _VERBATIM.match(line))):
+            last.append(line)
+        else:
+            paragraphs.append([line])
+    return "\n".join("\n".join(lines) if _VERBATIM.match(lines[0]) else _fill(lines, width) for lines in paragraphs)
+
+
+def _depth(line: str) -> int:
+    return len(line) - len(line.lstrip())
+
+
+def _fill(lines: list[str], width: int) -> str:
+    """Return the lines of one paragraph, filled; a parameter of a single line continues like those of several."""
+    first = _depth(lines[0])
+    later = _depth(lines[1]) if lines[1:] else first + 4 * bool(_ENTRY.match(lines[0]))
+    return wrapped(" " * first + " ".join(line.strip() for line in lines), width, " " * later)
 
 
 def plain(text: str) -> str:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from highway.columns import WIDTH, wrapped
 from highway.data import SCHEME
 from highway.datasets.dataset import Dataset
 from highway.parameters import docstrings
@@ -97,15 +98,15 @@ class Components:
             advice = "; a class of your own is written package.module:Class"
         raise location.error(f"unknown {'dataset' if hint is Dataset else 'component'} {name!r}{advice}")
 
-    def describe(self, name: str) -> str:
-        """Return the signature and the docstring of a component, with all its parameters explained.
+    def describe(self, name: str, width: int = WIDTH) -> str:
+        """Return the signature and the docstring of a component, with all its parameters explained, in lines of ``width`` characters.
 
         Raises:
             ConfigError: no component has this name.
         """
         found = self.find(name, Location())
         assert not isinstance(found, NotImported), "to describe a component is to import its module"
-        return described(name, found)
+        return described(name, found, width)
 
     def _find_in_plugin(self, name: str, location: Location) -> Callable[..., Any] | NotImported:
         module, _, attribute = name.partition(":")
@@ -128,13 +129,13 @@ def is_path(text: str) -> bool:
     return re.search(PATH, text) is not None and not _IN_MODULE.fullmatch(text)
 
 
-def described(name: str, found: Callable[..., Any]) -> str:
-    """Return the signature of a class or function, on several lines if it is long, and its docstring with all parameters."""
+def described(name: str, found: Callable[..., Any], width: int = WIDTH) -> str:
+    """Return the signature of a class or function, on several lines if it is long, and its docstring, in lines of ``width`` characters."""
     parts = [describe_parameter(parameter) for parameter in readable_parameters(found).values()]
     line = f"{name}({', '.join(parts)})"
-    if len(line) > 100:
-        line = "\n".join([f"{name}(", *(f"    {part}," for part in parts), ")"])
-    return f"{line}\n\n{docstrings.describe(found)}".rstrip()
+    if len(line) > width:
+        line = "\n".join([f"{name}(", *(wrapped(f"    {part},", width, " " * 8) for part in parts), ")"])
+    return f"{line}\n\n{docstrings.filled(docstrings.describe(found), width)}".rstrip()
 
 
 def _is_in(module: str, packages: Collection[str]) -> bool:

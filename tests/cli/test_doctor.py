@@ -13,6 +13,12 @@ from highway.extras import pip_install
 from highway.images.decode import backend
 
 
+@pytest.fixture(autouse=True)
+def wide(monkeypatch):
+    """A terminal whose lines hold every sentence."""
+    monkeypatch.setenv("COLUMNS", "1000")
+
+
 def found():
     return {finding.topic: finding for finding in doctor.look()}
 

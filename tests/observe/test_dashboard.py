@@ -22,13 +22,14 @@ from highway import Pipeline
 from highway.engine.stats import PipelineStats, StageStats
 from highway.errors import ConfigError
 from highway.observe.bottleneck import bottleneck
-from highway.observe.dashboard.document import document, points, waiting
+from highway.observe.dashboard.document import document, points
 from highway.observe.dashboard.history import LENGTH, MOST, History
 from highway.observe.dashboard.local import OPTION, site_of
 from highway.observe.endpoint import Endpoint
 from highway.observe.poll import Poller, Sample
 from highway.observe.snapshot import Ends
 from highway.observe.state import ReplicaState
+from highway.observe.wait import waiting
 from highway.topology import load
 from highway.topology.spec import MetricsSpec
 from highway.topology.wiring import Wiring
@@ -212,28 +213,28 @@ def sample(name, ends=None, last="sink", busy=1.0, starved=0.0, blocked=0.0, wai
 def test_the_wait_is_that_of_the_sink_at_the_end():
     reader, trainer = sample("reader", Ends(sends="raw"), blocked=1.0), sample("trainer", Ends("raw"), busy=1.0, starved=3.0)
     found = waiting([reader, trainer])
-    assert (found["share"], found["of"], found["outside"]) == (0.75, "trainer", False)
-    assert found["sentence"] == f"trainer waited 75% of its time for data. {bottleneck([reader, trainer])}"
+    assert (found.share, found.of, found.outside) == (0.75, "trainer", False)
+    assert found.sentence == f"trainer waited 75% of its time for data. {bottleneck([reader, trainer])}"
 
 
 def test_the_wait_of_a_loop_is_that_of_its_hand_over():
-    assert waiting([sample("pipeline", last="map", busy=4.0, waited=1.0)])["share"] == 0.25
-    assert waiting([sample("pipeline", last="map", busy=4.0, waited=0.1)])["sentence"].endswith("Nothing needs to change.")
+    assert waiting([sample("pipeline", last="map", busy=4.0, waited=1.0)]).share == 0.25
+    assert waiting([sample("pipeline", last="map", busy=4.0, waited=0.1)]).sentence.endswith("Faster stages before it would not help.")
 
 
 def test_a_trainer_outside_waits_at_most_as_long_as_its_sender_did_not_wait_for_it():
     found = waiting([sample("reader", Ends(sends="raw"), busy=1.0, blocked=3.0)])
-    assert (found["share"], found["outside"]) == (0.25, True)
-    assert "at most 25%" in found["sentence"]
+    assert (found.share, found.outside) == (0.25, True)
+    assert "at most 25%" in found.sentence
 
 
 def test_the_slowest_of_several_trainers_counts():
     found = waiting([sample("a", starved=0.0), sample("b", starved=1.0), sample("b", starved=3.0)])
-    assert (found["of"], found["share"]) == ("b", (0.5 + 0.75) / 2)
+    assert (found.of, found.share) == ("b", (0.5 + 0.75) / 2)
 
 
 def test_where_nothing_runs_there_is_no_number():
-    assert waiting([])["share"] is None
+    assert waiting([]).share is None
 
 
 def slow(seconds, count=30):

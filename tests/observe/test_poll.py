@@ -150,7 +150,7 @@ def test_what_does_not_run_is_no_bottleneck():
 
 def test_nothing_has_passed():
     idle = sample("reader", stage("Read", 0.1, 0.9, items=0))
-    assert bottleneck([idle]) == "Nothing has passed through in the last seconds."
+    assert bottleneck([idle]) == "No items passed through in this time."
 
 
 def test_a_link_carries_what_all_replicas_send_and_receive():

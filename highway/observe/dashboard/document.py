@@ -7,16 +7,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from highway.columns import percent
 from highway.engine.stats import PipelineStats, StageStats
-from highway.observe.bottleneck import FULL, bottleneck
-from highway.observe.figures import Part, Recent, load, share, waited
+from highway.observe.bottleneck import FULL
+from highway.observe.figures import Part, Recent, load, share
 from highway.observe.poll import Sample, View
 from highway.observe.traffic import Rate, Traffic, traffic
+from highway.observe.wait import MINUTE, waiting
 from highway.topology.graph import Edge, Graph, Node
 
-MINUTE = 60.0  # seconds for the reported wait
-LITTLE = 0.05  # fraction of its time that a trainer may wait without a remark
 _PARTS: tuple[Part, ...] = ("busy", "starved", "blocked")
 
 Values = dict[str, Any]
@@ -57,45 +55,13 @@ def document(view: View, minute: View, graph: Graph | None = None) -> Values:
     links = {link.link: link for link in traffic(view.samples)}
     slow = _slowest(minute.samples)
     return {
-        "wait": waiting(minute.samples),
+        "wait": waiting(minute.samples)._asdict(),
         "phases": Counter(one.state.phase for one in view.samples),
         "problems": [*view.silent, *(f"{one.state.name}: {one.state.error}" for one in view.samples if one.state.error)],
         "roles": [_role(node, [one for one in view.samples if one.state.role == node.name], slow) for node in graph.nodes],
         "links": [_edge(edge, links.get(edge.link), view) for edge in graph.edges],
         "replicas": [_replica(one) for one in view.samples],
     }
-
-
-def waiting(samples: Sequence[Sample]) -> Values:
-    """Return the fraction of its time that the trainer waited for data, over the figures of the samples, and a sentence about it.
-
-    The trainer consumes the items at the end: it is the loop over a pipeline or over its ``to_device``, or else a sink that sends nothing.
-    If it is outside, its sender knows how long it did *not* wait at least.
-    """
-    received = {one.ends.receives for one in samples}
-    found: list[tuple[float, bool, Sample]] = []
-    for one in samples:
-        stats = one.recent
-        if not one.runs or stats is None or stats.seconds <= 0 or (one.ends.sends and one.ends.sends in received):
-            continue
-        part = 1 - share(stats.stages[-1:], "blocked") if one.ends.sends else min(1.0, waited(stats) / stats.seconds)
-        found.append((part, bool(one.ends.sends), one))
-    advice = bottleneck(samples)
-    if not found:
-        return {"share": None, "sentence": advice, "outside": False, "of": "", "seconds": 0}
-    exact = [each for each in found if not each[1]] or found  # a visible trainer gives better figures
-    roles = {one.state.role: [part for part, _, other in exact if other.state.role == one.state.role] for _, _, one in exact}
-    role, parts = max(roles.items(), key=lambda each: sum(each[1]) / len(each[1]))
-    part, outside = sum(parts) / len(parts), exact[0][1]
-    seconds = max(one.recent.seconds for _, _, one in exact if one.recent)
-    who = f"What receives from {role}" if outside else "The loop over this pipeline" if role == "pipeline" else role
-    if part < LITTLE:
-        sentence = f"{who} hardly waits for data. Nothing needs to change."
-    elif outside:
-        sentence = f"{who} is outside this run, and waited at most {percent(part)} of its time for data. {advice}"
-    else:
-        sentence = f"{who} waited {percent(part)} of its time for data. {advice}"
-    return {"share": part, "sentence": sentence, "outside": outside, "of": role, "seconds": min(seconds, MINUTE)}
 
 
 def seen_graph(samples: Sequence[Sample]) -> Graph:
