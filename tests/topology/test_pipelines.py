@@ -55,7 +55,7 @@ def test_what_prepare_writes_is_read_as_the_folder_is(tmp_path):
 @pytest.mark.slow
 def test_the_quickstart_ends_by_itself_and_draws_its_picture(tmp_path):
     settings = {"epochs": 5, "picture": tmp_path / "sheet.png", "transport": "ipc"}
-    process = start(tmp_path, "quickstart", settings)
+    process = start(tmp_path, "quickstart", settings, columns="80")
     out, error = process.communicate(timeout=200)
     assert process.returncode == 0, error
     assert re.search(r"^trainer \| 39 items in .* items/s", out, re.M), "the first of 40 batches starts the clock"
@@ -69,13 +69,13 @@ def test_the_quickstart_ends_by_itself_and_draws_its_picture(tmp_path):
         assert len(sheet.getcolors(maxcolors=1 << 24)) > 10_000
 
 
-def start(tmp_path, name, settings, links=""):
+def start(tmp_path, name, settings, links="", columns="200"):
     """Start a pipeline of the project with a second file over it, so that its names are no other test's."""
     over = tmp_path / f"{name}-{os.getpid()}.yaml"
     over.write_text(f"links: {{{links}}}")
     arguments = [f"--set={name}={value}" for name, value in settings.items()]
     command = [sys.executable, "-m", "highway", "run", str(ROOT / "pipelines" / f"{name}.yaml"), str(over), *arguments]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": columns}
     return subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
