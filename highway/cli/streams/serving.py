@@ -90,7 +90,9 @@ def _page(publishers: Sequence[Publisher], address: str | None) -> AbstractConte
         return nullcontext()
     from highway.observe.dashboard.local import serve as serve_page  # here, because only the page needs an HTTP server
 
-    return serve_page({str(one.sink.link): one.pipeline for one in publishers}, address, "images")
+    urls = [str(one.sink.link) for one in publishers]
+    names = [f"{url} ({number})" if urls.count(url) > 1 else url for number, url in enumerate(urls)]
+    return serve_page(dict(zip(names, (one.pipeline for one in publishers), strict=True)), address, "images")
 
 
 def _addresses(urls: Sequence[str], parallel: int) -> list[str]:
