@@ -30,7 +30,7 @@ def run(options: argparse.Namespace) -> int:
     if options.name:
         names = {name.lower(): name for package in PACKAGES for name in built_in(package)}
         public = [] if options.name.lower() in names else [*_public(options.name, width)]
-        print("\n\n".join(public) or Components(options.plugin).describe(names.get(options.name.lower(), options.name)))
+        print("\n\n".join(public) or Components(options.plugin).describe(names.get(options.name.lower(), options.name), width))
         return 0
     gap = max(len(name) for package in PACKAGES for name in built_in(package)) + 4
     for package in PACKAGES:

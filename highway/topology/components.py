@@ -133,7 +133,7 @@ def described(name: str, found: Callable[..., Any], width: int = WIDTH) -> str:
     """Return the signature of a class or function, on several lines if it is long, and its docstring, in lines of ``width`` characters."""
     parts = [describe_parameter(parameter) for parameter in readable_parameters(found).values()]
     line = f"{name}({', '.join(parts)})"
-    if len(line) > width:
+    if len(line) > min(width, 100):  # longer lines are hard to read
         line = "\n".join([f"{name}(", *(wrapped(f"    {part},", width, " " * 8) for part in parts), ")"])
     return f"{line}\n\n{docstrings.filled(docstrings.describe(found), width)}".rstrip()
 
