@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Annotated, Any
 
 from highway.engine.cancel import check_cancelled
@@ -91,6 +92,7 @@ class ZMQSource:
             numbers_epochs=len(self.link.addresses) == 1 and not self.link.bind,  # in order only from a single sender
             skips_epochs=False,  # its senders control the epochs
             on_demand=True,  # takes no items from others before the sink, which may wait for its receivers, can pass them on
+            start_threads=partial(opener_of(self.link.transport).start_threads, self.link),
         )
 
     def __iter__(self, context: Context | None = None) -> Iterator[Any]:
@@ -214,7 +216,7 @@ class ZMQSink:
         self.link = _parsed(self.url, "send", self.bind, options)
 
     def __highway__(self) -> Traits:
-        return Traits(start_threads=opener_of(self.link.transport).start_threads)
+        return Traits(start_threads=partial(opener_of(self.link.transport).start_threads, self.link))
 
     def consume(self, items: Items) -> None:
         link, counters = self.link, items.context.counters(self)

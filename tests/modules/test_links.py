@@ -447,7 +447,7 @@ def test_waiting_for_receivers_is_told(ipc, caplog, monkeypatch):
     monkeypatch.setattr("highway.wire.sender.TELL_AFTER", 0.0)
     place = ipc()
     with running(Pipeline([Batches(2), ZMQSink(f"ipc://{place}", receivers=1)])):
-        wait_until(lambda: "waiting for receivers, 0 of 1 are there" in caplog.text)
+        wait_until(lambda: "waiting for receivers, 0 of 1 are connected" in caplog.text)
         assert numbers(Pipeline([ZMQSource(f"ipc://{place}")])) == [0, 1]
 
 

@@ -128,5 +128,5 @@ class Opener(Protocol):
     def open_receiver(self, link: Link) -> TransportReceiver:
         """Return the receiving end. Raises as :meth:`open_sender`."""
 
-    def start_threads(self) -> None:
-        """Start helper threads while threads can still be started."""
+    def start_threads(self, link: Link) -> None:
+        """Start the helper threads of an end, while threads can still be started."""

@@ -33,7 +33,7 @@ def open_receiver(link: Link) -> ShmReceiver:
     return receiver
 
 
-def start_threads() -> None:
+def start_threads(link: Link) -> None:
     """Start nothing: an end has no threads."""
 
 

@@ -1,6 +1,6 @@
 """Sockets of ZeroMQ, and all code that imports it. Begin with ``socket``."""
 
-from highway.wire.transports.zmq.context import start_collector as start_threads
+from highway.wire.transports.zmq.context import start_threads
 from highway.wire.transports.zmq.socket import ZMQReceiver as open_receiver
 from highway.wire.transports.zmq.socket import ZMQSender as open_sender
 

@@ -20,6 +20,7 @@ from zmq.utils import garbage
 
 from highway.errors import LinkError
 from highway.process.threads import check_threads
+from highway.wire.url import Link
 
 IO_THREADS: Final = 2  # a worker receives and sends at the same time
 # How an end announces that it is highway: with the user name and the password of ZMTP's PLAIN mechanism, which are no secret.
@@ -113,14 +114,16 @@ def settle(timeout: float) -> None:
                 probe.disable_monitor()
 
 
-def start_collector() -> None:
-    """Start pyzmq's collector of sent buffers, a thread that otherwise starts with the first of them.
+def start_threads(link: Link) -> None:
+    """Start the threads that otherwise start with the first socket and message: pyzmq's collector of sent buffers, and the doorkeeper.
 
-    In Python 3.12 a script that has ended cannot start threads any more, and its pipelines only run then.
+    Since Python 3.12 a script that has ended cannot start threads any more, and its pipelines only run then.
     """
     with garbage.gc._lock:
         if not garbage.gc.is_alive():
             garbage.gc.start()
+    if link.bind and link.options.peers == "highway":
+        start_doorkeeper()
 
 
 def close_at_exit(close: Callable[[], None]) -> None:
