@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 sys.meta_path.append(Finder)
 guard_log(__name__)
+guard_log("highway.mistakes")
 
 __all__ = [
     "DROP",

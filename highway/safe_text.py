@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import html
 import logging
+from collections.abc import Mapping
 from typing import Any
 
 
@@ -47,6 +48,8 @@ class _Shown:
 
 def _make_safe(record: logging.LogRecord) -> bool:
     """Make the arguments of a log message safe, so that no handler has to."""
+    if isinstance(record.args, Mapping):  # logging takes it out of the tuple if it is the only argument
+        record.args = (record.args,)
     if isinstance(record.args, tuple):
         record.args = tuple(argument if isinstance(argument, (int, float)) else _Shown(argument) for argument in record.args)
     return True

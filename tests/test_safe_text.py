@@ -44,6 +44,15 @@ def test_log_messages_are_one_line_each_however_many_a_peer_sends(caplog):
     assert caplog.messages[0].endswith(", 3 times, 0.5")
 
 
+@pytest.mark.parametrize("name", ["highway", "highway.mistakes"])
+def test_a_log_message_whose_only_argument_is_a_mapping_is_one_line(caplog, name):
+    with caplog.at_level(logging.INFO, name):
+        logging.getLogger(name).info("got %s", {"made": EVIL})
+        logging.getLogger(name).info("from %s", EVIL)
+    assert all(message.isprintable() for message in caplog.messages)
+    assert caplog.messages[0].startswith("got {'made': 'a")
+
+
 def test_tables_hold_no_escape_sequences():
     assert for_terminal(EVIL) in fit([[Cell("name")], [Cell(EVIL)]], 1000).text()
 
@@ -76,11 +85,21 @@ def test_the_location_of_a_value_is_one_line():
     assert str(Location((EVIL,), {(): EVIL})).isprintable()
 
 
-@pytest.mark.parametrize("command", [["check"], ["graph"], ["plan", "--images-per-second", "5", "--seconds", "0.1"]])
-def test_commands_show_names_of_stages_and_files_safely(command, tmp_path, capsys):
+@pytest.mark.parametrize("command", [["check"], ["graph"], ["plan", "--images-per-second", "5", "--seconds", "0.1"], ["bench"]])
+def test_a_name_of_a_stage_that_cannot_be_printed_is_refused_by_every_command(command, tmp_path, capsys):
     path = tmp_path / "a\x1b[2J.yaml"
-    path.write_text('roles: {r: [Noise: {shape: [2], n: 3}, {Take: 2, name: "x\\x1b[2J"}, ZMQSink: "zpush://127.0.0.1:1/\\x1b[2J"]}')
-    main([command[0], str(path), *command[1:]])
+    path.write_text('roles: {r: [Noise: {shape: [2]}, {Take: 2, name: "x\\x1b[2J"}, {ZMQSink: "zpush://127.0.0.1:1"}]}')
+    assert main([command[0], str(path), *command[1:]]) == 2
+    out, err = capsys.readouterr()
+    assert "r[1].name: a name must not contain a line break" in err
+    assert "\x1b" not in out + err
+
+
+def test_commands_show_names_of_files_safely(tmp_path, capsys):
+    path = tmp_path / "a\x1b[2J.yaml"
+    path.write_text("roles: {r: [Noise: {shape: [2]}, {Take: 2}, Benchmark: 1]}")
+    for command in ("check", "graph"):
+        assert main([command, str(path)]) == 0
     out, err = capsys.readouterr()
     assert "\x1b" not in out + err
 

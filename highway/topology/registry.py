@@ -54,6 +54,8 @@ class Registry:
                 key: argument(value, STAGE_SETTINGS[key], location / key, self) for key, value in spec.items() if key in STAGE_SETTINGS
             }
             spec = {key: value for key, value in spec.items() if key not in settings}
+            if not settings.get("name", "").isprintable():
+                raise (location / "name").error("a name must not contain a line break or another unprintable character")
             if settings and not spec:
                 raise location.error(f"settings of a stage ({', '.join(settings)}), but no component; add the component")
             if len(spec) > 1:

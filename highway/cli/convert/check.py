@@ -18,6 +18,7 @@ from highway.engine.component import Traits
 from highway.engine.context import Context
 from highway.engine.stage import Items, Stamped
 from highway.images.header import opened as opened_image
+from highway.safe_text import for_terminal
 
 _SHOWN = 20  # differences that are printed
 
@@ -109,7 +110,7 @@ class Differences:
         for compared, differences in items:
             self.samples += compared
             self.count += len(differences)
-            self.shown += differences[: _SHOWN - len(self.shown)]
+            self.shown += map(for_terminal, differences[: _SHOWN - len(self.shown)])
 
     def report(self, path: str) -> int:
         """Print the result, and return the exit code."""
