@@ -253,6 +253,7 @@ class Consumer:
             "version": highway.__version__,
             "seed": self._run.seed,
             "ranks": self._ranks_before or ranks_of(source.stage.op, source.traits),
+            "uneven": [worker.stage.name for worker in self._run.workers[1:] if not worker.keeps_count],
             "last": self._last,
             "ended": self.has_ended,
             "epoch": self.epoch,
@@ -307,8 +308,7 @@ class Consumer:
             raise PipelineError(f"load_state_dict: the state was saved with seed={state['seed']}; this pipeline has seed={self._run.seed}")
         if here != list(there):
             raise PipelineError(f"load_state_dict: the state was saved by {' -> '.join(there)}, and this pipeline is {' -> '.join(here)}")
-        if isinstance(allow_changed, str):
-            allow_changed = [allow_changed]
+        allow_changed = [allow_changed] if isinstance(allow_changed, str) else allow_changed
         if allow_changed is not None:
             expect_same(there, self._identities, allow_changed)
         self._marker = Marker.from_json(state)
@@ -348,7 +348,7 @@ class Consumer:
         source, *rest = self._run.workers
         why = f"is not exact on other ranks: the state was saved on {_shown(state['ranks'])}, and this is {_shown(ranks)}"
         for worker in rest:
-            if not worker.keeps_count:
+            if not worker.keeps_count or worker.stage.name in state["uneven"]:  # now, or when the state was saved
                 _refuse(worker.stage.name, why, allow_changed)
                 self._marker.states.pop(worker.number, None)
         if source.traits.deal_anew is None or len(state["ranks"]) != 1:

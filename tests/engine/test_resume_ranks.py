@@ -107,6 +107,21 @@ def test_a_shape_that_is_not_exact_on_other_ranks_is_refused_from_the_first_item
         pipeline.load_state_dict(state)  # on the same rank
 
 
+@pytest.mark.parametrize("shape", ["drops", "skips", "reader that skips samples"])
+def test_a_state_of_a_stage_that_could_drop_items_is_refused_on_other_ranks_by_one_that_cannot(shape):
+    stage, build = SHAPES[shape]
+    state = state_after(build(0, 2), 30)
+    plain = {
+        "drops": after(some),
+        "skips": after(broken),
+        "reader that skips samples": lambda rank, world_size: Pipeline(
+            [Reader(Broken(range(TOTAL)), epochs=2, rank=rank, world_size=world_size)]
+        ),
+    }
+    with plain[shape](0, 3) as pipeline, pytest.raises(PipelineError, match=f"{stage} is not exact on other ranks"):
+        pipeline.load_state_dict(state)
+
+
 def test_a_cache_in_a_folder_is_refused_on_other_ranks(tmp_path):
     def build(rank, world_size):
         return Pipeline([reader(rank, world_size, 4), Cache(str(tmp_path / "cache"))])
