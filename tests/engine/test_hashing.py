@@ -289,19 +289,49 @@ def test_cycles_have_a_hash():
 @pytest.mark.parametrize(
     "large",
     [
-        [1, 2] * 600_000,
-        ["a", "b"] * 600_000,
-        [(1, "a"), (2, "b")] * 600_000,
+        [1, 2] * 5_000_000,
+        ["a", "b"] * 5_000_000,
         [Field(1), Field(2)] * 10_000,
         np.zeros(2**27, np.uint8),
         np.zeros(2**27, np.uint8)[::-2],
         "x" * 2**27,
         b"x" * 2**27,
     ],
-    ids=["numbers", "texts", "pairs", "objects", "array", "strides", "text", "bytes"],
+    ids=["numbers", "texts", "objects", "array", "strides", "text", "bytes"],
 )
 def test_of_large_values_a_sample_is_hashed_with_the_length(large):
     assert values(large) == values(large) != values(large[1:])
+
+
+LARGE = {
+    "a list of numbers": lambda changed: [*range(700_000), changed, *range(700_000)],
+    "a list of texts": lambda changed: [f"{number}.jpg" for number in range(700_000)] + [f"{changed}"] + ["x"] * 700_000,
+    "a dict of tuples": lambda changed: {number: (number, [changed if number == 7 else 0]) for number in range(40_000)},
+    "a set of numbers": lambda changed: {*range(40_000)} - {20_000 + changed},
+    "a set without an order": lambda changed: {(number, None) if number % 2 else (None, number) for number in range(40_000 + changed)},
+    "nested dicts": lambda changed: [{"id": number, "at": {"x": [changed if number == 9_999 else 0]}} for number in range(30_000)],
+}
+
+
+@pytest.mark.parametrize("kind", LARGE)
+def test_each_entry_of_a_large_container_of_numbers_and_texts_counts(kind):
+    make = LARGE[kind]
+    assert values(make(1)) == values(make(1)) != values(make(2))
+
+
+def test_the_hash_of_a_set_depends_on_no_order_of_the_process(monkeypatch):
+    code = "from highway.engine.hashing import Hasher; print(Hasher(strict=True).of({f'{n}' for n in range(20_000)}).values.hex())"
+    found = set()
+    for seed in ("1", "2"):
+        monkeypatch.setenv("PYTHONHASHSEED", seed)
+        found.add(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
+    assert len(found) == 1
+
+
+def test_a_list_that_holds_itself_has_a_hash():
+    ring = [1]
+    ring.append(ring)
+    assert values(ring) == values(ring)
 
 
 def test_the_last_entry_of_a_long_list_counts():

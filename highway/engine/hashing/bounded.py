@@ -1,7 +1,7 @@
 """Hashes of texts, arrays and lists of any size, in a bounded time.
 
-Texts and arrays are hashed whole up to 64 MB in total. After that, a sample of each is hashed, with its length, dtype and shape. For a list
-of more than 16,384 entries (about a million, if they are numbers or texts, or lists or tuples of these), evenly spaced entries are hashed.
+Texts, arrays, and lists, tuples, dicts and sets of numbers and texts (nested, too) are hashed whole up to 64 MB in total. After that, a
+sample of each is hashed, with its length, dtype and shape. Of other lists with more than 16,384 entries, evenly spaced entries are hashed.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ from highway.engine.hashing.objects import FLAT
 from highway.errors import HighwayError
 
 MOST_BYTES = 64 * 2**20
-MOST_ENTRIES, MOST_PLAIN = 2**14, 2**20  # entries of a list that are hashed
+MOST_ENTRIES, MOST_PLAIN = 2**14, MOST_BYTES // 8  # entries of a list that are hashed
 MOST_LISTED, MOST_OBJECTS = 2**16, 2**18  # entries of all lists, and objects; after that only types count
 MOST_NESTED = 40  # nesting depth up to which objects are hashed recursively; deeper objects are hashed later
 _FEW = 16  # entries of a list that are hashed after these limits
+_PLAIN = FLAT | {list, tuple, dict}  # types whose marshalled bytes depend on nothing but the values
 _BLOCKS, _BLOCK = 256, 4096  # number of blocks in a sample, and bytes of each
 
 
@@ -72,15 +73,9 @@ class Bounded(ABC):
     def entries(self, part: Callable[[int], list[Any]], length: int) -> Hashed:
         """Return the hash of the entries of a list. ``part`` returns every n-th entry."""
         entries = part(1 + (length - 1) // MOST_PLAIN if length else 1)
-        kinds, flat = set(map(type, entries)), entries
-        if kinds and kinds <= {tuple, list}:
-            flat = list(islice(chain.from_iterable(entries), 4 * MOST_PLAIN))
-            kinds = {type(entry) for entry in flat}
-        if kinds <= FLAT:
-            size = 8 * len(flat) + (sum(len(entry) for entry in flat if type(entry) in (str, bytes)) if kinds & {str, bytes} else 0)
-            if size <= self._bytes_left:
-                self._bytes_left -= size
-                return Hashed(hashlib.blake2b(marshal.dumps(entries, 2), digest_size=16).digest())
+        if (size := plain_bytes(entries, self._bytes_left)) is not None:
+            self._bytes_left -= size
+            return Hashed(hashlib.blake2b(marshal.dumps(entries, 2), digest_size=16).digest())
         most = max(min(MOST_ENTRIES, self._entries_left), _FEW)
         if len(entries) > most:
             entries = [*entries[:: len(entries) // most + 1], entries[-1]]
@@ -89,6 +84,9 @@ class Bounded(ABC):
 
     def set_of(self, value: Any) -> Hashed:
         entries = list(value)
+        if (size := plain_bytes(entries, self._bytes_left)) is not None:
+            self._bytes_left -= size
+            return Hashed(_digest(sorted(marshal.dumps(entry, 2) for entry in entries)))
         if len(entries) > MOST_ENTRIES:
             try:
                 return self.of([*heapq.nsmallest(_BLOCK, entries), *heapq.nlargest(_BLOCK, entries)])
@@ -112,6 +110,26 @@ class Bounded(ABC):
         else:
             digest.update(array.flat[np.linspace(0, array.size - 1, min(_BLOCK, array.size), dtype=int)].tobytes())
         return Hashed(digest.digest())
+
+
+def plain_bytes(entries: list[Any], most: int) -> int | None:
+    """Return about how many bytes a list takes if it holds only numbers, texts, and lists, tuples and dicts of these; else ``None``.
+
+    Return ``None`` also if it takes more than ``most`` bytes, or is nested too deep.
+    """
+    size, level = 0, entries
+    for _ in range(MOST_NESTED):
+        kinds = set(map(type, level))
+        if not kinds <= _PLAIN:
+            return None
+        size += 8 * len(level) + (sum(len(one) for one in level if type(one) in (str, bytes)) if kinds & {str, bytes} else 0)
+        if size > most:
+            return None
+        if kinds <= FLAT:
+            return size
+        inner = [one.items() if type(one) is dict else one for one in level if type(one) in (list, tuple, dict)]
+        level = list(islice(chain.from_iterable(inner), most // 8 + 1))
+    return None
 
 
 def summed(kind: str, parts: Iterable[tuple[str, Hashed]]) -> Hashed:
