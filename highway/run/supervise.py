@@ -172,6 +172,8 @@ class _Watch:
             while happened and (left := until - time.monotonic()) > 0:
                 happened = self.launcher.wait(left)
         except ConfigError as error:
+            if all(state.phase == "starting" for state in self._states()):  # nothing has begun, so there is nothing to account for
+                raise
             if not (self.stopping or self.draining):
                 self.code, self.message = 1, str(error)
                 self._stop(signal.SIGINT)

@@ -148,7 +148,8 @@ def test_a_sigterm_that_comes_again_at_once_is_the_same_one_and_another_signal_k
 
 def test_a_run_whose_engine_has_no_room_for_all_stops_in_order_and_accounts_for_what_it_did(write):
     def called(launcher):
-        raise ConfigError("b can have no node")
+        if not any(process.said for process in launcher.started):  # both have begun
+            raise ConfigError("b can have no node")
 
     launcher, lines = Called(called, Played, "ab"), Lines()
     topology = load_checked(write("roles: {a: [Noise], b: [Noise]}"))
@@ -157,6 +158,17 @@ def test_a_run_whose_engine_has_no_room_for_all_stops_in_order_and_accounts_for_
     assert [process.signals for process in launcher.started] == [[signal.SIGINT]] * 2
     assert [(state.name, state.phase) for state in result.states] == [("a", "ended"), ("b", "ended")]
     assert [departure.how for departure in result.departures] == ["was stopped"] * 2
+
+
+def test_a_run_that_its_engine_refuses_before_anything_has_begun_ends_with_that_error_alone(write):
+    def called(launcher):
+        raise ConfigError("no such partition")
+
+    launcher, lines = Called(called, Played, "ab"), Lines()
+    topology = load_checked(write("roles: {a: [Noise], b: [Noise]}"))
+    with pytest.raises(ConfigError, match="^no such partition$"):
+        launch(Wiring(topology, topology.processes()), launcher, [], lines)
+    assert launcher.closed and not lines.said
 
 
 # --- what a process is handed ---
