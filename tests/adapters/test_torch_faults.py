@@ -402,7 +402,17 @@ HELD = """
 """
 
 
-@pytest.mark.parametrize("options", [{}, {"persistent_workers": True}, {"multiprocessing_context": "spawn"}], ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"persistent_workers": True},
+        {"multiprocessing_context": "spawn"},
+        {"workers": "threads"},
+        {"workers": "threads", "isolated": True},
+    ],
+    ids=str,
+)
 def test_batches_that_are_held_when_the_script_ends_print_nothing(options, tmp_path):
     script = tmp_path / "script.py"
     script.write_text(textwrap.dedent(HELD))

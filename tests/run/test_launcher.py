@@ -166,7 +166,7 @@ def test_a_run_that_its_engine_refuses_before_anything_has_begun_ends_with_that_
 
     launcher, lines = Called(called, Played, "ab"), Lines()
     topology = load_checked(write("roles: {a: [Noise], b: [Noise]}"))
-    with pytest.raises(ConfigError, match="^no such partition$"):
+    with pytest.raises(ConfigError, match=r"^no such partition$"):
         launch(Wiring(topology, topology.processes()), launcher, [], lines)
     assert launcher.closed and not lines.said
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -255,6 +256,8 @@ class ThreadIterator(Stateful, _BaseDataLoaderIter):
         give_back: Called with the threads when the loop has ended or was abandoned.
     """
 
+    _is_exiting = staticmethod(sys.is_finalizing)  # an attribute, because at exit the names of this module may be gone
+
     def __init__(
         self,
         loader: Any,
@@ -316,5 +319,5 @@ class ThreadIterator(Stateful, _BaseDataLoaderIter):
             self._give_back(threads)
 
     def __del__(self) -> None:
-        if hasattr(self, "progress"):
+        if hasattr(self, "progress") and not self._is_exiting():  # at exit the pipeline has stopped by itself
             self._end()

@@ -6,6 +6,7 @@ import itertools
 import logging
 import os
 import socket
+import sys
 import time
 from collections import deque
 from collections.abc import Hashable, Sequence
@@ -159,6 +160,8 @@ class ShmReceiver:
 class _Sending:
     """A sender, as its receiver sees it. Views of its messages keep it alive: its socket is closed when the last view is gone."""
 
+    _is_exiting = staticmethod(sys.is_finalizing)  # an attribute, because at exit the names of this module are gone before the last views
+
     def __init__(self, sock: socket.socket, hello: packets.Hello, writable: bool) -> None:
         self.sock, self._writable = sock, writable
         self._read = message.calls.reader(sock)
@@ -244,7 +247,7 @@ class _Sending:
 
     def _give_back(self, number: int) -> None:
         """Run as a finalizer, on any thread: never blocks, takes no lock and raises nothing."""
-        if os.getpid() != self._pid:  # a forked child has dropped its copy of a view; the parent's may still exist
+        if self._is_exiting() or os.getpid() != self._pid:  # a forked child has dropped its copy of a view; the parent's may still exist
             return
         self._owed += self._held.pop(number, 0)
         self._returned.append(number)
