@@ -338,6 +338,39 @@ def test_threads_refuse_a_dataset_that_returns_other_samples_when_several_read()
         iter(DataLoader(Racing(), num_workers=2, workers="threads"))
 
 
+def test_threads_refuse_a_dataset_that_only_raises_when_several_read():
+    class Breaking(Numbered):
+        __thread_safe__ = None
+
+        def __getitem__(self, number):
+            if threading.current_thread() is not threading.main_thread():
+                raise OSError("bad seek")
+            return number
+
+    with pytest.raises(ConfigError, match=r"Breaking raises OSError\('bad seek'\) for sample 0 when 2 threads read"):
+        iter(DataLoader(Breaking(), num_workers=2, workers="threads"))
+
+
+class Partial(Numbered):
+    """Of which sample 5, which the check of threads reads too, cannot be read."""
+
+    __thread_safe__ = None
+
+    def __getitem__(self, number):
+        if number == 5:
+            raise ValueError("bad")
+        return number
+
+
+@pytest.mark.parametrize("isolated", [False, True])
+def test_an_error_of_a_first_sample_comes_when_the_loop_comes_to_it_and_names_it(isolated):
+    batches = iter(DataLoader(Partial(12), 2, num_workers=2, workers="threads", isolated=isolated))
+    assert [next(batches).tolist() for _ in range(2)] == [[0, 1], [2, 3]]
+    with pytest.raises(ValueError, match="bad") as caught:
+        next(batches)
+    assert any("sample 5" in note for note in caught.value.__notes__)
+
+
 @pytest.mark.parametrize("batch_size", [1, 2, None])
 def test_torchs_own_loader_of_a_pipeline_is_an_error_that_names_ours(batch_size):
     message = r"a Pipeline is no dataset.*highway\.adapters\.torch\.DataLoader"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -43,9 +44,11 @@ def check_threads(dataset: Any, num_threads: int) -> None:
     if is_declared_safe(dataset) or type(dataset) is TensorDataset:
         return
     name = type(dataset).__name__
-    indices = list(range(min(len(dataset), max(8, 2 * num_threads))))
-    before = states_of(GLOBAL)
-    alone = [dataset[index] for index in indices]
+    before, alone = states_of(GLOBAL), dict[int, Any]()
+    for index in range(min(len(dataset), max(8, 2 * num_threads))):
+        with contextlib.suppress(Exception):  # the loop raises it when it comes to this sample
+            alone[index] = dataset[index]
+    indices = list(alone)
     drawn = [which for which, old, new in zip(("torch", "NumPy", "random"), before, states_of(GLOBAL), strict=True) if old != new]
     set_states(GLOBAL, before)
     if drawn:
@@ -58,18 +61,26 @@ def check_threads(dataset: Any, num_threads: int) -> None:
 
     def read(first: int) -> list[Any]:
         barrier.wait()
-        return [dataset[index] for index in (*indices[first:], *indices[:first])]  # each begins at another index
+        return [_read(dataset, index) for index in (*indices[first:], *indices[:first])]  # each begins at another index
 
     with ThreadPoolExecutor(num_threads) as pool:
         for first, samples in zip(range(num_threads), pool.map(read, [n % len(indices or [0]) for n in range(num_threads)]), strict=True):
             start = first % len(indices or [0])
             for index, sample in zip((*indices[start:], *indices[:start]), samples, strict=True):
                 if not _equal(sample, alone[index]):
+                    what = f"raises {sample!r} for" if isinstance(sample, Exception) else "returns another"
                     raise ConfigError(
-                        f'DataLoader(workers="threads"): {name} returns another sample {index} when {num_threads} threads read it at the '
+                        f'DataLoader(workers="threads"): {name} {what} sample {index} when {num_threads} threads read it at the '
                         "same time. The sample is random, or the dataset shares something that is not thread-safe, such as an open file. "
                         f"Open one for each thread (threading.local()), or use per_worker=True, or {_WAYS_OUT}"
                     )
+
+
+def _read(dataset: Any, index: int) -> Any:
+    try:
+        return dataset[index]
+    except Exception as error:
+        return error
 
 
 def _equal(one: Any, other: Any) -> bool:
