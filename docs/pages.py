@@ -58,17 +58,22 @@ def generate(docs: Path) -> None:
     (folder / "file.rst").write_text(_lines(_keys()))
     for name in FOLDERS:
         (folder / f"{name}.rst").write_text(_lines(_files(TOP / name)))
-    (folder / "benchmarks.markdown").write_text((TOP / "benchmarks" / "README.md").read_text())  # .md are the sources alone
-    (folder / "contributing.markdown").write_text((TOP / "CONTRIBUTING.md").read_text())
+    for source, copy in COPIES.items():
+        (docs / copy).write_text((TOP / source).read_text())
 
 
-ELSEWHERE = {"benchmarks/README.md": "generated/benchmarks.markdown", "CONTRIBUTING.md": "generated/contributing.markdown"}
-ELSEWHERE |= {name: f"generated/{name}.rst" for name in FOLDERS}
+COPIES = {  # .md are the sources alone
+    "benchmarks/README.md": "generated/benchmarks.markdown",
+    "CONTRIBUTING.md": "generated/contributing.markdown",
+    "CHANGELOG.md": "generated/changelog.markdown",
+}
+ELSEWHERE = COPIES | {name: f"generated/{name}.rst" for name in FOLDERS}
 
 
 def adapt(docs: Path, page: str, text: str) -> str:
     """Return the text of a page for the site: links lead to pages of the site, and the start page has the tables of contents."""
-    here = {"generated/benchmarks": "../benchmarks", "generated/contributing": ".."}.get(page, str(Path(page).parent))
+    copied = {copy.removesuffix(".markdown"): f"../{Path(source).parent}" for source, copy in COPIES.items()}
+    here = copied.get(page, str(Path(page).parent))
     if page == "README":
         return _LINK.sub(lambda link: _target(docs, here, page, link), text) + _contents(text)
     parts: list[str] = []
@@ -84,6 +89,8 @@ def _target(docs: Path, here: str, page: str, link: re.Match[str]) -> str:
     inside = file.relative_to(TOP).as_posix()
     if inside in ELSEWHERE:
         file = docs / ELSEWHERE[inside]
+    elif file.is_dir() and file.parent.name in FOLDERS:
+        file = docs / ELSEWHERE[file.parent.name]
     elif file.parent.name in FOLDERS and file.parent.parent == TOP:
         return f"#{_label(file)}"
     elif inside == "notebooks":
@@ -98,7 +105,7 @@ def _contents(text: str) -> str:
         title, _, body = section.partition("\n")
         pages = [link[1] for link in _LINK.finditer(body) if link[1].endswith(".md") and not link[1].startswith("..")]
         if title == "Reference":
-            generated = (*PUBLIC, "commands", "file", "benchmarks", *FOLDERS, "contributing")
+            generated = (*PUBLIC, "commands", "file", "benchmarks", *FOLDERS, "contributing", "changelog")
             pages += ["glossary", *(f"generated/{name}" for name in generated)]
         unique = list(dict.fromkeys(pages))
         if unique:
