@@ -42,6 +42,14 @@ sys.exit(interrupt.run_command(main))
 UNKNOWN = "how many messages were lost is not known"
 
 
+@pytest.fixture(autouse=True)
+def hang_up():
+    """Let processes that are started here end by SIGHUP, also if the tests run under ``nohup``."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
 @pytest.fixture
 def start(tmp_path, popen):
     """Start a command in a process of its own; ``begun`` is the file in which it notes its number."""
