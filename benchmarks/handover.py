@@ -110,7 +110,7 @@ def first_batches(report: Report, data: Any, options: Any) -> None:
     """Measure how soon the first batch is there."""
     names = ["torch", "highway", "highway, threads"]
     seconds: dict[str, list[float]] = {name: [] for name in names}
-    for _ in range(options.rounds):
+    for _ in range(3 * options.rounds):  # each takes a quarter of a second
         for name in names:
             seconds[name].append(first_batch(data, name, options.workers))
     first = {name: statistics.median(values) for name, values in seconds.items()}
