@@ -43,9 +43,10 @@ def setup(app):
 
 
 def complete(app, what, name, found, options, lines):
-    """List all parameters, inherited ones too, with types and ranges; and add how a topology file names a component."""
+    """List all parameters, inherited ones too, with types and ranges; add the imports of examples, and how files name a component."""
     if what in ("class", "function", "exception") and callable(found):
-        lines[:] = [*docstrings.complete(found, typed=True).splitlines(), "", *pages.in_a_file(name), ""]
+        text = pages.runnable(docstrings.complete(found, typed=True), name.rpartition(".")[0])
+        lines[:] = [*text.splitlines(), "", *pages.in_a_file(name), ""]
 
 
 def short(app, what, name, found, options, signature, returned):

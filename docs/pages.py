@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import argparse
 import ast
+import builtins
+import doctest
+import functools
 import importlib
 import inspect
 import os
@@ -121,6 +124,7 @@ def _heading(text: str, line: str = "=") -> list[str]:
     return ["", text, line * len(text), ""]
 
 
+@functools.cache
 def names_of(module: str) -> list[str]:
     """Return the public names of a module, in the order of its source if it has no ``__all__``; without importing an adapter."""
     file = TOP / Path(*module.split("."))
@@ -170,7 +174,7 @@ def _shape(cls: type) -> str:
 def _entry(module: str, name: str) -> Iterator[str]:
     with_members = module in ("highway", "highway.adapters.torch", "highway.stores.url")
     found = None if "adapters" in module else getattr(importlib.import_module(module), name)
-    if found is not None and (typing.get_origin(found) or not (inspect.isclass(found) or inspect.isroutine(found))):
+    if is_value(found):
         value = "A map returns this to drop its item." if found is highway.DROP else f"``{' '.join(str(found).split())}``"
         yield from [f".. py:data:: {name}", "", f"   {value}", ""]
     elif inspect.isclass(found) or (found is None and name[0].isupper()):
@@ -178,6 +182,35 @@ def _entry(module: str, name: str) -> Iterator[str]:
         yield from [f".. auto{kind}:: {name}", *["   :members:"] * with_members, ""]
     else:
         yield from [f".. autofunction:: {name}", ""]
+
+
+def is_value(found: Any) -> bool:
+    """Return whether a public name is a constant or a type hint, without a docstring of its own."""
+    return found is not None and (typing.get_origin(found) is not None or not (inspect.isclass(found) or inspect.isroutine(found)))
+
+
+_IMPORTED = tuple(f"highway{room}" for room in ("", ".modules", ".datasets", ".transforms", ".functional"))  # besides the own module
+
+
+def runnable(text: str, module: str) -> str:
+    """Return the docstring of a name of ``module`` with the imports that its examples need, before the first of them."""
+    examples = doctest.DocTestParser().get_examples(text)
+    if not examples:
+        return text
+    nodes = list(ast.walk(ast.parse("".join(example.source for example in examples))))
+    names = [node for node in nodes if isinstance(node, ast.Name)]
+    own = {node.id for node in names if not isinstance(node.ctx, ast.Load)} | {node.arg for node in nodes if isinstance(node, ast.arg)}
+    own |= {one.asname or one.name for node in nodes if isinstance(node, (ast.Import, ast.ImportFrom)) for one in node.names}
+    own |= {node.name for node in nodes if isinstance(node, (ast.ClassDef, ast.FunctionDef))}
+    needed = {node.id for node in names} - own - vars(builtins).keys()
+    lines = ["import numpy as np"] * ("np" in needed)
+    for home in dict.fromkeys([module, *_IMPORTED]):
+        found = needed & set(names_of(home))
+        lines += [f"from {home} import {', '.join(sorted(found))}"] * bool(found)
+        needed -= found
+    before = text.splitlines()
+    before[examples[0].lineno : examples[0].lineno] = [" " * examples[0].indent + f">>> {line}" for line in lines]
+    return "\n".join(before)
 
 
 def in_a_file(name: str) -> list[str]:

@@ -22,6 +22,10 @@ def blend(image: np.ndarray, other: np.ndarray, share: float, out: np.ndarray | 
     Raises:
         TypeError: the images are neither uint8 nor floats.
         ValueError: the images differ in shape or dtype.
+
+    >>> image, other = np.full((1, 2), 100, np.uint8), np.zeros((1, 2), np.uint8)
+    >>> blend(image, other, share=0.7)
+    array([[70, 70]], dtype=uint8)
     """
     if image.shape != other.shape or image.dtype != other.dtype:
         raise ValueError(f"blend: the images are {image.shape} {image.dtype} and {other.shape} {other.dtype}; expected the same of both")

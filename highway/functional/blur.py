@@ -25,6 +25,12 @@ def gaussian_blur(image: np.ndarray, sigma: float, size: int | None = None) -> n
         size: Width of the kernel in pixels, odd; by default three standard deviations to each side.
 
     Weights of uint8 images are multiples of 1/256, as in OpenCV's ``GaussianBlur``: at most 0.01% of the values differ, by at most 1.
+
+    >>> image = np.array([[0, 0, 0], [0, 160, 0], [0, 0, 0]], np.uint8)
+    >>> gaussian_blur(image, sigma=0.5, size=3)
+    array([[  7,  27,   7],
+           [ 27, 100,  27],
+           [  7,  27,   7]], dtype=uint8)
     """
     width = size or 2 * math.ceil(3 * sigma) + 1
     if sigma <= 0 or width % 2 == 0:
@@ -64,6 +70,10 @@ def median_blur(image: np.ndarray, size: int = 3) -> np.ndarray:
     Args:
         image: Any number of channels. Floats with ``size`` above 5 are many times slower.
         size: Width of the square neighbourhood in pixels, odd. At the border, the outermost pixels are repeated.
+
+    >>> image = np.array([[10, 10, 10], [10, 255, 10], [10, 10, 10]], np.uint8)
+    >>> median_blur(image, 3)[1]
+    array([10, 10, 10], dtype=uint8)
     """
     if (cv2 := cv2_or_none()) and (image.dtype == np.uint8 or size <= 5):
         most = 4 if image.ndim == 3 and image.shape[2] in (3, 4) else 1
@@ -84,6 +94,9 @@ def motion_blur(image: np.ndarray, size: int, angle: float) -> np.ndarray:
         image: Any number of channels.
         size: Length of the line in pixels, odd.
         angle: Direction of the line in degrees, counterclockwise from the right.
+
+    >>> motion_blur(np.array([[0, 0, 90, 0, 0]], np.uint8), 3, 0)
+    array([[ 0, 30, 30, 30,  0]], dtype=uint8)
     """
     if size <= 1:
         return image
@@ -103,6 +116,14 @@ def sharpness(image: np.ndarray, factor: float) -> np.ndarray:
 
     The smoothed image is the same as in Pillow's ``ImageEnhance.Sharpness``: the pixel has weight 5/13, each of its eight neighbours 1/13.
     The outermost pixels do not change.
+
+    Args:
+        image: uint8 or floats, any number of channels.
+        factor: At least 0.
+
+    >>> image = np.array([[0, 0, 0], [0, 90, 0], [0, 0, 0]], np.uint8)
+    >>> sharpness(image, 1.5)[1]
+    array([  0, 118,   0], dtype=uint8)
     """
     if factor == 1 or min(image.shape[:2]) < 3:
         return image

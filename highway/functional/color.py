@@ -27,7 +27,15 @@ ColorMode = Literal[
 
 @computed_in_float32
 def saturation(image: np.ndarray, factor: float) -> np.ndarray:
-    """Interpolate between the grey image (``factor`` 0) and the image (1); above 1 it is more saturated. One channel does not change."""
+    """Interpolate between the grey image (``factor`` 0) and the image (1); above 1 it is more saturated. One channel does not change.
+
+    Args:
+        image: uint8 or floats, in RGB.
+        factor: At least 0.
+
+    >>> saturation(np.array([[[200, 100, 0]]], np.uint8), 0.5).tolist()
+    [[[159, 109, 59]]]
+    """
     if factor == 1 or is_grey(image, "saturation"):
         return image
     matrix = factor * np.eye(3, dtype=np.float32) + (1 - factor) * LUMA
@@ -36,7 +44,15 @@ def saturation(image: np.ndarray, factor: float) -> np.ndarray:
 
 @computed_in_float32
 def grayscale(image: np.ndarray, keep_channels: bool = True) -> np.ndarray:
-    """Convert to grey by luma (ITU-R BT.601). Keeps the number of channels, or returns ``(H, W, 1)`` if ``keep_channels`` is false."""
+    """Convert to grey by luma (ITU-R BT.601). Keeps the number of channels, or returns ``(H, W, 1)`` if ``keep_channels`` is false.
+
+    Args:
+        image: uint8 or floats, ``(H, W, 3)`` in RGB, or one channel.
+        keep_channels: Whether the result has as many channels as the image.
+
+    >>> grayscale(np.array([[[200, 100, 0]]], np.uint8)).tolist()
+    [[[119, 119, 119]]]
+    """
     if is_grey(image, "grayscale"):
         return image
     if cv2 := cv2_or_none():
@@ -51,6 +67,13 @@ def hue(image: np.ndarray, turn: float) -> np.ndarray:
     """Rotate the hue (HSV) by ``turn``, a fraction of the circle from -0.5 to 0.5: 1/3 turns red to green. One channel does not change.
 
     uint8 images use multiples of 1/256 of the circle.
+
+    Args:
+        image: uint8 or floats, in RGB.
+        turn: From -0.5 to 0.5.
+
+    >>> hue(np.array([[[200, 0, 0]]], np.uint8), 1 / 3).tolist()
+    [[[0, 200, 0]]]
     """
     if turn == 0 or is_grey(image, "hue"):
         return image
@@ -92,6 +115,10 @@ def lighting(
         strengths: Factor of each axis.
         values: Eigenvalues of the axes, for colours from 0 to 1; ImageNet's by default.
         vectors: Eigenvectors: one column per axis, with rows for red, green and blue.
+
+    >>> grey = np.full((1, 1, 3), 128, np.uint8)
+    >>> lighting(grey, strengths=(0.5, 0, 0)).tolist()
+    [[[112, 112, 112]]]
     """
     if is_grey(image, "lighting"):
         return image
@@ -106,9 +133,16 @@ def lighting(
 def color_space(image: np.ndarray, mode: ColorMode) -> np.ndarray:
     """Convert RGB to another colour space, or back, as OpenCV's ``cvtColor`` does, such as ``"RGB2HSV"`` or ``"LAB2RGB"``.
 
+    Args:
+        image: uint8, or float32 in OpenCV's ranges.
+        mode: The conversion, such as ``"RGB2HSV"``.
+
     Raises:
         ConfigError: OpenCV is not installed.
         ValueError: the number of channels does not match the input colour space.
+
+    >>> color_space(np.array([[[200, 0, 0]]], np.uint8), "RGB2HSV").tolist()
+    [[[0, 255, 200]]]
     """
     cv2 = cv2_or_none()
     if cv2 is None:

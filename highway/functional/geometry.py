@@ -28,12 +28,28 @@ _BORDERS = {"edge": "BORDER_REPLICATE", "reflect": "BORDER_REFLECT_101", "symmet
 
 
 def flip_x(image: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
-    """Flip the image horizontally."""
+    """Flip the image horizontally.
+
+    Args:
+        image: Any dtype.
+        out: Array for the result, if shape and dtype fit.
+
+    >>> flip_x(np.array([[1, 2, 3]], np.uint8))
+    array([[3, 2, 1]], dtype=uint8)
+    """
     return ops.flip(image, 1, out)
 
 
 def flip_y(image: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
-    """Flip the image vertically."""
+    """Flip the image vertically.
+
+    Args:
+        image: Any dtype.
+        out: Array for the result, if shape and dtype fit.
+
+    >>> flip_y(np.array([[1], [2]], np.uint8)).tolist()
+    [[2], [1]]
+    """
     return ops.flip(image, 0, out)
 
 
@@ -45,6 +61,10 @@ def pad(image: np.ndarray, size: int | tuple[int, int] | tuple[tuple[int, int], 
         size: Pixels on every side, or (above and below, left and right), or ((above, below), (left, right)).
         mode: Values of the new pixels, as in ``numpy.pad``: ``"constant"`` (0), ``"edge"``, ``"reflect"``, ``"symmetric"``,
             ``"wrap"``, ``"linear_ramp"``, ``"maximum"``, ``"mean"``, ``"median"`` or ``"minimum"``.
+
+    >>> pad(np.array([[1, 2]], np.uint8), ((0, 1), (2, 0)), "edge")
+    array([[1, 1, 1, 2],
+           [1, 1, 1, 2]], dtype=uint8)
     """
     y, x = size if isinstance(size, (tuple, list)) else (size, size)
     sides = [side if isinstance(side, (tuple, list)) else (side, side) for side in (y, x)]
@@ -67,6 +87,11 @@ def crop(image: np.ndarray, corner: tuple[int, int], size: tuple[int, int]) -> n
 
     Raises:
         ValueError: the box is not within the image.
+
+    >>> image = np.arange(16, dtype=np.uint8).reshape(4, 4)
+    >>> crop(image, corner=(1, 2), size=(2, 2))
+    array([[ 6,  7],
+           [10, 11]], dtype=uint8)
     """
     (top, left), (height, width) = corner, size
     if top < 0 or left < 0 or top + height > image.shape[0] or left + width > image.shape[1]:
@@ -86,6 +111,9 @@ def shift(image: np.ndarray, translation: tuple[int, int], mode: Border = "const
         mode: Values of the new pixels, as in ``scipy.ndimage``. For a row a b c d: ``"constant"`` (0),
             ``"nearest"`` (a a | a b c d | d d), ``"reflect"`` (b a | a b c d | d c), ``"mirror"`` (c b | a b c d | c b) or
             ``"wrap"`` (c d | a b c d | a b).
+
+    >>> shift(np.array([[1, 2, 3, 4]], np.uint8), (0, 1), "nearest")
+    array([[1, 1, 2, 3]], dtype=uint8)
     """
     (down, right), (height, width) = translation, image.shape[:2]
     if mode == "constant":
@@ -100,6 +128,15 @@ def resize(image: np.ndarray, shape: Size, interpolation: Interpolation = "bicub
 
     ``interpolation`` is ``"nearest"``, ``"bilinear"``, ``"bicubic"`` (or ``"cubic"``), ``"lanczos"`` or ``"area"``. When the image shrinks,
     OpenCV antialiases only with ``"area"``; Pillow antialiases with all but ``"nearest"``.
+
+    Args:
+        image: uint8 or floats.
+        shape: Height and width of the result in pixels.
+        interpolation: The method.
+        out: Array for the result, if shape and dtype fit.
+
+    >>> resize(np.zeros((300, 400, 3), np.uint8), (224, 224), "area").shape
+    (224, 224, 3)
     """
     return image if image.shape[:2] == tuple(shape) else ops.scale(image, shape, interpolation, out)
 
@@ -114,6 +151,12 @@ def rotate(image: np.ndarray, angle: float, interpolation: Sampling = "nearest",
         interpolation: ``"nearest"``, ``"bilinear"``, or the order of a spline, 0 (nearest) to 5. From 2 on, smoother and many times slower.
         reshape: Whether to enlarge the result to hold the whole rotated image; otherwise it keeps the size of the image.
         fill: Value of new pixels: a number, or one per channel; 0 with a spline of order 2 or more.
+
+    >>> image = np.arange(9, dtype=np.uint8).reshape(3, 3)
+    >>> rotate(image, 90)
+    array([[2, 5, 8],
+           [1, 4, 7],
+           [0, 3, 6]], dtype=uint8)
     """
     if angle % 360 == 0:
         return image
@@ -130,6 +173,12 @@ def clipped_zoom(image: np.ndarray, zoom_factor: float, interpolation: Sampling 
         zoom_factor: Below 1, the image shrinks and gets a border of 0; above 1, a window of the image is enlarged.
         interpolation: As for :func:`rotate`.
         place: Position of the smaller image or of the window, from top to bottom and from left to right, 0 to 1; default: the centre.
+
+    >>> clipped_zoom(np.full((4, 4), 9, np.uint8), 0.5)
+    array([[0, 0, 0, 0],
+           [0, 9, 9, 0],
+           [0, 9, 9, 0],
+           [0, 0, 0, 0]], dtype=uint8)
     """
     if zoom_factor == 1:
         return image
@@ -137,13 +186,31 @@ def clipped_zoom(image: np.ndarray, zoom_factor: float, interpolation: Sampling 
 
 
 def rotation(size: tuple[int, int], angle: float, reshape: bool = False) -> np.ndarray:
-    """Return the affine map of :func:`rotate` for an image of ``size``: float64 ``(2, 3)``, applied to (x, y, 1)."""
+    """Return the affine map of :func:`rotate` for an image of ``size``: float64 ``(2, 3)``, applied to (x, y, 1).
+
+    Args:
+        size: Height and width of the image.
+        angle: Degrees, counterclockwise.
+        reshape: As for :func:`rotate`.
+
+    >>> move_points(np.float32([[4, 0]]), rotation((4, 4), 90)).round(3).tolist()
+    [[0.0, 0.0]]
+    """
     sine, cosine = (round(f(math.radians(angle)), 12) for f in (math.sin, math.cos))
     return about_centre(size, ((cosine, sine), (-sine, cosine)), onto=rotated_size(size, angle, reshape))
 
 
 def rotated_size(size: tuple[int, int], angle: float, reshape: bool) -> tuple[int, int]:
-    """Return the height and width of the result of :func:`rotate`."""
+    """Return the height and width of the result of :func:`rotate`.
+
+    Args:
+        size: Height and width of the image.
+        angle: Degrees, counterclockwise.
+        reshape: As for :func:`rotate`.
+
+    >>> rotated_size((300, 400), 90, reshape=True), rotated_size((300, 400), 90, reshape=False)
+    ((400, 300), (300, 400))
+    """
     if not reshape:
         return size
     sine, cosine = (abs(round(f(math.radians(angle)), 12)) for f in (math.sin, math.cos))
@@ -152,13 +219,29 @@ def rotated_size(size: tuple[int, int], angle: float, reshape: bool) -> tuple[in
 
 
 def zooming(size: Size, factor: float, place: Point = (0.5, 0.5)) -> np.ndarray:
-    """Return the affine map of :func:`clipped_zoom` for an image of ``size``: float64 ``(2, 3)``, applied to (x, y, 1)."""
+    """Return the affine map of :func:`clipped_zoom` for an image of ``size``: float64 ``(2, 3)``, applied to (x, y, 1).
+
+    Args:
+        size: Height and width of the image.
+        factor: As ``zoom_factor`` of :func:`clipped_zoom`.
+        place: As for :func:`clipped_zoom`.
+
+    >>> zooming((4, 4), 0.5).tolist()
+    [[0.5, 0.0, 1.0], [0.0, 0.5, 1.0]]
+    """
     (height, width), (down, right) = size, place
     return np.array([[factor, 0, (1 - factor) * width * right], [0, factor, (1 - factor) * height * down]])
 
 
 def transpose(image: np.ndarray) -> np.ndarray:
-    """Swap rows and columns, as a view."""
+    """Swap rows and columns, as a view.
+
+    Args:
+        image: Any dtype.
+
+    >>> transpose(np.array([[1, 2, 3]], np.uint8)).tolist()
+    [[1], [2], [3]]
+    """
     return image.swapaxes(0, 1)
 
 
@@ -168,6 +251,11 @@ def rotate90(image: np.ndarray, turns: int) -> np.ndarray:
     Args:
         image: Any dtype.
         turns: Number of quarter turns; negative values rotate clockwise.
+
+    >>> rotate90(np.array([[1, 2, 3], [4, 5, 6]], np.uint8), 1)
+    array([[3, 6],
+           [2, 5],
+           [1, 4]], dtype=uint8)
     """
     cv2 = ops.cv2_or_none()
     turns %= 4
@@ -188,6 +276,11 @@ def paste(image: np.ndarray, shape: Size, corner: tuple[int, int], fill: Fill = 
         shape: Height and width of the canvas. Pixels outside the canvas are cut off.
         corner: Position of the image's upper left corner on the canvas, (row, column).
         fill: Colour of the canvas: a number, or one per channel.
+
+    >>> paste(np.zeros((1, 2), np.uint8), (3, 4), (1, 1), fill=7)
+    array([[7, 7, 7, 7],
+           [7, 0, 0, 7],
+           [7, 7, 7, 7]], dtype=uint8)
     """
     (top, left), (height, width), (rows, columns) = corner, shape, image.shape[:2]
     if top < 0 or left < 0 or top + rows > height or left + columns > width:  # max() would take several times as long

@@ -28,6 +28,13 @@ def image_histogram_equalization(image: np.ndarray, number_bins: int = 256) -> n
 
     The mapping is the cumulative histogram of all channels together. It is exact for uint8, and equals OpenCV's ``equalizeHist`` for one
     channel. Floats use ``number_bins`` between minimum and maximum, interpolated linearly. An image of one value is returned unchanged.
+
+    Args:
+        image: uint8 or floats, any number of channels.
+        number_bins: Number of bins for floats.
+
+    >>> image_histogram_equalization(np.array([[10, 10, 11, 12]], np.uint8))
+    array([[  0,   0, 128, 255]], dtype=uint8)
     """
     if image.size == 0 or (low := image.min()) == (high := image.max()):
         return image
@@ -42,13 +49,30 @@ def image_histogram_equalization(image: np.ndarray, number_bins: int = 256) -> n
 
 @computed_in_float32
 def brightness(image: np.ndarray, factor: float) -> np.ndarray:
-    """Multiply all values by ``factor``."""
+    """Multiply all values by ``factor``.
+
+    Args:
+        image: uint8 or floats.
+        factor: At least 0; 1 does not change the image.
+
+    >>> brightness(np.array([[0, 100, 200]], np.uint8), 1.5)
+    array([[  0, 150, 255]], dtype=uint8)
+    """
     return _linear(image, factor, 0.0)
 
 
 @computed_in_float32
 def contrast(image: np.ndarray, factor: float, per_channel: bool = False) -> np.ndarray:
-    """Multiply the distance of all values from the image's mean grey by ``factor``, or, if ``per_channel``, from the channel's mean."""
+    """Multiply the distance of all values from the image's mean grey by ``factor``, or, if ``per_channel``, from the channel's mean.
+
+    Args:
+        image: uint8 or floats.
+        factor: At least 0; 1 does not change the image.
+        per_channel: Whether to use the mean of each channel instead of the mean grey.
+
+    >>> contrast(np.array([[0, 100, 200]], np.uint8), 0.5)
+    array([[ 50, 100, 150]], dtype=uint8)
+    """
     means = ops.sums(image) / max(1, image.shape[0] * image.shape[1])
     if per_channel and len(means) > 1:
         offsets = (1 - factor) * means
@@ -64,8 +88,15 @@ def contrast(image: np.ndarray, factor: float, per_channel: bool = False) -> np.
 def gamma(image: np.ndarray, exponent: float) -> np.ndarray:
     """Raise all values, as fractions of the full range, to a power: below 1 is brighter. Floats below 0 become 0.
 
+    Args:
+        image: uint8, or floats from 0 to 1.
+        exponent: The power, at least 0.
+
     Raises:
         ValueError: a float image has a value above 1.5.
+
+    >>> gamma(np.array([[0, 100, 255]], np.uint8), 0.5)
+    array([[  0, 160, 255]], dtype=uint8)
     """
     if image.dtype != np.uint8:
         ops.expect_shares(image, "gamma", "divide floats of 0 to 255 by 255 first, as ToFloat() does")
@@ -73,7 +104,14 @@ def gamma(image: np.ndarray, exponent: float) -> np.ndarray:
 
 
 def invert(image: np.ndarray) -> np.ndarray:
-    """Return 255 minus the image, or 1 minus the image for floats."""
+    """Return 255 minus the image, or 1 minus the image for floats.
+
+    Args:
+        image: uint8, or floats from 0 to 1.
+
+    >>> invert(np.array([[0, 100, 255]], np.uint8))
+    array([[255, 155,   0]], dtype=uint8)
+    """
     return np.invert(image) if image.dtype == np.uint8 else _invert(image)
 
 
@@ -84,14 +122,30 @@ def _invert(image: np.ndarray) -> np.ndarray:
 
 @computed_in_float32
 def solarize(image: np.ndarray, threshold: float) -> np.ndarray:
-    """Invert all values from ``threshold`` on, a fraction of the full range, as Pillow's ``ImageOps.solarize`` does."""
+    """Invert all values from ``threshold`` on, a fraction of the full range, as Pillow's ``ImageOps.solarize`` does.
+
+    Args:
+        image: uint8, or floats from 0 to 1.
+        threshold: From 0 to 1.
+
+    >>> solarize(np.array([[0, 100, 200]], np.uint8), 0.5)
+    array([[  0, 100,  55]], dtype=uint8)
+    """
     if image.dtype == np.uint8:
         return ops.lookup(image, _solarizing(threshold))
     return _solarized(image, threshold).astype(np.float32, copy=False)
 
 
 def posterize(image: np.ndarray, bits: int) -> np.ndarray:
-    """Keep the upper ``bits`` bits (0 to 8) of each value. Floats from 0 to 1 are quantized like bytes and keep their dtype."""
+    """Keep the upper ``bits`` bits (0 to 8) of each value. Floats from 0 to 1 are quantized like bytes and keep their dtype.
+
+    Args:
+        image: uint8, or floats from 0 to 1.
+        bits: From 0 to 8.
+
+    >>> posterize(np.array([[100, 128, 255]], np.uint8), 1)
+    array([[  0, 128, 128]], dtype=uint8)
+    """
     if image.dtype != np.uint8:
         return _posterize(image, bits)
     upper: np.ndarray = image if bits >= 8 else np.bitwise_and(image, _UPPER[bits])
@@ -107,7 +161,16 @@ def _posterize(image: np.ndarray, bits: int) -> np.ndarray:
 
 
 def clip(image: np.ndarray, low: float = 0.0, high: float = 255.0) -> np.ndarray:
-    """Clip values to the range from ``low`` to ``high``. Accepts any dtype and keeps it."""
+    """Clip values to the range from ``low`` to ``high``. Accepts any dtype and keeps it.
+
+    Args:
+        image: Any dtype.
+        low: Lower bound.
+        high: Upper bound.
+
+    >>> clip(np.array([[-0.5, 0.5, 1.5]], np.float32), 0, 1)
+    array([[0. , 0.5, 1. ]], dtype=float32)
+    """
     if image.dtype == np.uint8:
         return image if low <= 0 and high >= 255 else ops.lookup(image, _LEVELS.clip(low, high).astype(np.uint8))
     within: np.ndarray = image.clip(low, high)
@@ -119,6 +182,12 @@ def autocontrast(image: np.ndarray) -> np.ndarray:
     """Stretch each channel so that its minimum becomes 0 and its maximum the full range, as Pillow's ``ImageOps.autocontrast`` does.
 
     A channel of one value does not change.
+
+    Args:
+        image: uint8, or floats from 0 to 1.
+
+    >>> autocontrast(np.array([[50, 100, 150]], np.uint8))
+    array([[  0, 127, 255]], dtype=uint8)
     """
     planes = image[..., None] if image.ndim == 2 else image
     if image.size == 0:
@@ -138,8 +207,15 @@ def autocontrast(image: np.ndarray) -> np.ndarray:
 def equalize(image: np.ndarray) -> np.ndarray:
     """Equalize the histogram of each channel over 0 to 255, as Pillow's ``ImageOps.equalize`` does.
 
+    Args:
+        image: uint8, any number of channels.
+
     Raises:
         TypeError: the image is not uint8.
+
+    >>> image = np.tile(np.array([10, 20, 30, 40], np.uint8), (100, 1))
+    >>> equalize(image)[0]
+    array([  0, 100, 200, 255], dtype=uint8)
     """
     expect_bytes(image, "equalize")
     counts = ops.histograms(image)
@@ -160,6 +236,11 @@ def clahe(image: np.ndarray, clip_limit: float = 4.0, tiles: tuple[int, int] = (
 
     Raises:
         ConfigError: OpenCV is not installed. TypeError: the image is not uint8. ValueError: the image has neither 1 nor 3 channels.
+
+    >>> image = np.arange(64, dtype=np.uint8).reshape(8, 8)
+    >>> equalized = clahe(image, tiles=(2, 2))
+    >>> int(image.max()), int(equalized.max()) > 200
+    (63, True)
     """
     expect_bytes(image, "clahe")
     cv2 = cv2_or_none()

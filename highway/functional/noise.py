@@ -36,6 +36,17 @@ def add_noise(image: np.ndarray, strength: float = 0.2, mu: float = 0.0, sigma: 
 
     The defaults are in grey levels, 0 to 255; for a float image from 0 to 1, give ``sigma`` in its units. The noise takes 65,536 equally
     likely values, within 4.2 standard deviations of the mean.
+
+    Args:
+        image: uint8 or floats, any number of channels.
+        strength: Factor of the noise.
+        mu: Mean of the noise, before ``strength``.
+        sigma: Standard deviation of the noise, before ``strength``.
+        rng: Generates the noise.
+
+    >>> image = np.full((1, 4), 100, np.uint8)
+    >>> add_noise(image, strength=1, sigma=10, rng=np.random.default_rng(0))
+    array([[100, 110, 114, 104]], dtype=uint8)
     """
     noise = _normal(strength * mu, strength * sigma, image.dtype == np.uint8).take(_shorts(image.size, rng or generator()))
     if image.dtype == np.uint8:
@@ -82,6 +93,10 @@ def salt_pepper(image: np.ndarray, salt: float = 0.05, pepper: float = 0.05, rng
         salt: Fraction of the pixels that become white.
         pepper: Fraction of the pixels that become black.
         rng: Selects the pixels.
+
+    >>> image = np.full((1, 8), 100, np.uint8)
+    >>> salt_pepper(image, salt=0.2, pepper=0.2, rng=np.random.default_rng(0))
+    array([[100, 255, 255, 100, 255, 100, 100, 100]], dtype=uint8)
     """
     drawn = _shorts(image.shape[0] * image.shape[1], rng or generator()).reshape(image.shape[:2])
     result = image.copy()
@@ -99,6 +114,12 @@ def iso_noise(image: np.ndarray, color_shift: float = 0.03, intensity: float = 0
         color_shift: Maximum rotation of the hue, as a fraction of the circle.
         intensity: Standard deviation of the noise, as a multiple of the standard deviation of the image's grey values.
         rng: Generates the noise.
+
+    >>> image = np.full((2, 2, 3), 100, np.uint8)
+    >>> image[0] = 50
+    >>> iso_noise(image, rng=np.random.default_rng(0))[:, :, 0]
+    array([[ 57,  50],
+           [105,  95]], dtype=uint8)
     """
     rng = rng or generator()
     turned = hue(image, float(rng.uniform(-color_shift, color_shift)))
@@ -114,8 +135,17 @@ def iso_noise(image: np.ndarray, color_shift: float = 0.03, intensity: float = 0
 def jpeg_noise(image: np.ndarray, quality: int) -> np.ndarray:
     """Encode the image as JPEG with a ``quality`` from 1 to 100, and decode it.
 
+    Args:
+        image: uint8, 1 or 3 channels.
+        quality: From 1 to 100; lower values cause larger errors.
+
     Raises:
         TypeError: the image is not uint8. ValueError: the image has neither 1 nor 3 channels.
+
+    >>> image = np.random.default_rng(0).integers(0, 256, (16, 16, 3), np.uint8)
+    >>> noisy = jpeg_noise(image, quality=20)
+    >>> noisy.shape, np.array_equal(noisy, image)
+    ((16, 16, 3), False)
     """
     expect_bytes(image, "jpeg_noise")
     grey = is_grey(image, "jpeg_noise")
@@ -146,6 +176,11 @@ def erase(
         fill: Value of the boxes: a number, one per channel, or ``"random"`` (noise over the full range of bytes or floats).
         rng: Generates the noise.
         out: Array for the result, if shape and dtype fit.
+
+    >>> erase(np.full((3, 4), 9, np.uint8), [(0, 1, 2, 2)])
+    array([[9, 0, 0, 9],
+           [9, 0, 0, 9],
+           [9, 9, 9, 9]], dtype=uint8)
     """
     result = None if out is None else ops.usable(out, image.shape, image.dtype)
     if result is None:

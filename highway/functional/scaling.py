@@ -19,8 +19,17 @@ IMAGENET_STD = (0.229, 0.224, 0.225)
 def rescale(image: np.ndarray, scale: PerChannel = 1 / 128, offset: PerChannel = 128.0, out: np.ndarray | None = None) -> np.ndarray:
     """Return ``(image - offset) * scale`` as float32; ``scale`` and ``offset`` are numbers, or one number per channel.
 
+    Args:
+        image: uint8 or floats.
+        scale: A number, or one per channel.
+        offset: A number, or one per channel; subtracted before the multiplication.
+        out: float32 array for the result, if the shape fits.
+
     Raises:
         ValueError: the number of values does not match the channels.
+
+    >>> rescale(np.array([[0, 128, 192]], np.uint8))
+    array([[-1. ,  0. ,  0.5]], dtype=float32)
     """
     channels = image.shape[2] if image.ndim == 3 else 1
     _expect_one_each(channels, "rescale", scale=scale, offset=offset)
@@ -42,13 +51,32 @@ def rescale(image: np.ndarray, scale: PerChannel = 1 / 128, offset: PerChannel =
 def normalize(
     image: np.ndarray, mean: PerChannel = IMAGENET_MEAN, std: PerChannel = IMAGENET_STD, out: np.ndarray | None = None
 ) -> np.ndarray:
-    """Return ``(image - mean) / std`` as float32. uint8 is divided by 255 first: ``mean`` and ``std`` are fractions of the full range."""
+    """Return ``(image - mean) / std`` as float32. uint8 is divided by 255 first: ``mean`` and ``std`` are fractions of the full range.
+
+    Args:
+        image: uint8 or floats.
+        mean: A number, or one per channel; ImageNet's by default.
+        std: A number, or one per channel, above 0; ImageNet's by default.
+        out: float32 array for the result, if the shape fits.
+
+    >>> normalize(np.array([[0, 255]], np.uint8), mean=0.5, std=0.5)
+    array([[-1.,  1.]], dtype=float32)
+    """
     _expect_one_each(image.shape[2] if image.ndim == 3 else 1, "normalize", mean=mean, std=std)
     return rescale(image, *_scale_and_offset(mean, std, 255.0 if image.dtype == np.uint8 else 1.0), out)
 
 
 def to_float(image: np.ndarray, scale: float = 1 / 255, out: np.ndarray | None = None) -> np.ndarray:
-    """Return the image times ``scale`` as float32. By default, uint8 becomes 0 to 1; floats are multiplied too."""
+    """Return the image times ``scale`` as float32. By default, uint8 becomes 0 to 1; floats are multiplied too.
+
+    Args:
+        image: uint8 or floats.
+        scale: Factor.
+        out: float32 array for the result, if the shape fits.
+
+    >>> to_float(np.array([[0, 255]], np.uint8))
+    array([[0., 1.]], dtype=float32)
+    """
     target = ops.usable(out, image.shape, np.dtype(np.float32))
     target = np.empty(image.shape, np.float32) if target is None else target
     target[...] = image  # then multiply in place: faster than a product that converts
@@ -59,8 +87,15 @@ def to_float(image: np.ndarray, scale: float = 1 / 255, out: np.ndarray | None =
 def to_uint8(image: np.ndarray, scale: float = 255.0) -> np.ndarray:
     """Return floats times ``scale`` as uint8, rounded and saturated. uint8 images are returned unchanged.
 
+    Args:
+        image: uint8 or floats.
+        scale: Factor; the default is for floats from 0 to 1.
+
     Raises:
         ValueError: ``scale`` is meant for floats from 0 to 1, but the image has a value above 1.5.
+
+    >>> to_uint8(np.array([[0, 0.2, 1]], np.float32))
+    array([[  0,  51, 255]], dtype=uint8)
     """
     if image.dtype == np.uint8:
         return image
@@ -77,6 +112,9 @@ def min_max_normalize(image: np.ndarray, low: float = 0.0, high: float = 255.0, 
         low: Minimum of the result.
         high: Maximum of the result.
         all_channel: Whether to use the minimum and maximum of all channels together, or of each channel.
+
+    >>> min_max_normalize(np.array([[50, 100, 150]], np.uint8), 1, 3).round(3)
+    array([[1., 2., 3.]], dtype=float32)
     """
     if image.dtype == np.uint8 and all_channel and image.size and low <= high and (cv2 := ops.cv2_or_none()):
         by_cv2: np.ndarray = cv2.normalize(image, None, low, high, cv2.NORM_MINMAX, cv2.CV_32F)
@@ -95,6 +133,9 @@ def mean_variance_normalize(image: np.ndarray, all_channel: bool = True) -> np.n
         image: Any number of channels.
         all_channel: Whether to use the mean and deviation of all channels together, or of each channel. The deviation is at least
             ``1 / sqrt(number of values)``.
+
+    >>> mean_variance_normalize(np.array([[1, 3]], np.uint8))
+    array([[-1.,  1.]], dtype=float32)
     """
     axes = None if all_channel else (0, 1)
     wide = image.astype(np.float64)

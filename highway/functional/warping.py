@@ -34,6 +34,10 @@ def warp(
         interpolation: ``"nearest"``, ``"bilinear"``, or the order of a spline, 0 to 5 (affine maps only).
         fill: Value of new pixels with mode ``"constant"``: a number, or one per channel.
         mode: Values of new pixels, as for :func:`highway.functional.shift`; not with a spline of order 2 or more.
+
+    >>> matrix = np.array([[0.5, 0, 0], [0, 1, 0]])
+    >>> warp(np.array([[10, 30, 50, 70]], np.uint8), matrix, shape=(1, 2))
+    array([[20, 60]], dtype=uint8)
     """
     inverse = inverted(matrix)
     if mode != "constant":
@@ -65,7 +69,14 @@ def _within(place: np.ndarray, length: int, mode: WarpBorder) -> np.ndarray:
 
 
 def inverted(matrix: np.ndarray) -> np.ndarray:
-    """Return the inverse map, of the same shape. Raises ValueError if the map is not invertible."""
+    """Return the inverse map, of the same shape. Raises ValueError if the map is not invertible.
+
+    Args:
+        matrix: float64 ``(2, 3)`` (affine) or ``(3, 3)`` (projective).
+
+    >>> move_points(np.float32([[3, 1]]), inverted(affine((3, 5), shift=(2, 0))))
+    array([[1., 1.]], dtype=float32)
+    """
     if len(matrix) == 3:
         back: np.ndarray = np.linalg.inv(matrix)
         return back
@@ -77,7 +88,15 @@ def inverted(matrix: np.ndarray) -> np.ndarray:
 
 
 def move_points(points: np.ndarray, matrix: np.ndarray) -> np.ndarray:
-    """Apply a ``(2, 3)`` or ``(3, 3)`` matrix to points, float32 ``(N, 2)``."""
+    """Apply a ``(2, 3)`` or ``(3, 3)`` matrix to points, float32 ``(N, 2)``.
+
+    Args:
+        points: float32 ``(N, 2)``: x and y in pixels.
+        matrix: float64 ``(2, 3)`` (affine) or ``(3, 3)`` (projective).
+
+    >>> move_points(np.float32([[1, 1]]), affine((3, 5), shift=(2, 0)))
+    array([[3., 1.]], dtype=float32)
+    """
     moved: np.ndarray = points @ matrix[:, :2].T + matrix[:, 2]
     if len(matrix) == 3:
         moved = moved[:, :2] / moved[:, 2:]
@@ -96,6 +115,9 @@ def affine(
         shear_x: Shear along x in degrees, applied first.
         shear_y: Shear along y in degrees, applied after ``shear_x`` and before the rotation.
         shift: Pixels to the right and down, applied last.
+
+    >>> move_points(np.float32([[1, 1]]), affine((3, 5), shift=(2, 0)))
+    array([[3., 1.]], dtype=float32)
     """
     turn, x, y = math.radians(-angle), -math.tan(math.radians(shear_x)), -math.tan(math.radians(shear_y))
     cosine, sine, both = scale * math.cos(turn), scale * math.sin(turn), 1 + x * y
@@ -113,7 +135,16 @@ def about_centre(
 
 
 def projection(corners: np.ndarray, moved: np.ndarray) -> np.ndarray:
-    """Return the projective map, float64 ``(3, 3)``, from four points ``(4, 2)`` to four others, in order around the quadrilateral."""
+    """Return the projective map, float64 ``(3, 3)``, from four points ``(4, 2)`` to four others, in order around the quadrilateral.
+
+    Args:
+        corners: ``(4, 2)``: x and y of the four points.
+        moved: ``(4, 2)``: x and y of the four points in the result.
+
+    >>> corners = np.array([[0, 0], [4, 0], [4, 4], [0, 4]])
+    >>> projection(corners, corners + 1).round(3).tolist()
+    [[1.0, 0.0, 1.0], [0.0, 1.0, 1.0], [0.0, 0.0, 1.0]]
+    """
     whole = _from_square(moved) @ np.linalg.inv(_from_square(corners))
     whole /= whole[2, 2]
     return whole
@@ -139,6 +170,11 @@ def displace(image: np.ndarray, field: np.ndarray, interpolation: Sampling = "bi
         field: float32 ``(H, W, 2)``: offset (right, down) in pixels from each output pixel to its source.
         interpolation: ``"nearest"`` or ``"bilinear"``.
         fill: As for :func:`warp`.
+
+    >>> field = np.zeros((1, 4, 2), np.float32)
+    >>> field[:, :, 0] = 1
+    >>> displace(np.array([[10, 20, 30, 40]], np.uint8), field)
+    array([[20, 30, 40,  0]], dtype=uint8)
     """
     height, width = field.shape[:2]
     x, y = scratch("places", (2, height, width), np.float32)
@@ -148,7 +184,16 @@ def displace(image: np.ndarray, field: np.ndarray, interpolation: Sampling = "bi
 
 
 def displace_points(points: np.ndarray, field: np.ndarray) -> np.ndarray:
-    """Return the positions of points, float32 ``(N, 2)``, after :func:`displace`; exact to 0.01 pixels if the field is smooth."""
+    """Return the positions of points, float32 ``(N, 2)``, after :func:`displace`; exact to 0.01 pixels if the field is smooth.
+
+    Args:
+        points: float32 ``(N, 2)``: x and y in pixels.
+        field: float32 ``(H, W, 2)``, as for :func:`displace`.
+
+    >>> field = np.full((4, 4, 2), 1, np.float32)
+    >>> displace_points(np.float32([[2, 3]]), field)
+    array([[1., 2.]], dtype=float32)
+    """
     planes = [np.ascontiguousarray(field[..., axis]) for axis in (0, 1)]
     place, count = points, len(points)
     columns = max(1, min(count, 1024))  # OpenCV accepts at most 32,766

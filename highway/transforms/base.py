@@ -24,7 +24,11 @@ from highway.parameters.overrides import speaks_for
 
 @runtime_checkable
 class TransformLike(Protocol):
-    """An object with the methods of :class:`Transform`, derived from it or not."""
+    """An object with the methods of :class:`Transform`, derived from it or not.
+
+    >>> isinstance(FlipX(), TransformLike), isinstance(print, TransformLike)
+    (True, False)
+    """
 
     def draw(self, size: Size, rng: Generator | None) -> Any: ...
     def image(self, image: np.ndarray, params: Any) -> np.ndarray: ...
@@ -56,6 +60,14 @@ class Transform(ABC):
 
     ``rowwise = True`` declares that a class (not its subclasses) changes each row of pixels independently and keeps the number of rows, and
     that its parameters are hashable. Small images with the same parameters are then changed by one call.
+
+    >>> class Darken(Transform):
+    ...     def draw(self, size, rng):
+    ...         return 1 if rng is None else rng.uniform(0.5, 1)
+    ...     def image(self, image, factor):
+    ...         return (image * factor).astype(image.dtype)
+    >>> Darken()(np.array([[100, 200]], np.uint8), np.random.default_rng(0))
+    array([[ 81, 163]], dtype=uint8)
     """
 
     rowwise: ClassVar[bool] = False
@@ -110,7 +122,14 @@ class Transform(ABC):
 
 @runtime_checkable
 class Writing(Protocol):
-    """A transform that can write its result into an array, such as the row of a batch if it is the last transform."""
+    """A transform that can write its result into an array, such as the row of a batch if it is the last transform.
+
+    >>> isinstance(Normalize(), Writing)
+    True
+    >>> row = np.empty((2, 2, 3), np.float32)
+    >>> Normalize().into(np.zeros((2, 2, 3), np.uint8), None, row) is row
+    True
+    """
 
     def into(self, image: np.ndarray, params: Any, out: np.ndarray) -> np.ndarray:
         """Transform ``image`` into ``out`` and return ``out`` if its shape and dtype fit; otherwise return a new array."""
@@ -121,6 +140,9 @@ class BoxCrop(Protocol):
     """A crop that draws its box from the image's size alone, so that a reader can draw it first and decode only the box.
 
     ``box`` returns (top, left, height, width) within the image. The pixels are resized to ``shape`` (height, width) if it differs.
+
+    >>> isinstance(RandomCrop((32, 32)), BoxCrop), isinstance(Slicer(), BoxCrop)
+    (True, False)
     """
 
     @property
@@ -134,6 +156,13 @@ class RunCrop(BoxCrop, Protocol):
     """A crop that draws the boxes of many images in one call, so that a reader need not call ``box`` per image.
 
     If a class defines ``box`` and inherits ``draw_boxes``, only ``box`` is called.
+
+    >>> crop = RandomResizedCrop((224, 224))
+    >>> isinstance(crop, RunCrop)
+    True
+    >>> boxes = crop.draw_boxes(np.array([[300, 400]]), np.random.default_rng(0).random((1, 23)))
+    >>> boxes.shape
+    (1, 4)
     """
 
     def draw_boxes(self, sizes: np.ndarray, numbers: np.ndarray) -> np.ndarray:
@@ -155,6 +184,14 @@ class Geometric(Transform):
 
     A box becomes the smallest box around its moved corners (:meth:`outlines`), clipped to the output. Boxes keep their number and order,
     because labels belong to them: a box outside the output becomes (0, 0, 0, 0), and empty boxes (the padding of a batch) do not change.
+
+    >>> class UpsideDown(Geometric):
+    ...     def image(self, image, params):
+    ...         return image[::-1, ::-1]
+    ...     def points(self, points, params, size):
+    ...         return np.float32([size[1], size[0]]) - points
+    >>> UpsideDown().boxes(np.float32([[0, 0, 10, 20]]), None, (100, 100))
+    array([[ 90.,  80., 100., 100.]], dtype=float32)
     """
 
     @abstractmethod
@@ -202,7 +239,14 @@ class _Cutting(Geometric):
 
 
 class Crop(_Cutting):
-    """A transform that crops a box that it draws from the image's size alone."""
+    """A transform that crops a box that it draws from the image's size alone.
+
+    >>> class LeftHalf(Crop):
+    ...     def box(self, size, rng):
+    ...         return 0, 0, size[0], size[1] // 2
+    >>> LeftHalf()(np.array([[1, 2, 3, 4]], np.uint8))
+    array([[1, 2]], dtype=uint8)
+    """
 
     @abstractmethod
     def box(self, size: Size, rng: Generator | None) -> Box:
@@ -213,7 +257,16 @@ class Crop(_Cutting):
 
 
 class SeeingCrop(_Cutting):
-    """A transform that crops a box that depends on the boxes of the image, so readers cannot draw it before decoding."""
+    """A transform that crops a box that depends on the boxes of the image, so readers cannot draw it before decoding.
+
+    >>> class FirstBox(SeeingCrop):
+    ...     def draw_for(self, size, rng, seen):
+    ...         x1, y1, x2, y2 = map(int, seen.boxes[0])
+    ...         return y1, x1, y2 - y1, x2 - x1
+    >>> sample = {"image": np.zeros((100, 100, 3), np.uint8), "boxes": np.float32([[10, 10, 40, 30]])}
+    >>> Augmentations([FirstBox()], boxes="boxes")(sample, rng=None)["image"].shape
+    (20, 30, 3)
+    """
 
     why_no_BoxCrop: ClassVar = "its draw hangs on the boxes, and a reader draws before it decodes: put it into Augmentations behind it"
 

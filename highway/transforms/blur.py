@@ -30,6 +30,12 @@ class GaussianBlur(Transform):
     Args:
         sigma: Minimum and maximum standard deviation in pixels, above 0.
         size: Width of the kernel in pixels, odd; by default three standard deviations to each side.
+
+    >>> image = np.array([[0, 0, 0], [0, 160, 0], [0, 0, 0]], np.uint8)
+    >>> GaussianBlur(sigma=(0.5, 0.5), size=3)(image, np.random.default_rng(0))
+    array([[  7,  27,   7],
+           [ 27, 100,  27],
+           [  7,  27,   7]], dtype=uint8)
     """
 
     sigma: Factors = (0.1, 2.0)
@@ -67,7 +73,12 @@ class _ByWidth(Transform):
 @checked
 @dataclass(frozen=True)
 class MedianBlur(_ByWidth):
-    """Replace each value by the median of a square neighbourhood of random width. Without ``rng``, the image does not change."""
+    """Replace each value by the median of a square neighbourhood of random width. Without ``rng``, the image does not change.
+
+    >>> image = np.array([[10, 10, 10], [10, 255, 10], [10, 10, 10]], np.uint8)
+    >>> MedianBlur(size=(3, 3))(image, np.random.default_rng(0))[1]
+    array([10, 10, 10], dtype=uint8)
+    """
 
     def draw(self, size: Size, rng: Generator | None) -> int:
         return 1 if rng is None else self.draw_size(rng)
@@ -79,7 +90,17 @@ class MedianBlur(_ByWidth):
 @checked
 @dataclass(frozen=True)
 class MotionBlur(_ByWidth):
-    """Blur along a line of random length and direction. Without ``rng``, the image does not change."""
+    """Blur along a line of random length and direction. Without ``rng``, the image does not change.
+
+    >>> image = np.zeros((5, 5), np.uint8)
+    >>> image[2, 2] = 150
+    >>> MotionBlur(size=(5, 5))(image, np.random.default_rng(0))
+    array([[ 0,  0,  0,  0,  0],
+           [ 0,  0,  0, 50,  0],
+           [ 0,  0, 50,  0,  0],
+           [ 0, 50,  0,  0,  0],
+           [ 0,  0,  0,  0,  0]], dtype=uint8)
+    """
 
     def draw(self, size: Size, rng: Generator | None) -> tuple[int, float]:
         return (1, 0.0) if rng is None else (self.draw_size(rng), 180 * rng.random())

@@ -31,6 +31,11 @@ class SanitizeBoxes(Transform):
         min_size: Minimum width and height in pixels.
         min_area: Minimum area in pixels.
         min_visibility: Minimum fraction of the box, from 0 to 1, that is still within the image after the preceding transforms.
+
+    >>> sample = {"image": np.zeros((20, 20, 3), np.uint8), "boxes": np.float32([[0, 0, 1, 1], [0, 0, 9, 9]]), "labels": np.int32([3, 7])}
+    >>> augment = Augmentations([SanitizeBoxes(min_size=2)], boxes="boxes", with_boxes=["labels"])
+    >>> augment(sample, rng=None)["labels"]
+    array([7], dtype=int32)
     """
 
     min_size: Amount = 1.0
@@ -85,6 +90,11 @@ class RandomIoUCrop(SeeingCrop):
         max_aspect_ratio: Maximum width / height.
         sampler_options: The minimum overlaps to choose from.
         trials: Number of boxes to try per minimum overlap.
+
+    >>> sample = {"image": np.zeros((100, 100, 3), np.uint8), "boxes": np.float32([[40, 40, 60, 60]])}
+    >>> augment = Augmentations([RandomIoUCrop()], boxes="boxes")
+    >>> augment(sample, rng=np.random.default_rng(2))["image"].shape
+    (80, 43, 3)
     """
 
     min_scale: Share = 0.3
@@ -145,6 +155,12 @@ class BoxSafeCrop(SeeingCrop):
 
     Args:
         erosion: Fraction, from 0 to 1, by which the box around all boxes may be cut; 0 cuts nothing.
+
+    >>> sample = {"image": np.zeros((100, 100, 3), np.uint8), "boxes": np.float32([[40, 40, 60, 60]])}
+    >>> augment = Augmentations([BoxSafeCrop()], boxes="boxes")
+    >>> cropped = augment(sample, rng=np.random.default_rng(0))
+    >>> cropped["image"].shape, cropped["boxes"].tolist()
+    ((90, 74, 3), [[15.0, 30.0, 35.0, 50.0]])
     """
 
     erosion: Share = 0.0

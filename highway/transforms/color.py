@@ -43,7 +43,12 @@ class _Factor(Transform):
 @checked
 @dataclass(frozen=True)
 class Brightness(_Factor):
-    """Multiply the image by a random factor from ``1 - amount`` (at least 0) to ``1 + amount``; 1 without ``rng``."""
+    """Multiply the image by a random factor from ``1 - amount`` (at least 0) to ``1 + amount``; 1 without ``rng``.
+
+    >>> image = np.array([[0, 100, 200]], np.uint8)
+    >>> Brightness(0.5)(image, np.random.default_rng(0))
+    array([[  0, 114, 227]], dtype=uint8)
+    """
 
     change = staticmethod(F.brightness)
 
@@ -56,6 +61,10 @@ class Contrast(_Factor):
     Args:
         amount: Maximum distance of the factor from 1: from 0 to 10.
         per_channel: Whether to use the mean of each channel instead of the mean grey.
+
+    >>> image = np.array([[0, 100, 200]], np.uint8)
+    >>> Contrast(0.5)(image, np.random.default_rng(0))
+    array([[  0, 100, 214]], dtype=uint8)
     """
 
     amount: Distance = 0.4
@@ -68,7 +77,12 @@ class Contrast(_Factor):
 @checked
 @dataclass(frozen=True)
 class Saturation(_Factor):
-    """Multiply each pixel's distance from its grey by a factor from ``1 - amount`` (at least 0) to ``1 + amount``; 1 without ``rng``."""
+    """Multiply each pixel's distance from its grey by a factor from ``1 - amount`` (at least 0) to ``1 + amount``; 1 without ``rng``.
+
+    >>> image = np.array([[[200, 100, 0]]], np.uint8)
+    >>> Saturation(0.5)(image, np.random.default_rng(0))
+    array([[[211,  97,   0]]], dtype=uint8)
+    """
 
     change = staticmethod(F.saturation)
 
@@ -76,7 +90,12 @@ class Saturation(_Factor):
 @checked
 @dataclass(frozen=True)
 class Sharpness(_Factor):
-    """Multiply the distance from a smoothed image by a factor from ``1 - amount`` (at least 0) to ``1 + amount``; 1 without ``rng``."""
+    """Multiply the distance from a smoothed image by a factor from ``1 - amount`` (at least 0) to ``1 + amount``; 1 without ``rng``.
+
+    >>> image = np.array([[0, 0, 0], [0, 90, 0], [0, 0, 0]], np.uint8)
+    >>> Sharpness(0.5)(image, np.random.default_rng(0))[1]
+    array([ 0, 98,  0], dtype=uint8)
+    """
 
     change = staticmethod(F.sharpness)
 
@@ -88,6 +107,10 @@ class Hue(Transform):
 
     Args:
         amount: From 0 to 0.5.
+
+    >>> red = np.array([[[200, 0, 0]]], np.uint8)
+    >>> Hue(0.5)(red, np.random.default_rng(0))
+    array([[[200, 165,   0]]], dtype=uint8)
     """
 
     amount: Turn = 0.1
@@ -109,6 +132,10 @@ class ColorJitter(Transform):
         contrast: As ``brightness``.
         saturation: As ``brightness``.
         hue: Maximum rotation of the hue, as a fraction of the circle from 0 to 0.5.
+
+    >>> image = np.array([[[200, 100, 0]]], np.uint8)
+    >>> ColorJitter(brightness=(0.5, 1.5), hue=0)(image, np.random.default_rng(0))
+    array([[[182, 124,  65]]], dtype=uint8)
     """
 
     brightness: Distance | Distances = 0.4
@@ -145,6 +172,10 @@ class Grayscale(Transform):
     Args:
         p: Probability. It must be 1 without ``keep_channels``, because the images of a batch need equal channels.
         keep_channels: Whether the result keeps the number of channels, all equal; otherwise it is ``(H, W, 1)``.
+
+    >>> image = np.array([[[200, 100, 0]]], np.uint8)
+    >>> Grayscale()(image).tolist(), Grayscale(keep_channels=False)(image).tolist()
+    ([[[119, 119, 119]]], [[[119]]])
     """
 
     rowwise: ClassVar[bool] = True
@@ -168,6 +199,10 @@ class ColorSpace(Transform):
 
     Args:
         mode: Such as ``"RGB2HSV"`` or ``"LAB2RGB"``. ``"RGB2GRAY"`` gives ``(H, W, 1)``.
+
+    >>> red = np.array([[[200, 0, 0]]], np.uint8)
+    >>> ColorSpace("RGB2HSV")(red).tolist()
+    [[[0, 255, 200]]]
     """
 
     rowwise: ClassVar[bool] = True
@@ -188,6 +223,10 @@ class Lighting(Transform):
         std: Standard deviation of the normally distributed strength of each axis.
         eigval: Eigenvalues of the axes, for colours from 0 to 1; ImageNet's by default.
         eigvec: Eigenvectors: one column per axis, with rows for red, green and blue.
+
+    >>> grey = np.full((1, 1, 3), 128, np.uint8)
+    >>> Lighting(std=0.5)(grey, np.random.default_rng(1))
+    array([[[124, 122, 121]]], dtype=uint8)
     """
 
     std: Amount = 0.1

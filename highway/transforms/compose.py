@@ -217,7 +217,16 @@ def note(error: Exception, place: int, transform: object) -> None:
 @checked
 @dataclass(frozen=True)
 class Chain(_Composite):
-    """Apply all transforms in sequence."""
+    """Apply all transforms in sequence.
+
+    Args:
+        transforms: The transforms, or lists of them.
+
+    >>> image = np.arange(4, dtype=np.uint8).reshape(2, 2)
+    >>> Chain([FlipX(p=1), FlipY(p=1)])(image)
+    array([[3, 2],
+           [1, 0]], dtype=uint8)
+    """
 
     def chosen(self, rng: Generator | None) -> Sequence[int]:
         return range(len(self._each))
@@ -226,7 +235,15 @@ class Chain(_Composite):
 @checked
 @dataclass(frozen=True)
 class Shuffled(_Composite):
-    """Apply all transforms in random order; in the order of the list without ``rng``."""
+    """Apply all transforms in random order; in the order of the list without ``rng``.
+
+    Args:
+        transforms: The transforms, or lists of them. A list inside the list is one step and keeps its order.
+
+    >>> image = np.zeros((4, 6, 3), np.uint8)
+    >>> Shuffled([Rotate90(), FlipX()])(image, np.random.default_rng(0)).shape
+    (6, 4, 3)
+    """
 
     def chosen(self, rng: Generator | None) -> Sequence[int]:
         return range(len(self._each)) if rng is None else rng.permutation(len(self._each)).tolist()
@@ -243,7 +260,12 @@ class Sometimes(_Composite, _AtTimes):
     """Apply all transforms in sequence with probability ``p``, otherwise none. Without ``rng``, apply them only if ``p`` is 1.
 
     Args:
+        transforms: The transforms, or lists of them.
         p: Probability, from 0 to 1.
+
+    >>> image = np.array([[1, 2, 3]], np.uint8)
+    >>> Sometimes(0.5, [FlipX(p=1), Brightness()])(image, np.random.default_rng(1))
+    array([[1, 2, 3]], dtype=uint8)
     """
 
     def chosen(self, rng: Generator | None) -> Sequence[int]:
@@ -256,7 +278,12 @@ class OneOf(_Composite):
     """Apply one random transform; none without ``rng``.
 
     Args:
+        transforms: The transforms. A list inside the list is one choice: all its transforms are applied.
         weights: Relative probabilities: one number per transform, at least 0, not all 0. Equal by default.
+
+    >>> image = np.array([[10, 20, 30]], np.uint8)
+    >>> OneOf([FlipX(p=1), Invert(p=1)], weights=[1, 3])(image, np.random.default_rng(0))
+    array([[245, 235, 225]], dtype=uint8)
     """
 
     weights: Annotated[tuple[float, ...], Range(ge=0)] | None = None
@@ -287,7 +314,12 @@ class SomeOf(_Composite, _SoMany):
     """Apply ``n`` random transforms, each at most once, in the order of the list; none without ``rng``.
 
     Args:
+        transforms: The transforms. A list inside the list counts as one.
         n: Number of transforms, or (minimum, maximum) of a uniform random number; at most the number of transforms.
+
+    >>> image = np.array([[10, 20, 30]], np.uint8)
+    >>> SomeOf((1, 2), [FlipX(p=1), Invert(p=1), Brightness()])(image, np.random.default_rng(0))
+    array([[ 6, 12, 18]], dtype=uint8)
     """
 
     def __post_init__(self) -> None:

@@ -32,6 +32,9 @@ class CenterCrop(Crop):
 
     Raises:
         ValueError: the image is smaller (when called). The same holds for all crops in this module except :class:`RandomResizedCrop`.
+
+    >>> CenterCrop((4, 6))(np.zeros((10, 10, 3), np.uint8)).shape
+    (4, 6, 3)
     """
 
     shape: Shape
@@ -50,6 +53,11 @@ class RandomCrop(Crop):
 
     Args:
         shape: Height and width in pixels.
+
+    >>> image = np.arange(100, dtype=np.uint8).reshape(10, 10)
+    >>> RandomCrop((2, 3))(image, np.random.default_rng(0))
+    array([[52, 53, 54],
+           [62, 63, 64]], dtype=uint8)
     """
 
     shape: Shape
@@ -74,6 +82,11 @@ class RandomCropRandomShape(Crop):
         wmax: Maximum width in pixels; by default the image's width.
         hmax: Maximum height in pixels; by default the image's height.
         max_aspect_ratio: Maximum longer side / shorter side; the longer side is shortened to fit.
+
+    >>> image = np.zeros((10, 20, 3), np.uint8)
+    >>> crop = RandomCropRandomShape(wmin=8, hmin=4)
+    >>> crop(image, np.random.default_rng(0)).shape, crop(image).shape
+    ((8, 11, 3), (10, 20, 3))
     """
 
     wmin: Count
@@ -101,6 +114,10 @@ class TopCenterCrop(Crop):
 
     Args:
         crop_shape: Height and width in pixels.
+
+    >>> image = np.arange(16, dtype=np.uint8).reshape(4, 4)
+    >>> TopCenterCrop((1, 2))(image)
+    array([[1, 2]], dtype=uint8)
     """
 
     crop_shape: Shape
@@ -131,6 +148,10 @@ class Slicer(Crop):
 
     Raises:
         ConfigError: a fraction is out of range, or a size plus twice its offset exceeds 1 (on construction).
+
+    >>> image = np.zeros((100, 200, 3), np.uint8)
+    >>> Slicer(height=0.25, width=0.5)(image, np.random.default_rng(0)).shape
+    (25, 100, 3)
     """
 
     height: Share = 0.33
@@ -165,11 +186,14 @@ class RandomResizedCrop(Crop):
         shape: Height and width of the result in pixels.
         scale: Minimum and maximum area of the box, as a fraction of the image's area.
         ratio: Minimum and maximum width / height of the box; uniform on a logarithmic scale.
-
         interpolation: As for :class:`Resize`. A reader or DecodeImage that takes this crop as ``crop=`` always uses bilinear interpolation.
 
     The sampling follows "Going deeper with convolutions" (Szegedy et al. 2015, section 6), as in torchvision's ``RandomResizedCrop``: ten
     tries for a box that fits into the image, then the largest centred box with an aspect ratio within ``ratio``.
+
+    >>> photo = np.zeros((300, 400, 3), np.uint8)
+    >>> RandomResizedCrop((224, 224))(photo, np.random.default_rng(0)).shape
+    (224, 224, 3)
     """
 
     shape: Shape
@@ -241,7 +265,15 @@ class RandomResizedCrop(Crop):
 
 
 def covering_box(size: Size, ratio: float) -> Box:
-    """Return the largest centred box with ``ratio`` = width / height in an image of ``size``."""
+    """Return the largest centred box with ``ratio`` = width / height in an image of ``size``.
+
+    Args:
+        size: Height and width of the image.
+        ratio: Width / height of the box.
+
+    >>> covering_box((300, 400), ratio=1.0)
+    (0, 50, 300, 300)
+    """
     height, width = size
     h, w = min(height, max(1, round(width / ratio))), min(width, max(1, round(height * ratio)))
     return (height - h) // 2, (width - w) // 2, h, w

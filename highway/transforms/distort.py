@@ -69,6 +69,11 @@ class Elastic(_Distortion):
         sigma: Smoothness of the field: the standard deviation of the blur in pixels.
         interpolation: ``"nearest"`` or ``"bilinear"``.
         fill: Value of new pixels: a number, or one per channel.
+
+    >>> photo = np.zeros((32, 32, 3), np.uint8)
+    >>> augmented = Elastic(alpha=50, sigma=5)(photo, np.random.default_rng(0))
+    >>> augmented.shape, augmented.dtype
+    ((32, 32, 3), dtype('uint8'))
     """
 
     alpha: Amount = 50.0
@@ -104,6 +109,11 @@ class GridDistortion(_Distortion):
         num_steps: Number of rows and of columns.
         distort_limit: Maximum distance of the factor from 1.
         interpolation: ``"nearest"`` or ``"bilinear"``.
+
+    >>> photo = np.zeros((32, 32, 3), np.uint8)
+    >>> augmented = GridDistortion(num_steps=5, distort_limit=0.3)(photo, np.random.default_rng(0))
+    >>> augmented.shape, augmented.dtype
+    ((32, 32, 3), dtype('uint8'))
     """
 
     num_steps: Count = 5

@@ -53,7 +53,11 @@ class _Flip(Geometric):
 @checked
 @dataclass(frozen=True)
 class FlipX(_Flip):
-    """Flip horizontally with probability ``p``."""
+    """Flip horizontally with probability ``p``.
+
+    >>> FlipX(p=1)(np.array([[1, 2, 3]], np.uint8))
+    array([[3, 2, 1]], dtype=uint8)
+    """
 
     axis, signs, rowwise = 1, (-1, 1), True
 
@@ -61,7 +65,11 @@ class FlipX(_Flip):
 @checked
 @dataclass(frozen=True)
 class FlipY(_Flip):
-    """Flip vertically with probability ``p``."""
+    """Flip vertically with probability ``p``.
+
+    >>> FlipY(p=1)(np.array([[1], [2]], np.uint8)).tolist()
+    [[2], [1]]
+    """
 
     axis, signs = 0, (1, -1)
 
@@ -75,6 +83,11 @@ class Shift(Geometric):
         shift: A float below 1 is a fraction of the image's height and width; an integer is pixels. At least 0.
         mode: Values of new pixels: ``"constant"`` (0), ``"nearest"``, ``"reflect"``, ``"mirror"`` or ``"wrap"``, as for
             :func:`highway.functional.shift`. Boxes and points ignore reflected and wrapped copies of the image.
+
+    >>> image = np.array([[1, 2, 3, 4], [5, 6, 7, 8]], np.uint8)
+    >>> Shift(1)(image, np.random.default_rng(0))
+    array([[2, 3, 4, 0],
+           [6, 7, 8, 0]], dtype=uint8)
     """
 
     shift: Annotated[
@@ -105,6 +118,12 @@ class PadCrop(Geometric):
     Args:
         padsize: Pixels, at least 0.
         mode: Values of the padding, as in ``numpy.pad``: see :func:`highway.functional.pad`.
+
+    >>> image = np.arange(1, 10, dtype=np.uint8).reshape(3, 3)
+    >>> PadCrop(1)(image, np.random.default_rng(0))
+    array([[2, 3, 0],
+           [5, 6, 0],
+           [8, 9, 0]], dtype=uint8)
     """
 
     padsize: Annotated[int, Range(ge=0, words="pixels, at least 0")] = 4
@@ -131,6 +150,9 @@ class Transpose(Geometric):
 
     Args:
         p: Probability, from 0 to 1.
+
+    >>> Transpose(p=1)(np.array([[1, 2, 3]], np.uint8)).tolist()
+    [[1], [2], [3]]
     """
 
     p: Probability = 0.5
@@ -151,7 +173,13 @@ class Transpose(Geometric):
 @checked
 @dataclass(frozen=True)
 class Rotate90(Geometric):
-    """Rotate the image counterclockwise by a random multiple of 90 degrees; 0 without ``rng``."""
+    """Rotate the image counterclockwise by a random multiple of 90 degrees; 0 without ``rng``.
+
+    >>> image = np.array([[1, 2, 3], [4, 5, 6]], np.uint8)
+    >>> Rotate90()(image, np.random.default_rng(0))
+    array([[6, 5, 4],
+           [3, 2, 1]], dtype=uint8)
+    """
 
     def draw(self, size: Size, rng: Generator | None) -> int:
         return 0 if rng is None else below(4, rng)
@@ -173,7 +201,13 @@ class Rotate90(Geometric):
 @checked
 @dataclass(frozen=True)
 class D4(Rotate90):
-    """Rotate by multiples of 90 degrees and flip: one of eight ways, all equally likely. Without ``rng``, the image does not change."""
+    """Rotate by multiples of 90 degrees and flip: one of eight ways, all equally likely. Without ``rng``, the image does not change.
+
+    >>> image = np.array([[1, 2], [3, 4]], np.uint8)
+    >>> D4()(image, np.random.default_rng(0))
+    array([[2, 1],
+           [4, 3]], dtype=uint8)
+    """
 
     def draw(self, size: Size, rng: Generator | None) -> int:
         return 0 if rng is None else below(8, rng)  # 4 and above: also transposed
@@ -200,6 +234,11 @@ class Pad(Geometric):
         size: Pixels on every side, or (above and below, left and right), or (above, below, left, right).
         fill: Value of the new pixels with mode ``"constant"``: a number, or one per channel.
         mode: Values of the new pixels, as in ``numpy.pad``. Masks get 0, or their own border.
+
+    >>> Pad((1, 2), fill=7)(np.zeros((1, 1), np.uint8))
+    array([[7, 7, 7, 7, 7],
+           [7, 7, 0, 7, 7],
+           [7, 7, 7, 7, 7]], dtype=uint8)
     """
 
     size: Sides
@@ -260,6 +299,11 @@ class Paste(_Pasted):
         shape: Height and width of the canvas in pixels.
         place: ``"centre"``, or ``"random"``: a random position where it fits, the centre without ``rng``.
         fill: Colour of the canvas: a number, or one per channel.
+
+    >>> Paste((3, 4), fill=7)(np.zeros((1, 2), np.uint8))
+    array([[7, 7, 7, 7],
+           [7, 0, 0, 7],
+           [7, 7, 7, 7]], dtype=uint8)
     """
 
     shape: Shape
@@ -282,6 +326,10 @@ class RandomZoomOut(_Pasted):
         fill: Colour of the canvas: a number, or one per channel.
         side_range: Minimum and maximum side of the canvas, as a multiple of the image's side, from 1 to 10.
         p: Probability, from 0 to 1.
+
+    >>> image = np.zeros((10, 10, 3), np.uint8)
+    >>> RandomZoomOut(fill=114, p=1)(image, np.random.default_rng(0)).shape
+    (29, 29, 3)
     """
 
     fill: PerChannel = 0.0

@@ -44,6 +44,10 @@ class Gamma(Transform):
 
     Args:
         exponent: Minimum and maximum of the power; below 1 is brighter.
+
+    >>> image = np.array([[0, 100, 255]], np.uint8)
+    >>> Gamma((0.5, 0.5))(image, np.random.default_rng(0))
+    array([[  0, 160, 255]], dtype=uint8)
     """
 
     exponent: Amounts = (0.8, 1.2)
@@ -62,6 +66,9 @@ class Posterize(_Maybe):
 
     Args:
         bits: From 0 to 8.
+
+    >>> Posterize(p=1, bits=1)(np.array([[100, 128, 255]], np.uint8))
+    array([[  0, 128, 128]], dtype=uint8)
     """
 
     rowwise: ClassVar[bool] = True
@@ -79,6 +86,9 @@ class Solarize(_Maybe):
 
     Args:
         threshold: A fraction of the full range.
+
+    >>> Solarize(p=1, threshold=0.5)(np.array([[0, 100, 200]], np.uint8))
+    array([[  0, 100,  55]], dtype=uint8)
     """
 
     rowwise: ClassVar[bool] = True
@@ -92,7 +102,11 @@ class Solarize(_Maybe):
 @checked
 @dataclass(frozen=True)
 class Invert(_Maybe):
-    """Replace each value by the full range minus the value, with probability ``p``."""
+    """Replace each value by the full range minus the value, with probability ``p``.
+
+    >>> Invert(p=1)(np.array([[0, 100, 255]], np.uint8))
+    array([[255, 155,   0]], dtype=uint8)
+    """
 
     rowwise: ClassVar[bool] = True
 
@@ -103,7 +117,12 @@ class Invert(_Maybe):
 @checked
 @dataclass(frozen=True)
 class AutoContrast(_Maybe):
-    """Stretch each channel over the full range, with probability ``p`` (:func:`highway.functional.autocontrast`)."""
+    """Stretch each channel over the full range, with probability ``p`` (:func:`highway.functional.autocontrast`).
+
+    >>> image = np.array([[50, 100, 150]], np.uint8)
+    >>> AutoContrast(p=1)(image)
+    array([[  0, 127, 255]], dtype=uint8)
+    """
 
     def change(self, image: np.ndarray) -> np.ndarray:
         return F.autocontrast(image)
@@ -112,7 +131,12 @@ class AutoContrast(_Maybe):
 @checked
 @dataclass(frozen=True)
 class Equalize(_Maybe):
-    """Equalize the histogram of each channel, with probability ``p`` (:func:`highway.functional.equalize`). uint8 only."""
+    """Equalize the histogram of each channel, with probability ``p`` (:func:`highway.functional.equalize`). uint8 only.
+
+    >>> image = np.tile(np.array([10, 20, 30, 40], np.uint8), (100, 1))
+    >>> Equalize(p=1)(image)[0]
+    array([  0, 100, 200, 255], dtype=uint8)
+    """
 
     def change(self, image: np.ndarray) -> np.ndarray:
         return F.equalize(image)
@@ -126,6 +150,11 @@ class CLAHE(_Maybe):
     Args:
         clip_limit: Maximum count of a value in a tile, as a multiple of the average count.
         tiles: Number of rows and columns of tiles.
+
+    >>> image = np.arange(64, dtype=np.uint8).reshape(8, 8)
+    >>> equalized = CLAHE(p=1, tiles=(2, 2))(image)
+    >>> int(image.max()), int(equalized.max()) > 200
+    (63, True)
     """
 
     p: Probability = 0.5
@@ -139,7 +168,12 @@ class CLAHE(_Maybe):
 @checked
 @dataclass(frozen=True)
 class HistEq(Transform):
-    """Equalize the histogram over 0 to 255 by one mapping (:func:`highway.functional.image_histogram_equalization`)."""
+    """Equalize the histogram over 0 to 255 by one mapping (:func:`highway.functional.image_histogram_equalization`).
+
+    >>> image = np.array([[10, 10, 11, 12]], np.uint8)
+    >>> HistEq()(image)
+    array([[  0,   0, 128, 255]], dtype=uint8)
+    """
 
     def image(self, image: np.ndarray, params: None) -> np.ndarray:
         return F.image_histogram_equalization(image)
@@ -153,6 +187,9 @@ class Clip(Transform):
     Args:
         min: Lower bound.
         max: Upper bound.
+
+    >>> Clip(0, 1)(np.array([[-0.5, 0.5, 1.5]], np.float32))
+    array([[0. , 0.5, 1. ]], dtype=float32)
     """
 
     rowwise: ClassVar[bool] = True

@@ -44,6 +44,10 @@ class AdditiveNoise(_Seeded):
         strength: Factor of the noise.
         mu: Mean of the noise, before ``strength``, in the image's own units: grey levels for uint8.
         sigma: Standard deviation of the noise, before ``strength``, in the same units; at least 0. The default suits images of 0 to 255.
+
+    >>> image = np.full((1, 4), 100, np.uint8)
+    >>> AdditiveNoise(strength=1, sigma=10)(image, np.random.default_rng(0))
+    array([[103, 101,  90,  98]], dtype=uint8)
     """
 
     strength: Number = 0.2
@@ -62,6 +66,10 @@ class GaussianNoise(_Seeded):
     Args:
         sigma: Minimum and maximum standard deviation, in the image's own units: grey levels for uint8.
         mean: Mean of the noise, in the same units.
+
+    >>> image = np.full((1, 4), 100, np.uint8)
+    >>> GaussianNoise(sigma=(5, 25))(image, np.random.default_rng(0))
+    array([[ 94, 116, 105, 101]], dtype=uint8)
     """
 
     sigma: Amounts = (5.0, 25.0)
@@ -84,6 +92,10 @@ class SaltPepper(_Seeded):
     Args:
         salt: Fraction of the pixels that become white.
         pepper: Fraction of the pixels that become black.
+
+    >>> image = np.full((1, 8), 100, np.uint8)
+    >>> SaltPepper(salt=0.2, pepper=0.2)(image, np.random.default_rng(0))
+    array([[100, 100,   0, 100, 100, 255, 100, 100]], dtype=uint8)
     """
 
     salt: Share = 0.05
@@ -104,6 +116,12 @@ class ISONoise(_Seeded):
     Args:
         color_shift: Minimum and maximum rotation of the hue, as a fraction of the circle.
         intensity: Minimum and maximum standard deviation of the noise, as a multiple of the standard deviation of the image's grey values.
+
+    >>> image = np.full((2, 2, 3), 100, np.uint8)
+    >>> image[0] = 50
+    >>> ISONoise()(image, np.random.default_rng(0))[:, :, 0]
+    array([[ 51,  48],
+           [ 83, 104]], dtype=uint8)
     """
 
     color_shift: Amounts = (0.01, 0.05)
@@ -120,6 +138,12 @@ class JpegNoise(Transform):
 
     Args:
         quality: Minimum and maximum quality, from 1 to 100.
+
+    >>> rng = np.random.default_rng(0)
+    >>> image = rng.integers(0, 256, (16, 16, 3), np.uint8)
+    >>> noisy = JpegNoise(quality=(10, 20))(image, rng)
+    >>> noisy.shape, np.array_equal(noisy, image)
+    ((16, 16, 3), False)
     """
 
     quality: Quality = (40, 100)
@@ -169,6 +193,14 @@ class RandomErasing(_Holes):
     Args:
         scale: Minimum and maximum area, as a fraction of the image's area.
         ratio: Minimum and maximum width / height, uniform on a logarithmic scale.
+
+    >>> image = np.full((5, 6), 9, np.uint8)
+    >>> RandomErasing(p=1, scale=(0.1, 0.3))(image, np.random.default_rng(0))
+    array([[0, 0, 9, 9, 9, 9],
+           [0, 0, 9, 9, 9, 9],
+           [0, 0, 9, 9, 9, 9],
+           [9, 9, 9, 9, 9, 9],
+           [9, 9, 9, 9, 9, 9]], dtype=uint8)
     """
 
     scale: Shares = (0.02, 0.33)
@@ -198,6 +230,13 @@ class CoarseDropout(_Holes):
         num_holes: Minimum and maximum number of boxes.
         height: Minimum and maximum height, as a fraction of the image's height.
         width: Minimum and maximum width, as a fraction of the image's width.
+
+    >>> image = np.full((4, 10), 9, np.uint8)
+    >>> CoarseDropout(p=1, num_holes=(2, 2), height=(0.3, 0.5))(image, np.random.default_rng(2))
+    array([[0, 0, 9, 9, 9, 9, 9, 9, 9, 9],
+           [0, 0, 9, 9, 9, 9, 9, 9, 9, 9],
+           [9, 0, 0, 9, 9, 9, 9, 9, 9, 9],
+           [9, 9, 9, 9, 9, 9, 9, 9, 9, 9]], dtype=uint8)
     """
 
     num_holes: Counts = (1, 2)
@@ -225,6 +264,13 @@ class Cutout(_Holes):
     Args:
         height: Height of the box: a float is a fraction of the image's height, from 0 to 1; an integer is pixels, at least 1.
         width: Width of the box: a float is a fraction of the image's width, from 0 to 1; an integer is pixels, at least 1.
+
+    >>> image = np.full((4, 8), 9, np.uint8)
+    >>> Cutout(p=1, height=2, width=3)(image, np.random.default_rng(0))
+    array([[0, 0, 0, 9, 9, 9, 9, 9],
+           [0, 0, 0, 9, 9, 9, 9, 9],
+           [9, 9, 9, 9, 9, 9, 9, 9],
+           [9, 9, 9, 9, 9, 9, 9, 9]], dtype=uint8)
     """
 
     height: Side = 0.25

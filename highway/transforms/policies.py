@@ -129,6 +129,11 @@ class RandAugment(_Policy):
         num_magnitude_bins: Number of levels.
         interpolation: ``"nearest"`` or ``"bilinear"``.
         fill: Value of new pixels: a number, or one per channel.
+
+    >>> photo = np.zeros((32, 32, 3), np.uint8)
+    >>> augmented = RandAugment(num_ops=2, magnitude=9)(photo, np.random.default_rng(0))
+    >>> augmented.shape, augmented.dtype
+    ((32, 32, 3), dtype('uint8'))
     """
 
     num_ops: Count = 2
@@ -157,6 +162,11 @@ class TrivialAugmentWide(_Policy):
         num_magnitude_bins: Number of levels of magnitude.
         interpolation: ``"nearest"`` or ``"bilinear"``.
         fill: Value of new pixels: a number, or one per channel.
+
+    >>> photo = np.zeros((32, 32, 3), np.uint8)
+    >>> augmented = TrivialAugmentWide()(photo, np.random.default_rng(0))
+    >>> augmented.shape, augmented.dtype
+    ((32, 32, 3), dtype('uint8'))
     """
 
     num_magnitude_bins: Annotated[int, Range(ge=2)] = 31
@@ -178,6 +188,11 @@ class AutoAugment(_Policy):
         policy: Dataset for which the pairs were found.
         interpolation: ``"nearest"`` or ``"bilinear"``.
         fill: Value of new pixels: a number, or one per channel.
+
+    >>> photo = np.zeros((32, 32, 3), np.uint8)
+    >>> augmented = AutoAugment("cifar10")(photo, np.random.default_rng(0))
+    >>> augmented.shape, augmented.dtype
+    ((32, 32, 3), dtype('uint8'))
     """
 
     policy: Literal["imagenet", "cifar10", "svhn"] = "imagenet"
@@ -213,6 +228,11 @@ class AugMix(Transform):
         geometric: Whether to include operations that move pixels.
         interpolation: ``"nearest"`` or ``"bilinear"``.
         fill: Value of new pixels: a number, or one per channel.
+
+    >>> photo = np.zeros((32, 32, 3), np.uint8)
+    >>> augmented = AugMix(severity=3)(photo, np.random.default_rng(0))
+    >>> augmented.shape, augmented.dtype
+    ((32, 32, 3), dtype('uint8'))
     """
 
     severity: Annotated[int, Range(ge=1, le=10)] = 3

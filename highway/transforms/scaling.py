@@ -22,6 +22,9 @@ class RescaleImages(Transform):
     Args:
         scale: A number, or one per channel.
         offset: A number, or one per channel; subtracted before the multiplication.
+
+    >>> RescaleImages()(np.array([[0, 128, 192]], np.uint8))
+    array([[-1. ,  0. ,  0.5]], dtype=float32)
     """
 
     rowwise: ClassVar[bool] = True
@@ -43,6 +46,9 @@ class Normalize(Transform):
     Args:
         mean: A number, or one per channel, as a fraction of the full range; ImageNet's by default.
         std: A number, or one per channel, above 0.
+
+    >>> Normalize(mean=0.5, std=0.5)(np.array([[0, 255]], np.uint8))
+    array([[-1.,  1.]], dtype=float32)
     """
 
     rowwise: ClassVar[bool] = True
@@ -68,6 +74,9 @@ class ToFloat(Transform):
 
     Args:
         scale: By default 0 to 255 becomes 0 to 1.
+
+    >>> ToFloat()(np.array([[0, 255]], np.uint8))
+    array([[0., 1.]], dtype=float32)
     """
 
     rowwise: ClassVar[bool] = True
@@ -87,6 +96,9 @@ class ToUint8(Transform):
 
     Args:
         scale: By default 0 to 1 becomes 0 to 255.
+
+    >>> ToUint8()(np.array([[0, 0.2, 1]], np.float32))
+    array([[  0,  51, 255]], dtype=uint8)
     """
 
     rowwise: ClassVar[bool] = True
@@ -106,6 +118,9 @@ class MinMaxNormalize(Transform):
         min: Minimum of the result.
         max: Maximum of the result.
         all_channel: Whether to use the minimum and maximum of all channels together, or of each channel.
+
+    >>> MinMaxNormalize(min=1, max=3)(np.array([[50, 100, 150]], np.uint8)).round(3)
+    array([[1., 2., 3.]], dtype=float32)
     """
 
     min: Number = 0.0
@@ -123,6 +138,9 @@ class MeanVarianceNormalize(Transform):
 
     Args:
         all_channel: Whether to use the mean and deviation of all channels together, or of each channel.
+
+    >>> MeanVarianceNormalize()(np.array([[1, 3]], np.uint8))
+    array([[-1.,  1.]], dtype=float32)
     """
 
     all_channel: bool = True

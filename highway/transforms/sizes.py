@@ -29,6 +29,10 @@ class Resize(Geometric):
         mode: ``"resize"``, or the side that ``shape`` sets: ``"width"``, ``"shorter"`` or ``"longer"``.
         interpolation: ``"nearest"``, ``"bilinear"``, ``"bicubic"`` (or ``"cubic"``), ``"lanczos"`` or ``"area"``. Masks always use
             ``"nearest"``.
+
+    >>> photo = np.zeros((300, 400, 3), np.uint8)
+    >>> Resize((224, 224))(photo).shape, Resize(256, mode="shorter")(photo).shape, Resize(0.5)(photo).shape
+    ((224, 224, 3), (256, 341, 3), (150, 200, 3))
     """
 
     shape: tuple[int, int] | int | float
@@ -100,6 +104,10 @@ class ResizeShortestEdge(_Scaled):
         max_size: Maximum length of the longer edge in pixels; the shorter edge is then below ``short_edge_length``. At least the maximum of
             ``short_edge_length``.
         interpolation: As for :class:`Resize`.
+
+    >>> photo = np.zeros((300, 400, 3), np.uint8)
+    >>> ResizeShortestEdge([240, 270], max_size=333)(photo, np.random.default_rng(0)).shape
+    (250, 333, 3)
     """
 
     short_edge_length: Lengths
@@ -153,6 +161,10 @@ class RandomResize(_Scaled):
         minimum: Minimum height and width of the result in pixels.
         aspect_ratio_thres: Maximum difference of the two factors, as a fraction of the width's factor: 0 keeps the aspect ratio.
         interpolation: As for :class:`Resize`.
+
+    >>> photo = np.zeros((300, 400, 3), np.uint8)
+    >>> RandomResize((0.5, 1.5))(photo, np.random.default_rng(0)).shape
+    (341, 455, 3)
     """
 
     xrange: Enlargements
@@ -196,6 +208,11 @@ class LargeScaleJitter(_Scaled):
         target_size: Height and width in pixels.
         scale_range: Minimum and maximum factor, at most 10.
         interpolation: As for :class:`Resize`.
+
+    >>> photo = np.zeros((300, 400, 3), np.uint8)
+    >>> jitter = Chain([LargeScaleJitter((512, 512), (0.1, 2.0)), Paste((512, 512), "random")])
+    >>> jitter(photo, np.random.default_rng(0)).shape
+    (512, 512, 3)
     """
 
     target_size: Shape

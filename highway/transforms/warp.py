@@ -20,7 +20,15 @@ from highway.transforms.parameters import Amount, Centers, Degrees, Factors, Per
 
 
 class Warp(Geometric):
-    """A transform that warps the image by a matrix. Consecutive warps in a chain become one warp, by the product of the matrices."""
+    """A transform that warps the image by a matrix. Consecutive warps in a chain become one warp, by the product of the matrices.
+
+    >>> class Squeeze(Warp):
+    ...     interpolation = "bilinear"
+    ...     def matrix(self, params, size):
+    ...         return np.array([[0.5, 0, 0], [0, 1, 0]])
+    >>> Squeeze()(np.array([[10, 30, 50, 70]], np.uint8))
+    array([[20, 60,  0,  0]], dtype=uint8)
+    """
 
     interpolation: F.Sampling
     fill: PerChannel = 0.0
@@ -103,6 +111,12 @@ class Rotate(Warp):
             :class:`Shift`. Boxes and points ignore reflected and wrapped copies of the image.
         center_range: Minimum and maximum of the random centre, as fractions of width and height. Not with ``reshape``.
         step_deg: Draw only multiples of this many degrees.
+
+    >>> image = np.arange(9, dtype=np.uint8).reshape(3, 3)
+    >>> Rotate(angle=90, step_deg=90)(image, np.random.default_rng(2))
+    array([[6, 3, 0],
+           [7, 4, 1],
+           [8, 5, 2]], dtype=uint8)
     """
 
     angle: Annotated[int | float, Range(ge=0, lt=2**53, words="degrees, at least 0")]
@@ -150,6 +164,13 @@ class Zoom(Warp):
     Args:
         fac: At least 0, below 1.
         interpolation: As for :class:`Rotate`.
+
+    >>> image = np.full((4, 4), 9, np.uint8)
+    >>> Zoom(0.5)(image, np.random.default_rng(11))
+    array([[0, 0, 0, 0],
+           [0, 9, 9, 0],
+           [0, 9, 9, 0],
+           [0, 0, 0, 0]], dtype=uint8)
     """
 
     fac: Annotated[float, Range(ge=0, lt=1)]
@@ -176,6 +197,10 @@ class RotateAndCropValid(Warp):
         angle: Degrees, at least 0.
         interpolation: As for :class:`Rotate`.
         step_deg: Draw only multiples of this many degrees.
+
+    >>> photo = np.zeros((300, 400, 3), np.uint8)
+    >>> RotateAndCropValid(20)(photo, np.random.default_rng(0)).shape
+    (265, 376, 3)
     """
 
     angle: Degrees
@@ -270,6 +295,10 @@ class Affine(_Affine):
         interpolation: As for :class:`Rotate`.
         fill: Value of new pixels: a number, or one per channel.
         mode: As for :class:`Rotate`.
+
+    >>> photo = np.zeros((300, 400, 3), np.uint8)
+    >>> Affine(rotate=30, translate=(0.1, 0.1), scale=(0.8, 1.2), shear=10)(photo, np.random.default_rng(0)).shape
+    (300, 400, 3)
     """
 
     rotate: Degrees = 0.0
@@ -291,6 +320,12 @@ class Shear(_Affine):
         interpolation: As for :class:`Rotate`.
         fill: Value of new pixels: a number, or one per channel.
         mode: As for :class:`Rotate`.
+
+    >>> image = np.full((3, 5), 9, np.uint8)
+    >>> Shear(30, interpolation="nearest")(image, np.random.default_rng(0))
+    array([[9, 9, 9, 0, 0],
+           [9, 9, 9, 9, 9],
+           [0, 0, 9, 9, 9]], dtype=uint8)
     """
 
     shear: Slant = 15.0
@@ -309,6 +344,10 @@ class Translate(_Affine):
         interpolation: As for :class:`Rotate`.
         fill: Value of new pixels: a number, or one per channel.
         mode: As for :class:`Rotate`.
+
+    >>> image = np.array([[0, 100, 200, 100]], np.uint8)
+    >>> Translate((0.4, 0))(image, np.random.default_rng(0))
+    array([[155, 145,  45,   0]], dtype=uint8)
     """
 
     translate: tuple[Amount, Amount] = (0.1, 0.1)
@@ -327,6 +366,13 @@ class Perspective(Warp):
         p: Probability, from 0 to 1.
         interpolation: ``"nearest"`` or ``"bilinear"``.
         fill: Value of new pixels: a number, or one per channel.
+
+    >>> image = np.full((4, 6), 9, np.uint8)
+    >>> Perspective(0.5, p=1, interpolation="nearest")(image, np.random.default_rng(0))
+    array([[0, 9, 9, 9, 9, 9],
+           [0, 9, 9, 9, 9, 0],
+           [0, 9, 9, 9, 9, 0],
+           [0, 0, 0, 0, 0, 0]], dtype=uint8)
     """
 
     distortion_scale: Annotated[float, Range(ge=0, lt=1)] = 0.5

@@ -1,0 +1,55 @@
+"""The reference: each public name has an example that runs as the site shows it."""
+
+import doctest
+import importlib
+import importlib.util
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+
+from highway.errors import ConfigError
+
+PAGES_FILE = Path(__file__).parents[1] / "docs" / "pages.py"
+spec = importlib.util.spec_from_file_location("pages", PAGES_FILE)
+PAGES = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(PAGES)
+
+
+def public_names():
+    for module in (module for modules in PAGES.PUBLIC.values() for module in modules):
+        for name in PAGES.names_of(module):
+            if "adapters" in module or not PAGES.is_value(getattr(importlib.import_module(module), name)):
+                yield pytest.param(module, name, id=f"{module}.{name}")
+
+
+def imported(module, name):
+    """Return a public name; skip the test if the package that it needs is not installed."""
+    try:
+        return getattr(importlib.import_module(module), name)
+    except ConfigError as error:
+        pytest.skip(str(error))
+
+
+class Runner(doctest.DocTestRunner):
+    """Runs an example, and skips the test if the example needs a package that is not installed."""
+
+    def report_unexpected_exception(self, out, test, example, exc_info):
+        error = exc_info[1]
+        if isinstance(error, ModuleNotFoundError) or (isinstance(error, ConfigError) and "pip install" in str(error)):
+            pytest.skip(str(error))
+        super().report_unexpected_exception(out, test, example, exc_info)
+
+
+@pytest.mark.parametrize(("module", "name"), list(public_names()))
+def test_the_example_of_a_public_name_runs(module, name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    text = PAGES.runnable(inspect.cleandoc(imported(module, name).__doc__ or ""), module)
+    test = doctest.DocTestParser().get_doctest(text, {"__name__": "example"}, name, None, 0)
+    if not test.examples:
+        pytest.skip("it has no example yet")
+    assert re.search(rf"\b{name}\b", "".join(example.source for example in test.examples if "import" not in example.source))
+    report = []
+    Runner(optionflags=doctest.ELLIPSIS, verbose=False).run(test, out=report.append)
+    assert "".join(report) == ""
