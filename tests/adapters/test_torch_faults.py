@@ -366,8 +366,8 @@ def test_a_loop_that_is_left_frees_its_workers_and_threads_at_once(persistent):
     gc.disable()
     try:
         loaders = []
-        for _ in range(2):
-            loader = DataLoader(Numbered(40), 2, num_workers=2, persistent_workers=persistent)
+        for _ in range(12):
+            loader = DataLoader(Numbered(40), 2, num_workers=1, persistent_workers=persistent)
             for _ in loader:
                 break
             if persistent:
@@ -418,6 +418,39 @@ def test_batches_that_are_held_when_the_script_ends_print_nothing(options, tmp_p
     script.write_text(textwrap.dedent(HELD))
     result = subprocess.run([sys.executable, script, repr(options)], capture_output=True, text=True, timeout=180)
     assert (result.returncode, result.stdout, result.stderr) == (0, "end\n", "")
+
+
+STARTED = """
+    import random, sys
+    import torch
+    from torch.utils import data
+    from highway.adapters.torch import DataLoader
+
+    class Augmented(data.Dataset):
+        def __len__(self):
+            return 9
+
+        def __getitem__(self, number):
+            return number, random.random(), torch.rand(2).tolist(), data.get_worker_info().seed
+
+    if __name__ == "__main__":
+        seen = []
+        for loader in (data.DataLoader, DataLoader):
+            torch.manual_seed(3)
+            options = {"num_workers": 1, "persistent_workers": True, "multiprocessing_context": sys.argv[1]}
+            batches = loader(Augmented(), 4, True, collate_fn=list, **options)
+            seen.append([list(batches), list(batches), torch.rand(2).tolist()])
+        assert seen[0] == seen[1], seen
+        print(len(seen[0][1]))
+"""
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_workers_that_are_not_forked_give_the_batches_of_torch(method, tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(textwrap.dedent(STARTED))
+    result = subprocess.run([sys.executable, script, method], capture_output=True, text=True, timeout=240)
+    assert (result.returncode, result.stdout, result.stderr) == (0, "3\n", "")
 
 
 FEW = """

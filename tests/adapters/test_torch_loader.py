@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from highway import ConfigError, Pipeline, PipelineError
+from highway.datasets import Files
 from highway.errors import DatasetError
 
 torch = pytest.importorskip("torch")
@@ -296,11 +297,52 @@ def test_arguments_that_do_not_go_together_are_refused_with_words(arguments, mes
 def test_old_spellings_work_with_a_warning():
     with pytest.warns(DeprecationWarning, match='add workers="threads"'), DataLoader(Numbered(4), num_workers=1, per_worker=True) as loader:
         assert loader.workers == "threads"
+    with pytest.warns(DeprecationWarning, match='add workers="threads"'):
+        assert DataLoader(Numbered(4), num_workers=1, isolated=True).workers == "threads"
     with pytest.warns(DeprecationWarning, match="add shard=True"):
         assert len(DataLoader(Numbered(4), rank=0, world_size=2)) == 2
     with pytest.warns(DeprecationWarning, match=r"as_torch\(\) is deprecated"):
         batches = DataLoader(Numbered(4)).as_torch()
     same(list(batches), list(data.DataLoader(Numbered(4))))
+
+
+def test_old_spellings_that_mean_the_same_work_without_a_warning():
+    loader = DataLoader(Numbered(4), workers="processes", budget_mb=64, persistent_workers=None)
+    assert (loader.workers, loader.budget_mb, bool(loader.persistent_workers)) == ("processes", 64, False)
+    same(list(loader), list(data.DataLoader(Numbered(4))))
+
+
+def test_an_attribute_that_is_gone_names_its_successors():
+    with pytest.raises(AttributeError, match=r"why_here is gone: loader\.workers .* and loader\.isolated"):
+        DataLoader(Numbered(4)).why_here  # noqa: B018
+
+
+class Undeclared(Numbered):
+    __thread_safe__ = None
+
+
+@pytest.mark.parametrize("options", [{}, {"collate_fn": list}, {"worker_init_fn": print}, {"multiprocessing_context": "fork"}], ids=str)
+def test_threads_are_the_default_of_datasets_that_allow_them_without_functions_of_the_user(options, tmp_path):
+    expected = "processes" if options else "threads"
+    safe, own = Numbered(4), Files(str(tmp_path))
+    for dataset in (safe, own, data.Subset(own, [0]), data.ConcatDataset([safe, safe])):
+        assert DataLoader(dataset, num_workers=1, **options).workers == expected
+    for dataset in (Undeclared(4), data.Subset(Undeclared(4), [0]), data.ConcatDataset([safe, Undeclared(4)]), range(4)):
+        assert DataLoader(dataset, num_workers=1, **options).workers == "processes"
+
+
+def test_a_declaration_skips_the_check_of_threads():
+    read = {}
+    for kind in (Numbered, Undeclared):
+
+        class Noting(kind):
+            def __getitem__(self, number):
+                read.setdefault(type(self).__base__, set()).add(number)
+                return number
+
+        with DataLoader(Noting(40), sampler=[30, 31], num_workers=1, workers="threads") as loader:
+            assert [batch.tolist() for batch in loader] == [[30], [31]]
+    assert read == {Numbered: {30, 31}, Undeclared: {*range(8), 30, 31}}
 
 
 class Drawing(Numbered):
@@ -334,8 +376,26 @@ def test_threads_refuse_a_dataset_that_returns_other_samples_when_several_read()
         def __getitem__(self, number):
             return number if threading.current_thread() is threading.main_thread() else number + 1
 
-    with pytest.raises(ConfigError, match=r"Racing returns another sample 0 when 2 threads read.*threading\.local"):
+    with pytest.raises(ConfigError, match=r"Racing returns another sample 0 when 4 threads read.*threading\.local"):
         iter(DataLoader(Racing(), num_workers=2, workers="threads"))
+
+
+class OneFile(Undeclared):
+    """Reads with seek and read from one file, which threads must not share."""
+
+    file = None
+
+    def __getitem__(self, number):
+        self.file.seek(8 * number)
+        return self.file.read(8)
+
+
+@pytest.mark.parametrize("num_workers", [2, 8])
+def test_threads_refuse_a_dataset_that_seeks_and_reads_in_one_file(num_workers, tmp_path):
+    (tmp_path / "samples").write_bytes(np.arange(50).tobytes())
+    dataset = OneFile()
+    with open(tmp_path / "samples", "rb") as dataset.file, pytest.raises(ConfigError, match=r"OneFile .* sample \d+ when \d+ threads read"):
+        iter(DataLoader(dataset, num_workers=num_workers, workers="threads"))
 
 
 def test_threads_refuse_a_dataset_that_only_raises_when_several_read():
@@ -347,7 +407,7 @@ def test_threads_refuse_a_dataset_that_only_raises_when_several_read():
                 raise OSError("bad seek")
             return number
 
-    with pytest.raises(ConfigError, match=r"Breaking raises OSError\('bad seek'\) for sample 0 when 2 threads read"):
+    with pytest.raises(ConfigError, match=r"Breaking raises OSError\('bad seek'\) for sample 0 when 4 threads read"):
         iter(DataLoader(Breaking(), num_workers=2, workers="threads"))
 
 

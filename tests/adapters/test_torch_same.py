@@ -20,6 +20,7 @@ from against_torch import Numbered, compare, seed_everything  # noqa: E402
 from torch import multiprocessing  # noqa: E402
 from torch.utils import data  # noqa: E402
 from torch.utils.data import datapipes, get_worker_info  # noqa: E402
+from waiting import wait_until  # noqa: E402
 
 from highway.adapters.torch import DataLoader  # noqa: E402
 
@@ -586,6 +587,28 @@ def test_no_thread_is_started_in_the_process_that_trains_unless_torch_starts_one
         return threading.active_count()
 
     compare(run)
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+def test_workers_start_and_end_when_they_do_in_torch(persistent):
+    def run(loader):
+        others = set(multiprocessing.active_children())
+
+        def workers():
+            return {process.pid for process in set(multiprocessing.active_children()) - others}
+
+        batches, seen = loader(Numbered(8), 2, num_workers=2, persistent_workers=persistent), []
+        for _ in range(2):
+            seen.append(workers())
+            epoch = iter(batches)
+            seen.append(workers())
+            next(epoch)
+            seen.append(workers())
+            list(epoch)
+            wait_until(lambda: len(workers()) == (2 if persistent else 0))
+        return [len(pids) for pids in seen], len(seen[1] & seen[2]), len(seen[1] & seen[4])
+
+    assert compare(run) == ([0, 2, 2, 2, 2, 2], 2, 2) if persistent else ([0, 2, 2, 0, 2, 2], 2, 0)
 
 
 def test_a_module_that_a_script_made_is_what_its_workers_see():

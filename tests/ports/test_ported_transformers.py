@@ -128,13 +128,15 @@ def test_trainer_trains_evaluates_and_predicts_alike(options, ranks):
     compare(options, ranks)
 
 
-def test_trainer_resumes_alike(tmp_path):
-    saved = {"save_strategy": "steps", "save_steps": 4, "folder": str(tmp_path)}
-    run(trained_with, OURS, saved)
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_trainer_resumes_alike(ranks, tmp_path):
+    saved = {"save_strategy": "steps", "save_steps": 2, "folder": str(tmp_path)}
+    run(trained_with, OURS, saved, ranks=ranks)
+    checkpoint = str(tmp_path / f"checkpoint-{8 // ranks}")  # in the middle of the second epoch
     theirs, ours = (
-        run(trained_with, loader, saved | {"checkpoint": str(tmp_path / "checkpoint-8"), "folder": str(tmp_path / loader.__module__)})[0]
+        run(trained_with, loader, saved | {"checkpoint": checkpoint, "folder": str(tmp_path / loader.__module__)}, ranks=ranks)
         for loader in (THEIRS, OURS)
     )
-    assert set(theirs.pop("ran")) == {"torch"}
-    assert set(ours.pop("ran")) == {"highway"}
+    for package, results in ("torch", theirs), ("highway", ours):
+        assert {ran for result in results for ran in result.pop("ran")} == {package}
     assert ours == theirs

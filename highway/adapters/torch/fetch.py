@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from itertools import chain
 from typing import Any
 
 from torch.utils.data._utils.fetch import _IterableDatasetFetcher, _MapDatasetFetcher
@@ -19,6 +20,11 @@ def names(indices: Any) -> str:
         return f"sample {indices}"
     shown = ", ".join(map(str, indices[:_SHOWN]))
     return f"samples {shown}{f', ... ({len(indices)} in all)' if len(indices) > _SHOWN else ''}"
+
+
+def held_by_dead(batches: list[Any], are_lists: bool) -> str:
+    """Return the batches that a dead process held, for a message."""
+    return f"it held {len(batches)} batches: {names(list(chain.from_iterable(batches)) if are_lists else batches)}"
 
 
 class MapFetcher(_MapDatasetFetcher):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import chain, cycle, islice
+from itertools import cycle, islice
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
@@ -16,7 +16,7 @@ from torch.utils.data._utils import MP_STATUS_CHECK_INTERVAL
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter, _SingleProcessDataLoaderIter
 from torch.utils.data.graph_settings import apply_random_seed
 
-from highway.adapters.torch.fetch import advice_on_shared_memory, names
+from highway.adapters.torch.fetch import advice_on_shared_memory, held_by_dead
 from highway.adapters.torch.generators import GLOBAL, set_states, states_of
 from highway.adapters.torch.order import IndexOrder
 from highway.adapters.torch.progress import EpochProgress, at_start
@@ -312,9 +312,8 @@ class MultiProcessIterator(Stateful, _MultiProcessingDataLoaderIter):
             if process.is_alive() or (process.exitcode == 0 and not held) or number in self._ended:
                 continue
             how = f"exited with code {process.exitcode}" if process.exitcode >= 0 else f"was killed by {signals.name_of(-process.exitcode)}"
-            samples = names(list(chain.from_iterable(held)) if self._auto_collation else held) if self.progress.is_map else "no index"
-            advice = _advice(-process.exitcode)
-            return RuntimeError(f"{error} Worker {number} (pid {process.pid}) {how}; it held {len(held)} batches: {samples}.{advice}")
+            batches = held_by_dead(held, self._auto_collation) if self.progress.is_map else f"it held {len(held)} batches: no index"
+            return RuntimeError(f"{error} Worker {number} (pid {process.pid}) {how}; {batches}.{_advice(-process.exitcode)}")
         return None
 
 

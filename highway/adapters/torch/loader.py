@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import logging
 import operator
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -27,7 +26,6 @@ from highway.engine import Pipeline
 from highway.engine.context import in_stage
 from highway.errors import ConfigError, PipelineError
 
-log = logging.getLogger("highway")
 T = TypeVar("T", covariant=True)
 
 
@@ -56,7 +54,7 @@ class DataLoader(torch.utils.data.DataLoader[T]):
             Resuming reads the batches since then again, and drops them.
         workers: ``"processes"``: as torch does. ``"threads"``: threads of this process, if the dataset's first samples are the same when
             several threads read them. ``None``: threads for highway's own datasets, and for datasets whose class declares
-            ``__thread_safe__ = True``, without ``collate_fn`` and ``worker_init_fn``; processes for all others.
+            ``__thread_safe__ = True``, without ``collate_fn``, ``worker_init_fn`` and ``multiprocessing_context``; else processes.
         isolated: Whether the threads run in a process of their own, beside the training thread, until the loader is closed or collected.
             The dataset must be picklable.
         per_worker: Whether each thread has a copy of the dataset, made by ``copy.deepcopy``.
@@ -357,6 +355,11 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         self._resumed = resumed if here["ranks"] == there["ranks"] else of_another_rank(resumed, there["ranks"][1], here["ranks"][1])
         self._epoch = self._resumed["epoch"]
         self._untouched = states_of(GLOBAL)
+
+    @property
+    def why_here(self) -> str:
+        """Gone: the loader moves nothing to another process by itself."""
+        raise AttributeError('DataLoader.why_here is gone: loader.workers ("processes" or "threads") and loader.isolated tell who reads')
 
     def as_torch(self) -> IterableDataset:
         """Return an ``IterableDataset`` of the batches. Deprecated: the loader is a ``torch.utils.data.DataLoader`` itself."""

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import threading
-from collections.abc import Sequence
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from types import CodeType, FrameType
 from typing import Any
 
 import numpy as np
@@ -15,6 +19,9 @@ from torch.utils.data import ConcatDataset, Subset, TensorDataset
 from highway.adapters.torch.generators import GLOBAL, set_states, states_of
 from highway.errors import ConfigError
 
+_READERS = 4  # threads at least: two may miss each other
+_PAUSE = 1e-4  # seconds
+_PAUSES, _PAUSES_OF_CALL = 256, 16  # of a thread, and of one call in the code
 _WAYS_OUT = (
     'leave out workers="threads", so that worker processes read it. If you know that threads may read it, declare '
     "__thread_safe__ = True in its class"
@@ -57,30 +64,51 @@ def check_threads(dataset: Any, num_threads: int) -> None:
             "All threads and your training share it, so that the numbers would depend on which thread is first. Make a generator from the "
             f"index of the sample, np.random.default_rng((seed, index)), or {_WAYS_OUT}"
         )
-    barrier = threading.Barrier(num_threads)
+    readers = 1 if num_threads == 1 else max(_READERS, num_threads)
+    barrier = threading.Barrier(readers)
 
-    def read(first: int) -> list[Any]:
-        barrier.wait()
-        return [_read(dataset, index) for index in (*indices[first:], *indices[:first])]  # each begins at another index
+    def difference(number: int) -> str | None:
+        with contextlib.suppress(threading.BrokenBarrierError):  # the machine starts no more threads
+            barrier.wait(1)
+        pause, first = _pauses(), number % max(1, len(indices))  # each thread begins at another index
+        for index in (*indices[first:], *indices[:first]):
+            sample = _read(dataset, index, pause)
+            if not _equal(sample, alone[index]):
+                return f"raises {sample!r} for sample {index}" if isinstance(sample, Exception) else f"returns another sample {index}"
+        return None
 
-    with ThreadPoolExecutor(num_threads) as pool:
-        for first, samples in zip(range(num_threads), pool.map(read, [n % len(indices or [0]) for n in range(num_threads)]), strict=True):
-            start = first % len(indices or [0])
-            for index, sample in zip((*indices[start:], *indices[:start]), samples, strict=True):
-                if not _equal(sample, alone[index]):
-                    what = f"raises {sample!r} for" if isinstance(sample, Exception) else "returns another"
-                    raise ConfigError(
-                        f'DataLoader(workers="threads"): {name} {what} sample {index} when {num_threads} threads read it at the '
-                        "same time. The sample is random, or the dataset shares something that is not thread-safe, such as an open file. "
-                        f"Open one for each thread (threading.local()), or use per_worker=True, or {_WAYS_OUT}"
-                    )
+    with ThreadPoolExecutor(readers) as pool:
+        found = next(filter(None, list(pool.map(difference, range(readers)))), None)
+    if found is not None:
+        raise ConfigError(
+            f'DataLoader(workers="threads"): {name} {found} when {readers} threads read it at the same time. The sample is random, or the '
+            "dataset shares something that is not thread-safe, such as an open file. "
+            f"Open one for each thread (threading.local()), or use per_worker=True, or {_WAYS_OUT}"
+        )
 
 
-def _read(dataset: Any, index: int) -> Any:
+def _pauses() -> Callable[[FrameType, str, Any], None]:
+    """Return a profile function that pauses its thread before and after calls, so that other threads run between any two of them."""
+    counts, left = Counter[tuple[CodeType, int]](), iter(range(_PAUSES))
+
+    def pause(frame: FrameType, _event: str, _argument: Any) -> None:
+        place = frame.f_code, frame.f_lasti
+        if counts[place] < _PAUSES_OF_CALL and next(left, None) is not None:
+            counts[place] += 1
+            time.sleep(_PAUSE)
+
+    return pause
+
+
+def _read(dataset: Any, index: int, pause: Callable[[FrameType, str, Any], None]) -> Any:
+    before = sys.getprofile()
+    sys.setprofile(pause)
     try:
         return dataset[index]
     except Exception as error:
         return error
+    finally:
+        sys.setprofile(before)
 
 
 def _equal(one: Any, other: Any) -> bool:

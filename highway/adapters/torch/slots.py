@@ -243,7 +243,7 @@ class SlotSender:
     def _reduce_storage(self, storage: torch.UntypedStorage) -> Any:
         if threading.get_ident() == self._thread:
             for number, slot in list(self.slots.items()):
-                if slot.storage is storage and not slot.is_exported:
+                if slot.storage._cdata == storage._cdata and not slot.is_exported:  # old versions of torch wrap it anew
                     slot.transfers += 1
                     is_known = self._given_back[number] != 0  # else the loader's process may not have the file yet
                     handle = None if is_known else DupFd(slot.descriptor)

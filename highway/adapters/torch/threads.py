@@ -17,7 +17,7 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from highway.adapters.torch.collate import collate
 from highway.adapters.torch.device import pin
-from highway.adapters.torch.fetch import MapFetcher, annotate, place
+from highway.adapters.torch.fetch import MapFetcher, annotate, held_by_dead, place
 from highway.adapters.torch.iterators import LoaderView, Stateful
 from highway.adapters.torch.nested import as_arrays, as_tensors, mapped
 from highway.adapters.torch.order import IndexOrder
@@ -27,7 +27,7 @@ from highway.engine.component import Traits
 from highway.engine.context import OfThread
 from highway.engine.source import Fed
 from highway.engine.stage import DROP, Drop, Stage
-from highway.errors import EndOfStream, PipelineError
+from highway.errors import EndOfStream, PipelineError, RemoteError
 from highway.reading.plan import QUICK
 
 
@@ -303,6 +303,9 @@ class ThreadIterator(Stateful, _BaseDataLoaderIter):
                 pass  # of an abandoned loop
         except TimeoutError as error:
             raise RuntimeError(f"DataLoader timed out after {self._timeout:g} seconds") from error
+        except RemoteError as error:
+            held = held_by_dead([index for _, index in pending.values()], self._auto_collation)
+            raise RemoteError(f"{error}; {held}") from error
         except EndOfStream:
             self._threads = None
             raise PipelineError("the DataLoader was closed in the middle of a loop over it") from None
