@@ -487,6 +487,9 @@ def test_arguments_that_torch_refuses_are_refused_by_the_same_type(arguments):
     ids=str,
 )
 def test_warnings_are_those_of_torch(arguments, monkeypatch):
+    if "pin_memory" in arguments and torch.__version__ < (2, 13):
+        pytest.skip("older versions of torch do not warn, or need a GPU here")
+
     class Longer(SizedStream):
         def __iter__(self):
             return iter(range(6))
