@@ -5,11 +5,15 @@
 
 from __future__ import annotations
 
+import gc
+import inspect
 import logging
 import random
 from collections import deque
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from functools import partial
+from types import CodeType, FrameType, FunctionType, ModuleType
+from typing import Any, NamedTuple
 
 import numpy as np
 import xxhash
@@ -18,41 +22,118 @@ log = logging.getLogger("highway.mistakes")
 
 FIRST_ITEMS = 4  # that are checked
 _MOST_BYTES = 1 << 26  # maximum bytes of the arrays of a checked item
+_ENOUGH_BYTES = 1 << 24  # no more items are checked after so many bytes
+_MOST_ENTRIES = 1000  # lists and dicts with more entries are not compared
+_MOST_OBJECTS = 20_000  # maximum number of objects that are searched for the owner of an item
 _SWITCH = "logging.getLogger('highway.mistakes').disabled = True switches this warning off"
 
 
-class WrittenInput:
-    """Detects whether a map writes into an item of the list that the pipeline reads.
+class _Part(NamedTuple):
+    """A part of an item that can be written: an array, a list or a dict."""
+
+    value: Any
+    ids: frozenset[int]  # of the part and of what contains it in the item
+    before: Any  # its content
+
+
+class InputWatch:
+    """Detects whether a map writes into items that an earlier stage still holds, such as the items of the user's list.
 
     Args:
-        item: The item, as in the list.
+        earlier: The components before the map with the names of their stages, before they begin: an iterator then refers to the data,
+            and later also to items of its own, or to nothing.
     """
 
-    def __init__(self, item: Any) -> None:
-        parts = list(_parts(item))
-        small = sum(part.nbytes for part in parts if isinstance(part, np.ndarray)) <= _MOST_BYTES
-        self._before = [(part, _content(part)) for part in parts] if small else []
+    def __init__(self, earlier: Sequence[tuple[Any, str]]) -> None:
+        self._roots = [(_roots(component), stage) for component, stage in earlier]
+        self._left, self._bytes = FIRST_ITEMS, _ENOUGH_BYTES
 
-    def warn(self, stage: str, source: str) -> bool:
-        """Warn if the item has changed; return whether it has. ``source`` is the first stage in the message."""
-        changed = any(_content(part) != before for part, before in self._before)
-        if changed:
+    def parts(self, item: Any) -> list[_Part]:
+        """Return the parts of an item that the map may write into, with their content."""
+        found = list(_parts(item, frozenset()))
+        size = sum(part.nbytes for part, _ in found if isinstance(part, np.ndarray))
+        self._left, self._bytes = self._left - 1, self._bytes - size
+        return [_Part(part, ids, _content(part)) for part, ids in found] if size <= _MOST_BYTES else []
+
+    def warn(self, parts: list[_Part], name: str) -> bool:
+        """Warn if the map has changed a part that an earlier stage holds; return whether the watch is over."""
+        written = [part for part in parts if _content(part.value) != part.before]
+        holder = next((stage for roots, stage in self._roots if written and _holds(roots, written)), None)
+        if holder is not None:
             log.warning(
-                "highway: the map %s writes into its input, an item of the list that the pipeline reads, and the next epoch reads what was "
-                "written; return a new array, such as image * 2 for image *= 2, or copy the items first: "
-                "Pipeline([%s, copy.deepcopy, ...]); %s",
-                stage,
-                source,
+                "highway: the map %s writes into its input, which the stage %s still holds: the data are altered, and the next epoch reads "
+                "what was written; return a new array, such as image * 2 for image *= 2, or copy the items first: "
+                "Pipeline([..., copy.deepcopy, %s, ...]); %s",
+                name,
+                holder,
+                name,
                 _SWITCH,
             )
-        return changed
+        return holder is not None or self._left <= 0 or self._bytes <= 0
+
+
+def _roots(component: Any) -> list[Any]:
+    """Return a component, and all that it refers to if it is an iterator, such as a generator or ``zip``."""
+    found = [component]
+    for one in found:  # grows meanwhile
+        if (hasattr(type(one), "__next__") or isinstance(one, tuple)) and len(found) < _MOST_ENTRIES:  # map() and zip() have a tuple
+            found += gc.get_referents(one)
+    return found
+
+
+def _holds(roots: list[Any], written: list[_Part]) -> bool:
+    """Return whether a written part, or what contains it, is among the objects that the roots lead to."""
+    ids = frozenset[int]().union(*(part.ids for part in written))
+    arrays = [part.value for part in written if isinstance(part.value, np.ndarray)]
+    waiting, seen = deque(roots), set[int]()
+    while waiting and len(seen) < _MOST_OBJECTS:
+        one = waiting.popleft()
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        if (array := _as_array(one)) is not None and any(np.may_share_memory(array, part) for part in arrays):
+            return True
+        if isinstance(one, _CLOSED) or hasattr(type(one), "__next__"):  # an iterator holds items only while it yields them
+            continue
+        inner = _inner(one)
+        if not ids.isdisjoint(map(id, inner)):
+            return True
+        waiting.extend(inner[:_MOST_OBJECTS])
+    return False
+
+
+_CLOSED = (str, bytes, int, float, type, ModuleType, CodeType, FrameType, logging.Logger, logging.Handler)
+"""Types of objects that hold no items."""
+
+
+def _inner(one: Any) -> list[Any]:
+    if isinstance(one, np.ndarray):
+        return list(one.flat) if one.dtype.hasobject else []
+    if isinstance(one, FunctionType):  # not all globals of its module
+        used = [one.__globals__[name] for name in one.__code__.co_names if name in one.__globals__]
+        return [*used, *(one.__closure__ or ()), *(one.__defaults__ or ())]
+    return gc.get_referents(one)
 
 
 def state_of(op: Any) -> dict[str, Any]:
-    """Return the state of a map in its attributes: its counters, collections and random generators."""
+    """Return the state of a map: counters, collections and generators in its attributes, and in variables outside of its function."""
     attributes = getattr(getattr(op, "__self__", op), "__dict__", {})
-    found = {name: _state(value) for name, value in attributes.items() if not name.startswith("opened ")}
+    found = {f"its attribute {name}": _state(value) for name, value in attributes.items() if not name.startswith("opened ")}
+    function = op.func if isinstance(op, partial) else getattr(op, "__func__", op)
+    if not isinstance(function, FunctionType):
+        function = vars(type(function)).get("__call__")
+    if isinstance(function, FunctionType):
+        outside = inspect.getclosurevars(function)
+        for kind, variables in (("global", outside.globals), ("outer", outside.nonlocals)):
+            found |= {f"the {kind} variable {name}": _state_outside(value) for name, value in variables.items()}
     return {name: state for name, state in found.items() if state is not None}
+
+
+def _state_outside(value: Any) -> Any:
+    """Return the state of a variable. One that is set once in each process, such as a flag or a dict of open files, has none."""
+    if isinstance(value, dict):
+        return repr([one for one in value.values() if isinstance(one, (int, float))])
+    return None if isinstance(value, bool) else _state(value)
 
 
 def _state(value: Any) -> Any:
@@ -81,16 +162,16 @@ def warn_of_state(before: dict[str, Any], op: Any, name: str) -> bool:
     changed = [key for key, value in before.items() if key in after and after[key] != value]
     if draws := [key for key in changed if isinstance(after[key], _Draws)]:
         log.warning(
-            "highway: Processes: %s draws from its own generator %s, and each process has a copy of it in the same state, so that all draw "
-            "the same numbers; take the generator as an argument, rng: highway passes one for each item; %s",
+            "highway: Processes: %s draws from a generator of its own, %s, and each process has a copy of it in the same state, so that "
+            "all draw the same numbers; take the generator as an argument, rng: highway passes one for each item; %s",
             name,
             ", ".join(draws),
             _SWITCH,
         )
     if counts := [key for key in changed if key not in draws]:
         log.warning(
-            "highway: Processes: %s changes its attribute %s with an item, and each process has an object of its own, which sees no "
-            "items of the others; count in a stage before or after Processes, or return the value with the item; %s",
+            "highway: Processes: %s changes %s with an item, and each process has its own, which sees no items of the others; count in a "
+            "stage before or after Processes, or return the value with the item; %s",
             name,
             ", ".join(counts),
             _SWITCH,
@@ -98,21 +179,29 @@ def warn_of_state(before: dict[str, Any], op: Any, name: str) -> bool:
     return bool(changed)
 
 
-def _parts(item: Any) -> Iterator[Any]:
-    """Yield the writable arrays, the lists and the dicts in an item. A tensor becomes an array that shares its memory."""
-    if not isinstance(item, np.ndarray) and hasattr(item, "__dlpack__"):
+def _as_array(value: Any) -> np.ndarray | None:
+    """Return an array, or an array that shares the memory of a tensor; ``None`` for other values."""
+    if isinstance(value, np.ndarray):
+        return value
+    if hasattr(type(value), "__dlpack__"):
         try:
-            yield np.from_dlpack(item)
+            return np.from_dlpack(value)
         except Exception:  # it is on a device, or has a dtype that NumPy lacks
-            return
-    if isinstance(item, np.ndarray):
-        if item.flags.writeable and not item.dtype.hasobject:
-            yield item
-    elif isinstance(item, (list, tuple, dict)):
+            return None
+    return None
+
+
+def _parts(item: Any, outer: frozenset[int]) -> Iterator[tuple[Any, frozenset[int]]]:
+    """Yield the writable arrays, the lists and the dicts in an item, each with the ids of itself and of what contains it."""
+    ids = outer | {id(item)}
+    if (array := _as_array(item)) is not None:
+        if array.flags.writeable and not array.dtype.hasobject:
+            yield array, ids
+    elif isinstance(item, (list, tuple, dict)) and len(item) <= _MOST_ENTRIES and id(item) not in outer:
         if not isinstance(item, tuple):
-            yield item
+            yield item, ids
         for value in item.values() if isinstance(item, dict) else item:
-            yield from _parts(value)
+            yield from _parts(value, ids)
 
 
 def _content(part: Any) -> Any:

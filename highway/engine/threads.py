@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import _thread
 import contextlib
-import itertools
 import logging
 import os
 import threading
 import time
 import traceback
-from collections import deque
 from collections.abc import Callable
-from functools import cached_property, partial
+from functools import cached_property
 from types import TracebackType
 from typing import Any
-
-import numpy as np
 
 from highway import mistakes
 from highway.engine import cancel, script
@@ -25,9 +21,8 @@ from highway.engine.channel import Channel
 from highway.engine.component import Shape
 from highway.engine.context import here, in_stage
 from highway.engine.identity import Identities
-from highway.engine.resume import Remaker
 from highway.engine.source import Fed
-from highway.engine.stage import Origin, Passport, Stage, Stamped
+from highway.engine.stage import Origin, Stage, Stamped
 from highway.engine.stats import Meter, PipelineStats
 from highway.engine.workers import StageWorkers, at_work, position, thread_name, worker_count
 from highway.errors import PipelineError
@@ -64,9 +59,10 @@ class Run:
         first, last = self.workers[0], self.workers[-1]
         for workers in self.workers:
             workers.is_asked = last.shape != "sink"
+            if workers.shape == "map" and workers.traits.ahead is None and mistakes.log.isEnabledFor(logging.WARNING):
+                workers.watch()
         if last.shape == "sink" and first.traits.on_demand:
             first.demand = last.demand = threading.Event()
-        self._watch_maps()
         self._seed = seed
         self.stopped = False
         self.background = False  # whether the pipeline runs in the background, so that no caller would see an error
@@ -83,24 +79,6 @@ class Run:
         self._started_at = self._ended_at = 0.0
         self._cpu_at_start = self._cpu_at_end = 0.0
         self._pid = os.getpid()
-
-    def _watch_maps(self) -> None:
-        """Watch the maps before any stream, if they get items of the user's list or array: from the source, or from a ``Reader``."""
-        source = self.workers[0].layers[-1]
-        items = getattr(source, "__dict__", {}).get("dataset", source)
-        if not isinstance(items, (list, tuple, deque, np.ndarray)) or not mistakes.log.isEnabledFor(logging.WARNING):
-            return
-        of_source = [workers for workers in self.workers if workers.layers[-1] is source]
-        remaker_of = partial(Remaker, self.workers, len(of_source))
-
-        def read(passport: Passport) -> Any:
-            try:
-                return remaker_of().items([passport])[0].item
-            except Exception:  # the dataset has changed: the source raises an error, this is only a warning
-                return None
-
-        for workers in itertools.takewhile(lambda one: one.shape == "map" and one.traits.ahead is None, self.workers[len(of_source) :]):
-            workers.watch(read, "data" if items is source else "reader")
 
     def __str__(self) -> str:
         return f"Pipeline({' -> '.join(workers.stage.name for workers in self.workers)})"

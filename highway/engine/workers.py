@@ -6,7 +6,7 @@ import itertools
 import sys
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,7 @@ from highway.engine.source import OpenSource, ranks_of
 from highway.engine.stage import DROP, Origin, Passport, Stage, Stamped
 from highway.engine.stats import BLOCKED, BUSY, IDLE, STARVED, Meter, StageStats
 from highway.errors import Cancelled, ConfigError, EndOfStream, PipelineError
-from highway.mistakes import FIRST_ITEMS, WrittenInput
+from highway.mistakes import InputWatch
 from highway.parameters.hints import takes_context, takes_rng
 from highway.process.cores import available_cores
 
@@ -104,6 +104,7 @@ class StageWorkers:
                 self._running -= 1
                 last = self._running == 0
             if last:
+                self.__dict__.pop("apply", None)  # of watch(): it may hold the data
                 self.outbox.close()
                 run.finished(self)
 
@@ -203,19 +204,14 @@ class StageWorkers:
             self.report_error(error)
             return DROP
 
-    def watch(self, read: Callable[[Passport], Any], source: str) -> None:
-        """Check on the map's first items whether the map writes into items of the list that the pipeline reads.
-
-        Args:
-            read: Returns the list's item for a passport.
-            source: Name of the first stage, for the warning.
-        """
-        left = itertools.count(-FIRST_ITEMS)
+    def watch(self) -> None:
+        """Check on the map's first items whether the map writes into items that the stages before it still hold."""
+        watch = InputWatch([(part, workers.stage.name) for workers in self.before for part in workers.layers])
 
         def apply(item: Any, passport: Passport, op: Any) -> Any:
-            before = WrittenInput(read(passport))
+            parts = watch.parts(item)
             result = StageWorkers.apply(self, item, passport, op)
-            if before.warn(self.stage.name, source) or next(left) >= -1:
+            if watch.warn(parts, self.stage.name):
                 self.__dict__.pop("apply", None)
             return result
 

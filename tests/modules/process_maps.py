@@ -1,5 +1,6 @@
 """Maps that tests have children run: in a module of their own, since a child imports all of the module, and pytest takes it 0.2 s."""
 
+import functools
 import gc
 import itertools
 import os
@@ -236,3 +237,35 @@ class Counts:
         self.seen += 1
         self.labels.append(item)
         return item
+
+
+_seen = 0
+_files: dict[str, Any] = {}
+
+
+def counts_in_a_global(item):
+    global _seen
+    _seen += 1
+    return item
+
+
+def counted(function):
+    seen = []
+
+    @functools.wraps(function)
+    def call(item):
+        seen.append(item)
+        return function(item)
+
+    return call
+
+
+@counted
+def counts_in_a_closure(item):
+    return item
+
+
+def opens_once(item):
+    if "log" not in _files:
+        _files["log"] = SimpleNamespace(written=0)
+    return item
