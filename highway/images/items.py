@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 import numpy as np
@@ -36,7 +36,7 @@ TARGETS = {  # fields that move with an image, by the parameter that names them
 }
 
 
-def expect_no_targets(item: Item, owner: str, advice: str, named: Collection[Field] = (), kinds: Collection[str] = TARGETS) -> None:
+def expect_no_targets(item: Item, owner: str, advice: str, named: Collection[Field] = (), kinds: Collection[str] = TARGETS) -> bool:
     """Raise ValueError if an item has boxes, points or masks that no parameter names, and the pixels of its image are moved.
 
     Args:
@@ -45,22 +45,54 @@ def expect_no_targets(item: Item, owner: str, advice: str, named: Collection[Fie
         advice: How to transform them too; ``{parameter}`` and ``{field}`` are replaced by the parameter that names them, and their field.
         named: The fields that parameters name.
         kinds: The kinds of fields to look for, by the name of the parameter.
+
+    Returns:
+        Whether no later item may have others: ``False`` if a field is an empty list, such as the annotations of an image without objects.
     """
+    is_sure = True
     for field in names(item):
-        if isinstance(field, str) and field not in named and (parameter := _target(field, get(item, field), kinds)):
+        value = get(item, field)
+        if field in named or str(field).startswith(_STAYS):
+            continue
+        if isinstance(field, str) and (parameter := _target(field, value, kinds)):
             raise ValueError(
                 f"{owner}: pixels are moved here, and the {parameter} in the field {field!r} would stay; "
                 f"{advice.format(parameter=parameter, field=field)}; if they are to stay, rename their field before this stage: "
-                f"Rename({{{field!r}: 'original_{field}'}})"
+                f"Rename({{{field!r}: '{_STAYS}{field}'}})"
             )
-        inner = get(item, field)
-        if isinstance(inner, dict) and (found := next((key for key, value in inner.items() if _target(str(key), value, kinds)), "")):
-            raise ValueError(
-                f"{owner}: pixels are moved here, and {found!r} in the field {field!r}, a dict, would stay; "
-                f"take the dict apart before this stage by a map that returns {{'image': image, **target}}, and name its fields here"
-            )
+        for path, key, inner in entries(value):
+            if parameter := _target(key, inner, kinds):
+                how = (
+                    "take the dict apart before this stage by a map that returns {'image': image, **target}"
+                    if isinstance(value, dict) and path == repr(key)
+                    else f"before this stage, have a map return {{'image': image, {parameter!r}: array}}"
+                    + (", with one row x1, y1, x2, y2 in pixels per box (COCO has x, y, width, height)" if parameter == "boxes" else "")
+                )
+                raise ValueError(
+                    f"{owner}: pixels are moved here, and {path} in the field {field!r}, a {type(value).__name__}, would stay; "
+                    f"{how}, and name its fields here; if they are to stay, call their field '{_STAYS}...'"
+                )
+        is_sure = is_sure and not (isinstance(value, (list, tuple)) and 0 in _shape(value))
+    return is_sure
 
 
+_STAYS = "original_"  # the names of fields that are to stay begin with this
+
+
+def entries(value: Any, path: str = "", depth: int = 4) -> Iterator[tuple[str, str, Any]]:
+    """Yield the place, key and value of all entries of the dicts in a field: a dict, or lists and dicts that contain dicts."""
+    if isinstance(value, dict) and depth:
+        for key, inner in value.items():
+            place = f"{path}[{key!r}]" if path else repr(key)
+            yield place, str(key), inner
+            yield from entries(inner, place, depth - 1)
+    elif isinstance(value, (list, tuple)) and depth:
+        for number, inner in enumerate(value[:_MOST_OBJECTS]):
+            if isinstance(inner, dict) or (isinstance(inner, (list, tuple)) and any(isinstance(one, dict) for one in inner)):
+                yield from entries(inner, f"{path}[{number}]", depth - 1)
+
+
+_MOST_OBJECTS = 100  # of a list are looked at
 _AXES: dict[str, Callable[[tuple[int, ...]], bool]] = {
     "boxes": lambda shape: shape[-1:] == (4,) or 0 in shape,
     "points": lambda shape: len(shape) > 1 and shape[-1] in (2, 3),

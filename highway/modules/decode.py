@@ -74,8 +74,8 @@ class DecodeImage(DecodeOptions, _OfField):
     def encoded(self, item: batch.Item) -> bytes:
         """Return the bytes of the image in an item. Raises KeyError, ImageError and ValueError."""
         if not self._is_checked and self.output_shape is not None:
-            expect_no_targets(item, "DecodeImage", "decode the whole image, and crop or scale by Augmentations({parameter}={field!r})")
-            self._is_checked = True
+            advice = "decode the whole image, and crop or scale by Augmentations({parameter}={field!r})"
+            self._is_checked = expect_no_targets(item, "DecodeImage", advice)
         data = batch.get(item, self.field)
         if not isinstance(data, bytes):
             advice = "; put DecodeImage before Batch" if isinstance(data, (np.ndarray, list)) else ""

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from highway.engine.batch import Field, Item, get, names, replace, stacked
-from highway.images.items import MOST_CHANNELS, TARGETS, checked_image, expect_no_targets, image_field, is_batch, short
+from highway.images.items import MOST_CHANNELS, TARGETS, checked_image, entries, expect_no_targets, image_field, is_batch, short
 from highway.process.aligned import aligned
 
 Target = dict[str, Any]
@@ -82,8 +82,9 @@ class Targets:
             self._expect_one_image(item, where)
             self._checks_images = False
         if self._unnamed:
-            expect_no_targets(item, self._owner, "{parameter}={field!r} has them follow", set(where.values()), self._unnamed)
-            self._unnamed = []
+            advice = "{parameter}={field!r} has them follow"
+            if expect_no_targets(item, self._owner, advice, set(where.values()), self._unnamed):
+                self._unnamed = []
         if self._checks_rows:
             in_batch = is_batch(get(item, where["image"]), self._owner)
             counts = _counts(get(item, where["boxes"]), in_batch)
@@ -94,6 +95,17 @@ class Targets:
                 raise ValueError(
                     f"{self._owner}: boxes may be removed here, and as many rows as there are boxes are in {', '.join(map(repr, rows))}; "
                     f"with_boxes={rows} has the rows follow their boxes, and with_boxes=[] says that they are of something else"
+                )
+            inner = (
+                f"{path} in {name!r}"
+                for name in others
+                for path, _, value in entries(get(item, name))
+                if _counts(value, in_batch) == counts
+            )
+            if place := next(inner, ""):
+                raise ValueError(
+                    f"{self._owner}: boxes may be removed here, and {place} has as many rows as there are boxes; before this stage, make a "
+                    "field of it by a map, and name that in with_boxes; with_boxes=[] says that it is of something else"
                 )
             self._checks_rows = False
 

@@ -448,16 +448,53 @@ def test_points_and_masks_that_nobody_named_do_not_stay_where_the_image_is_moved
         Augmentations([FlipX()])((item["image"], {name: value}), np.random.default_rng(0))
 
 
-@pytest.mark.parametrize(("name", "value"), [("mask", np.ones(7, np.bool_)), ("points", 3), ("box", "cardboard"), ("joints", np.arange(5))])
-def test_what_is_called_as_a_mask_or_points_but_is_none_may_stay(name, value):
-    item = {"image": np.zeros((16, 16, 3), np.uint8), name: value}
-    assert Augmentations([FlipX()])(item, np.random.default_rng(0))[name] is value
-
-
 def stereo(count=None):
     shape = (16, 20, 3) if count is None else (count, 16, 20, 3)
     left, right = np.random.default_rng(5).integers(0, 256, (2, *shape), np.uint8)
     return left, right
+
+
+COCO = [{"bbox": [2, 2, 4, 4], "category_id": 3}, {"bbox": [1, 1, 2, 2], "category_id": 1}]
+
+
+@pytest.mark.parametrize(
+    ("item", "place"),
+    [
+        ({"image": stereo()[0], "annotations": COCO}, r"\[0\]\['bbox'\] in the field 'annotations', a list"),
+        ({"image": stereo()[0], "objects": {"all": COCO}}, r"'all'\[0\]\['bbox'\] in the field 'objects', a dict"),
+        ((stereo()[0], COCO), r"\[0\]\['bbox'\] in the field 1, a list"),
+        ((stereo(2)[0], [[], COCO]), r"\[1\]\[0\]\['bbox'\] in the field 1, a list"),
+        ((stereo()[0], [{"keypoints": [[1, 2]]}]), r"\[0\]\['keypoints'\] in the field 1"),
+    ],
+)
+def test_boxes_in_lists_of_dicts_do_not_stay_where_the_image_is_moved(item, place):
+    with pytest.raises(ValueError, match=rf"{place}.* would stay; before this stage, have a map return"):
+        Augmentations([FlipX()])(item, np.random.default_rng(0))
+
+
+def test_the_first_image_with_annotations_is_looked_at():
+    augment, image = Augmentations([FlipX()]), stereo()[0]
+    assert augment((image, []), np.random.default_rng(0))[1] == []
+    with pytest.raises(ValueError, match="x1, y1, x2, y2 in pixels per box"):
+        augment((image, COCO), np.random.default_rng(0))
+
+
+def test_annotations_may_stay_if_their_field_says_so():
+    item = {"image": stereo()[0], "original_annotations": COCO, "classes": [{"names": ["cat"]}]}
+    assert Augmentations([FlipX()])(item, np.random.default_rng(0))["original_annotations"] is COCO
+
+
+def test_labels_in_a_dict_that_would_not_follow_boxes_that_are_removed_are_an_error():
+    item = {"image": stereo()[0], "boxes": np.float32([[2, 2, 12, 12], [1, 1, 1, 1]]), "target": {"labels": [3, 4]}}
+    with pytest.raises(ValueError, match=r"'labels' in 'target' has as many rows as there are boxes; .*with_boxes"):
+        Augmentations(SANITIZE, boxes="boxes")(item, np.random.default_rng(0))
+    assert Augmentations(SANITIZE, boxes="boxes", with_boxes=[])(item, np.random.default_rng(0))["target"] is item["target"]
+
+
+@pytest.mark.parametrize(("name", "value"), [("mask", np.ones(7, np.bool_)), ("points", 3), ("box", "cardboard"), ("joints", np.arange(5))])
+def test_what_is_called_as_a_mask_or_points_but_is_none_may_stay(name, value):
+    item = {"image": np.zeros((16, 16, 3), np.uint8), name: value}
+    assert Augmentations([FlipX()])(item, np.random.default_rng(0))[name] is value
 
 
 @pytest.mark.parametrize("count", [None, 3], ids=["sample", "batch"])
