@@ -17,7 +17,18 @@ _RGB = "leave it out: images are RGB; ColorSpace('BGR2RGB') converts others befo
 _CROP_SHAPE = "it is called shape now, (height, width)"
 _BORDER = 'it is called mode now: mode="nearest" replicates the border as tensorpack did by default'
 _BORDER_VALUE = "it is called fill now, and used by the default mode"
+_ANGLE = "it is called angle now, in degrees"
+_FILL = "it is called fill now: a number, or one for each channel"
+_AXES = "FlipX flips horizontally, and FlipY vertically"
+_LIST = "it is called transforms now, a list"
+_PROBABILITY = "it is called p now"
+_LEAVE_SIZE = "leave it out: the size is that of each image"
 _INTERP = "it is called interpolation now, such as 'bilinear'; a number of OpenCV's is refused"
+
+
+def _each(parameter: str, advice: str, components: str) -> dict[str, str]:
+    return {f"{component}.{parameter}": advice for component in components.split()}
+
 
 KEYWORDS: Final[Mapping[str, str]] = {
     "n_worker": _WORKERS,
@@ -53,44 +64,60 @@ KEYWORDS: Final[Mapping[str, str]] = {
     "LevelDBSink.encoding": "leave it out: LevelDBSource reads what it writes",
     "add_noise.tensor": "it is called image now",
     "clipped_zoom.img": "it is called image now",
-    "CenterCrop.crop_shape": _CROP_SHAPE,
-    "RandomCrop.crop_shape": _CROP_SHAPE,
-    "RandomResize.interp": _INTERP,
-    "ResizeShortestEdge.interp": _INTERP,
     "ResizeShortestEdge.size": "it is called short_edge_length now",
-    "Transpose.prob": "it is called p now",
+    "Lambda.func": "it is called fn now",
+    "Lambda.coord_func": "leave it out: Lambda moves no pixels; a class of your own, derived from Geometric, says how points move",
+    "RandomResizedCrop.target_shape": "it is called shape now, (height, width)",
+    "RandomResizedCrop.crop_area_fraction": "it is called scale now, the range of the share of the area",
+    "RandomResizedCrop.aspect_ratio_range": "it is called ratio now, the range of width / height",
+    "Resize.new_h": "it is called shape now, (height, width)",
+    "Resize.new_w": "it is called shape now, (height, width)",
+    "Cutout.h_range": "the meaning has changed: height is one height, of whole pixels, or a share of the image",
+    "Cutout.w_range": "the meaning has changed: width is one width, of whole pixels, or a share of the image",
+    "Paste.background_shape": "it is called shape now, (height, width)",
+    "Paste.background_filler": "it is called fill now: a number, or one for each channel, in place of ConstantBackgroundFiller",
+    "Paste.value": _FILL,
+    "SaltPepper.white_prob": "it is called salt now",
+    "SaltPepper.black_prob": "it is called pepper now",
+    "Translate.horiz_frac": "it is one of translate=(horiz_frac, vert_frac), shares of the width and height, as in Shift of tensorpack",
+    "Translate.vert_frac": "it is one of translate=(horiz_frac, vert_frac), shares of the width and height, as in Shift of tensorpack",
+    "Brightness.range": "the meaning has changed: range=(0.6, 1.4) is amount=0.4",
     "Affine.rotate_max_deg": "it is called rotate now",
     "Affine.translate_frac": "it is called translate now",
-    "Affine.interp": _INTERP,
-    "Affine.border": _BORDER,
-    "Affine.border_value": _BORDER_VALUE,
     "Shift.horiz_frac": "Translate((horiz_frac, vert_frac), mode='nearest') has a share for each axis; Shift(shift) has one for both",
     "Shift.vert_frac": "Translate((horiz_frac, vert_frac), mode='nearest') has a share for each axis; Shift(shift) has one for both",
-    "Shift.border": _BORDER,
     "Shift.border_value": "leave it out: Translate(..., fill=) fills with a colour, and Shift with 0",
     "Brightness.delta": "the meaning has changed: delta was added in levels, and amount is how far a factor may be from 1; "
     "Lambda with a function of your own adds",
-    "Brightness.clip": _CLIP,
     "Contrast.factor_range": "the meaning has changed: factor_range=(0.6, 1.4) is amount=0.4, with per_channel=True",
     "Contrast.rgb": "rgb=None, tensorpack's default, is per_channel=True; rgb=True is per_channel=False",
-    "Contrast.clip": _CLIP,
     "Saturation.alpha": "it is called amount now",
-    "Saturation.rgb": _RGB,
-    "Saturation.clip": _CLIP,
     "Hue.range": "the meaning has changed: amount is a share of the circle, either way; tensorpack's range=(-90, 90) is amount=0.5",
-    "Hue.rgb": _RGB,
     "Gamma.range": "the meaning has changed: exponent is 1 / (1 + gamma); range=(-0.5, 0.5) is exponent=(2 / 3, 2)",
     "GaussianBlur.size_range": "the meaning has changed: sigma is the range of deviations in pixels; the width follows, or is size",
     "GaussianBlur.sigma_range": "it is called sigma now; 0 had OpenCV choose by the width",
     "GaussianBlur.symmetric": "leave it out: the blur is the same in both directions",
     "GaussianBlur.max_size": "the meaning has changed: sigma is the range of deviations in pixels; the width follows, or is size",
-    "GaussianNoise.clip": _CLIP,
     "Grayscale.keepdims": "leave it out: grey images are (H, W, 1)",
     "Grayscale.keepshape": "it is called keep_channels now, and is true by default",
-    "Grayscale.rgb": _RGB,
     "ColorSpace.keepdims": "leave it out: grey images are (H, W, 1)",
     "JpegNoise.quality_range": "it is called quality now",
-    "Lighting.clip": _CLIP,
+    "Sometimes.aug": _LIST,
+    "Chain.augmentors": _LIST,
+    "Chain.tfms": _LIST,
+    **_each("crop_shape", _CROP_SHAPE, "CenterCrop RandomCrop"),
+    **_each("interp", _INTERP, "RandomResize ResizeShortestEdge Rotate RotateAndCropValid RandomResizedCrop Affine"),
+    **_each("prob", _PROBABILITY, "Transpose FlipX FlipY Sometimes"),
+    **_each("horiz", _AXES, "FlipX FlipY"),
+    **_each("vert", _AXES, "FlipX FlipY"),
+    **_each("h", _LEAVE_SIZE, "FlipX FlipY Resize"),
+    **_each("w", _LEAVE_SIZE, "FlipX FlipY Resize"),
+    **_each("aug_lists", _LIST, "OneOf Shuffled"),
+    **_each("max_deg", _ANGLE, "Rotate RotateAndCropValid"),
+    **_each("border", _BORDER, "Rotate Translate Affine Shift"),
+    **_each("border_value", _BORDER_VALUE, "Rotate Translate Affine"),
+    **_each("clip", _CLIP, "Brightness Contrast Saturation GaussianNoise Lighting"),
+    **_each("rgb", _RGB, "Saturation Hue Grayscale"),
 }
 """Replacements of parameters, by old name, or by ``Component.name`` or ``function.name`` if another component has another replacement."""
 
@@ -322,6 +349,8 @@ CLASSES: Final[Mapping[str, str]] = {
 }
 """Replacements of classes, by old name."""
 
+_TRAINING = "highway.adapters.tensorflow (to_dataset), .torch (to_device) and others: highway feeds batches to your framework, which trains"
+
 METHODS: Final[Mapping[str, str]] = {
     "get_per_pixel_mean": "mean_image(), of this split; tensorpack's default is mean_image(['train', 'test'])",
     "get_per_channel_mean": "mean_image().mean(axis=(0, 1)), of this split; tensorpack's default is mean_image(['train', 'test'])",
@@ -346,6 +375,10 @@ MODULES: Final[Mapping[str, str]] = {
     "highway.dataset": "highway.datasets",
     "highway.input_source": "highway (Pipeline)",
     "highway.debug": "highway.modules (Benchmark, DumpImages)",
+    "highway.tfutils": _TRAINING,
+    "highway.train": _TRAINING,
+    "highway.predict": _TRAINING,
+    "highway.engine.Stop": "highway (EndOfStream)",
     "highway.zcom": "highway (Connection) and highway.tenbin (tenbin's functions)",
 }
 """Replacements of the names in removed modules; submodules are included."""

@@ -127,4 +127,4 @@ class Finder:
     @staticmethod
     def find_spec(name: str, path: object = None, target: object = None) -> None:
         if name in MODULES:
-            raise ImportError(f"there is no module {name} any more; its names are in {MODULES[name]}")
+            raise ImportError(f"there is no module {name} any more; use {MODULES[name]}")

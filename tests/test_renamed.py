@@ -27,7 +27,7 @@ from highway.topology.schema import schema
 
 @pytest.mark.parametrize("module", [*renamed.MODULES, "highway.augmentations.img", "highway.augmentations.base"])
 def test_a_module_that_is_gone_names_where_its_names_are(module):
-    with pytest.raises(ImportError, match=r"there is no module highway\..* any more; its names are in highway") as caught:
+    with pytest.raises(ImportError, match=r"there is no module highway\..* any more; use highway") as caught:
         importlib.import_module(module)
     known = max((name for name in renamed.MODULES if module.startswith(name)), key=len)
     assert renamed.MODULES[known] in str(caught.value)
@@ -77,13 +77,11 @@ OLD = json.loads(Path(__file__).with_name("data").joinpath("older_systems", "nam
 PAGE = Path(__file__).parents[1].joinpath("docs/howto/from-tensorpack.md").read_text()
 
 
-def test_the_names_of_tensorpack_are_those_of_the_package():
-    pytest.importorskip("tensorpack", reason="tensorpack is not installed: this is run by tox -e adapters-others")
-    script = Path(__file__).with_name("data").joinpath("older_systems", "names.py")
-    found = runpy.run_path(str(script))["names"]()
-    assert found["parameters"] == OLD["parameters"]
-    assert found["names"] == {module: names for module, names in OLD["names"].items() if module in found["names"]}
-    assert found.get("tensorcom", OLD["tensorcom"]) == OLD["tensorcom"]
+@pytest.mark.parametrize(("package", "keys"), [("tensorpack", ["names", "parameters"]), ("tensorcom", ["tensorcom"])])
+def test_the_names_of_older_systems_are_those_of_their_packages(package, keys):
+    pytest.importorskip(package, reason=f"{package} is not installed: tox -e adapters-others and tox -e interop have the packages")
+    found = runpy.run_path(str(Path(__file__).with_name("data").joinpath("older_systems", "names.py")))["names"]()
+    assert {key: found[key] for key in keys} == {key: OLD[key] for key in keys}
 
 
 @pytest.mark.parametrize("name", sorted({name for names in OLD["names"].values() for name in names} - {"dataset", "imgaug"}))
@@ -103,15 +101,26 @@ def test_every_name_of_tensorcom_is_a_name_here_or_an_error_that_says_the_new_on
 
 @pytest.mark.parametrize("module", ["highway.dataflow", "highway.imgaug", "highway.dataflow.imgaug", "highway.input_source"])
 def test_the_modules_of_tensorpack_name_where_their_names_are(module):
-    with pytest.raises(ImportError, match=r"there is no module highway\.\w+ any more; its names are in highway"):
+    with pytest.raises(ImportError, match=r"there is no module highway\.\w+ any more; use highway"):
         importlib.import_module(module)
 
 
-@pytest.mark.parametrize("name", sorted(set(OLD["parameters"]) & set(transforms.__all__)))
-def test_every_parameter_of_an_augmentor_is_a_parameter_here_or_an_error_that_says_the_new_one(name):
+def augmentors():
+    """Yield each augmentor of tensorpack with each transform that takes its place, but for classes to derive from."""
+    for old in OLD["parameters"]:
+        new = re.findall(
+            r"\w+", renamed.CLASSES.get(old, f"highway.transforms.{old}").removeprefix("highway.transforms.").partition(",")[0]
+        )
+        yield from ((old, name) for name in new if name in transforms.__all__ and name not in ("Transform", "Geometric", "Crop"))
+
+
+@pytest.mark.parametrize(("old", "name"), list(augmentors()))
+def test_every_parameter_of_an_augmentor_is_a_parameter_here_or_an_error_that_says_the_new_one(old, name):
     here = set(inspect.signature(getattr(transforms, name)).parameters)
-    for parameter in set(OLD["parameters"][name]) - here:
-        assert (f"{name}.{parameter}" in renamed.ACCEPTED) != (f"{name}.{parameter}" in renamed.KEYWORDS), parameter
+    for parameter in set(OLD["parameters"][old]) - here:
+        advice = renamed.KEYWORDS.get(f"{name}.{parameter}", "")
+        assert (f"{name}.{parameter}" in renamed.ACCEPTED) != bool(advice), parameter
+        assert set(re.findall(r"it is called (\w+) now", advice)) <= here, parameter
 
 
 def test_an_empty_list_stands_for_tensorpacks_identity():

@@ -1,17 +1,10 @@
 """Write the public names of tensorpack and tensorcom, and the parameters of augmentors, as JSON: ``python names.py > names.json``."""
 
+import ast
 import importlib.util
 import inspect
 import json
-
-from tensorpack import dataflow
-from tensorpack.dataflow import dataset, imgaug
-
-MODULES = {"dataflow": dataflow, "imgaug": imgaug, "dataset": dataset}
-if importlib.util.find_spec("tensorflow"):  # which the inputs of training need
-    from tensorpack import input_source
-
-    MODULES["input_source"] = input_source
+from pathlib import Path
 
 
 def public(module):
@@ -20,14 +13,30 @@ def public(module):
     return sorted(name for name in set(names) if getattr(getattr(module, name), "__module__", "").startswith("tensorpack"))
 
 
+def exported(package):
+    """Return what the modules of a package export by ``__all__``, without importing them: ``input_source`` needs TensorFlow."""
+    (folder,) = importlib.util.find_spec("tensorpack").submodule_search_locations
+    assigned = (
+        one for path in Path(folder, package).glob("*.py") for one in ast.parse(path.read_text()).body if isinstance(one, ast.Assign)
+    )
+    return sorted(name for one in assigned if ast.unparse(one.targets[0]) == "__all__" for name in ast.literal_eval(one.value))
+
+
 def parameters(augmentor):
     return sorted(set(inspect.signature(augmentor.__init__).parameters) - {"self", "args", "kwargs"})
 
 
 def names():
-    augmentors = {name: getattr(imgaug, name) for name in public(imgaug)}
-    of_classes = {name: parameters(one) for name, one in augmentors.items() if inspect.isclass(one)}
-    found = {"names": {name: public(module) for name, module in MODULES.items()}, "parameters": of_classes}
+    """Return the names of those of the packages that are installed."""
+    found = {}
+    if importlib.util.find_spec("tensorpack"):
+        from tensorpack import dataflow
+        from tensorpack.dataflow import dataset, imgaug
+
+        modules = {"dataflow": dataflow, "imgaug": imgaug, "dataset": dataset}
+        augmentors = {name: getattr(imgaug, name) for name in public(imgaug)}
+        found["names"] = {name: public(module) for name, module in modules.items()} | {"input_source": exported("input_source")}
+        found["parameters"] = {name: parameters(one) for name, one in augmentors.items() if inspect.isclass(one)}
     if importlib.util.find_spec("tensorcom"):
         from tensorcom import tenbin, zcom
 
