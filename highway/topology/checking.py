@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from ipaddress import ip_address
 from typing import Any
 
 from highway.datasets.dataset import Dataset
@@ -316,26 +317,41 @@ def _unmatched(link_ends: list[LinkEnd]) -> Iterator[ConfigError]:
 
 
 def lonely_urls(topology: Topology) -> Iterator[str]:
-    """Yield a sentence for each URL in stages whose other end no role has; the topology must have no errors.
-
-    Addresses are compared without hosts: the same port has different hosts at the end that binds and at the end that connects.
-    """
+    """Yield a sentence for each URL in stages whose other end no role has; the topology must have no errors."""
     found = explicit_ends(topology)
-    sides = {(end.direction, _without_host(address)) for end in found for address in end.link.addresses}
+    hosts: dict[tuple[Direction, str], set[str]] = defaultdict(set)
+    for end in found:
+        for address in end.link.addresses:
+            place, host = _parted(address)
+            hosts[end.direction, place].add(host)
     for end in found:
         other: Direction = "receive" if end.direction == "send" else "send"
         for address in end.link.addresses:
-            if (other, _without_host(address)) not in sides:
+            place, host = _parted(address)
+            if not any(_may_meet(host, one) for one in hosts[other, place]):
                 does = "receives from" if other == "receive" else "sends to"
                 yield (
                     f"{end.location}: no role in the file {does} {address}, so {end.process.role} waits until somebody else does; "
-                    "if the port or path is right, declare who it is: a role with  external: true  whose stages have the URL"
+                    "if the address is right, declare who it is: a role with  external: true  whose stages have the URL"
                 )
 
 
-def _without_host(address: str) -> str:
+def _parted(address: str) -> tuple[str, str]:
+    """Return an address without its host, and the host."""
     scheme, _, location = address.partition("://")
-    return f"{scheme}:{location.rpartition(':')[2]}" if scheme in TRANSPORTS and TRANSPORTS[scheme].has_port else address
+    if scheme not in TRANSPORTS or not TRANSPORTS[scheme].has_port:
+        return address, ""
+    host, _, port = location.rpartition(":")
+    return f"{scheme}:{port}", host.strip("[]")
+
+
+def _may_meet(one: str, other: str) -> bool:
+    """Return whether two hosts may be one machine: they are equal, or one of them is a name or stands for all of a machine's addresses."""
+    try:
+        first, second = ip_address(one), ip_address(other)
+    except ValueError:
+        return True
+    return first == second or first.is_unspecified or second.is_unspecified
 
 
 def _and(words: list[Any]) -> str:

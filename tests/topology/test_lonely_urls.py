@@ -20,10 +20,17 @@ def test_two_ports_that_do_not_meet_are_a_warning_that_says_how_to_declare_who_i
     assert code == 0
     assert first == (
         f"warning: {path}:2: roles.a[1]: no role in the file receives from tcp://127.0.0.1:15702, so a waits until somebody else does; "
-        "if the port or path is right, declare who it is: a role with  external: true  whose stages have the URL"
+        "if the address is right, declare who it is: a role with  external: true  whose stages have the URL"
     )
     assert second.startswith(f"warning: {path}:3: roles.b[0]: no role in the file sends to tcp://127.0.0.1:15703, so b waits")
     assert last == f"{path}: nothing wrong, but see above"
+
+
+def test_two_hosts_that_are_not_one_machine_do_not_meet_at_the_same_port(write, ask):
+    path = write(file("zpush://127.0.0.1:15702", "zpull://127.0.0.9:15702"))
+    first, second, _ = ask("check", path)[1].splitlines()[-3:]
+    assert "no role in the file receives from tcp://127.0.0.1:15702" in first
+    assert "no role in the file sends to tcp://127.0.0.9:15702" in second
 
 
 @pytest.mark.parametrize(
@@ -31,6 +38,8 @@ def test_two_ports_that_do_not_meet_are_a_warning_that_says_how_to_declare_who_i
     [
         ("zpush://127.0.0.1:15702", "zpull://127.0.0.1:15702", ""),
         ("zpub://*:15702", "zsub://localhost:15702", ""),
+        ("zpub://0.0.0.0:15702", "zsub://127.0.0.9:15702", ""),
+        ("zpub://127.0.0.1:15702", "zsub://localhost:15702", ""),
         ("zpush+ipc://x", "zpull+ipc://x", ""),
         (
             "zpush://127.0.0.1:1",
