@@ -152,7 +152,7 @@ class _App:
         ports = [{"name": "metrics", "containerPort": self.metrics_port}, *({"containerPort": port} for port in self._ports(role))]
         field = _FIELDS.get(kind)
         volumes = {FILES: {"name": "topology", "configMap": {"name": self.name}}, **_FOLDERS}
-        taken = {FILES: "the topology"}
+        taken = {FILES: "the topology", "/dev/shm": "the memory of links and of workers", "/tmp": "temporary files of their own"}
         for number, (claim, path) in enumerate(self.options.claim):
             if path in taken:
                 raise ConfigError(f"--claim {claim}:{path}: pods find {taken[path]} there; give one of the two another path")

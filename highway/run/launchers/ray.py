@@ -98,28 +98,62 @@ class Needs(NamedTuple):
 
     cpus: float | None
     gpus: float
+    memory: float = 0.0  # bytes
+
+    def of_node(self, placed: bool = False) -> dict[str, float]:
+        """Return the resources by Ray's names: what the process holds, or before it is placed what a node needs to have free."""
+        return {"CPU": (0 if placed else 1) if self.cpus is None else self.cpus, "GPU": self.gpus, "memory": self.memory}
 
 
-def no_room(total: Mapping[str, float], free: Mapping[str, float], running: Sequence[Needs], waiting: Mapping[str, Needs]) -> str:
-    """Return a sentence if processes cannot get a node, because their own run holds what they wait for; empty if they may get one.
+_UNITS = {"CPU": (1, "cores"), "GPU": (1, "GPUs"), "memory": (1e6, "MB of memory")}
+
+
+def no_room(
+    nodes: Mapping[str, Mapping[str, float]], free: Mapping[str, float], running: Sequence[tuple[str, Needs]], waiting: Mapping[str, Needs]
+) -> str:
+    """Return a sentence if no node can have a waiting process, because of its size or of their own run; empty if one may get a node.
 
     Args:
-        total: Resources of the cluster's nodes, by Ray's names.
-        free: Free resources.
-        running: Resources that the run's placed processes hold.
+        nodes: Resources of each node of the cluster, by its address and by Ray's names.
+        free: Free resources of the cluster.
+        running: Addresses of the run's placed processes, with the resources that they hold.
         waiting: Resources that the waiting processes require, by name of the process.
     """
-    for name, what, key in (("CPU", "cores", "cpus"), ("GPU", "GPUs", "gpus")):
-        held = sum(getattr(one, key) or 0 for one in running)
-        others = total.get(name, 0) - free.get(name, 0) - held
-        least = min((getattr(one, key) or (1 if key == "cpus" and one.cpus is None else 0) for one in waiting.values()), default=0)
-        if others < 0.01 and least > free.get(name, 0):
-            asked = sum(getattr(one, key) or 0 for one in waiting.values()) + held
-            return (
-                f"{' and '.join(waiting)} can have no node: the roles ask for {max(asked, held + least):g} {what}, the cluster has "
-                f"{total.get(name, 0):g}, and nothing else runs there; give roles fewer by `resources: {key}`, or start more nodes"
-            )
-    return ""
+    left = {address: dict(node) for address, node in nodes.items()}
+    for address, needs in running:
+        for name, amount in needs.of_node(placed=True).items():
+            if address in left:
+                left[address][name] = left[address].get(name, 0) - amount
+    others = any(sum(node.get(name, 0) for node in left.values()) - free.get(name, 0) > 0.01 * unit for name, (unit, _) in _UNITS.items())
+    # Other programs may end; until then only their nodes' whole sizes are certain.
+    room = nodes if others else left
+    hopeless = {name: needs for name, needs in waiting.items() if not any(_fits(needs, node) for node in room.values())}
+    if not hopeless or (not others and len(hopeless) < len(waiting)):
+        return ""
+    names = [name for name in _UNITS if any(needs.of_node()[name] for needs in hopeless.values())]
+    asks = " and ".join(f"{process} ({_amounts(needs.of_node(), names)})" for process, needs in hopeless.items())
+    has = "; ".join(f"{address} has {_amounts(left[address], names, nodes[address])} free" for address in [*nodes][:_SHOWN])
+    more = f"; and {len(nodes) - _SHOWN} more" if len(nodes) > _SHOWN else ""
+    return (
+        f"{asks} can have no node: {has}{more}{'' if others else '; nothing else runs there'}; "
+        "give roles less by `resources`, or start more or larger nodes"
+    )
+
+
+_SHOWN = 8  # nodes in a sentence
+
+
+def _fits(needs: Needs, node: Mapping[str, float]) -> bool:
+    return all(amount <= node.get(name, 0) + 1e-6 for name, amount in needs.of_node().items())
+
+
+def _amounts(resources: Mapping[str, float], names: Sequence[str], total: Mapping[str, float] | None = None) -> str:
+    parts = []
+    for name in names:
+        unit, word = _UNITS[name]
+        of = "" if total is None else f" of {total.get(name, 0) / unit:g}"
+        parts.append(f"{max(0, resources.get(name, 0)) / unit:g}{of} {word}")
+    return ", ".join(parts)
 
 
 class RayProcess(RemoteProcess):
@@ -195,7 +229,7 @@ class RayLauncher:
                 {name: os.environ.get(name, "1") for name in ONE_THREAD},  # Ray sets other values
             )
         )
-        process = RayProcess(spec.name, self._show, actor, Needs(resources.cpus, resources.gpus))
+        process = RayProcess(spec.name, self._show, actor, Needs(resources.cpus, resources.gpus, options.get("memory", 0)))
         self._ask(process, 1)
         return process
 
@@ -230,12 +264,12 @@ class RayLauncher:
         """Check that processes that wait for a node may get one.
 
         Raises:
-            ConfigError: nothing else runs on the cluster, and this run requires more resources than it has.
+            ConfigError: no node of the cluster is large enough, or nothing else runs there and this run leaves too little.
         """
-        total, free = self._ray.cluster_resources(), self._ray.available_resources()
-        waiting = [one for one in self._asked.values() if one.since is not None]
-        running = [one for one in self._asked.values() if one.since is None]
-        if reason := no_room(total, free, [one.needs for one in running], {one.name: one.needs for one in waiting}):
+        nodes = {node["NodeManagerAddress"]: node["Resources"] for node in self._ray.nodes() if node["Alive"]}
+        waiting = {one.name: one.needs for one in self._asked.values() if one.since is not None}
+        running = [(one.address, one.needs) for one in self._asked.values() if one.since is None]
+        if reason := no_room(nodes, self._ray.available_resources(), running, waiting):
             raise ConfigError(reason)
 
     def update(self, states: Sequence[ReplicaState]) -> None:

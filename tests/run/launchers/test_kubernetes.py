@@ -243,7 +243,7 @@ def test_the_port_for_metrics_is_that_of_the_file_or_one_that_no_link_has(render
     assert "--metrics=0.0.0.0:9500" in container(render(f"metrics: 9500-9509{text}"), "t-worker")["args"]
 
 
-@pytest.mark.parametrize("path", ["/data", "/etc/highway"])
+@pytest.mark.parametrize("path", ["/data", "/etc/highway", "/dev/shm", "/tmp"])
 def test_two_volumes_at_one_path_are_refused(write, ask, path):
     given = [write(ROLES.format(worker="replicas: 1")), "--on", "kubernetes", "--dry-run", "--claim", "a:/data", "--claim", f"b:{path}"]
     code, out, error = ask("launch", *given)

@@ -14,21 +14,42 @@ from waiting import wait_until
 
 from highway.run.launchers.ray import Needs, no_room
 
+ONE, TWO = {"10.0.0.1": {"CPU": 2.0, "memory": 2e9}}, {"10.0.0.1": {"CPU": 2.0}, "10.0.0.2": {"CPU": 2.0, "GPU": 1.0}}
+
 
 def test_a_process_for_which_the_run_itself_leaves_no_core_can_have_no_node():
-    running = [Needs(1.5, 0), Needs(None, 0)]
-    said = no_room({"CPU": 2}, {"CPU": 0.5}, running, {"worker[1]": Needs(1.0, 0)})
-    assert said == (
-        "worker[1] can have no node: the roles ask for 2.5 cores, the cluster has 2, and nothing else runs there; "
-        "give roles fewer by `resources: cpus`, or start more nodes"
+    running = [("10.0.0.1", Needs(1.5, 0)), ("10.0.0.1", Needs(None, 0))]
+    waiting = {"worker[1]": Needs(1.0, 0), "trainer": Needs(None, 0, 3e9)}
+    assert no_room(ONE, {"CPU": 0.5, "memory": 2e9}, running, waiting) == (
+        "worker[1] (1 cores, 0 MB of memory) and trainer (1 cores, 3000 MB of memory) can have no node: "
+        "10.0.0.1 has 0.5 of 2 cores, 2000 of 2000 MB of memory free; nothing else runs there; "
+        "give roles less by `resources`, or start more or larger nodes"
     )
-    assert "ask for 3 GPUs, the cluster has 2" in no_room({"CPU": 9, "GPU": 2}, {"CPU": 9}, [Needs(0, 2)], {"a": Needs(None, 1)})
+
+
+@pytest.mark.parametrize(
+    ("needs", "words"),
+    [
+        (Needs(2, 0), "(2 cores) can have no node: 10.0.0.1 has 1 of 2 cores free; 10.0.0.2 has 1 of 2 cores free; nothing else"),
+        (Needs(None, 2), "(1 cores, 2 GPUs) can have no node: 10.0.0.1 has 1 of 2 cores, 0 of 0 GPUs free; 10.0.0.2 has 1 of"),
+        (Needs(1.5, 1), "(1.5 cores, 1 GPUs)"),
+    ],
+)
+def test_a_process_that_fits_only_on_several_nodes_together_can_have_none(needs, words):
+    running = [("10.0.0.1", Needs(1, 0)), ("10.0.0.2", Needs(1, 0))]
+    assert f"a {words}" in no_room(TWO, {"CPU": 2.0, "GPU": 1.0}, running, {"a": needs})
+
+
+def test_a_process_that_is_larger_than_any_node_can_have_none_whatever_else_runs_there():
+    said = no_room(ONE, {"CPU": 0.0, "memory": 2e9}, [], {"a": Needs(0, 0, 3e9), "b": Needs(1, 0)})
+    assert said.startswith("a (3000 MB of memory) can have no node: 10.0.0.1 has 2000 of 2000 MB of memory free; give roles less")
 
 
 def test_a_process_waits_while_others_hold_cores_or_some_are_free():
     waiting = {"worker[1]": Needs(1.0, 0)}
-    assert no_room({"CPU": 4}, {"CPU": 0.5}, [Needs(1.5, 0)], waiting) == ""
-    assert no_room({"CPU": 4}, {"CPU": 2.5}, [Needs(1.5, 0)], waiting) == ""
+    assert no_room(ONE, {"CPU": 0.2, "memory": 2e9}, [("10.0.0.1", Needs(1.5, 0))], waiting) == ""  # 0.3 are held by others
+    assert no_room(ONE, {"CPU": 1.5, "memory": 2e9}, [("10.0.0.1", Needs(0.5, 0))], waiting) == ""
+    assert no_room(TWO, {"CPU": 2.0, "GPU": 1.0}, [("10.0.0.1", Needs(2, 0))], {"a": Needs(2, 0), "b": Needs(1, 0)}) == ""
 
 
 TEXT = """
