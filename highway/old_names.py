@@ -22,7 +22,7 @@ _FILL = "it is called fill now: a number, or one for each channel"
 _AXES = "FlipX flips horizontally, and FlipY vertically"
 _LIST = "it is called transforms now, a list"
 _PROBABILITY = "it is called p now"
-_LEAVE_SIZE = "leave it out: the size is that of each image"
+_LEAVE_SIZE = "leave it out: sizes are taken from the input"
 _INTERP = "it is called interpolation now, such as 'bilinear'; a number of OpenCV's is refused"
 
 
@@ -72,8 +72,8 @@ KEYWORDS: Final[Mapping[str, str]] = {
     "RandomResizedCrop.aspect_ratio_range": "it is called ratio now, the range of width / height",
     "Resize.new_h": "it is called shape now, (height, width)",
     "Resize.new_w": "it is called shape now, (height, width)",
-    "Cutout.h_range": "the meaning has changed: height is one height, of whole pixels, or a share of the image",
-    "Cutout.w_range": "the meaning has changed: width is one width, of whole pixels, or a share of the image",
+    "Cutout.h_range": "the meaning has changed: height is one height: a whole number of pixels, or a share from 0 to 1",
+    "Cutout.w_range": "the meaning has changed: width is one width: a whole number of pixels, or a share from 0 to 1",
     "Paste.background_shape": "it is called shape now, (height, width)",
     "Paste.background_filler": "it is called fill now: a number, or one for each channel, in place of ConstantBackgroundFiller",
     "Paste.value": _FILL,

@@ -68,6 +68,14 @@ def try_extra(folder, python):
     run(python, "-c", f"import {EXTRA}", cwd=folder)
 
 
+def try_beside_tensorcom(folder, python):
+    """Install and uninstall tensorcom, which has some of highway's commands and removes them: `highway NAME` is there all the same."""
+    run(python, "-m", "pip", "-q", "install", "--no-compile", "--no-deps", "tensorcom==0.1.0", cwd=folder)
+    run(python, "-m", "pip", "-q", "uninstall", "-y", "tensorcom", cwd=folder)
+    for name in ("mon", "show", "serve-dir", "serve-imagenet-dir", "serve-imagenet-shards"):
+        run(f"{folder}/bin/highway", name, "--help", cwd=folder, stdout=subprocess.DEVNULL)
+
+
 def main():
     pythons = dict(found_pythons())
     sdist, wheels = build(pythons)
@@ -79,6 +87,8 @@ def main():
             installed = install(folder, python, *what)
             run(installed, "-W", "error", ROOT / "release" / "try_wheel.py", ROOT / "README.md")
             try_extra(folder, installed)
+            if number == 0:
+                try_beside_tensorcom(folder, installed)
     print(*sorted(path.name for path in DIST.iterdir()), sep="\n")
 
 

@@ -83,6 +83,9 @@ with pipeline(X, Y) as train:
     said["class_weight"] = weighted == expected(class_weight={0: 1.0, 1: 5.0}) != expected()
     again = dataset(train)
     said["again"] = [losses(model().fit(again, epochs=2, verbose=0)) == expected() for _ in range(2)]
+with pipeline(X, Y) as train:
+    fitted = model()
+    said["anew"] = [*losses(fitted.fit(dataset(train), verbose=0)), *losses(fitted.fit(dataset(train), verbose=0))] == expected()
 with pipeline(X, Y, W) as train:
     said["sample_weight"] = losses(model().fit(dataset(train), epochs=2, verbose=0)) == expected(sample_weight=W)
     both = dataset(train)
@@ -240,6 +243,10 @@ def test_class_weight_and_sample_weight_count(said):
 
 def test_a_second_fit_goes_on(said):
     assert said["again"] == [True, True]
+
+
+def test_a_dataset_that_is_made_anew_in_each_epoch_goes_on(said):
+    assert said["anew"] is True
 
 
 def test_dicts_are_inputs_by_name(said):

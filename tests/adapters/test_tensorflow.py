@@ -80,6 +80,13 @@ def test_each_loop_is_an_epoch_and_one_after_the_last_is_an_error(to_dataset):
             list(dataset)
 
 
+def test_a_dataset_that_is_made_anew_in_each_epoch_loses_nothing(to_dataset):
+    with Pipeline([SAMPLES, Batch(4), Repeat(times=3)]) as pipeline:
+        assert [[batch["y"].numpy().tolist() for batch in to_dataset(pipeline)] for _ in range(3)] == [
+            [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+        ] * 3
+
+
 def test_what_tensorflow_holds_of_a_loop_that_is_left_is_as_much_as_is_said(tf, to_dataset):
     from highway.adapters.tensorflow import HELD
 

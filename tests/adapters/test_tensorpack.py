@@ -113,6 +113,10 @@ def test_a_dequeue_generator_has_what_highways_of_2017_had(flows, adapter):
 
 @pytest.mark.filterwarnings("ignore:numpy.core:DeprecationWarning")  # tensorpack loads pickles of NumPy 1 as they are
 def test_what_the_serializers_of_tensorpack_have_written_is_read_by_themselves(flows, adapter):
-    path = str(Path(__file__).parents[1] / "data" / "older_systems" / "tensorpack-pickle.mdb")
-    with Pipeline([adapter.DataFlowSource(flows.LMDBSerializer.load(path, shuffle=False))]) as pipeline:
-        assert [label for _, label in pipeline] == [0, 1, 2]
+    folder = Path(__file__).parents[1] / "data" / "older_systems"
+    for flow in (
+        flows.LMDBSerializer.load(str(folder / "tensorpack-pickle.mdb"), shuffle=False),
+        flows.NumpySerializer.load(str(folder / "tensorpack.npz"), shuffle=False),
+    ):
+        with Pipeline([adapter.DataFlowSource(flow)]) as pipeline:
+            assert [label for _, label in pipeline] == [0, 1, 2]

@@ -295,6 +295,17 @@ def test_signals_end_it_and_leave_nothing_behind(number, code, role, write, star
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("link", ["ipc://{}/out", "zrpush+ipc://{}/out?receivers=1", "zpub+ipc://{}/out?receivers=1"])
+def test_a_run_whose_external_trainer_is_not_there_is_drained_and_not_killed(folder, write, start, link):
+    write(f"roles: {{reader: [Noise: [2], $Pass, ZMQSink: '{link.format(folder)}']}}")
+    run = start("run", "t.yaml", "--plugin", "mine", "--drain-timeout", "60")
+    run.pids(1)
+    run.process.send_signal(signal.SIGTERM)
+    code, _, error = run.end()
+    assert code == 143 and "SIGKILL" not in error, error
+
+
+@pytest.mark.slow
 def test_a_second_signal_does_not_wait(write, start, wait_until_gone):
     write("roles: {a: [$Numbers, $Deaf]}")
     run = start("run", "t.yaml", "--plugin", "mine")

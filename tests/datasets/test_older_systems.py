@@ -9,7 +9,7 @@ import pytest
 
 from highway import Pipeline
 from highway.cli import main
-from highway.datasets import LMDB, LevelDB, Npz, TFRecord
+from highway.datasets import HDF5, LMDB, LevelDB, Npz, TFRecord
 from highway.datasets.keyed.values import DECODERS, recognised
 from highway.errors import ConfigError, DatasetError, FrameError
 from highway.modules import LMDBSource, Reader, TFRecordSource
@@ -52,6 +52,13 @@ def test_what_tensorpack_has_written_comes_back_if_the_user_trusts_it(read):
     assert_samples(list(zip(images, labels.tolist(), strict=True)))
 
 
+def test_what_hdf5serializer_has_written_needs_no_trust():
+    with Pipeline([Reader(HDF5(str(FILES / "tensorpack.h5")), 3, shuffle=False, epochs=1)]) as pipeline:
+        [batch] = pipeline
+    np.testing.assert_array_equal(batch["image"], [sample(number)[0] for number in range(3)])
+    assert batch["label"].tolist() == [0, 1, 2]
+
+
 REFUSED = {
     "LMDBSerializer": (lambda: LMDB(str(PICKLED))[0], 'decode="trusted_pickle"'),
     "LMDBSerializer, as msgpack": (lambda: LMDB(str(PICKLED), decode="msgpack")[0], 'decode="trusted_pickle"'),
@@ -61,6 +68,9 @@ REFUSED = {
         lambda: next(iter(Pipeline([TFRecordSource(str(TFRECORD))]))),
         "TFRecord(path, trusted_pickle=True)",
     ),
+    "LMDBSerializer, by a path": (lambda: next(iter(Pipeline([Reader(str(PICKLED), 2)]))), 'decode="trusted_pickle"'),
+    "TFRecordSerializer, by a path": (lambda: next(iter(Pipeline([Reader(str(TFRECORD), 2)]))), "TFRecord(path, trusted_pickle=True)"),
+    "NumpySerializer, by a path": (lambda: next(iter(Pipeline([Reader(str(NPZ), 2)]))), "Npz(path, trusted_pickle=True)"),
     "NumpySerializer": (lambda: Npz(str(NPZ))[0], "Npz(path, trusted_pickle=True)"),
 }
 

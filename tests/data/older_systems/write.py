@@ -2,7 +2,7 @@
 
 Run it in an environment of its own, with Python 3.11:
 
-    pip install tensorpack==0.11 msgpack==0.5.6 msgpack-numpy==0.4.3.2 'numpy<2' lmdb opencv-python-headless tensorflow-cpu==2.18.0
+    pip install tensorpack==0.11 msgpack==0.5.6 msgpack-numpy==0.4.3.2 'numpy<2' h5py lmdb opencv-python-headless tensorflow-cpu==2.18.0
     python write.py
 
 ``sample(0)`` to ``sample(2)`` are in each file. The image of ``sample(0)`` is black: its bytes are valid UTF-8.
@@ -32,6 +32,7 @@ def write_tensorpack():
     assert serializers.dumps is PickleSerializer.dumps
     serializers.NumpySerializer.save(flow, str(HERE / "tensorpack.npz"))
     serializers.TFRecordSerializer.save(flow, str(HERE / "tensorpack.tfrecord"))
+    serializers.HDF5Serializer.save(flow, str(HERE / "tensorpack.h5"), ["image", "label"])
     for name, serializer in (("pickle", PickleSerializer), ("msgpack", MsgpackSerializer)):  # TENSORPACK_SERIALIZE=name
         serializers.dumps = serializer.dumps
         serializers.LMDBSerializer.save(flow, str(HERE / f"tensorpack-{name}.mdb"))
