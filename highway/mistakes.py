@@ -75,9 +75,12 @@ class InputWatch:
 def _roots(component: Any) -> list[Any]:
     """Return a component, and all that it refers to if it is an iterator, such as a generator or ``zip``."""
     found = [component]
-    for one in found:  # grows meanwhile
-        if (hasattr(type(one), "__next__") or isinstance(one, tuple)) and len(found) < _MOST_ENTRIES:  # map() and zip() have a tuple
-            found += gc.get_referents(one)
+    if hasattr(type(component), "__next__"):
+        for one in found:  # grows meanwhile
+            if len(found) >= _MOST_ENTRIES:
+                break
+            if hasattr(type(one), "__next__") or isinstance(one, tuple):  # map() and zip() have a tuple of iterators
+                found += gc.get_referents(one)
     return found
 
 

@@ -72,7 +72,7 @@ def try_beside_tensorcom(folder, python):
     """Install and uninstall tensorcom, which has some of highway's commands and removes them: `highway NAME` is there all the same."""
     run(python, "-m", "pip", "-q", "install", "--no-compile", "--no-deps", "tensorcom==0.1.0", cwd=folder)
     run(python, "-m", "pip", "-q", "uninstall", "-y", "tensorcom", cwd=folder)
-    for name in ("mon", "show", "serve-dir", "serve-imagenet-dir", "serve-imagenet-shards"):
+    for name in ("mon", "show", "stat", "serve-dir", "serve-shards"):
         run(f"{folder}/bin/highway", name, "--help", cwd=folder, stdout=subprocess.DEVNULL)
 
 
