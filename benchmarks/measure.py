@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import plots
+
 
 @dataclass(frozen=True)
 class Work:
@@ -75,6 +77,7 @@ def parser(description: str | None, rounds: int) -> argparse.ArgumentParser:
     made.add_argument("--quick", action="store_true", help="less work and two rounds: to see that all works, not to compare")
     made.add_argument("--rounds", type=int, default=rounds, help="how often each case has its turn (default: %(default)s)")
     made.add_argument("--only", action="append", metavar="CASE", help="part of a case's name; may be given more than once")
+    made.add_argument("--plots", action=plots.Plots, nargs=0, help="draw the recorded tables as bars, and measure nothing")
     made.add_argument("--record", type=Path, metavar="FILE", help="put the tables in their place in a Markdown file")
     return made
 
@@ -160,6 +163,8 @@ class Report:
         command = shlex.join(["python", f"benchmarks/{self.name}.py", *arguments])
         what = "\n".join([self.start, f"\n{time.strftime('%d %B %Y')}, `{command}`\n", *self.said, self.end])
         self.file.write_text(re.sub(f"{self.start}.*?{self.end}", lambda _: what, self.file.read_text(), count=1, flags=re.DOTALL))
+        if self.file.resolve() == plots.RECORDED:
+            plots.write(self.name)
 
 
 def machine(*packages: str) -> str:

@@ -12,6 +12,7 @@ import doctest
 import functools
 import importlib
 import inspect
+import json
 import os
 import re
 import shutil
@@ -61,6 +62,7 @@ def generate(docs: Path) -> None:
     (folder / "file.rst").write_text(_lines(_keys()))
     for name in FOLDERS:
         (folder / f"{name}.rst").write_text(_lines(_files(TOP / name)))
+    (folder / "notebooks.markdown").write_text("\n".join(["# Notebooks", "", *_notebooks()]))
     for source, copy in COPIES.items():
         (docs / copy).write_text((TOP / source).read_text())
 
@@ -70,12 +72,13 @@ COPIES = {  # .md are the sources alone
     "CONTRIBUTING.md": "generated/contributing.markdown",
     "CHANGELOG.md": "generated/changelog.markdown",
 }
-ELSEWHERE = COPIES | {name: f"generated/{name}.rst" for name in FOLDERS}
+ELSEWHERE = COPIES | {name: f"generated/{name}.rst" for name in FOLDERS} | {"notebooks": "generated/notebooks.markdown"}
 
 
 def adapt(docs: Path, page: str, text: str) -> str:
     """Return the text of a page for the site: links lead to pages of the site, and the start page has the tables of contents."""
     copied = {copy.removesuffix(".markdown"): f"../{Path(source).parent}" for source, copy in COPIES.items()}
+    copied["generated/notebooks"] = "../notebooks"
     here = copied.get(page, str(Path(page).parent))
     if page == "README":
         return _LINK.sub(lambda link: _target(docs, here, page, link), text) + _contents(text)
@@ -96,8 +99,6 @@ def _target(docs: Path, here: str, page: str, link: re.Match[str]) -> str:
         file = docs / ELSEWHERE[file.parent.name]
     elif file.parent.name in FOLDERS and file.parent.parent == TOP:
         return f"#{_label(file)}"
-    elif inside == "notebooks":
-        file = docs / "tutorial" / "pipelines.md"
     return os.path.relpath(file, docs / Path(page).parent) + (link[2] or "")
 
 
@@ -108,7 +109,7 @@ def _contents(text: str) -> str:
         title, _, body = section.partition("\n")
         pages = [link[1] for link in _LINK.finditer(body) if link[1].endswith(".md") and not link[1].startswith("..")]
         if title == "Reference":
-            generated = (*PUBLIC, "commands", "file", "benchmarks", *FOLDERS, "contributing", "changelog")
+            generated = (*PUBLIC, "commands", "file", "benchmarks", *FOLDERS, "notebooks", "contributing", "changelog")
             pages += ["glossary", *(f"generated/{name}" for name in generated)]
         unique = list(dict.fromkeys(pages))
         if unique:
@@ -258,11 +259,12 @@ def _commands() -> Iterator[str]:
             parser = argparse.ArgumentParser(f"highway {command.name}", description=command.summary, formatter_class=_wide)
             command.add_arguments(parser)
             yield from _heading(f"highway {command.name}", "~")
-            yield from [".. code-block:: text", "", *(f"   {line}".rstrip() for line in parser.format_help().splitlines()), ""]
+            text = parser.format_help().replace(f"{TOP}/", "")
+            yield from [".. code-block:: text", "", *(f"   {line}".rstrip() for line in text.splitlines()), ""]
 
 
 def _wide(prog: str) -> argparse.HelpFormatter:
-    return argparse.HelpFormatter(prog, max_help_position=28, width=100)
+    return argparse.HelpFormatter(prog, max_help_position=26, width=92)
 
 
 def _keys() -> Iterator[str]:
@@ -348,3 +350,12 @@ def _files(folder: Path) -> Iterator[str]:
         if file.suffix in (".py", ".yaml"):
             yield from [f".. _{_label(file)}:", *_heading(file.name, "-")]
             yield from [f".. literalinclude:: ../../{folder.name}/{file.name}", f"   :language: {file.suffix[1:]}", ""]
+
+
+def _notebooks() -> Iterator[str]:
+    """Yield the cells of all notebooks as Markdown, with the titles of the notebooks as headings of the page."""
+    for path in sorted((TOP / "notebooks").glob("*.ipynb")):
+        for cell in json.loads(path.read_text())["cells"]:
+            text = "".join(cell["source"])
+            yield re.sub(r"^#", "##", text, flags=re.M) if cell["cell_type"] == "markdown" else f"```ipython3\n{text}\n```"
+            yield ""

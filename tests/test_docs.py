@@ -89,6 +89,19 @@ def test_the_readme_fits_on_a_screen_or_two():
     assert len((ROOT / "README.md").read_text().splitlines()) <= 100
 
 
+def test_the_examples_of_contributing_are_lines_of_the_files_that_they_name():
+    checked = 0
+    for block in re.findall(r"^```diff\n(.*?)^```", (ROOT / "CONTRIBUTING.md").read_text(), re.M | re.S):
+        lines = set()
+        for line in block.splitlines():
+            if line.startswith(" # "):
+                lines = {one.partition("  #")[0].strip() for one in (ROOT / line.split()[1].rstrip(":")).read_text().splitlines()}
+            elif added := line[1:].partition("  #")[0].strip():
+                assert added in lines, line
+                checked += 1
+    assert checked > 15
+
+
 def test_the_version_is_in_the_changelog():
     import highway
 

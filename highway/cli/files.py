@@ -3,12 +3,29 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from highway import topology
+from highway.datasets.writing import writing
 from highway.errors import ConfigError
+
+
+@contextlib.contextmanager
+def put_in(path: str | Path) -> Iterator[str]:
+    """Write a file atomically, so that readers of the file always find a complete one: yield the path to write to.
+
+    Raises:
+        ConfigError: it cannot be written.
+    """
+    try:
+        with writing(str(path)) as part:
+            yield part
+    except OSError as error:
+        raise ConfigError(f"-o {path}: {error.strerror or error}") from None
 
 
 def add_file_options(parser: argparse.ArgumentParser) -> None:

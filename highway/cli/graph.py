@@ -5,9 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from highway.cli.files import add_file_options, load_checked
+from highway.cli.files import add_file_options, load_checked, put_in
 from highway.cli.top import add_watch_options, poller, polls
-from highway.datasets.writing import writing
 from highway.errors import ConfigError
 from highway.observe.annotate import annotate
 from highway.topology.draw import png, svg
@@ -46,16 +45,13 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _put(drawn: Graph, path: Path | None) -> None:
-    """Print a graph, or write it atomically, so that readers of the file always find a complete graph."""
+    """Print a graph, or write it to a file."""
     if path is None:
         print(mermaid(drawn), end="", flush=True)
         return
-    try:
-        with writing(str(path)) as part:
-            if path.suffix == ".png":
-                png(layout(drawn)).save(part, "png")
-            else:
-                text = svg(layout(drawn)) if path.suffix == ".svg" else dot(drawn) if path.suffix == ".dot" else mermaid(drawn)
-                Path(part).write_text(text)
-    except OSError as error:
-        raise ConfigError(f"-o {path}: {error.strerror or error}") from None
+    with put_in(path) as part:
+        if path.suffix == ".png":
+            png(layout(drawn)).save(part, "png")
+        else:
+            text = svg(layout(drawn)) if path.suffix == ".svg" else dot(drawn) if path.suffix == ".dot" else mermaid(drawn)
+            Path(part).write_text(text)

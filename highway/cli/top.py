@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import time
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
 from highway.cli import arguments
-from highway.cli.files import add_file_options, load_checked
+from highway.cli.files import add_file_options, load_checked, put_in
 from highway.cli.tables import table
 from highway.columns import Cell, number, percent
 from highway.errors import ConfigError
@@ -36,6 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = "Show a running topology live. In place of FILE, endpoints may be given: http://host:port"
     add_file_options(parser)
     add_watch_options(parser, interval=1.0)
+    parser.add_argument("-o", "--output", metavar="PATH", help="with --once, also write what is shown as a picture, a file .svg")
 
 
 def add_watch_options(parser: argparse.ArgumentParser, interval: float) -> None:
@@ -76,11 +79,17 @@ def polls(poller: Poller, options: argparse.Namespace) -> Iterator[View]:
 
 
 def run(options: argparse.Namespace) -> int:
+    if options.output and not (options.once and options.output.endswith(".svg")):
+        raise ConfigError(f"-o {options.output}: expected --once, and a name that ends in .svg")
     name, poller = _poller(options)
     if options.once:
         (view,) = polls(poller, options)
-        console = Console(width=None if os.isatty(1) or "COLUMNS" in os.environ else WIDE, highlight=False)
+        console = Console(width=None if os.isatty(1) or "COLUMNS" in os.environ else WIDE, highlight=False, record=bool(options.output))
         console.print(render(name, view, console.width))
+        if options.output:
+            with put_in(options.output) as part:
+                picture = console.export_svg(title=f"highway top {name}")
+                Path(part).write_text(re.sub(r"@font-face {.*?}", "", picture, flags=re.S))  # which would be loaded from another site
         return 0 if view.samples else 1
     with Live(auto_refresh=False, screen=os.isatty(1)) as live:
         try:

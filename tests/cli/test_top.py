@@ -106,8 +106,10 @@ def test_top_shows_every_replica_and_link_and_names_the_bottleneck(url, file, as
     sent, received = (int(cell.replace(",", "")) for cell in rows[-1].split()[1:3])
     assert sent > 0 and received > 0
     assert last.startswith("reader (Numbers) is the bottleneck: it was busy ")
-    code, out, _ = ask("top", url, "--once", "--interval", "1.5")
+    code, out, _ = ask("top", url, "--once", "--interval", "1.5", "-o", "top.svg")
     assert code == 0 and "worker[1]" in out
+    picture = Path("top.svg").read_text()
+    assert picture.startswith("<svg") and "worker[1]" in picture and "@font-face" not in picture
 
 
 def test_the_live_picture_has_the_rates(url, file, ask, start):
@@ -167,6 +169,8 @@ def test_who_does_not_answer_is_said_and_is_no_error(file, ask):
     ("arguments", "message"),
     [
         (["top", "t.yaml"], "highway: t.yaml has no key metrics with the address of the run; give --metrics PORT"),
+        (["top", "t.yaml", "-o", "t.svg"], "highway: -o t.svg: expected --once, and a name that ends in .svg"),
+        (["top", "t.yaml", "--once", "-o", "t.png"], "highway: -o t.png: expected --once, and a name that ends in .svg"),
         (["top", "t.yaml", "--metrics", "x"], "highway: --metrics x: expected a port"),
         (["top", "t.yaml", "--metrics", "9400", "--host", "b"], "highway: t.yaml: no host 'b'; there are none"),
         (["top", "http://127.0.0.1:1", "t.yaml"], "highway: endpoints (http://host:port) cannot be combined with"),
