@@ -357,5 +357,5 @@ def _notebooks() -> Iterator[str]:
     for path in sorted((TOP / "notebooks").glob("*.ipynb")):
         for cell in json.loads(path.read_text())["cells"]:
             text = "".join(cell["source"])
-            yield re.sub(r"^#", "##", text, flags=re.M) if cell["cell_type"] == "markdown" else f"```ipython3\n{text}\n```"
+            yield re.sub(r"^#", "##", text, flags=re.M) if cell["cell_type"] == "markdown" else f"```python\n{text}\n```"
             yield ""

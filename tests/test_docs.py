@@ -190,6 +190,13 @@ def test_every_key_of_the_file_and_every_command_is_on_a_page_of_the_reference(t
     assert [command.name for command in COMMANDS if f"usage: highway {command.name} " not in commands] == []
 
 
+def test_links_to_the_notebooks_lead_to_a_page_that_shows_them(tmp_path):
+    PAGES.generate(tmp_path)
+    shown = (tmp_path / "generated" / "notebooks.markdown").read_text()
+    assert re.findall(r"^## (.*)$", shown, re.M)[:1] == ["First steps"] and "dataset(" in shown and "Connection(" in shown
+    assert "](generated/notebooks.markdown)" in PAGES.adapt(ROOT / "docs", "README", (ROOT / "docs" / "README.md").read_text())
+
+
 def test_no_parameter_of_a_public_component_is_unexplained():
     found = [built_in(package)[name] for package in PACKAGES for name in built_in(package)]
     assert [f"{one.__name__}.{name}" for one in found for name in parameters_of(one) if name not in docstrings.parameters(one)] == []
