@@ -27,6 +27,7 @@ from highway.topology.layout import layout
 DOCS = Path(__file__).parent
 CODE = DOCS.parent / "highway"
 QUICKSTART = CODE / "data" / "quickstart.yaml"
+MAP = DOCS / "explanation" / "map.md"
 ON_TOP = ("adapters", "cli")  # they may import every room
 WIDTH, HEIGHT, GAP, STEP = 184, 76, 20, 116  # pixels: a box, the gap between boxes, and from one row to the next
 Spot = str | tuple[str, str, int]  # a room, or where an arrow passes a row
@@ -48,7 +49,7 @@ def imports() -> dict[str, set[str]]:
 
 def _rows() -> dict[str, tuple[str, str]]:
     """Return what each room holds and may import, from the table of the map."""
-    rows = re.findall(r"^\| `(\w+)` \| ([^|]+) \| ([\w, ]*)\|$", (DOCS / "explanation" / "map.md").read_text(), re.M)
+    rows = re.findall(r"^\| `(\w+)` \| ([^|]+) \| ([\w, ]*)\|$", MAP.read_text(), re.M)
     return {room: (holds.replace("`", ""), imported) for room, holds, imported in rows}
 
 
@@ -73,11 +74,10 @@ def architecture() -> str:
     for way in ways:
         for above, below in pairwise(way):
             (x, y), (to_x, to_y) = place[above], place[below]
-            y += HEIGHT if isinstance(above, str) else HEIGHT / 2
-            to_y += -6 if isinstance(below, str) else HEIGHT / 2
-            curve = f"M {x:.1f} {y} C {x:.1f} {(y + to_y) / 2}, {to_x:.1f} {(y + to_y) / 2}, {to_x:.1f} {to_y}"
+            y, to_y, end = y + HEIGHT, to_y - 6 * isinstance(below, str), to_y if isinstance(below, str) else to_y + HEIGHT
+            curve = f"M {x:.1f} {y} C {x:.1f} {(y + to_y) / 2}, {to_x:.1f} {(y + to_y) / 2}, {to_x:.1f} {to_y} V {end}"
             parts.append(f'<path d="{curve}" fill="none" stroke="{LINE}" stroke-width="1.5"/>')
-        parts.append(f'<path d="M {to_x:.1f} {to_y + 6} l -4 -8 h 8 z" fill="{LINE}"/>')
+        parts.append(f'<path d="M {to_x:.1f} {end} l -4 -8 h 8 z" fill="{LINE}"/>')
     steps = path_of_a_sample()
     for room, (middle, y) in place.items():
         if not isinstance(room, str):
@@ -128,7 +128,7 @@ def levels(imported: Mapping[str, set[str]]) -> list[list[str]]:
 def path_of_a_sample() -> dict[str, list[int]]:
     """Return the steps of the map's path of a sample that lead through each room."""
     steps: dict[str, list[int]] = {}
-    for step, text in re.findall(r"^(\d+)\. (.*)$", (DOCS / "explanation" / "map.md").read_text(), re.M):
+    for step, text in re.findall(r"^(\d+)\. (.*)$", MAP.read_text(), re.M):
         for room in re.findall(r"`(\w+)/[\w/]+\.py`", text):
             if int(step) not in steps.setdefault(room, []):
                 steps[room].append(int(step))
@@ -136,8 +136,8 @@ def path_of_a_sample() -> dict[str, list[int]]:
 
 
 def _about(room: str) -> list[str]:
-    holds = _rows()[room][0] if room in _rows() else ast.get_docstring(ast.parse((CODE / room / "__init__.py").read_text())) or ""
-    return textwrap.wrap(re.split(r"[;\n]", holds.replace("`", ""))[0], 29, max_lines=3, placeholder=" ...")
+    holds = _rows()[room][0] if room in _rows() else re.findall(rf"`{room}` \((.+?)\)", MAP.read_text())[0]
+    return textwrap.wrap(holds.split(";")[0], 29, max_lines=3, placeholder=" ...")
 
 
 def _text(text: str, x: float, y: float, size: int, color: str, weight: str = "400", anchor: str = "start") -> str:

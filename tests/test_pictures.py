@@ -71,8 +71,8 @@ def test_each_script_draws_its_tables_and_measures_nothing():
 
 
 def texts(picture):
-    """Return the texts of a picture. Their places depend on the fonts of the installed Pillow."""
-    return re.findall(r"<text[^>]*>([^<]*)</text>", picture)
+    """Return the texts of a picture, sorted. Their places depend on the fonts of the installed Pillow."""
+    return sorted(re.findall(r"<text[^>]*>([^<]*)</text>", picture))
 
 
 @pytest.mark.parametrize("name", ["explanation/map.svg", "tutorial/quickstart.svg"])
