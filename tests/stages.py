@@ -262,6 +262,15 @@ class HoldInterpreter:
 
 
 @dataclass
+class LongLine:
+    """Print a line that is one byte longer than what is shown as one line; its line break comes with the second item."""
+
+    def consume(self, items):
+        for number, _ in enumerate(items):
+            print("\nafter it" if number else "x" * 65_537, end="", flush=True)
+
+
+@dataclass
 class ShowProgress:
     """Print a progress bar that is written again and again, without a line break, and at its end a line of this many characters."""
 

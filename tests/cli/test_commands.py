@@ -349,6 +349,14 @@ def test_a_role_that_holds_the_interpreter_dies_with_its_launcher_and_so_does_wh
         wait_until_gone(int(pid))
 
 
+def test_the_line_break_after_a_long_line_is_no_empty_line(write, start):
+    write("roles: {a: [$Numbers: {count: 2, hold: 1}, $LongLine]}")
+    run = start("run", "t.yaml", "--plugin", "mine")
+    run.until("x{1000}")
+    Path("go").touch()
+    assert [line for line in run.end()[1].splitlines() if line.startswith("a | ")] == [f"a | {'x' * 65_537}", "a | after it"]
+
+
 def test_of_a_progress_bar_the_launcher_shows_the_last_state(write, start):
     write("roles: {a: [$Numbers: 1, $ShowProgress: {last: 150000}]}")
     _, out, _ = start("run", "t.yaml", "--plugin", "mine").end()

@@ -219,6 +219,7 @@ class _Lines:
         self._kept: list[str] = []
         self._handle = handle or self._kept.append
         self._rest = b""  # of an unterminated line
+        self._is_split = False  # whether the beginning of this line was passed on
         self._shown = time.monotonic()
 
     def take(self) -> list[str]:
@@ -236,6 +237,9 @@ class _Lines:
         except BlockingIOError:
             return
         *lines, self._rest = (self._rest + data).split(b"\n")
+        if lines and self._is_split:
+            self._is_split = False
+            lines = lines if lines[0] else lines[1:]
         if not data:
             self.close()
             lines += [self._rest] if self._rest and not self._whole_only else []
@@ -258,7 +262,7 @@ class _Lines:
         before, returned, rest = self._rest.rpartition(b"\r")
         if len(rest) > LONGEST:
             self._show(rest)
-            self._rest = b""
+            self._rest, self._is_split = b"", True
         elif returned and time.monotonic() >= self._shown + PROGRESS:
             self._show(before)
             self._rest = rest
