@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -155,11 +156,12 @@ def top() -> str:
     highway = [sys.executable, "-m", "highway"]
     endless = ["--metrics", "0", "--set", "epochs=1000000", "--set", "transport=ipc"]
     with tempfile.TemporaryDirectory() as folder:
-        run = subprocess.Popen([*highway, "quickstart", *endless], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        file = shutil.copy(QUICKSTART, folder)  # its own, as are the names of its sockets: another run of the quickstart is not met
+        run = subprocess.Popen([*highway, "run", file, *endless], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         try:
             assert run.stdout is not None
             port = next(found[1] for line in run.stdout if (found := re.search(r"http://\S+:(\d+)/metrics", line)))
-            command = [*highway, "top", str(QUICKSTART), "--metrics", port, "--once", "--interval", "10", "-o", "top.svg"]
+            command = [*highway, "top", file, "--metrics", port, "--once", "--interval", "10", "-o", "top.svg"]
             subprocess.run(command, cwd=folder, check=True, env={**os.environ, "COLUMNS": "110"})
             return (Path(folder) / "top.svg").read_text()
         finally:
