@@ -106,6 +106,23 @@ def test_a_map_that_writes_into_the_users_own_list_behind_a_reader_is_warned_of_
     assert f"Pipeline([..., copy.deepcopy, {name}" in caplog.text
 
 
+@pytest.mark.parametrize("rank", [0, 1])
+def test_each_rank_of_a_resumed_reader_warns_of_written_input(caplog, rank):
+    def pipeline():
+        return Pipeline([Reader(arrays(), epochs=2, rank=rank, world_size=2, seed=1), Stage(add_one, name="add")])
+
+    with pipeline() as first:
+        items = iter(first)
+        for _ in range(5):
+            next(items)
+        state = first.state_dict()
+    caplog.clear()
+    with pipeline() as second:
+        second.load_state_dict(state)
+        assert len(list(second)) == 5
+    assert 1 <= len(caplog.records) <= 3 and "the map add writes into its input" in caplog.text
+
+
 @pytest.mark.parametrize(
     ("batch_size", "stages"),
     [

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import signal
 import sys
 from importlib.util import find_spec
@@ -110,6 +111,15 @@ def test_more_processes_than_cores_run_all_the_same(launch, numbers):
     assert code == 0, error
     assert sorted(numbers(error)) == list(range(300))
     assert out.startswith("{") and out.endswith("}\n"), out
+
+
+@pytest.mark.slow
+def test_a_role_for_which_the_run_leaves_no_core_ends_it_with_what_is_asked_for_and_what_there_is(launch):
+    text = TEXT.replace("  trainer: [ZMQSource", "  trainer: {resources: {cpus: 1.5}, stages: [ZMQSource").replace("$Say]", "$Say]}")
+    text = text.replace("  reader: [", "  reader: {resources: {cpus: 1.5}, stages: [").replace("{link: raw}]\n", "{link: raw}]}\n", 1)
+    code, out, error = launch(text).end()
+    assert code == 1
+    assert re.search(r"(trainer|reader) \(1.5 cores\).* can have no node: [\d.]+ has 0.5 of 2 cores free; nothing else runs", out + error)
 
 
 @pytest.mark.slow
