@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import highway
 from highway.engine.component import Ranks
 from highway.engine.context import in_stage
-from highway.engine.identity import expect_same, is_named
+from highway.engine.identity import expect_same, expect_stages, is_named
 from highway.engine.resume import Marker, Remaker, StageState, from_json, resume
 from highway.engine.source import ranks_of
 from highway.engine.stage import Stamped
@@ -304,13 +304,12 @@ class Consumer:
             raise PipelineError("load_state_dict: the state is not what state_dict() returned: part of it is missing or was changed")
         workers, there = self._run.workers, dict(state["stages"])
         here = [worker.stage.name for worker in workers]
-        if state["seed"] != self._run.seed:
-            raise PipelineError(f"load_state_dict: the state was saved with seed={state['seed']}; this pipeline has seed={self._run.seed}")
-        if here != list(there):
-            raise PipelineError(f"load_state_dict: the state was saved by {' -> '.join(there)}, and this pipeline is {' -> '.join(here)}")
+        expect_stages(list(there), here)
         allow_changed = [allow_changed] if isinstance(allow_changed, str) else allow_changed
+        if state["seed"] != self._run.seed:
+            _refuse("seed", f"was {state['seed']} when the state was saved, and is {self._run.seed}", allow_changed)
         if allow_changed is not None:
-            expect_same(there, self._identities, allow_changed)
+            expect_same(there, self._identities, [name for name in allow_changed if name != "seed" or name in here])
         self._marker = Marker.from_json(state)
         items, last = state["items"], state["last"]
         if state["ranks"] != (ranks := ranks_of(workers[0].stage.op, workers[0].traits)) and not _is_fresh(state):

@@ -102,6 +102,19 @@ def identities(workers: Sequence[StageWorkers]) -> dict[str, dict[str, Any]]:
     return Identities(workers).identities()
 
 
+def expect_stages(saved: list[str], current: list[str]) -> None:
+    """Raise PipelineError if a state was saved with other names of stages, or in another order. ``allow_changed`` cannot accept this: items
+    that waited in a stage are made again by the stages before it, which are then others.
+    """
+    if saved != current:
+        raise PipelineError(
+            f"load_state_dict: the state was saved by {' -> '.join(saved)}, and this pipeline is {' -> '.join(current)}; a state "
+            "fits only the same stages, which make again the items that waited in it: give each its old name and place, Stage(..., "
+            "name=...); in the place of a map that is gone put Stage(Identity(), name=...), and name it in allow_changed; to add a map, put "
+            "it into one that is there and name that; else begin anew without the state"
+        )
+
+
 def expect_same(saved: Mapping[str, Mapping[str, Any]], current: Mapping[str, Mapping[str, Any]], allow_changed: Collection[str]) -> None:
     """Compare the stages in a state with the stages that load it.
 

@@ -194,7 +194,7 @@ class Pipeline:
         Afterwards, a map that returns ``DROP`` without declaring it (``Stage(f, drops=True)``) ends the run with an error.
 
         Raises:
-            TypeError: a stage does not know the number, or a map drops items.
+            TypeError: a stage does not know the number, or a map drops items, or skips items that fail (``on_error="skip"``).
             OSError: the source's files cannot be read.
         """
         return self._run.length()
@@ -259,8 +259,8 @@ class Pipeline:
 
         Args:
             state: The return value of :meth:`state_dict`.
-            allow_changed: Names of stages whose parameters, data or ranks may have changed. A warning names the changes; the rest of the
-                run may differ. ``None``: this pipeline is part of another component, which has already compared the stages.
+            allow_changed: Names of stages whose parameters, data or ranks may have changed, and ``"seed"``. A warning names the changes;
+                the rest of the run may differ. ``None``: this pipeline is part of another component, which has already compared the stages.
 
         Raises:
             PipelineError: this pipeline has begun; ``state`` is not a state, or was saved with other stages, parameters, data, seeds or

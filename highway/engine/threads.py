@@ -352,14 +352,12 @@ def _keeps_epochs(workers: StageWorkers) -> bool:
 
 
 def _length(workers: StageWorkers, length: int) -> int:
-    """Return the number of items that leave a stage in an epoch, if ``length`` items enter it.
-
-    Raises:
-        TypeError: the stage does not know.
-    """
+    """Return the number of items that leave a stage in an epoch, if ``length`` items enter it. Raise TypeError if it is not known."""
     own, source = workers.traits.length, workers.shape == "source"
-    if workers.shape == "map" and (workers.drops or workers.has_dropped) and workers.traits.one_to_one is None:
-        what = "declares to drop items (drops=True)" if workers.drops else "has dropped items"
+    whys = {"declares to drop items (drops=True)": workers.drops, "has dropped items": workers.has_dropped}
+    whys["skips items whose work fails (on_error='skip')"] = workers.stage.on_error == "skip"
+    what = next((why for why, applies in whys.items() if applies), "")
+    if what and workers.shape == "map" and workers.traits.one_to_one is None:
         raise TypeError(
             f"the length of an epoch is not known: {workers.stage.name} {what}; count the items in a loop, or replace the map by one that "
             "marks items in place of dropping them"

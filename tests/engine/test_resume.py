@@ -3,6 +3,7 @@
 import copy
 import gc
 import json
+import logging
 import math
 import operator
 import queue
@@ -41,6 +42,7 @@ from highway.modules import (
     Duplicate,
     EncodedImageReader,
     FromQueue,
+    Identity,
     ImageFileReader,
     Mix,
     Pack,
@@ -981,13 +983,48 @@ def test_a_pipeline_that_has_begun_takes_no_state():
         ),
         (lambda: Pipeline([Reader(range(250), epochs=3), Batch(5)]), "load_state_dict: Batch had other parameters"),
         (lambda: Pipeline([Reader(range(251), epochs=3), Batch(4)]), "Reader had other parameters, or read something else"),
-        (lambda: Pipeline([Reader(range(250), epochs=3), Batch(4)], seed=1), "saved with seed=0; this pipeline has seed=1"),
+        (
+            lambda: Pipeline([Reader(range(250), epochs=3), Batch(4)], seed=1),
+            r"seed was 0 when the state was saved, and is 1; begin anew .*allow_changed=\['seed'\]",
+        ),
     ],
 )
 def test_a_state_of_another_pipeline_is_refused(build, words):
     _, state = state_after(reader, 30)
     with build() as pipeline, pytest.raises(PipelineError, match=words):
         pipeline.load_state_dict(state)
+
+
+@pytest.mark.parametrize("stages", [[double], [Pipeline([Reader(range(9), 2)]), Shuffle(3)]], ids=["map", "inner pipeline"])
+def test_another_seed_can_be_accepted(stages, caplog):
+    def build(seed):
+        source = [] if len(stages) > 1 else [Reader(range(9), 2)]
+        return Pipeline([*source, *stages], seed=seed)
+
+    _, state = state_after(lambda: build(1), 2)
+    with build(2) as pipeline, pytest.raises(PipelineError, match="seed was 1"):
+        pipeline.load_state_dict(state)
+    with build(2) as pipeline, caplog.at_level(logging.WARNING):
+        pipeline.load_state_dict(state, allow_changed=["seed"])
+        assert not pipeline.epoch
+    assert "seed was 1 when the state was saved, and is 2; accepted by allow_changed" in caplog.text
+
+
+def test_an_inner_pipeline_with_another_seed_is_refused():
+    _, state = state_after(lambda: Pipeline([Pipeline([Reader(range(9))], seed=1)]), 2)
+    with Pipeline([Pipeline([Reader(range(9))], seed=2)]) as pipeline, pytest.raises(PipelineError, match="Pipeline had other parameters"):
+        pipeline.load_state_dict(state)
+
+
+def test_identity_takes_the_place_of_a_map_that_is_gone(caplog):
+    _, state = state_after(lambda: Pipeline([Reader(range(9), shuffle=False, epochs=1), Stage(double, name="twice")]), 4)
+    refusal = r"saved by Reader.* -> twice, and .* -> Tee; .*Identity\(\), name=.*allow_changed"
+    with Pipeline([Reader(range(9), shuffle=False, epochs=1), Tee(id)]) as pipeline, pytest.raises(PipelineError, match=refusal):
+        pipeline.load_state_dict(state)
+    with Pipeline([Reader(range(9), shuffle=False, epochs=1), Stage(Identity(), name="twice")]) as pipeline:
+        pipeline.load_state_dict(state, allow_changed=["twice"])
+        assert list(pipeline) == [4, 5, 6, 7, 8]
+    assert "twice has changed" in caplog.text
 
 
 IMAGES = [(np.full((9, 9, 3), number % 200, np.uint8), number % 3, f"image {number}" * 900) for number in range(500)]

@@ -223,6 +223,19 @@ def test_a_pipeline_that_drops_has_no_length(stage):
         len(pipeline)
 
 
+def test_a_pipeline_that_may_skip_items_has_no_length():
+    for stages in (
+        [reader(0, 1), Stage(broken, on_error="skip")],
+        [Stage(reader(0, 1), on_error="skip"), Batch(4)],
+    ):
+        with Pipeline(stages) as pipeline:
+            with pytest.raises(TypeError, match=r"(broken|Reader.read) skips items whose work fails \(on_error='skip'\); count the items"):
+                len(pipeline)
+            assert list(pipeline)  # which asks for a length, too
+    with Pipeline([Stage(Reader(Broken(range(TOTAL)), 4, rank=0, world_size=1, epochs=1), on_error="skip")]) as pipeline:
+        assert len(pipeline) == sum(1 for _ in pipeline) == TOTAL / 4  # other samples take the places of those that it skips
+
+
 def test_a_pipeline_that_has_dropped_has_no_length():
     with Pipeline([reader(0, 1), some]) as pipeline:
         pipeline.dequeue()
