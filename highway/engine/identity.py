@@ -110,7 +110,7 @@ def expect_stages(saved: list[str], current: list[str]) -> None:
         raise PipelineError(
             f"load_state_dict: the state was saved by {' -> '.join(saved)}, and this pipeline is {' -> '.join(current)}; a state "
             "fits only the same stages, which make again the items that waited in it: give each its old name and place, Stage(..., "
-            "name=...); in the place of a map that is gone put Stage(Identity(), name=...), and name it in allow_changed; to add a map, put "
+            "name=...); in the place of a gone map put Stage(Identity(), name=...), and name it in allow_changed; to add a map, put "
             "it into one that is there and name that; else begin anew without the state"
         )
 
