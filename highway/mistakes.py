@@ -24,7 +24,7 @@ FIRST_ITEMS = 4  # that are checked
 _MOST_BYTES = 1 << 26  # maximum bytes of the arrays of a checked item
 _ENOUGH_BYTES = 1 << 24  # no more items are checked after so many bytes
 _MOST_ENTRIES = 1000  # lists and dicts with more entries are not compared
-_MOST_OBJECTS = 20_000  # maximum number of objects that are searched for the owner of an item
+_MOST_OBJECTS = 5_000  # maximum number of objects that are searched for the owner of an item
 _SWITCH = "logging.getLogger('highway.mistakes').disabled = True switches this warning off"
 
 
@@ -58,7 +58,8 @@ class InputWatch:
     def warn(self, parts: list[_Part], name: str) -> bool:
         """Warn if the map has changed a part that an earlier stage holds; return whether the watch is over."""
         written = [part for part in parts if _content(part.value) != part.before]
-        holder = next((stage for roots, stage in self._roots if written and _holds(roots, written)), None)
+        seen = set[int]()
+        holder = next((stage for roots, stage in self._roots if written and _holds(roots, written, seen)), None)
         if holder is not None:
             log.warning(
                 "highway: the map %s writes into its input, which the stage %s still holds: the data are altered, and the next epoch reads "
@@ -84,11 +85,11 @@ def _roots(component: Any) -> list[Any]:
     return found
 
 
-def _holds(roots: list[Any], written: list[_Part]) -> bool:
-    """Return whether a written part, or what contains it, is among the objects that the roots lead to."""
+def _holds(roots: list[Any], written: list[_Part], seen: set[int]) -> bool:
+    """Return whether a written part, or what contains it, is among the objects that the roots lead to; skip and note what was seen."""
     ids = frozenset[int]().union(*(part.ids for part in written))
     arrays = [part.value for part in written if isinstance(part.value, np.ndarray)]
-    waiting, seen = deque(roots), set[int]()
+    waiting = deque(roots)
     while waiting and len(seen) < _MOST_OBJECTS:
         one = waiting.popleft()
         if id(one) in seen:
