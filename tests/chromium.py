@@ -38,7 +38,7 @@ class Chromium:
         self.complaints: list[str] = []
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
-        for domain in ("Page", "Runtime", "Log"):
+        for domain in ("Page", "Runtime", "Log", "Performance"):
             self.call(f"{domain}.enable")
 
     def call(self, method, **parameters):
@@ -89,7 +89,18 @@ class Chromium:
         cells = "(row) => [...row.children].map((cell) => cell.textContent)"
         return self.run(f"[...document.querySelectorAll({json.dumps(table + ' tbody tr')})].map({cells})")
 
-    def until(self, script, timeout=30):
+    def memory(self):
+        """Return what the pages take, after a collection of garbage: nodes, listeners, bytes of scripts, bytes of the processes."""
+        self.call("HeapProfiler.collectGarbage")
+        found = {one["name"]: one["value"] for one in self.call("Performance.getMetrics")["metrics"]}
+        self._session, page = None, self._session  # processes are those of the browser, not of a page
+        processes = self.call("SystemInfo.getProcessInfo")["processInfo"]
+        self._session = page
+        pages = [Path(f"/proc/{one['id']}/statm").read_text().split()[1] for one in processes if one["type"] == "renderer"]
+        resident = sum(map(int, pages)) * os.sysconf("SC_PAGE_SIZE")
+        return found["Nodes"], found["JSEventListeners"], found["JSHeapUsedSize"], resident
+
+    def until(self, script, timeout=100):
         """Wait until an expression is true, and return its value."""
         code = f"""new Promise((done) => {{
             const until = Date.now() + {1000 * timeout};

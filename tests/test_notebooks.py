@@ -7,6 +7,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from chromium import chromium  # noqa: F401  # a fixture
+from waiting import wait_until
 
 NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
 NEEDED = {"first_steps": [], "pytorch": ["torch"], "keras": ["keras"]}
@@ -40,43 +42,35 @@ def test_a_notebook_runs(name, tmp_path, popen):
 
 PAGE = [
     """
-import json, time, urllib.request
+import pathlib
 import numpy as np
 from highway import Pipeline
 
 def batches():
     while True:
-        yield {"image": np.zeros((4, 8, 8, 3), np.uint8), "label": np.arange(4)}
+        yield {"image": np.full((4, 8, 8, 3), 200, np.uint8), "label": np.arange(4)}
 
 pipeline = Pipeline([batches()])
 page = pipeline.dashboard()
 page
 """,
     """
-def fetch(path):
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with opener.open(page.url + path, timeout=30) as answer:
-        return json.loads(answer.read())
-
-taken, until, seen, shown = iter(pipeline), time.monotonic() + 60, {}, {}
-while time.monotonic() < until and not (seen.get("picture") and shown.get("roles") and shown["roles"][0]["rate"]):
-    next(taken)  # a notebook's loop, while the page is looked at
-    seen, shown = fetch("look.json?place=0"), fetch("now.json")
-print(shown["roles"][0]["name"], [field["name"] for field in seen["fields"]], shown["wait"]["of"])
+pathlib.Path("address").write_text(page.url)
+for batch in pipeline:  # a notebook's loop, while somebody looks at the page
+    if pathlib.Path("looked").exists():
+        break
+print("looked at")
 """,
     """
-page.close()
 pipeline.stop()
-try:
-    fetch("now.json")
-except OSError as error:
-    print("closed")
+page.close()
+pathlib.Path("closed").touch()
 """,
 ]
 
 
 @pytest.mark.slow
-def test_a_pipeline_in_a_notebook_shows_its_page_as_a_link(tmp_path, popen):
+def test_the_page_of_a_pipeline_in_a_notebook_in_a_browser(chromium, tmp_path, popen):  # noqa: F811
     require("nbclient", "ipykernel")
     cells = [
         {"cell_type": "code", "id": f"c{number}", "source": source, "metadata": {}, "outputs": []} for number, source in enumerate(PAGE)
@@ -84,11 +78,23 @@ def test_a_pipeline_in_a_notebook_shows_its_page_as_a_link(tmp_path, popen):
     notebook = {"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": [cell | {"execution_count": None} for cell in cells]}
     (tmp_path / "page.ipynb").write_text(json.dumps(notebook))
     process = popen([sys.executable, "-c", RUN, str(tmp_path / "page.ipynb")], cwd=tmp_path)
+    address = tmp_path / "address"
+    wait_until(lambda: process.poll() is not None or (address.exists() and address.read_text().endswith("/")), 200, 0.1)
+    assert process.poll() is None, process.communicate()
+    chromium.open(url := address.read_text(), height=3000)
+    chromium.until("document.getElementById('share').textContent.endsWith('%')", 100)
+    chromium.until("document.querySelector('.node .facts').textContent.match(/^[1-9][\\d,.]* items/)", 100)
+    chromium.until("document.querySelectorAll('#tiles .image').length == 4", 100)
+    assert chromium.texts(".node .role") == ["pipeline"]
+    assert [row[0] for row in chromium.rows("#fields")] == ["image", "label"]
+    assert chromium.texts("#tiles div:nth-child(2)") == ["0", "1", "2", "3"]
+    (tmp_path / "looked").touch()
+    wait_until((tmp_path / "closed").exists, 100, 0.1)
+    chromium.until("document.getElementById('state').textContent.startsWith('No answer')", 100)
     out, error = process.communicate(timeout=200)
     assert process.returncode == 0, error
-    (url,) = re.findall(r"^dashboard at (http://127\.0\.0\.1:\d+/)$", out, re.M)
-    assert f'<a href="{url}" target="_blank" rel="noopener">dashboard at {url}</a>' in out
-    assert "pipeline ['image', 'label'] pipeline" in out and out.endswith("closed\n")
+    link = f'<a href="{url}" target="_blank" rel="noopener">dashboard at {url}</a>'
+    assert out == f"dashboard at {url}\n{link}looked at\n"
 
 
 RUN = """

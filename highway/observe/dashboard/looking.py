@@ -18,6 +18,7 @@ from highway.engine.batch import fields, get, names, rebuild
 from highway.engine.stage import Passport, Stamped
 from highway.errors import EndOfStream, HighwayError
 from highway.images.grid import Tile
+from highway.images.items import image_field
 from highway.images.pictures import tiles
 from highway.observe.summary import FieldSummary, shape_text
 from highway.observe.viewers import viewer_urls
@@ -111,7 +112,8 @@ def at_pipeline(pipeline: Pipeline) -> Take:
             pipeline.hand_over.look = None
             item, passport = stamped
             shapes = {str(name): shape_text(np.shape(get(item, name))) for name in names(item) if hasattr(get(item, name), "shape")}
-            copied.put((rebuild(item, [_first(value) for value in fields(item)]), passport, shapes))
+            is_sample = bool(names(item)) and getattr(get(item, image_field(item)), "ndim", 0) == 3
+            copied.put((rebuild(item, [_first(value, None if is_sample else ROWS) for value in fields(item)]), passport, shapes))
 
         pipeline.hand_over.look = look
         try:
@@ -123,8 +125,8 @@ def at_pipeline(pipeline: Pipeline) -> Take:
     return take
 
 
-def _first(value: Any) -> Any:
-    return np.array(value[:ROWS] if np.ndim(value) else value) if isinstance(value, np.ndarray) else value
+def _first(value: Any, rows: int | None) -> Any:
+    return np.array(value[:rows] if np.ndim(value) else value) if isinstance(value, np.ndarray) else value
 
 
 def _seen(number: int, item: Any, passport: Passport, shapes: Mapping[str, str]) -> ShownBatch:
@@ -143,6 +145,8 @@ def _tiles(item: Any, passport: Passport) -> Iterator[Tile]:
     """Yield the images of a batch, or of a sample; none if it has none."""
     for unbatched in (False, True):
         try:
+            if unbatched and not _may_be_image(get(item, image_field(item)), passport):
+                return
             for row, (tile, *_) in enumerate(tiles(item, passport, SIZE, unbatched)):
                 if row == ROWS:
                     return
@@ -150,6 +154,12 @@ def _tiles(item: Any, passport: Passport) -> Iterator[Tile]:
             return
         except (ValueError, TypeError, KeyError, OSError):  # no images, or unsupported ones
             continue
+
+
+def _may_be_image(value: Any, passport: Passport) -> bool:
+    """Return whether a field that holds no batch of images may hold one image, and not a table of numbers."""
+    is_image = isinstance(value, bytes) or getattr(value, "ndim", 0) == 3 or getattr(value, "dtype", None) == np.uint8
+    return is_image and len(passport.keys or ()) <= 1
 
 
 def _field(name: str, value: Any, shape: str) -> dict[str, Any]:

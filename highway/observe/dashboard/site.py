@@ -185,7 +185,8 @@ class Site:
             with contextlib.suppress(ValueError, IndexError, KeyError):
                 seen = self._looker.look(int(query["place"][0]))
                 if path == "/look.png":
-                    return "image/png", _Packed(seen.picture, pack=False)
+                    # With another number, the viewer has the labels and keys of another batch.
+                    return "image/png", _Packed(seen.picture if query["n"] == [str(seen.number)] else b"", pack=False)
                 return "application/json", _Packed(json.dumps(seen._asdict() | {"picture": bool(seen.picture)}).encode())
         return "", _Packed(b"there is no such page")
 

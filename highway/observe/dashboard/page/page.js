@@ -209,18 +209,29 @@ async function look() {
   put(byId("look-note"), batch.note || `batch of ${clock(batch.time)}`);
   const key = `${place} ${batch.number}`;
   if (key === seen) return;
+  const picture = batch.picture ? await (await get(`look.png?place=${encodeURIComponent(place)}&n=${batch.number}`)).blob() : null;
+  if (picture && !picture.size) return;  // there is another batch by now: the next look shows it
+  const images = picture ? await createImageBitmap(picture) : null;
+  if (place !== byId("place").value) return;
   seen = key;
   fieldsTable ||= new Table(byId("fields"), [["field", true], ["dtype", true], ["shape", true], ["min"], ["mean"], ["max"], ["NaN"]]);
   const figure = (value) => (value === undefined || value === null ? "–" : String(Number(value.toPrecision(4))));
   fieldsTable.show(batch.fields.map((field) => [field.name, field.dtype, field.shape, figure(field.min), figure(field.mean), figure(field.max),
     field.nan === undefined ? "–" : [percent(field.nan), field.nan ? "alarm" : ""]]));
-  const source = batch.picture ? `url("look.png?place=${encodeURIComponent(place)}&n=${batch.number}")` : "";
-  byId("tiles").replaceChildren(...batch.texts.map(([label, name], number) => {
-    const image = el("div", { class: "image", role: "img", "aria-label": `image ${number + 1}, label ${label || "none"}` });
-    image.style.backgroundImage = source;
-    image.style.backgroundPosition = `${-about.size * number}px 0`;
-    return el("li", {}, ...(batch.picture ? [image] : []), el("div", {}, label), el("div", { class: "key", title: name }, name));
-  }));
+  const tiles = byId("tiles");
+  while (tiles.children.length > batch.texts.length) tiles.lastChild.remove();
+  batch.texts.forEach(([label, name], number) => {
+    const tile = tiles.children[number] || tiles.appendChild(
+      el("li", {}, el("canvas", { class: "image", role: "img", width: about.size, height: about.size }), el("div"), el("div", { class: "key" })));
+    const [image, below, file] = tile.children;
+    image.hidden = !images;
+    image.setAttribute("aria-label", `image ${number + 1}, label ${label || "none"}`);
+    if (images) image.getContext("2d").drawImage(images, -about.size * number, 0);
+    put(below, label);
+    put(file, name);
+    file.title = name;
+  });
+  images?.close();  // a browser keeps images that come by their address, thousands of them, for hours
 }
 
 function choosePlace(name) {
