@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from highway.datasets.writing import is_part
 from highway.engine.cancel import check_cancelled
 from highway.errors import DatasetError
+from highway.parameters.braces import expand_braces
 from highway.stores.url import is_url, shown, without_options
-from highway.wire.braces import expand_braces
 
 
 def files_of(paths: str | list[str], leave_out: str = "") -> list[str]:

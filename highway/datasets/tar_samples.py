@@ -15,7 +15,7 @@ from highway.datasets.field_codecs import decode_field, field_name
 from highway.datasets.tar_stream import read_members
 from highway.engine.context import at_end
 from highway.errors import ShardError
-from highway.wire.braces import expand_braces
+from highway.parameters.braces import expand_braces
 
 _NAME = re.compile(r"((?:.*/)?[^./][^./]*)\.([^/]+)")
 _META = re.compile(r"__[^/]*__($|/)")

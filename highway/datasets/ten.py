@@ -14,11 +14,11 @@ from highway.datasets.opened import opened
 from highway.datasets.writing import writing
 from highway.engine.stage import Passport, Stamped
 from highway.errors import FrameError, ItemError
+from highway.parameters.braces import expand_braces
 from highway.parameters.checks import checked
 from highway.stores.file import read_ranges, state_of
 from highway.stores.unchanging import FileRange, UnchangingFile, fingerprint
 from highway.stores.url import is_url, shown
-from highway.wire.braces import expand_braces
 from highway.wire.checksum import check, with_checksums
 from highway.wire.chunks import load_chunks, read_aligned, write_chunk
 from highway.wire.codec import named

@@ -33,8 +33,8 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from highway.errors import ConfigError
+from highway.parameters.braces import expand_braces
 from highway.parameters.location import did_you_mean
-from highway.wire.braces import expand_braces
 from highway.wire.options import DEFAULTS, LinkOptions, parse_options
 from highway.wire.transports.table import TRANSPORTS, Transport
 

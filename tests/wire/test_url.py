@@ -5,7 +5,7 @@ import tracemalloc
 import pytest
 
 from highway import ConfigError
-from highway.wire.braces import expand_braces
+from highway.parameters.braces import expand_braces
 from highway.wire.options import LinkOptions
 from highway.wire.url import SCHEMES, kind_of, parse
 

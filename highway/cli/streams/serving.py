@@ -23,9 +23,9 @@ from highway.engine.context import Context
 from highway.engine.stage import DROP, Passport, Stage, Stamped
 from highway.errors import ConfigError
 from highway.modules import ZMQSink
+from highway.parameters.braces import expand_braces
 from highway.process.cores import available_cores
 from highway.run.role import run as run_pipeline
-from highway.wire.braces import expand_braces
 from highway.wire.url import SHOWN_URLS, parse
 
 SHAPE = (224, 224)  # height and width of the served images
