@@ -1,9 +1,12 @@
 """Topologies that run in processes of their own, with stages that say what they do."""
 
+import contextlib
+import itertools
 import os
 import queue
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import threading
@@ -19,6 +22,21 @@ from highway.process.readable import readable
 
 HOME = Path(highway.__file__).parents[1]
 STAGES = Path(__file__).with_name("stages.py")
+
+
+_ports = itertools.count(20_000 + os.getpid() % 120 * 100)  # below those that the system takes for connections, and of this process
+
+
+def free_port():
+    while True:
+        with socket.socket() as tried, contextlib.suppress(OSError):
+            tried.bind(("", port := next(_ports)))
+            return port
+
+
+def place(transport):
+    """Return the key of a link that says how it travels, such as ``transport: ipc``; over tcp, on a free port."""
+    return f"port: {free_port()}" if transport == "tcp" else f"transport: {transport}"
 
 
 class Lines:

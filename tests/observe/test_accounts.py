@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from forking import in_a_fork
+from topologies import place
 
 from highway.cli.summary import losses
 from highway.engine.stats import PipelineStats, StageStats
@@ -25,8 +26,8 @@ pytestmark = pytest.mark.slow
 
 THREE = """
 links:
-  raw: {{from: reader, to: worker, transport: {transport}}}
-  done: {{from: worker, to: trainer, transport: {transport}, bind: to}}
+  raw: {{from: reader, to: worker, {raw}}}
+  done: {{from: worker, to: trainer, {done}, bind: to}}
 roles:
   reader: [$Numbers: {{count: {count}, every: 0.0005}}, ZMQSink: {{link: raw}}]
   worker:
@@ -38,7 +39,7 @@ roles:
 
 
 def three(transport="ipc", count=400, delay=0.1, stage="$Pass", every=0.0):
-    return THREE.format(transport=transport, count=count, delay=delay, stage=stage, every=every)
+    return THREE.format(raw=place(transport), done=place(transport), count=count, delay=delay, stage=stage, every=every)
 
 
 def summary(out):
@@ -110,7 +111,7 @@ def test_an_interrupted_run_says_what_was_on_its_way(write, start):
     assert "Traceback" not in error
 
 
-@pytest.mark.parametrize("transport", ["ipc", "shm"])
+@pytest.mark.parametrize("transport", ["tcp", "ipc", "shm"])
 @pytest.mark.parametrize("whole", [True, False], ids=["of the run", "of one worker"])
 def test_what_a_drain_that_runs_out_of_time_loses_is_counted(write, start, call, numbers, transport, whole):
     text = three(transport, count=100_000, stage="$SayAndPass, $Wait: {until: go}").replace(

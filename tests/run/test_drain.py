@@ -33,6 +33,7 @@ def assert_nothing_is_lost(ended, numbers, code=0):
     found, out, error = ended
     got = numbers(out)
     assert found == code, error
+    assert "did not arrive" not in error  # nor does the closing table say so
     assert sorted(got) == list(range(len(got)))
     return len(got)
 

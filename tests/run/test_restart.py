@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
+from topologies import place
 
 from highway import ConfigError
 from highway.process.cores import ONE_THREAD
@@ -175,10 +176,10 @@ def test_one_that_nothing_feeds_any_more_is_not_started_again(write, start, wait
     assert error.endswith("highway: worker failed (exit code 1): ValueError: now; not started again, since reader ended before\n")
 
 
-@pytest.mark.parametrize("transport", ["shm", "ipc"])
+@pytest.mark.parametrize("transport", ["tcp", "ipc", "shm"])
 def test_a_kill_that_restart_allows_leaves_the_exit_code_0_also_after_the_last_item_was_sent(write, start, wait_until_gone, transport):
     path = write(
-        LINKS.replace("transport: shm", f"transport: {transport}")
+        re.sub("transport: shm", lambda _: place(transport), LINKS)
         + """
           reader: [$Numbers: {count: 5}, $Pass, ZMQSink: {link: raw, end: false}]
           worker: {restart: on-failure, stages: [ZMQSource: {link: raw}, $KillWhen: now, ZMQSink: {link: done}]}

@@ -1,10 +1,7 @@
 """The topologies that come with the project, and those in the documentation."""
 
-import contextlib
-import itertools
 import os
 import re
-import socket
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -12,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
+from topologies import free_port
 
 from highway import Pipeline
 from highway.datasets import LMDB, ImageFolder
@@ -88,16 +86,6 @@ def finish(process):
 
 def small(tmp_path, name, settings, links=""):
     return finish(start(tmp_path, name, settings, links))
-
-
-_ports = itertools.count(20_000 + os.getpid() % 120 * 100)  # below those that the system takes for connections, and of this process
-
-
-def free_port():
-    while True:
-        with socket.socket() as tried, contextlib.suppress(OSError):
-            tried.bind(("", port := next(_ports)))
-            return port
 
 
 @pytest.mark.slow

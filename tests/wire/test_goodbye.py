@@ -292,6 +292,35 @@ def has_read(receiver):
     return False
 
 
+def listening(host):
+    """Return the TCP ports at which processes listen on an address, as a scan finds them."""
+    address = socket.inet_aton(host)[::-1].hex().upper()
+    with open("/proc/net/tcp") as table:
+        rows = [line.split() for line in table][1:]
+    return {int(row[1].split(":")[1], 16) for row in rows if row[1].startswith(f"{address}:") and row[3] == "0A"}
+
+
+def test_silent_connections_to_every_port_of_a_sender_cost_no_item_of_a_receiver_that_leaves(own_address, run, monkeypatch):
+    monkeypatch.setattr(goodbye, "is_loopback", lambda host: False)
+    calls = itertools.count()
+    monkeypatch.setattr(goodbye, "path_of", lambda name: f"\0highway-leave-{name.hex()}-{next(calls)}")  # only the port is left
+    place, source, sinks = free_tcp(own_address), Numbers(), [Keep(), Keep()]
+    sender, sender_ended = run(source, ZMQSink(url("zrpush", place, "?receivers=2")))
+    receivers = [run(ZMQSource(url("zrpull", place)), sink) for sink in sinks]
+    wait_until(lambda: all(len(sink.got) > 50 for sink in sinks))
+    ports = listening(own_address)
+    assert len(ports) == 2  # the link's and the other one
+    with contextlib.ExitStack() as stack:
+        for port in [*ports] * 5:
+            stack.enter_context(socket.create_connection((own_address, port)))
+        receivers[0][0].drain()
+        assert receivers[0][1]()
+        sender.drain()
+        assert sender_ended()
+        assert receivers[1][1]()
+    assert_all_came(source, *sinks)
+
+
 def test_a_caller_that_drips_does_not_hold_up_the_end_of_a_sender(sending):
     sender, _ = sending
     with call(sender, MAGIC[:4]), ThreadPoolExecutor() as pool:
