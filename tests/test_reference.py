@@ -37,7 +37,7 @@ class Runner(doctest.DocTestRunner):
 
     def report_unexpected_exception(self, out, test, example, exc_info):
         error = exc_info[1]
-        if isinstance(error, ModuleNotFoundError) or (isinstance(error, ConfigError) and "pip install" in str(error)):
+        if isinstance(error, ImportError) or (isinstance(error, ConfigError) and "pip install" in str(error)):
             pytest.skip(str(error))
         super().report_unexpected_exception(out, test, example, exc_info)
 

@@ -41,7 +41,11 @@ class DecodedCache:
         DatasetError: the cache is cut short, damaged, or of another version of highway: create it again (on the first read).
         DamagedError: a sample does not fit its checksum (when it is read).
 
+    >>> samples = [{"x": n, "square": n * n} for n in range(3)]
+    >>> same = list(Pipeline([samples, Cache("cache", shuffle=False, epochs=1, key="squares")]))
     >>> dataset = DecodedCache("cache")
+    >>> len(dataset), dataset[2]
+    (3, {'x': 2, 'square': 4})
     """
 
     path: str

@@ -147,7 +147,13 @@ class Files(_Folder):
         FileNotFoundError: the folder does not exist, has no images, or lacks listed images (on the first read).
         DatasetError: a line of a list is not valid.
 
-    >>> dataset = Files("tiny-imagenet-200/val/images", "tiny-imagenet-200/val/val_annotations.txt", "tiny-imagenet-200/wnids.txt")
+    >>> with open("labels.txt", "w") as file:
+    ...     print("cat/00.jpg cat", file=file)
+    ...     print("brick/01.jpg brick", file=file)
+    >>> dataset = Files("highway:photos/val", "labels.txt")
+    >>> data, label = dataset[1]
+    >>> len(dataset), dataset.classes[label]
+    (2, 'brick')
     """
 
     data_dir: str

@@ -74,7 +74,12 @@ class SVMLight:
         OSError: the file cannot be opened (when it is first read).
         DatasetError: a line is not valid (the message gives its number), or the file has changed since the first read.
 
-    >>> dataset = SVMLight("a9a", num_features=123, dense=True)
+    >>> with open("train.svm", "w") as file:
+    ...     print("1 1:0.5 3:2", file=file)
+    ...     print("-1 2:1", file=file)
+    >>> dataset = SVMLight("train.svm", num_features=3, dense=True)
+    >>> len(dataset), dataset[0]
+    (2, {'label': np.float32(1.0), 'x': array([0.5, 0. , 2. ], dtype=float32)})
     """
 
     path: str

@@ -73,7 +73,11 @@ class Tar(PartedDataset):
         ShardError: a shard is compressed, has no files, or is damaged or cut short (when it is first read); a sample cannot be used.
         DatasetError: a shard has changed since.
 
-    >>> dataset = Tar("photos-{000..015}.tar", fields={"image": "jpg", "label": "cls"})
+    >>> samples = [{"txt": "a text", "cls": 3}, {"txt": "another", "cls": 5}]
+    >>> Pipeline([samples, ShardSink("texts-%03d.tar")]).run()
+    >>> dataset = Tar("texts-000.tar", fields={"text": "txt", "label": "cls"})
+    >>> len(dataset), dataset[1]
+    (2, {'text': 'another', 'label': np.int32(5)})
     """
 
     paths: Annotated[str | list[str], Predicate(_are_files, "shards, such as 'photos-{000..015}.tar'; WebDatasetSource reads pipes")]

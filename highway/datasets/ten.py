@@ -42,7 +42,10 @@ class TenFiles:
         FileNotFoundError: there are no such files (when it is first read).
         FrameError: a file is not whole, not tenbin, or does not fit its checksums (when it is read).
 
+    >>> Pipeline([[{"x": np.uint8([1, 2])}, {"x": np.uint8([3])}], TenSink("data")]).run()
     >>> dataset = TenFiles("data/*.ten")
+    >>> len(dataset), dataset[1]
+    (2, {'x': array([3], dtype=uint8)})
     """
 
     paths: str | list[str]

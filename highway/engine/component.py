@@ -49,6 +49,7 @@ class Traits:
 
     highway calls this method once for each stage, when it builds the pipeline. A component without it has the defaults below.
 
+    >>> import itertools
     >>> class Half:
     ...     def stream(self, items):
     ...         yield from itertools.islice(items, 0, None, 2)

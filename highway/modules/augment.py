@@ -71,6 +71,12 @@ class Augmentations:
         KeyError: a field does not exist.
         ValueError: an array is not an image, or ambiguous; the images of a batch get different shapes; or boxes,
             points, masks or the fields that belong to them do not fit.
+
+    >>> batch = np.zeros((16, 32, 32, 3), np.uint8), np.arange(16)
+    >>> augment = Augmentations([RandomCrop((24, 24)), FlipX()])
+    >>> images, labels = augment(batch, np.random.default_rng(0))
+    >>> images.shape, labels.shape
+    ((16, 24, 24, 3), (16,))
     """
 
     transforms: list[TransformLike | tuple[TransformLike, ...]] = dataclasses.field(default_factory=list)

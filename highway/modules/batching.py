@@ -56,6 +56,10 @@ class Batch(RaggedOptions, _OfSamples):
         ValueError: the samples of a batch differ in their fields, or in the shape or dtype of a field; or a sample is longer than
             ``pad_to``; or a dtype cannot hold ``fill``. The message names the field.
         KeyError: a field in ``fields`` does not exist.
+
+    >>> samples = [{"x": n} for n in range(3)]
+    >>> list(Pipeline([samples, Batch(2)]))
+    [{'x': array([0, 1], dtype=int32)}, {'x': array([2], dtype=int32)}]
     """
 
     def __post_init__(self) -> None:
@@ -85,6 +89,10 @@ class BatchByShape:
         drop_last: Whether to drop the smaller batches at the end.
 
     Up to ``batch_size - 1`` samples are buffered per combination of shapes and dtypes.
+
+    >>> samples = [np.zeros((2, 2)), np.zeros((3, 3)), np.zeros((2, 2))]
+    >>> [batch.shape for batch in Pipeline([samples, BatchByShape(2)])]
+    [(2, 2, 2), (1, 3, 3)]
     """
 
     batch_size: Count
@@ -240,6 +248,10 @@ class Unbatch:
     Raises:
         ValueError: the fields of a batch differ in their first axis, or counts or offsets do not fit.
         KeyError: a field in ``fields`` does not exist, or has no count or offsets.
+
+    >>> batches = [{"x": np.zeros((2, 3)), "label": np.array([5, 7])}]
+    >>> [sample["label"] for sample in Pipeline([batches, Unbatch()])]
+    [np.int64(5), np.int64(7)]
     """
 
     ragged: Literal["pad", "offsets"] | None = None

@@ -55,6 +55,12 @@ class DecodeImage(DecodeOptions, _OfField):
         KeyError: there is no such field.
         ImageError: the bytes are not an image, are damaged or truncated, or declare too many pixels.
         ValueError: the first sample has boxes, which would not follow ``shape``, ``crop`` and ``flip``.
+
+    >>> reader = Reader("highway:photos/val", shuffle=False)
+    >>> with Pipeline([reader, DecodeImage(0, shape=(64, 64))]) as pipeline:
+    ...     image, label = pipeline.dequeue()
+    >>> image.shape, image.dtype
+    ((64, 64, 3), dtype('uint8'))
     """
 
     def __post_init__(self) -> None:

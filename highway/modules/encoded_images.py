@@ -53,6 +53,12 @@ class EncodedImageReader(Sampling, _OfFiles):
     Raises:
         ConfigError: a parameter is out of its range.
         OSError: there are no such folders, a folder has no images, or a file cannot be read (when it runs).
+
+    >>> reader = EncodedImageReader("highway:photos/val", 16)
+    >>> with Pipeline([reader, DecodeBatch((64, 64))]) as pipeline:
+    ...     images, labels = pipeline.dequeue()
+    >>> images.shape
+    (16, 64, 64, 3)
     """
 
     num_workers: Annotated[Count | None, HOW] = 4

@@ -123,6 +123,11 @@ class NpzSink(_Numbered):
         PipelineError: a stage before the sink yields batches.
         ValueError: an item is a batch.
         TypeError: an item is not a dict, differs from the first one in its fields, or has a value that an array cannot hold.
+
+    >>> samples = [{"x": np.float32([n, n]), "label": np.int32(n)} for n in range(3)]
+    >>> Pipeline([samples, NpzSink("points.npz")]).run()
+    >>> Npz("points.npz")[2]
+    {'x': array([2., 2.], dtype=float32), 'label': np.int32(2)}
     """
 
     format: ClassVar = "npz"
@@ -134,6 +139,13 @@ class TFRecordSink(_Numbered):
     """Write samples as Examples into TFRecord files, which :class:`~highway.datasets.TFRecord` reads.
 
     Files, keys and errors are as for :class:`NpzSink`. A value that an Example cannot hold is a TypeError.
+
+    Args:
+        max_samples: Samples per file; ``path`` must then contain a number format, such as ``{shard:05d}``.
+
+    >>> Pipeline([[{"x": 1}, {"x": 2}], TFRecordSink("numbers.tfrecord")]).run()
+    >>> TFRecord("numbers.tfrecord", example=True)[1]
+    {'x': np.int64(2)}
     """
 
     format: ClassVar = "tfrecord"
@@ -148,6 +160,11 @@ class LMDBSink(_FileSink):
 
     Args:
         path: Output path or URL: a folder, or a file if it ends in ``.mdb``.
+
+    >>> samples = [{"txt": "a text", "cls": 3}, {"txt": "another", "cls": 5}]
+    >>> Pipeline([samples, LMDBSink("texts.lmdb")]).run()
+    >>> len(LMDB("texts.lmdb"))
+    2
     """
 
     format: ClassVar = "lmdb"
@@ -164,6 +181,10 @@ class ParquetSink(_Numbered):
     Args:
         rows_per_block: Rows per row group. ``None``: as many as fit into 16 MiB.
         compression: ``"snappy"``, ``"zstd"``, ``"none"``, or another codec of Parquet.
+
+    >>> Pipeline([[{"x": 1, "name": "a"}, {"x": 2, "name": "b"}], ParquetSink("numbers.parquet")]).run()
+    >>> Parquet("numbers.parquet")[1]
+    {'x': np.int64(2), 'name': 'b'}
     """
 
     rows_per_block: Count | None = None
@@ -181,6 +202,10 @@ class ArrowSink(_Numbered):
 
     Args:
         rows_per_block: Rows per record batch. ``None``: as many as fit into 16 MiB.
+
+    >>> Pipeline([[{"x": 1}, {"x": 2}], ArrowSink("numbers.arrow")]).run()
+    >>> Arrow("numbers.arrow")[1]
+    {'x': np.int64(2)}
     """
 
     rows_per_block: Count | None = None
@@ -194,6 +219,13 @@ class ArrayRecordSink(_Numbered):
     """Write samples as Examples into ArrayRecord files, which :class:`~highway.datasets.ArrayRecord` reads.
 
     Files, keys and errors are as for :class:`TFRecordSink`.
+
+    Args:
+        max_samples: Samples per file; ``path`` must then contain a number format, such as ``{shard:05d}``.
+
+    >>> Pipeline([[{"x": 1}, {"x": 2}], ArrayRecordSink("numbers.array_record")]).run()
+    >>> len(ArrayRecord("numbers.array_record"))
+    2
     """
 
     format: ClassVar = "arrayrecord"
@@ -208,6 +240,10 @@ class MDSSink(_FileSink):
 
     Args:
         size_limit: Approximate maximum size of a shard in bytes. A larger sample gets its own shard.
+
+    >>> Pipeline([[{"x": 1}, {"x": 2}], MDSSink("shards")]).run()
+    >>> MDS("shards")[1]
+    {'x': np.int64(2)}
     """
 
     size_limit: Annotated[int, Range(ge=1, lt=1 << 32)] = 1 << 26
@@ -221,6 +257,11 @@ class LevelDBSink(_FileSink):
     """Write samples into a LevelDB database, a folder, which :class:`~highway.datasets.LevelDB` reads.
 
     Keys and errors are as for :class:`LMDBSink`.
+
+    >>> samples = [{"txt": "a text", "cls": 3}, {"txt": "another", "cls": 5}]
+    >>> Pipeline([samples, LevelDBSink("texts.leveldb")]).run()
+    >>> len(LevelDB("texts.leveldb"))
+    2
     """
 
     format: ClassVar = "leveldb"
@@ -234,7 +275,13 @@ class HDF5Sink(_Numbered):
     Files, keys and errors are as for :class:`NpzSink`.
 
     Args:
+        max_samples: Samples per file; ``path`` must then contain a number format, such as ``{shard:05d}``.
         compression: The compression filter for arrays, if any.
+
+    >>> samples = [{"x": np.float32([n, n]), "label": np.int32(n)} for n in range(3)]
+    >>> Pipeline([samples, HDF5Sink("points.h5")]).run()
+    >>> HDF5("points.h5")[2]
+    {'label': np.int32(2), 'x': array([2., 2.], dtype=float32)}
     """
 
     compression: Literal["gzip", "lzf"] | None = None

@@ -59,6 +59,10 @@ class TFRecordSource(_FileSource):
 
     Yields:
         Dicts of features, with a new first axis in each if ``batch_size`` is given.
+
+    >>> Pipeline([[{"x": 1}, {"x": 2}], TFRecordSink("numbers.tfrecord")]).run()
+    >>> list(Pipeline([TFRecordSource("numbers.tfrecord", None, epochs=1, shuffle=False)]))
+    [{'x': np.int64(1)}, {'x': np.int64(2)}]
     """
 
     format: ClassVar = "tfrecord"
@@ -82,7 +86,12 @@ class _KeyedSource(_FileSource):
 @checked
 @dataclass
 class LMDBSource(_KeyedSource):
-    """Read the values of an LMDB database, including tensorpack's and Caffe's: ``Reader(LMDB(path), batch_size)``."""
+    """Read the values of an LMDB database, including tensorpack's and Caffe's: ``Reader(LMDB(path), batch_size)``.
+
+    >>> Pipeline([[{"txt": "a text", "cls": 3}], LMDBSink("texts.lmdb")]).run()
+    >>> list(Pipeline([LMDBSource("texts.lmdb", None, epochs=1)]))
+    [{'txt': 'a text', 'cls': np.int32(3)}]
+    """
 
     format: ClassVar = "lmdb"
 
@@ -90,7 +99,12 @@ class LMDBSource(_KeyedSource):
 @checked
 @dataclass
 class LevelDBSource(_KeyedSource):
-    """Read the values of a LevelDB database, including databases of Highway 2017: ``Reader(LevelDB(path), batch_size)``."""
+    """Read the values of a LevelDB database, including databases of Highway 2017: ``Reader(LevelDB(path), batch_size)``.
+
+    >>> Pipeline([[{"txt": "a text", "cls": 3}], LevelDBSink("texts.leveldb")]).run()
+    >>> list(Pipeline([LevelDBSource("texts.leveldb", None, epochs=1)]))
+    [{'txt': 'a text', 'cls': np.int32(3)}]
+    """
 
     format: ClassVar = "leveldb"
 
@@ -107,6 +121,11 @@ class HDF5Source(_FileSource):
 
     Yields:
         Dicts with one row of each dataset, or with one row per sample if ``batch_size`` is given.
+
+    >>> samples = [{"x": np.float32([n, n]), "label": np.int32(n)} for n in range(4)]
+    >>> Pipeline([samples, HDF5Sink("points.h5")]).run()
+    >>> [batch["label"] for batch in Pipeline([HDF5Source("points.h5", 2, epochs=1, shuffle=False)])]
+    [array([0, 1], dtype=int32), array([2, 3], dtype=int32)]
     """
 
     format: ClassVar = "hdf5"

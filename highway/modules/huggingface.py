@@ -47,6 +47,11 @@ class HuggingFaceSource:
     Raises:
         ConfigError: the package datasets is not installed, there are several splits, or ``dataset`` is not a stream.
         DatasetError: a column is missing, there is a null, or an epoch has no samples.
+
+    >>> from datasets import Dataset
+    >>> stream = Dataset.from_dict({"text": ["a", "b"]}).to_iterable_dataset()
+    >>> list(Pipeline([HuggingFaceSource(stream, epochs=1)]))
+    [{'text': 'a'}, {'text': 'b'}]
     """
 
     dataset: Any

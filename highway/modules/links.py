@@ -70,6 +70,12 @@ class ZMQSource:
         LinkError: the address cannot be bound (when running).
         TimeoutError: no item arrived within ``timeout``.
         FrameError: a message cannot be decoded; with ``on_error="skip"`` it is counted and skipped.
+
+    >>> sender = Pipeline([[np.arange(3, dtype=np.uint8)], ZMQSink("ipc://batches")])
+    >>> sender.start()
+    >>> list(Pipeline([ZMQSource("ipc://batches", timeout=30)]))
+    [array([0, 1, 2], dtype=uint8)]
+    >>> sender.stop()
     """
 
     url: str | list[str]
@@ -197,6 +203,12 @@ class ZMQSink:
             read them (when running; in a process that a launcher started, this is a warning).
         ItemError: a field is not an array, has 64-bit elements without ``allow64``, or is larger than ``max_mb``, or there are too many
             fields; with ``on_error="skip"`` the item is skipped.
+
+    >>> sender = Pipeline([[np.arange(3, dtype=np.uint8)], ZMQSink("ipc://batches")])
+    >>> sender.start()
+    >>> list(Pipeline([ZMQSource("ipc://batches", timeout=30)]))
+    [array([0, 1, 2], dtype=uint8)]
+    >>> sender.stop()
     """
 
     url: str | list[str]

@@ -123,7 +123,11 @@ class Rename:
 @checked
 @dataclass
 class Identity:
-    """Pass items on unchanged."""
+    """Pass items on unchanged.
+
+    >>> Identity()("an item")
+    'an item'
+    """
 
     why_no_TransformLike: ClassVar[str] = "among transforms an empty list, [], leaves the image as it is"
 

@@ -26,6 +26,12 @@ class Peek:
     Args:
         n: Number of items to print, at least 0.
         names: Names for the fields of tuples and lists, in order. By default the positions.
+
+    >>> batches = [(np.zeros((2, 3), np.uint8), np.arange(2))]
+    >>> items = list(Pipeline([batches, Peek(names=["images", "labels"])]))
+    epoch 0, item 0
+      images: uint8 (2, 3), 0 to 0
+      labels: int64 (2,), 0 to 1
     """
 
     n: Annotated[int, Range(ge=0)] = 1
@@ -48,6 +54,10 @@ class Benchmark:
 
     Args:
         n: Items per printed line, at least 1.
+
+    >>> items = list(Pipeline([range(200), Benchmark(n=100)]))
+    100 items in ... items/s, ... MB/s
+    99 items in ... items/s, ... MB/s
     """
 
     n: Count = 100

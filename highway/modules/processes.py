@@ -60,6 +60,9 @@ class Processes:
         ConfigError: there are no maps, ``num_processes`` is below 1, or differs from the number of whole pipelines.
         PipelineError: an entry of ``maps`` is not a map, has settings, or cannot be pickled (when the pipeline is built).
         RemoteError: a process died, or raised an error that cannot be rebuilt here (when running).
+
+    >>> list(Pipeline([["a", "b"], Processes([str.upper], num_processes=1)]))
+    ['A', 'B']
     """
 
     maps: Annotated[list[Component], Predicate(bool, "at least one map")]

@@ -127,6 +127,11 @@ class ImageReader(DecodeOptions, Sampling, _OfImages):
         FileNotFoundError: there is no such folder, or it has no images (raised on the first item, not in the constructor).
         ImageError: a file is not an image, is damaged, truncated or too large (when it is read).
         TypeError: a sample of the dataset holds no encoded image.
+
+    >>> with Pipeline([ImageReader("highway:photos/val/cat", 2, (64, 64))]) as pipeline:
+    ...     (images,) = pipeline.dequeue()
+    >>> images.shape
+    (2, 64, 64, 3)
     """
 
     def __post_init__(self) -> None:

@@ -64,6 +64,12 @@ class DumpImages(_ImageFiles):
     Raises:
         OSError: a file cannot be written.
         ValueError: the field holds no images.
+
+    >>> import os
+    >>> images = [np.zeros((8, 8, 3), np.uint8)] * 2
+    >>> same = list(Pipeline([images, DumpImages("images")]))
+    >>> sorted(os.listdir("images"))
+    ['000000.png', '000001.png']
     """
 
     stream = _ImageFiles._written
@@ -72,7 +78,14 @@ class DumpImages(_ImageFiles):
 @checked
 @dataclass
 class ImageSink(_ImageFiles):
-    """Write every image to its own file, with the same names as :class:`DumpImages`."""
+    """Write every image to its own file, with the same names as :class:`DumpImages`.
+
+    >>> import os
+    >>> images = [np.zeros((8, 8, 3), np.uint8)] * 2
+    >>> Pipeline([images, ImageSink("images")]).run()
+    >>> sorted(os.listdir("images"))
+    ['000000.png', '000001.png']
+    """
 
     def consume(self, items: Items) -> None:
         for _ in self._written(items):
@@ -102,6 +115,10 @@ class ContactSheet:
     Raises:
         OSError: the file cannot be written.
         ValueError: the field holds no images, nothing arrived, or a given field holds other data.
+
+    >>> images, labels = np.zeros((4, 32, 32, 3), np.uint8), np.arange(4)
+    >>> Pipeline([[(images, labels)], ContactSheet("sheet.png")]).run()
+    The first 4 images are in sheet.png
     """
 
     path: str

@@ -57,7 +57,11 @@ class _OfSources:
 @checked
 @dataclass
 class Concat(_OfSources):
-    """Iterate over one source after the other: iterables, functions, readers, pipelines. Items get a running index and keep their keys."""
+    """Iterate over one source after the other: iterables, functions, readers, pipelines. Items get a running index and keep their keys.
+
+    >>> list(Pipeline([Concat([range(2), ["a", "b"]])]))
+    [0, 1, 'a', 'b']
+    """
 
     def __iter__(self, context: Context | None = None) -> Iterator[Stamped]:
         place, index, state = (saved() or Saved((0, 0, None))).state
@@ -134,6 +138,9 @@ class Mix(_OfSources):
 
     Raises:
         ConfigError: the weights do not fit the sources, or a source has no length (raised on construction).
+
+    >>> list(Pipeline([Mix([[1, 2, 3, 4], ["a", "b"]], weights=[2, 1], seed=0)]))
+    [1, 2, 3, 4, 'a', 'b']
     """
 
     why_no_Dataset: ClassVar[str] = "a Mix is a source, and draws; what has numbers is mixed by MixedDataset(datasets, weights)"
@@ -191,6 +198,13 @@ class FromQueue:
 
     Args:
         queue: A ``queue.Queue``, or an object whose ``get(timeout=seconds)`` raises ``queue.Empty``, such as ``multiprocessing.Queue``.
+
+    >>> import queue
+    >>> source = queue.Queue()
+    >>> for item in (1, 2, EndOfStream):
+    ...     source.put(item)
+    >>> list(Pipeline([FromQueue(source)]))
+    [1, 2]
     """
 
     queue: Any

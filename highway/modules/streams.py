@@ -28,6 +28,9 @@ class Shuffle:
 
     Passports stay with their items. With ``reuse``, index i becomes ``i * reuse + n``, so later stages draw different random numbers each
     time.
+
+    >>> list(Pipeline([range(6), Shuffle(buffer_size=3, seed=1)]))
+    [1, 0, 4, 5, 3, 2]
     """
 
     buffer_size: Count
@@ -76,6 +79,9 @@ class Duplicate:
 
     Args:
         times: Number of repetitions, at least 1.
+
+    >>> list(Pipeline([["a", "b"], Duplicate(2)]))
+    ['a', 'a', 'b', 'b']
     """
 
     times: Count
@@ -102,6 +108,9 @@ class Take:
 
     Args:
         n: Number of items, at least 0.
+
+    >>> list(Pipeline([range(100), Take(3)]))
+    [0, 1, 2]
     """
 
     n: Annotated[int, Range(ge=0)]
@@ -128,6 +137,12 @@ class Tee:
 
     Args:
         fn: Receives the item. Its return value is ignored. In YAML ``package.module:name``.
+
+    >>> seen = []
+    >>> list(Pipeline([["a", "b"], Tee(seen.append)]))
+    ['a', 'b']
+    >>> seen
+    ['a', 'b']
     """
 
     fn: Callable[[Any], Any]

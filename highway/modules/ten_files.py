@@ -54,6 +54,10 @@ class TenSource(Sampling, _OfTenFiles):
     Raises:
         FileNotFoundError: there are no such files (raised on the first item, not in the constructor).
         FrameError: a file is incomplete, not tenbin, or does not match its checksums; with ``on_error="skip"`` it is skipped.
+
+    >>> Pipeline([[np.arange(3, dtype=np.uint8)], TenSink("batches")]).run()
+    >>> list(Pipeline([TenSource("batches/*.ten")]))
+    [array([0, 1, 2], dtype=uint8)]
     """
 
     batch_size: ClassVar[None] = None
@@ -86,6 +90,10 @@ class TenSink:
         ConfigError: ``name`` has other fields, or does not end in ``.ten``.
         FileExistsError: the file exists.
         ItemError: a field cannot be saved; with ``on_error="skip"`` the item is skipped.
+
+    >>> Pipeline([[np.arange(3, dtype=np.uint8)], TenSink("batches")]).run()
+    >>> list(Pipeline([TenSource("batches")]))
+    [array([0, 1, 2], dtype=uint8)]
     """
 
     data_dir: str

@@ -48,6 +48,13 @@ class VOCReader(Sampling, _OfVOC):
         OSError: a file is missing or cannot be read.
         DatasetError: the list or an annotation is not valid.
         ImageError: an image is damaged.
+
+    >>> classes = ["person", "cat", "cup", "spoon", "rocket", "tower", "helmet", "light"]
+    >>> reader = VOCReader("highway:objects", "val", epochs=1, classes=classes, shuffle=False)
+    >>> with Pipeline([reader]) as pipeline:
+    ...     sample = pipeline.dequeue()
+    >>> sample["image"].shape, sample["boxes"].shape
+    ((258, 300, 3), (3, 4))
     """
 
     batch_size: ClassVar[None] = None

@@ -66,6 +66,11 @@ class WebDatasetSource:
         OSError: a shard cannot be opened or fetched.
         ShardError: a shard is damaged, truncated or empty, or a sample cannot be used. With ``on_error="skip"`` the rest of the shard, or
             the sample, is skipped. An epoch without samples is always an error.
+
+    >>> samples = [{"txt": "a text", "cls": 3}]
+    >>> Pipeline([samples, ShardSink("texts-%05d.tar")]).run()
+    >>> list(Pipeline([WebDatasetSource("texts-00000.tar", epochs=1)]))
+    [{'txt': 'a text', 'cls': np.int32(3)}]
     """
 
     urls: Annotated[str | list[str], Predicate(shards_of, "at least one shard, such as 'photos-{000..015}.tar'")]
@@ -175,6 +180,11 @@ class ShardSink(SampleSink):
         PipelineError: a stage before the sink yields batches.
         TypeError: an item is not a dict, or one of its values cannot be written.
         ValueError: an item is a batch.
+
+    >>> samples = [{"txt": "a text", "cls": 3}]
+    >>> Pipeline([samples, ShardSink("texts-%05d.tar")]).run()
+    >>> list(Pipeline([WebDatasetSource("texts-00000.tar", epochs=1)]))
+    [{'txt': 'a text', 'cls': np.int32(3)}]
     """
 
     path: Annotated[str, Predicate(_numbers_files, "one place for the shard's number, such as 'photos-%06d.tar'")]

@@ -130,7 +130,13 @@ class CIFAR10(_OfCIFAR):
         FileNotFoundError: one of the files does not exist (when it is first read).
         DatasetError: a file has another format, or is truncated.
 
-    >>> dataset = CIFAR10("data", "test")
+    >>> with open("batches.meta.txt", "w") as file:
+    ...     print("airplane automobile bird cat deer dog frog horse ship truck".replace(" ", chr(10)), file=file)
+    >>> with open("test_batch.bin", "wb") as file:
+    ...     size = file.write(10_000 * (bytes([3]) + bytes(3072)))
+    >>> dataset = CIFAR10(".", "test")
+    >>> len(dataset), dataset[0]["image"].shape, dataset.classes[dataset[0]["label"]]
+    (10000, (32, 32, 3), 'cat')
     """
 
     name: ClassVar = "CIFAR-10"
@@ -157,7 +163,11 @@ class CIFAR100(_OfCIFAR):
         FileNotFoundError: one of the files does not exist (when it is first read).
         DatasetError: a file has another format, or is truncated.
 
-    >>> dataset = CIFAR100("data")
+    >>> with open("test.bin", "wb") as file:
+    ...     size = file.write(10_000 * (bytes([0, 3]) + bytes(3072)))
+    >>> dataset = CIFAR100(".", "test")
+    >>> len(dataset), dataset[0]["image"].shape
+    (10000, (32, 32, 3))
     """
 
     name: ClassVar = "CIFAR-100"

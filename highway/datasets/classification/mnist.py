@@ -67,7 +67,14 @@ class MNIST(_OfIdx):
         FileNotFoundError: one of the files is not there (when it is first read).
         DatasetError: a file is none of these, or cut short.
 
-    >>> dataset = MNIST("data/MNIST/raw", "test")
+    >>> import struct
+    >>> with open("t10k-images-idx3-ubyte", "wb") as file:
+    ...     size = file.write(struct.pack(">4i", 2051, 2, 28, 28) + bytes(2 * 28 * 28))
+    >>> with open("t10k-labels-idx1-ubyte", "wb") as file:
+    ...     size = file.write(struct.pack(">2i", 2049, 2) + bytes([7, 3]))
+    >>> dataset = MNIST(".", "test")
+    >>> len(dataset), dataset[0]["image"].shape, dataset[0]["label"]
+    (2, (28, 28, 1), np.int32(7))
     """
 
     name: ClassVar = "MNIST"
@@ -81,7 +88,14 @@ class FashionMNIST(MNIST):
 
     A sample is a dict, as there: ``image``, uint8 ``(28, 28, 1)``, and ``label``, an int32.
 
-    >>> dataset = FashionMNIST("data/FashionMNIST/raw")
+    >>> import struct
+    >>> with open("t10k-images-idx3-ubyte", "wb") as file:
+    ...     size = file.write(struct.pack(">4i", 2051, 2, 28, 28) + bytes(2 * 28 * 28))
+    >>> with open("t10k-labels-idx1-ubyte", "wb") as file:
+    ...     size = file.write(struct.pack(">2i", 2049, 2) + bytes([7, 3]))
+    >>> dataset = FashionMNIST(".", "test")
+    >>> len(dataset), dataset.classes[dataset[0]["label"]]
+    (2, 'Sneaker')
     """
 
     name: ClassVar = "FashionMNIST"

@@ -71,7 +71,10 @@ class COCO:
         OSError: a file is missing or cannot be read.
         DatasetError: the JSON file is not valid, or has changed since. The message gives the index of the annotation, from 0.
 
-    >>> dataset = COCO("coco/val2017", "coco/annotations/instances_val2017.json")
+    >>> dataset = COCO("highway:objects/JPEGImages", "highway:objects/instances_val.json")
+    >>> sample = dataset[0]
+    >>> len(dataset), sorted(sample), sample["boxes"].shape
+    (4, ['area', 'boxes', 'image', 'image_id', 'iscrowd', 'labels'], (3, 4))
     """
 
     data_dir: str

@@ -54,7 +54,11 @@ class VOC:
         OSError: a file is missing or cannot be read.
         DatasetError: the list or an annotation is not valid (when it is read). The message names the file, and the line or object.
 
-    >>> dataset = VOC("VOCdevkit/VOC2012", "trainval")
+    >>> classes = ["person", "cat", "cup", "spoon", "rocket", "tower", "helmet", "light"]
+    >>> dataset = VOC("highway:objects", "train", classes)
+    >>> sample = dataset[0]
+    >>> len(dataset), sorted(sample), sample["boxes"].shape
+    (16, ['boxes', 'difficult', 'image', 'labels', 'truncated'], (3, 4))
     """
 
     data_dir: str

@@ -121,7 +121,13 @@ class HDF5:
         DatasetError: it is not an HDF5 file, or is truncated; its datasets differ in length, cannot be read, or have their values in other
             files; or it has changed since.
 
+    >>> import h5py
+    >>> with h5py.File("train.h5", "w") as file:
+    ...     file["images"] = np.zeros((10, 32, 32, 3), np.uint8)
+    ...     file["labels"] = np.arange(10)
     >>> dataset = HDF5("train.h5", {"image": "images", "label": "labels"})
+    >>> len(dataset), dataset[3]["label"], dataset[3]["image"].shape
+    (10, np.int64(3), (32, 32, 3))
     """
 
     path: str

@@ -170,7 +170,10 @@ class LevelDB(KeyedDataset):
         FileNotFoundError: there is no database (when it is first read).
         DatasetError: another process has the database open, it is damaged, a table was cut short, or ``decode`` does not fit a value.
 
-    >>> dataset = LevelDB("train.leveldb", decode="msgpack")
+    >>> Pipeline([[{"txt": "a text", "cls": 3}, {"txt": "another", "cls": 5}], LevelDBSink("train.leveldb")]).run()
+    >>> dataset = LevelDB("train.leveldb", fields={"text": "txt", "label": "cls"})
+    >>> len(dataset), dataset[1]
+    (2, {'text': 'another', 'label': np.int32(5)})
     """
 
     def _open(self) -> Database:

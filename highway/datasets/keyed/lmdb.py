@@ -185,7 +185,10 @@ class LMDB(KeyedDataset):
         DatasetError: the file is no LMDB database, or was cut short (on the first read); ``decode`` does not fit a value; or the file has
             changed since.
 
-    >>> dataset = LMDB("train.lmdb", fields={"image": "jpg", "label": "cls"})
+    >>> Pipeline([[{"txt": "a text", "cls": 3}, {"txt": "another", "cls": 5}], LMDBSink("train.lmdb")]).run()
+    >>> dataset = LMDB("train.lmdb", fields={"text": "txt", "label": "cls"})
+    >>> len(dataset), dataset[1]
+    (2, {'text': 'another', 'label': np.int32(5)})
     """
 
     def _open(self) -> Database:

@@ -77,7 +77,10 @@ class MDS(PartedDataset):
         DatasetError: a shard exists only compressed, is cut short, differs from the index, or has changed since; a column has an encoding
             that cannot be read; a sample is damaged.
 
-    >>> dataset = MDS("mds/train")
+    >>> Pipeline([[{"x": 1, "text": "first"}, {"x": 2, "text": "second"}], MDSSink("train")]).run()
+    >>> dataset = MDS("train")
+    >>> len(dataset), dataset[1]
+    (2, {'text': 'second', 'x': np.int64(2)})
     """
 
     path: str

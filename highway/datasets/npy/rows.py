@@ -158,7 +158,10 @@ class Npy(_OfFile):
         OSError: the file cannot be opened (when it is first read).
         DatasetError: it is not whole, or holds Python objects, a single value, or an array in Fortran order; or it has changed since.
 
-    >>> dataset = Npy("photos.npy")
+    >>> np.save("points.npy", np.arange(6, dtype=np.float32).reshape(3, 2))
+    >>> dataset = Npy("points.npy")
+    >>> len(dataset), dataset[1]
+    (3, array([2., 3.], dtype=float32))
     """
 
     path: str
@@ -256,7 +259,10 @@ class Npz(_OfFile):
         DatasetError: it is not whole, its arrays differ in their length, or one cannot be read, as for :class:`Npy`; or it has changed
             since.
 
-    >>> dataset = Npz("photos.npz")
+    >>> np.savez("points.npz", x=np.zeros((3, 2), np.float32), label=np.arange(3))
+    >>> dataset = Npz("points.npz")
+    >>> len(dataset), dataset[1]
+    (3, {'x': array([0., 0.], dtype=float32), 'label': np.int64(1)})
     """
 
     path: str

@@ -37,7 +37,12 @@ class Zarr:
         FileNotFoundError: there is no group or array (when it is first read).
         DatasetError: it is damaged, or its arrays differ in their length.
 
+    >>> import zarr
+    >>> group = zarr.open_group("points.zarr", mode="w")
+    >>> array = group.create_array("x", data=np.arange(6).reshape(3, 2))
     >>> dataset = Zarr("points.zarr")
+    >>> len(dataset), dataset[1]["x"]
+    (3, array([2, 3]))
     """
 
     path: str

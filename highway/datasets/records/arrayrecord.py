@@ -97,7 +97,11 @@ class ArrayRecord(Records):
         DatasetError: a file is not an ArrayRecord file, or is truncated (when it is first read); a record is damaged, or is not an Example;
             or a file has changed since.
 
-    >>> dataset = ArrayRecord("train-*.array_record", example=True)
+    >>> samples = [{"text": "first", "label": 3}, {"text": "second", "label": 5}]
+    >>> Pipeline([samples, ArrayRecordSink("train.array_record")]).run()
+    >>> dataset = ArrayRecord("train.array_record", example=True)
+    >>> len(dataset), dataset[1]["label"]
+    (2, np.int64(5))
     """
 
     @opened

@@ -61,7 +61,15 @@ class MegatronIndexed:
         OSError: a file cannot be opened (when it is first read).
         DatasetError: the index is not valid or does not fit the tokens, or a file has changed since.
 
-    >>> dataset = MegatronIndexed("my-gpt2_text_document")
+    >>> import struct
+    >>> tokens, lengths = np.array([5, 6, 7, 8], np.uint16), np.array([3, 1], np.int32)
+    >>> tokens.tofile("text.bin")
+    >>> with open("text.idx", "wb") as file:
+    ...     size = file.write(struct.pack("<9sQBQQ", b"MMIDIDX", 1, 8, 2, 3) + lengths.tobytes())
+    ...     size = file.write(np.array([0, 6, 0, 1, 2]).tobytes())
+    >>> dataset = MegatronIndexed("text")
+    >>> len(dataset), dataset[0]["tokens"]
+    (2, array([5, 6, 7], dtype=uint16))
     """
 
     path: str

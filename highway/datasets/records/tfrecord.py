@@ -123,7 +123,10 @@ class TFRecord(Records):
         DatasetError: a file is no TFRecord file, is compressed, damaged or cut short (when it is first read); a record does not fit its
             checksum, or is no Example; or a file has changed since.
 
-    >>> dataset = TFRecord("train-{00000..00015}-of-00016.tfrecord", example=True, fields={"image": "image/encoded", "label": "label"})
+    >>> Pipeline([[{"text": "first", "label": 3}, {"text": "second", "label": 5}], TFRecordSink("train.tfrecord")]).run()
+    >>> dataset = TFRecord("train.tfrecord", example=True, fields={"y": "label"})
+    >>> len(dataset), dataset[1]
+    (2, {'y': np.int64(5)})
     """
 
     index: bool | str = False

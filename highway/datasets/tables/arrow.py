@@ -132,7 +132,10 @@ class Arrow(FilesTable[_Mapped]):
         DatasetError: a file is not in Arrow format, is damaged or truncated, or has changed since; columns are missing, or differ in type
             between files; there is a null.
 
-    >>> dataset = Arrow("beans/train", fields={"image": "image", "label": "labels"})
+    >>> Pipeline([[{"text": "first", "label": 3}, {"text": "second", "label": 5}], ArrowSink("train.arrow")]).run()
+    >>> dataset = Arrow("train.arrow", fields={"y": "label"})
+    >>> len(dataset), dataset[1]
+    (2, {'y': np.int64(5)})
     """
 
     format: ClassVar = "Arrow"

@@ -78,7 +78,11 @@ class HuggingFace(Table[HubLayout]):
             :class:`~highway.modules.HuggingFaceSource`); or ``blocks()`` is called, but the table has its own row order.
         DatasetError: a column is missing, or there is a null.
 
-    >>> dataset = HuggingFace("beans", "train", fields={"image": "image", "label": "labels"})
+    >>> from datasets import Dataset
+    >>> table = Dataset.from_dict({"text": ["first", "second"], "labels": [3, 5]})
+    >>> dataset = HuggingFace(table, fields={"label": "labels"})
+    >>> len(dataset), dataset[1]
+    (2, {'label': np.int64(5)})
     """
 
     piece: ClassVar = "record batch"

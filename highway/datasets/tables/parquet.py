@@ -49,7 +49,10 @@ class Parquet(FilesTable[Any]):
         DatasetError: a file is not in Parquet format, is damaged or truncated, or has changed since; columns are missing, or differ in type
             between files; a row group does not fit into ``cache_mb``; there is a null.
 
-    >>> dataset = Parquet("train-*.parquet", fields={"image": "img", "label": "fine_label"})
+    >>> Pipeline([[{"img": b"a file", "fine_label": 3}, {"img": b"another", "fine_label": 5}], ParquetSink("train.parquet")]).run()
+    >>> dataset = Parquet("train.parquet", fields={"image": "img", "label": "fine_label"})
+    >>> len(dataset), dataset[1]
+    (2, {'image': b'another', 'label': np.int64(5)})
     """
 
     format: ClassVar = "Parquet"

@@ -63,6 +63,11 @@ class Albumentations(Adapter):
         KeyError: a field does not exist.
         ValueError: an array is not an image; pixels are moved, but a field of boxes such as ``"boxes"`` is not named; the new images of a
             batch differ in shape; a transform removes points, or creates tensors; boxes, points, masks or fields with boxes do not fit.
+
+    >>> import albumentations as A
+    >>> images = np.zeros((2, 32, 32, 3), np.uint8)
+    >>> Albumentations(A.CenterCrop(24, 24))(images, np.random.default_rng(0)).shape
+    (2, 24, 24, 3)
     """
 
     min_area: Amount = 0.0

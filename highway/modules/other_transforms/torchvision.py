@@ -49,6 +49,11 @@ class TorchvisionV2(Adapter):
         KeyError: a field does not exist.
         ValueError: an array is not an image; pixels are moved, but a field of boxes such as ``"boxes"`` is not named; the new images of a
             batch differ in shape; a transform removes points, or returns no tensors; boxes, points, masks or fields with boxes do not fit.
+
+    >>> from torchvision.transforms import v2
+    >>> images = np.zeros((2, 32, 32, 3), np.uint8)
+    >>> TorchvisionV2(v2.CenterCrop(24))(images, np.random.default_rng(0)).shape
+    (2, 24, 24, 3)
     """
 
     def __post_init__(self) -> None:

@@ -46,6 +46,17 @@ class CopyPaste:
         ValueError: it is not a batch, or has only one image; the images differ in size, dtype or channels; or boxes, masks or fields with
             boxes do not fit.
         KeyError: a field does not exist.
+
+    >>> images = np.zeros((2, 8, 8, 3), np.uint8)
+    >>> images[1, 2:4, 2:4] = 9
+    >>> boxes = [np.float32([[6, 6, 8, 8]]), np.float32([[2, 2, 4, 4]])]
+    >>> masks = [np.zeros((1, 8, 8), np.uint8) for _ in boxes]
+    >>> for mask, (x1, y1, x2, y2) in zip(masks, np.concatenate(boxes).astype(int)):
+    ...     mask[0, y1:y2, x1:x2] = 1
+    >>> batch = {"images": images, "boxes": boxes, "masks": masks}
+    >>> pasted = CopyPaste("boxes", "masks", p_object=1.0)(batch, np.random.default_rng(0))
+    >>> pasted["boxes"][0].tolist()
+    [[6.0, 6.0, 8.0, 8.0], [2.0, 2.0, 4.0, 4.0]]
     """
 
     boxes: str | int

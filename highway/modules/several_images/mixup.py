@@ -137,6 +137,12 @@ class MixUp(_Mixing):
         ValueError: it is not a batch, or has only one image; the images differ in size; a label is out of range; or the item has boxes,
             points or masks, which cannot be mixed.
         KeyError: a field does not exist.
+
+    >>> batch = np.zeros((2, 8, 8, 3), np.uint8), np.array([0, 1])
+    >>> images, labels = MixUp(num_classes=2)(batch, np.random.default_rng(0))
+    >>> labels.round(2)
+    array([[0.87, 0.13],
+           [0.13, 0.87]], dtype=float32)
     """
 
     def _mixed(self, images: np.ndarray, pairs: list[_Pair], shares: np.ndarray, rng: Generator) -> tuple[np.ndarray, np.ndarray]:
@@ -168,6 +174,12 @@ class CutMix(_Mixing):
     Raises:
         ValueError: as :class:`MixUp`.
         KeyError: a field does not exist.
+
+    >>> batch = np.zeros((2, 8, 8, 3), np.uint8), np.array([0, 1])
+    >>> images, labels = CutMix(num_classes=2)(batch, np.random.default_rng(0))
+    >>> labels.round(2)
+    array([[0.98, 0.02],
+           [0.02, 0.98]], dtype=float32)
     """
 
     def _mixed(self, images: np.ndarray, pairs: list[_Pair], shares: np.ndarray, rng: Generator) -> tuple[np.ndarray, np.ndarray]:

@@ -58,6 +58,11 @@ class Mosaic:
         ValueError: it is not a batch, or has only one image; the images differ in dtype or channels; or boxes, points, masks or fields with
             boxes do not fit.
         KeyError: a field does not exist.
+
+    >>> batch = [np.zeros((30, 40, 3), np.uint8), np.ones((50, 20, 3), np.uint8)], [3, 7]
+    >>> images, labels = Mosaic((64, 64))(batch, np.random.default_rng(0))
+    >>> images.shape, labels
+    ((2, 64, 64, 3), [3, 7])
     """
 
     shape: Shape
