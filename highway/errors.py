@@ -30,19 +30,49 @@ distribution.check()  # here, because every module that can be imported alone im
 
 
 class HighwayError(Exception):
-    """Base class of highway's own errors."""
+    """Base class of highway's own errors.
+
+    >>> try:
+    ...     Pipeline([range(3), "text"])
+    ... except HighwayError as error:
+    ...     print(type(error).__name__)
+    PipelineError
+    """
 
 
 class EndOfStream(HighwayError, EOFError):
-    """Nothing more will come: the source has ended, or the pipeline was stopped."""
+    """Nothing more will come: the source has ended, or the pipeline was stopped.
+
+    >>> with Pipeline([["a"]]) as pipeline:
+    ...     item = pipeline.dequeue()
+    ...     try:
+    ...         pipeline.dequeue()
+    ...     except EndOfStream:
+    ...         print("the epoch has ended")
+    the epoch has ended
+    """
 
 
 class PipelineError(HighwayError, TypeError):
-    """Stages that do not fit together, or a pipeline used against its shape."""
+    """Stages that do not fit together, or a pipeline used against its shape.
+
+    >>> try:
+    ...     Pipeline([range(3), range(3)])
+    ... except PipelineError:
+    ...     print("only the first stage can be a source")
+    only the first stage can be a source
+    """
 
 
 class ConfigError(HighwayError, ValueError):
-    """A topology file, a URL or a parameter that cannot be used as written."""
+    """A topology file, a URL or a parameter that cannot be used as written.
+
+    >>> try:
+    ...     Take(-1)
+    ... except ConfigError as error:
+    ...     print(error)
+    Take: n=-1; expected at least 0
+    """
 
 
 class ParameterError(ConfigError, TypeError):
@@ -54,7 +84,15 @@ class ItemError(HighwayError, TypeError, ValueError):
 
 
 class FrameError(HighwayError, ValueError):
-    """Received bytes that are not a message; names the expected form and the place."""
+    """Received bytes that are not a message; names the expected form and the place.
+
+    >>> from highway import tenbin
+    >>> try:
+    ...     tenbin.decode_buffer(b"not tenbin")
+    ... except FrameError:
+    ...     print("not a message")
+    not a message
+    """
 
 
 class DatasetError(HighwayError, ValueError):
@@ -86,7 +124,14 @@ class CacheFullError(HighwayError, OSError):
 
 
 class LinkError(HighwayError, OSError):
-    """A socket that cannot be bound, reached or used."""
+    """A socket that cannot be bound, reached or used.
+
+    >>> try:
+    ...     Connection("zpull+ipc://no/such/folder/socket")
+    ... except LinkError as error:
+    ...     print(isinstance(error, OSError))
+    True
+    """
 
 
 class StoreError(HighwayError, OSError):
@@ -94,7 +139,16 @@ class StoreError(HighwayError, OSError):
 
 
 class RemoteError(HighwayError, RuntimeError):
-    """A child process died, or raised an error whose type cannot be created in this process; names the process and the cause."""
+    """A child process died, or raised an error whose type cannot be created in this process; names the process and the cause.
+
+    >>> import os
+    >>> with Pipeline([[1], Processes([os._exit], num_processes=1)]) as pipeline:
+    ...     try:
+    ...         pipeline.dequeue()
+    ...     except RemoteError as error:
+    ...         print(type(error).__name__)
+    RemoteError
+    """
 
 
 class StuckError(HighwayError, RuntimeError):
@@ -105,4 +159,19 @@ class Cancelled(BaseException):
     """Unwinds a stage whose items are not needed any more.
 
     A ``BaseException``, so that ``except Exception`` in a stage does not catch it. Never seen by the consumer of a pipeline.
+
+    >>> log = []
+    >>> class Waiting:
+    ...     def __iter__(self):
+    ...         yield "item"
+    ...         try:
+    ...             while True:
+    ...                 check_cancelled()
+    ...         except Cancelled:
+    ...             log.append("cleaned up")
+    ...             raise
+    >>> with Pipeline([Waiting()]) as pipeline:
+    ...     item = pipeline.dequeue()
+    >>> log
+    ['cleaned up']
     """

@@ -90,20 +90,74 @@ class Socket(Protocol):
 
 
 def zsend_single(socket: Socket, l: Sequence[Array], infos: Sequence[str] | None = None) -> Any:  # noqa: E741
-    """Send arrays as a message of one frame."""
+    """Send arrays as a message of one frame.
+
+    Args:
+        socket: A ``zmq.Socket``.
+        l: The arrays.
+        infos: As for :func:`encode_buffer`.
+
+    >>> import zmq
+    >>> with zmq.Context() as context, context.socket(zmq.PAIR) as one, context.socket(zmq.PAIR) as other:
+    ...     port = one.bind("inproc://arrays"), other.connect("inproc://arrays")
+    ...     sent = zsend_single(one, [np.uint8([1, 2])])
+    ...     arrays = zrecv_single(other)
+    >>> arrays
+    [array([1, 2], dtype=uint8)]
+    """
     return socket.send(encode_buffer(l, infos))
 
 
 def zrecv_single(socket: Socket, infos: Infos = False) -> Any:
-    """Receive arrays as a message of one frame."""
+    """Receive arrays as a message of one frame.
+
+    Args:
+        socket: A ``zmq.Socket``.
+        infos: As for :func:`decode_buffer`.
+
+    >>> import zmq
+    >>> with zmq.Context() as context, context.socket(zmq.PAIR) as one, context.socket(zmq.PAIR) as other:
+    ...     port = one.bind("inproc://arrays"), other.connect("inproc://arrays")
+    ...     sent = zsend_single(one, [np.uint8([1, 2])])
+    ...     arrays = zrecv_single(other)
+    >>> arrays
+    [array([1, 2], dtype=uint8)]
+    """
     return decode_buffer(socket.recv(), infos)
 
 
 def zsend_multipart(socket: Socket, l: Sequence[Array], infos: Sequence[str] | None = None) -> Any:  # noqa: E741
-    """Send arrays as a multipart message."""
+    """Send arrays as a multipart message.
+
+    Args:
+        socket: A ``zmq.Socket``.
+        l: The arrays.
+        infos: As for :func:`encode_buffer`.
+
+    >>> import zmq
+    >>> with zmq.Context() as context, context.socket(zmq.PAIR) as one, context.socket(zmq.PAIR) as other:
+    ...     port = one.bind("inproc://arrays"), other.connect("inproc://arrays")
+    ...     sent = zsend_multipart(one, [np.uint8([1, 2])])
+    ...     arrays = zrecv_multipart(other)
+    >>> arrays
+    [array([1, 2], dtype=uint8)]
+    """
     return socket.send_multipart(encode_list(l, infos))
 
 
 def zrecv_multipart(socket: Socket, infos: Infos = False) -> Any:
-    """Receive arrays as a multipart message."""
+    """Receive arrays as a multipart message.
+
+    Args:
+        socket: A ``zmq.Socket``.
+        infos: As for :func:`decode_buffer`.
+
+    >>> import zmq
+    >>> with zmq.Context() as context, context.socket(zmq.PAIR) as one, context.socket(zmq.PAIR) as other:
+    ...     port = one.bind("inproc://arrays"), other.connect("inproc://arrays")
+    ...     sent = zsend_multipart(one, [np.uint8([1, 2])])
+    ...     arrays = zrecv_multipart(other)
+    >>> arrays
+    [array([1, 2], dtype=uint8)]
+    """
     return decode_list(socket.recv_multipart(), infos)

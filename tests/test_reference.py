@@ -1,4 +1,4 @@
-"""The reference: each public name has an example that runs as the site shows it."""
+"""The reference: each public name has an example that runs as the site shows it, and explains each of its parameters."""
 
 import doctest
 import importlib
@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from highway.errors import ConfigError
+from highway.parameters import docstrings
+from highway.parameters.hints import readable_parameters
 
 PAGES_FILE = Path(__file__).parents[1] / "docs" / "pages.py"
 spec = importlib.util.spec_from_file_location("pages", PAGES_FILE)
@@ -53,3 +55,12 @@ def test_the_example_of_a_public_name_runs(module, name, tmp_path, monkeypatch):
     report = []
     Runner(optionflags=doctest.ELLIPSIS, verbose=False).run(test, out=report.append)
     assert "".join(report) == ""
+
+
+@pytest.mark.parametrize(("module", "name"), list(public_names()))
+def test_each_parameter_of_a_public_name_is_explained(module, name):
+    found = imported(module, name)
+    if getattr(found, "_is_protocol", False):
+        return  # it is not called
+    explained = docstrings.parameters(found)
+    assert [parameter for parameter in readable_parameters(found) if parameter not in explained] == []

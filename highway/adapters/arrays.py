@@ -21,6 +21,10 @@ def totorch(dtype: Any = None, device: str = "cpu", transpose: bool = True) -> C
         dtype: The tensors' dtype, or its name; ``None`` makes floats float32, and 16-, 32- and 64-bit integers int64.
         device: Where the tensors go.
         transpose: Whether channels (the last axis, of 3 or 4) come first in images ``(H, W, C)`` and batches ``(B, H, W, C)``.
+
+    >>> convert = totorch()
+    >>> convert(np.zeros((8, 32, 32, 3), np.uint8)).shape, convert(np.int32([5, 7])).dtype
+    (torch.Size([8, 3, 32, 32]), torch.int64)
     """
     try:
         import torch
@@ -53,6 +57,10 @@ def tonumpy(dtype: Any = None, transpose: bool = True) -> Converter:
     Args:
         dtype: The arrays' dtype; ``None`` keeps the tensors' dtype.
         transpose: Whether channels (of 3 or 4, the first axis of an image, the second of a batch) come last.
+
+    >>> import torch
+    >>> tonumpy()(torch.zeros(8, 3, 32, 32)).shape
+    (8, 32, 32, 3)
     """
 
     def convert(value: Any) -> Any:

@@ -12,6 +12,13 @@ def check_cancelled() -> None:
     """Return at once, or unwind the stage that runs on this thread if it was cancelled.
 
     Code that blocks outside highway (a socket, a lock, a device) calls this at least every 100 ms. Outside a pipeline it does nothing.
+
+    >>> def poll(item):
+    ...     for _ in range(3):
+    ...         check_cancelled()
+    ...     return item
+    >>> list(Pipeline([range(2), poll]))
+    [0, 1]
     """
     context.here().check()
 

@@ -50,6 +50,18 @@ class Context:
         draining: Whether :meth:`highway.Pipeline.drain` was called. The input then ends before the data end. A stream that creates its own
             items stops when this is set.
         lock: The code of the stage holds it while it changes an object that its workers share.
+
+    Args:
+        report_error: Receives the errors of :meth:`report_error`. By default they are raised.
+        report_state: Is told when the stage waits.
+        seed: The seed of the pipeline.
+        is_stage: Whether this is the context of a stage, not of code outside of any pipeline.
+
+    >>> class Numbers:
+    ...     def __iter__(self, context: Context = None):
+    ...         yield context.seed
+    >>> list(Pipeline([Numbers()], seed=3))
+    [3]
     """
 
     def __init__(

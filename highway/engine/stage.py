@@ -32,7 +32,16 @@ DROP: Final = Drop.DROP
 
 
 class Origin(NamedTuple):
-    """The host and process that created an item."""
+    """The host and process that created an item.
+
+    Args:
+        host: Name of the machine.
+        role: Name of the role in the topology file.
+        replica: Number of the process within its role, from 0.
+
+    >>> Passport(epoch=1, index=7, origin=Origin("node-3", "reader")).origin.role
+    'reader'
+    """
 
     host: str = ""
     role: str = ""
@@ -46,6 +55,13 @@ class Lineage(NamedTuple):
         inputs: For a stream: the passports of the items that the item was made of.
         part: Which part of them it is, or where the source has read it, as JSON can hold it.
         stage: Number of the stage that made the item. The engine fills it in.
+
+    >>> class Doubles:
+    ...     def __iter__(self):
+    ...         for number in range(3):
+    ...             yield Stamped(2 * number, Passport(0, number, made_of=Lineage(part=number)))
+    >>> [stamped.passport.made_of.part for stamped in Pipeline([Doubles()]).stamped()]
+    [0, 1, 2]
     """
 
     inputs: tuple[Passport, ...] = ()
@@ -60,6 +76,18 @@ class Passport(NamedTuple):
     (file names, shard keys), one key per sample. ``times`` are Unix seconds: when the source created the item, then each time it was sent.
     ``made_of`` is the lineage of an item that a stream made of other items, or that its source cannot find by epoch and index alone. It
     serves to resume, and only within the process.
+
+    Args:
+        epoch: Number of the epoch, from 0.
+        index: Number of the item within its epoch, from 0.
+        origin: The host and process that created the item.
+        keys: The names of the samples in the item, such as file names: one key per sample.
+        times: Unix seconds: when the source created the item, then each time it was sent.
+        made_of: How a stream or source made the item, for a run that resumes. It stays within the process.
+
+    >>> stamped = next(iter(Pipeline([["a", "b"]]).stamped()))
+    >>> isinstance(stamped.passport, Passport), stamped.passport.epoch, stamped.passport.index
+    (True, 0, 0)
     """
 
     epoch: int = 0
@@ -71,7 +99,19 @@ class Passport(NamedTuple):
 
 
 class Stamped(NamedTuple):
-    """An item with its passport. A source or stream yields this to set the passport; else the engine numbers the items."""
+    """An item with its passport. A source or stream yields this to set the passport; else the engine numbers the items.
+
+    Args:
+        item: The item.
+        passport: Its passport.
+
+    >>> class Named:
+    ...     def __iter__(self):
+    ...         for number, name in enumerate(["cat.jpg", "cup.jpg"]):
+    ...             yield Stamped(name.upper(), Passport(0, number, keys=(name,)))
+    >>> [(stamped.item, stamped.passport.keys) for stamped in Pipeline([Named()]).stamped()]
+    [('CAT.JPG', ('cat.jpg',)), ('CUP.JPG', ('cup.jpg',))]
+    """
 
     item: Any
     passport: Passport
@@ -101,6 +141,13 @@ class Items(Protocol):
     ``passport`` is the passport of the last item. ``context`` is the context of the stage. ``left_out`` is the number of errors skipped so
     far by ``on_error="skip"`` in the stages before, including errors of items after this one. ``epoch`` is the current epoch for a stream
     that restarts with each epoch, else 0.
+
+    >>> class Pairs:
+    ...     def stream(self, items: Items):
+    ...         for first in items:
+    ...             yield first, next(items, None)
+    >>> list(Pipeline([range(4), Pairs()]))
+    [(0, 1), (2, 3)]
     """
 
     passport: Passport
@@ -144,6 +191,10 @@ class Stage:
 
     A ``Stage`` around a composite passes ``num_workers``, ``ordered``, ``per_worker``, ``drops`` and the error policy to the maps in it,
     and the error policy to its source too.
+
+    >>> pipeline = Pipeline([range(4), Stage(lambda n: n * n, num_workers=2, name="square")])
+    >>> list(pipeline), pipeline.stats().stages[1].num_workers
+    ([0, 1, 4, 9], 2)
     """
 
     op: Any

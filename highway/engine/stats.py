@@ -115,6 +115,12 @@ class StageStats:
         counters: The component's own counters (a link's gaps, the decoder in use).
         parameter: The parameter that sets its number of workers.
         error: The text of the last skipped error.
+
+    >>> pipeline = Pipeline([range(3), str])
+    >>> items = list(pipeline)
+    >>> stage = pipeline.stats().stages[1]
+    >>> isinstance(stage, StageStats), stage.name, stage.shape, stage.items, stage.errors
+    (True, 'str', 'map', 3, 0)
     """
 
     name: str
@@ -162,6 +168,12 @@ class PipelineStats:
         load: Cores used by all processes of the machine, averaged over the last minute.
         waited: Seconds that the caller has waited for items, at the last hand-over: for ``to_device(pipeline)``, in that loop.
         resident: Bytes of memory of its process now; 0 if unknown.
+
+    >>> pipeline = Pipeline([range(3), str])
+    >>> items = list(pipeline)
+    >>> stats = pipeline.stats()
+    >>> isinstance(stats, PipelineStats), stats.items, [stage.items for stage in stats.stages]
+    (True, 3, [3, 3])
     """
 
     stages: list[StageStats]

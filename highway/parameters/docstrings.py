@@ -12,7 +12,7 @@ from highway.parameters.hints import readable_parameters, written
 
 _ROLE = re.compile(r":\w+:`~?([^`]*)`|``([^`]*)``")
 _ARGS = re.compile(r"^Args:\n((?:[ ]+.*\n?|\n)*)", re.M)
-_PARAMETER = re.compile(r"^    \**(\w+): ", re.M)
+_PARAMETER = re.compile(r"^    (\**\w+(?:, \**\w+)*): ", re.M)  # one name, or several with the same description
 _ENTRY = re.compile(r"\s+\**\w+(?:, \**\w+)*: |\s*- ")  # the first line of a parameter or of a bullet
 _VERBATIM = re.compile(r">>> |.*\S {2,}\S|\|")  # the first line of an example or a table
 _LATER = re.compile(r"^(Yields|Returns|Raises):$|^>>> ", re.M)  # sections after the parameters
@@ -61,8 +61,9 @@ def parameters(found: Callable[..., Any]) -> dict[str, str]:
             continue
         names = list(_PARAMETER.finditer(section[1]))
         for name, following in zip(names, [*names[1:], None]):
-            text = section[1][name.start() : following.start() if following else None]
-            entries.setdefault(name[1], f"{text.rstrip()}\n")
+            text = section[1][name.end(1) : following.start() if following else None].rstrip()
+            for one in name[1].split(", "):
+                entries.setdefault(one.lstrip("*"), f"    {one}{text}\n")
     return entries
 
 

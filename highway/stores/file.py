@@ -21,6 +21,11 @@ def open_file(path: str, state: FileState | None = None) -> UnchangingFile:
         FileNotFoundError: there is none. PermissionError: it may not be read. StoreError: the store does not answer.
         DatasetError: its state differs.
         ConfigError: the URL is invalid, or needs a package that is not installed.
+
+    >>> with open("a.txt", "w") as file:
+    ...     size = file.write("some text")
+    >>> open_file("a.txt").read(5, 4)
+    b'text'
     """
     if is_url(path):
         from highway.stores.remote import StoredObject  # here, because local paths do not need it
@@ -41,6 +46,13 @@ def read_ranges(ranges: Sequence[FileRange], cached: bool = True) -> list[bytes]
     Raises:
         FileNotFoundError, PermissionError, StoreError: a file cannot be read.
         DatasetError: a file has changed, or is too short.
+
+    >>> from highway.stores.unchanging import FileRange
+    >>> with open("a.txt", "w") as file:
+    ...     size = file.write("some text")
+    >>> found = open_file("a.txt")
+    >>> read_ranges([FileRange(found, 0, 4), FileRange(found, 5, 4)])
+    [b'some', b'text']
     """
     stored = [place for place, wanted in enumerate(ranges) if not wanted.file.is_here]
     if not stored:
@@ -52,7 +64,14 @@ def read_ranges(ranges: Sequence[FileRange], cached: bool = True) -> list[bytes]
 
 
 def local(path: str) -> str:
-    """Return a path unchanged, or the path of a URL's local copy; see :func:`highway.stores.copies.local_copy`."""
+    """Return a path unchanged, or the path of a URL's local copy; see :func:`highway.stores.copies.local_copy`.
+
+    Args:
+        path: A path or URL.
+
+    >>> local("data/a.txt")
+    'data/a.txt'
+    """
     if not is_url(path):
         return path
     from highway.stores.copies import local_copy
@@ -61,7 +80,16 @@ def local(path: str) -> str:
 
 
 def read_whole(path: str) -> bytes:
-    """Return the content of a file or object."""
+    """Return the content of a file or object.
+
+    Args:
+        path: A path or URL.
+
+    >>> with open("a.txt", "w") as file:
+    ...     size = file.write("some text")
+    >>> read_whole("a.txt")
+    b'some text'
+    """
     if not is_url(path):
         with open(path, "rb", buffering=0) as file:
             return file.read()
@@ -69,14 +97,31 @@ def read_whole(path: str) -> bytes:
 
 
 def open_text(path: str) -> io.TextIOBase:
-    """Open a UTF-8 text, by its path or URL."""
+    """Open a UTF-8 text, by its path or URL.
+
+    Args:
+        path: A path or URL.
+
+    >>> with open("a.txt", "w") as file:
+    ...     size = file.write("some text")
+    >>> with open_text("a.txt") as text:
+    ...     print(text.read())
+    some text
+    """
     if is_url(path):
         return io.TextIOWrapper(io.BytesIO(read_whole(path)), encoding="utf-8")
     return open(path, encoding="utf-8")
 
 
 def exists(path: str) -> bool:
-    """Return whether a file, folder or object exists at a path or URL."""
+    """Return whether a file, folder or object exists at a path or URL.
+
+    Args:
+        path: A path or URL.
+
+    >>> exists("nowhere.txt")
+    False
+    """
     if not is_url(path):
         return os.path.exists(path)
     try:
@@ -87,7 +132,17 @@ def exists(path: str) -> bool:
 
 
 def read_head(path: str, size: int) -> bytes:
-    """Return the first ``size`` bytes of a file or object, or fewer at its end; empty if it does not exist."""
+    """Return the first ``size`` bytes of a file or object, or fewer at its end; empty if it does not exist.
+
+    Args:
+        path: A path or URL.
+        size: Number of bytes.
+
+    >>> with open("a.txt", "w") as file:
+    ...     size = file.write("some text")
+    >>> read_head("a.txt", 4)
+    b'some'
+    """
     if not is_url(path):
         if not os.path.isfile(path):
             return b""
@@ -101,7 +156,16 @@ def read_head(path: str, size: int) -> bytes:
 
 
 def entries_in(folder: str) -> set[str]:
-    """Return the names in a folder, by its path or URL, folders with a trailing slash; empty if the folder does not exist."""
+    """Return the names in a folder, by its path or URL, folders with a trailing slash; empty if the folder does not exist.
+
+    Args:
+        folder: The path or URL of a folder.
+
+    >>> import os
+    >>> os.makedirs("data/val")
+    >>> entries_in("data")
+    {'val/'}
+    """
     if is_url(folder):
         from highway.stores.listing import keys_in
 
@@ -113,12 +177,31 @@ def entries_in(folder: str) -> set[str]:
 
 
 def names_in(folder: str) -> set[str]:
-    """Return the names in a folder, by its path or URL; empty if the folder does not exist."""
+    """Return the names in a folder, by its path or URL; empty if the folder does not exist.
+
+    Args:
+        folder: The path or URL of a folder.
+
+    >>> import os
+    >>> os.makedirs("data/val")
+    >>> names_in("data")
+    {'val'}
+    """
     return {entry.rstrip("/") for entry in entries_in(folder)}
 
 
 def present_in(folder: str) -> Callable[[str], bool]:
-    """Return a function that tells whether a path in a folder exists; a store is listed only once, here."""
+    """Return a function that tells whether a path in a folder exists; a store is listed only once, here.
+
+    Args:
+        folder: The path or URL of a folder.
+
+    >>> import os
+    >>> os.makedirs("data/val")
+    >>> is_present = present_in("data")
+    >>> is_present("val"), is_present("train")
+    (True, False)
+    """
     if not is_url(folder):
         return lambda name: os.path.exists(os.path.join(folder, name))
     from highway.stores.listing import keys_in
@@ -127,7 +210,17 @@ def present_in(folder: str) -> Callable[[str], bool]:
 
 
 def remove(path: str) -> None:
-    """Remove a file or object."""
+    """Remove a file or object.
+
+    Args:
+        path: A path or URL.
+
+    >>> with open("a.txt", "w") as file:
+    ...     size = file.write("some text")
+    >>> remove("a.txt")
+    >>> exists("a.txt")
+    False
+    """
     if not is_url(path):
         os.unlink(path)
         return

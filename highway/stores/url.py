@@ -32,6 +32,10 @@ class StoreOptions:
         attempts: Number of attempts before a failed request is an error.
         timeout: Maximum seconds of a request.
         hedge: A request without an answer after this multiple of the usual time is repeated, and the first answer is used; 0: never.
+
+    >>> options = parse("s3://bucket/photos?timeout=5").options
+    >>> isinstance(options, StoreOptions), options.timeout
+    (True, 5.0)
     """
 
     cache_dir: str = ""
@@ -76,6 +80,10 @@ class StoreURL:
         key: The object's key, or a prefix of keys, without slashes at its ends.
         query: For http: the query for the server.
         options: Options from the rest of the query.
+
+    >>> url = parse("s3://bucket/photos/a.jpg")
+    >>> isinstance(url, StoreURL), url.scheme, url.host, url.key
+    (True, 's3', 'bucket', 'photos/a.jpg')
     """
 
     scheme: str
@@ -134,17 +142,39 @@ class StoreURL:
 
 
 def is_url(path: str) -> bool:
-    """Return whether a path is the URL of an object in a store; ``file://`` is not."""
+    """Return whether a path is the URL of an object in a store; ``file://`` is not.
+
+    Args:
+        path: A path or URL.
+
+    >>> is_url("s3://bucket/a.tar"), is_url("data/a.tar")
+    (True, False)
+    """
     return "://" in path and (match := _SCHEME.match(path)) is not None and match[1].lower() != "file"
 
 
 def without_options(path: str) -> str:
-    """Return a path unchanged, or a URL without its query: a text that ends in the object's extension."""
+    """Return a path unchanged, or a URL without its query: a text that ends in the object's extension.
+
+    Args:
+        path: A path or URL.
+
+    >>> without_options("s3://bucket/a.tar?timeout=5")
+    's3://bucket/a.tar'
+    """
     return path.partition("?")[0] if is_url(path) else path
 
 
 def join(folder: str, name: str) -> str:
-    """Return the path or URL of a name in a folder; a URL keeps its query."""
+    """Return the path or URL of a name in a folder; a URL keeps its query.
+
+    Args:
+        folder: The path or URL of a folder.
+        name: A path relative to the folder.
+
+    >>> join("s3://bucket/photos?timeout=5", "a.jpg")
+    's3://bucket/photos/a.jpg?timeout=5'
+    """
     if not is_url(folder):
         return os.path.join(folder, name)
     path, mark, query = folder.partition("?")
@@ -152,7 +182,14 @@ def join(folder: str, name: str) -> str:
 
 
 def parent(path: str) -> str:
-    """Return the path or URL of the parent folder; a URL keeps its query."""
+    """Return the path or URL of the parent folder; a URL keeps its query.
+
+    Args:
+        path: A path or URL.
+
+    >>> parent("s3://bucket/photos/a.jpg")
+    's3://bucket/photos'
+    """
     if not is_url(path):
         return os.path.dirname(os.path.abspath(path))
     name, mark, query = path.partition("?")
@@ -160,12 +197,27 @@ def parent(path: str) -> str:
 
 
 def basename(path: str) -> str:
-    """Return the last part of a path, or of a URL without its query."""
+    """Return the last part of a path, or of a URL without its query.
+
+    Args:
+        path: A path or URL.
+
+    >>> basename("s3://bucket/photos/a.jpg?timeout=5")
+    'a.jpg'
+    """
     return os.path.basename(without_options(path).rstrip("/"))
 
 
 def beside(path: str, suffix: str) -> str:
-    """Return the path or URL of a file in the same folder, with a suffix added to the name; a URL keeps its query."""
+    """Return the path or URL of a file in the same folder, with a suffix added to the name; a URL keeps its query.
+
+    Args:
+        path: The path or URL of a file.
+        suffix: Added to the name.
+
+    >>> beside("s3://bucket/a.tar?timeout=5", ".index")
+    's3://bucket/a.tar.index?timeout=5'
+    """
     if not is_url(path):
         return path + suffix
     name, mark, query = path.partition("?")
@@ -173,15 +225,29 @@ def beside(path: str, suffix: str) -> str:
 
 
 def shown(path: str) -> str:
-    """Return a path or URL for messages: without passwords, tokens and options."""
+    """Return a path or URL for messages: without passwords, tokens and options.
+
+    Args:
+        path: A path or URL.
+
+    >>> shown("https://me:secret@host/a.tar?token=abc")
+    'https://host/a.tar'
+    """
     return without_secrets(path) if is_url(path) or "@" in path else path
 
 
 def parse(url: str) -> StoreURL:
     """Parse a URL.
 
+    Args:
+        url: For example ``s3://bucket/key?timeout=5``.
+
     Raises:
         ConfigError: it has no bucket, an unknown option, or an invalid value.
+
+    >>> url = parse("s3://bucket/photos/a.jpg")
+    >>> url.host, url.key
+    ('bucket', 'photos/a.jpg')
     """
     head, _, query = url.partition("?")
     scheme, _, rest = head.partition("://")

@@ -28,12 +28,27 @@ _PIECE = 1 << 24  # bytes read from a stream at a time, so that a false length a
 
 
 def roundup(n: int, k: int = 64) -> int:
-    """Round ``n`` up to a multiple of ``k``."""
+    """Round ``n`` up to a multiple of ``k``.
+
+    Args:
+        n: A number of bytes.
+        k: The alignment.
+
+    >>> roundup(65), roundup(64)
+    (128, 64)
+    """
     return k * ((n + k - 1) // k)
 
 
 def encode_chunks(l: Sequence[Buffer]) -> bytearray:  # noqa: E741 - tensorcom's name
-    """Concatenate buffers into one, each with magic, length and padding."""
+    """Concatenate buffers into one, each with magic, length and padding.
+
+    Args:
+        l: The buffers.
+
+    >>> len(encode_chunks([b"ab", b"c"]))
+    160
+    """
     views = [_flat(buffer) for buffer in l]
     result = bytearray(sum(_START.size + roundup(view.nbytes) for view in views))
     offset = 0
@@ -48,8 +63,14 @@ def encode_chunks(l: Sequence[Buffer]) -> bytearray:  # noqa: E741 - tensorcom's
 def decode_chunks(buf: Buffer) -> list[memoryview]:
     """Return the chunks in a buffer, as views of it.
 
+    Args:
+        buf: The bytes.
+
     Raises:
         FrameError: the buffer is not a sequence of chunks.
+
+    >>> [bytes(chunk) for chunk in decode_chunks(encode_chunks([b"ab", b"c"]))]
+    [b'ab', b'c']
     """
     view = _flat(buf)
     return [view[begin : begin + length] for begin, length in _chunks(view.nbytes, lambda begin, end: view[begin:end])]
@@ -74,17 +95,44 @@ def _chunks(nbytes: int, part: Callable[[int, int], Buffer]) -> Iterator[tuple[i
 
 
 def encode_buffer(l: Sequence[Array], infos: Sequence[str] | None = None) -> bytearray:  # noqa: E741 - tensorcom's name
-    """Return arrays as one buffer."""
+    """Return arrays as one buffer.
+
+    Args:
+        l: The arrays.
+        infos: A name of up to 8 ASCII characters for each array.
+
+    >>> len(encode_buffer([np.uint8([1, 2])]))
+    160
+    """
     return encode_chunks(encode_list(l, infos))
 
 
 def decode_buffer(buf: Buffer, infos: Infos = False) -> Any:
-    """Return the arrays in one buffer, as views of it. Raises as :func:`decode_chunks` and :func:`decode_list`."""
+    """Return the arrays in one buffer, as views of it. Raises as :func:`decode_chunks` and :func:`decode_list`.
+
+    Args:
+        buf: The bytes.
+        infos: ``True`` returns ``(arrays, infos)``. A list is compared with the names in the buffer.
+
+    >>> decode_buffer(encode_buffer([np.uint8([1, 2])]))
+    [array([1, 2], dtype=uint8)]
+    """
     return decode_list(decode_chunks(buf), infos)
 
 
 def write_chunk(stream: BinaryIO, buf: Buffer) -> None:
-    """Write a buffer as a chunk."""
+    """Write a buffer as a chunk.
+
+    Args:
+        stream: A binary file.
+        buf: The bytes.
+
+    >>> import io
+    >>> stream = io.BytesIO()
+    >>> write_chunk(stream, b"ab")
+    >>> len(stream.getvalue())
+    80
+    """
     view = _flat(buf)
     stream.write(_START.pack(magic_bytes, view.nbytes))
     stream.write(view)
@@ -94,8 +142,15 @@ def write_chunk(stream: BinaryIO, buf: Buffer) -> None:
 def read_chunk(stream: BinaryIO) -> bytes | bytearray | None:
     """Read one chunk, or return ``None`` at the end.
 
+    Args:
+        stream: A binary file.
+
     Raises:
         FrameError: there is no chunk, or it is incomplete.
+
+    >>> import io
+    >>> bytes(read_chunk(io.BytesIO(encode_chunks([b"ab"]))))
+    b'ab'
     """
     start = stream.read(_START.size)
     if not start:
@@ -107,7 +162,19 @@ def read_chunk(stream: BinaryIO) -> bytes | bytearray | None:
 
 
 def write(stream: BinaryIO, l: Sequence[Array], infos: Sequence[str] | None = None) -> None:  # noqa: E741 - tensorcom's name
-    """Write arrays to a stream."""
+    """Write arrays to a stream.
+
+    Args:
+        stream: A binary file.
+        l: The arrays.
+        infos: As for :func:`encode_buffer`.
+
+    >>> import io
+    >>> stream = io.BytesIO()
+    >>> write(stream, [np.uint8([1, 2])])
+    >>> len(stream.getvalue())
+    160
+    """
     for buffer in encode_list(l, infos):
         write_chunk(stream, buffer)
 
@@ -115,8 +182,18 @@ def write(stream: BinaryIO, l: Sequence[Array], infos: Sequence[str] | None = No
 def read(stream: BinaryIO, n: int = 999999, infos: Infos = False) -> Any:
     """Read at most ``n`` arrays from a stream.
 
+    Args:
+        stream: A binary file.
+        n: Maximum number of arrays.
+        infos: As for :func:`decode_buffer`.
+
     Raises:
         FrameError: the arrays are incomplete, or not tenbin.
+
+    >>> import io
+    >>> stream = io.BytesIO(encode_buffer([np.uint8([1, 2])]))
+    >>> read(stream)
+    [array([1, 2], dtype=uint8)]
     """
     chunks: list[Buffer] = []
     for position in range(n):
@@ -131,7 +208,18 @@ def read(stream: BinaryIO, n: int = 999999, infos: Infos = False) -> Any:
 
 
 def save(fname: str | os.PathLike[str], *args: Array, infos: Sequence[str] | None = None, nocheck: bool = False) -> None:
-    """Write arrays to a file, whose name must end in ``.ten`` unless ``nocheck``."""
+    """Write arrays to a file, whose name must end in ``.ten`` unless ``nocheck``.
+
+    Args:
+        fname: Path of the file.
+        *args: The arrays.
+        infos: As for :func:`encode_buffer`.
+        nocheck: Whether the name may have another ending than ``.ten``.
+
+    >>> save("a.ten", np.uint8([1, 2]), np.float32([0.5]))
+    >>> load("a.ten")
+    [array([1, 2], dtype=uint8), array([0.5], dtype=float32)]
+    """
     _check_name(fname, nocheck)
     with open(fname, "wb") as stream:
         write(stream, args, infos)
@@ -141,12 +229,18 @@ def load(fname: str | os.PathLike[str], infos: Infos = False, nocheck: bool = Fa
     """Return the arrays in a file, whose name must end in ``.ten`` unless ``nocheck``.
 
     Args:
+        fname: Path of the file.
+        nocheck: Whether the name may have another ending than ``.ten``.
         infos: ``True`` returns ``(arrays, infos)``; a list is compared with the infos in the file.
         mmap: Map the file into memory instead of reading it. Without checksums, only the pages that are used are read. Do not truncate a
             mapped file while its arrays are in use: that kills the process.
 
     Raises:
         FrameError: the file is truncated, not tenbin, or its checksums do not match; the message begins with the file's name.
+
+    >>> save("a.ten", np.uint8([1, 2]))
+    >>> load("a.ten")
+    [array([1, 2], dtype=uint8)]
     """
     _check_name(fname, nocheck)
     try:

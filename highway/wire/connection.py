@@ -65,6 +65,12 @@ class Connection:
     Raises:
         ConfigError: the URL or a converter cannot be used as written.
         LinkError: the address cannot be bound.
+
+    >>> with Connection("zpull+ipc://arrays") as receiver, Connection("zpush+ipc://arrays") as sender:
+    ...     sender.send([np.uint8([1, 2]), np.float32([0.5])])
+    ...     arrays = receiver.recv(timeout=30)
+    >>> arrays
+    [array([1, 2], dtype=uint8), array([0.5], dtype=float32)]
     """
 
     sampler: None = None

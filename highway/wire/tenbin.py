@@ -53,12 +53,26 @@ _DIMENSIONS = [struct.Struct(f"<{rank}q") for rank in range(MAX_RANK + 1)]
 
 
 def bytelen(a: Buffer) -> int:
-    """Return the number of bytes in a buffer or array."""
+    """Return the number of bytes in a buffer or array.
+
+    Args:
+        a: An array, or any object with a buffer.
+
+    >>> bytelen(np.zeros(3, np.float32))
+    12
+    """
     return memoryview(a).nbytes
 
 
 def bytedata(a: Buffer) -> Buffer:
-    """Return the bytes of a buffer or array, without a copy if it is contiguous."""
+    """Return the bytes of a buffer or array, without a copy if it is contiguous.
+
+    Args:
+        a: An array, or any object with a buffer.
+
+    >>> bytedata(np.zeros(3, np.float32)).nbytes
+    12
+    """
     if isinstance(a, np.ndarray):
         return bytes_of(a)
     return a if isinstance(a, (bytes, bytearray, memoryview)) else memoryview(a)
@@ -67,8 +81,14 @@ def bytedata(a: Buffer) -> Buffer:
 def str64(s: str) -> int:
     """Return a string of at most 8 ASCII characters as an int64.
 
+    Args:
+        s: Up to 8 ASCII characters.
+
     Raises:
         ValueError: it is longer, or not ASCII.
+
+    >>> str64("ab")
+    25185
     """
     return int(struct.unpack("<q", _info(s))[0])
 
@@ -76,8 +96,14 @@ def str64(s: str) -> int:
 def unstr64(i: int) -> str:
     """Return the string that :func:`str64` converted to an int64.
 
+    Args:
+        i: The integer.
+
     Raises:
         FrameError: it holds bytes that are not ASCII.
+
+    >>> unstr64(str64("ab"))
+    'ab'
     """
     return _text(struct.pack("<q", i))
 
@@ -85,8 +111,14 @@ def unstr64(i: int) -> str:
 def check_acceptable_input_type(data: Sequence[Array], allow64: bool) -> None:
     """Check that arrays can be sent.
 
+    Args:
+        data: The arrays.
+        allow64: Whether 64-bit elements are allowed.
+
     Raises:
         TypeError: a value is not an array, has a dtype that the format lacks, or has 64-bit elements although ``allow64`` is false.
+
+    >>> check_acceptable_input_type([np.zeros(3, np.float32)], allow64=False)
     """
     for position, array in enumerate(data):
         if not isinstance(array, ARRAYS):
@@ -119,8 +151,17 @@ def check_type(dtype: np.dtype[Any], rank: int, field: object, allow64: bool) ->
 def check_infos(data: Any, infos: Sequence[str], required_infos: Infos = None) -> Any:
     """Return ``data``; ``(data, infos)`` if ``required_infos`` is true; if it is a list, check that it equals ``infos``.
 
+    Args:
+        data: The arrays.
+        infos: Their names.
+        required_infos: The required names; ``True`` returns the names too.
+
     Raises:
         FrameError: the infos differ.
+
+    >>> arrays = [np.uint8([1, 2])]
+    >>> check_infos(arrays, ["labels"], ["labels"]) is arrays
+    True
     """
     if required_infos is None or required_infos is False:
         return data
@@ -134,9 +175,17 @@ def check_infos(data: Any, infos: Sequence[str], required_infos: Infos = None) -
 def encode_header(a: Array, info: str = "", extension: bytes = b"") -> bytes:
     """Return the header of an array; ``extension`` follows its dimensions, where readers of arrays ignore it.
 
+    Args:
+        a: The array.
+        info: A name of up to 8 ASCII characters.
+        extension: Bytes that follow the header and that stock tensorcom ignores.
+
     Raises:
         TypeError: the format has no such dtype.
         ValueError: the info has more than 8 characters, or the array more than 9 dimensions.
+
+    >>> len(encode_header(np.zeros((2, 3), np.float32), "images"))
+    40
     """
     return header(a.dtype, a.shape, info) + extension
 
@@ -155,8 +204,14 @@ def header(dtype: np.dtype[Any], shape: tuple[int, ...], info: str = "") -> byte
 def decode_header(h: Buffer) -> tuple[tuple[int, ...], np.dtype[Any], str]:
     """Return the shape, dtype and info in a header.
 
+    Args:
+        h: The bytes of the header.
+
     Raises:
         FrameError: the buffer is not a header; the message tells what was expected, and where.
+
+    >>> decode_header(encode_header(np.zeros((2, 3), np.float32), "images"))
+    ((2, 3), dtype('<f4'), 'images')
     """
     return layout(h)[:3]
 
@@ -166,8 +221,15 @@ def encode_list(l: Sequence[Array], infos: Sequence[str] | None = None) -> list[
 
     The data are views, unless an array is not contiguous or not little-endian. Booleans become ``u1``.
 
+    Args:
+        l: The arrays.
+        infos: As for :func:`encode_buffer`.
+
     Raises:
         TypeError, ValueError: as :func:`encode_header`; or the number of ``infos`` differs from the number of arrays.
+
+    >>> len(encode_list([np.uint8([1, 2]), np.uint8([3])]))
+    4
     """
     if infos is not None and len(infos) != len(l):
         raise ValueError(f"{len(infos)} infos for {len(l)} arrays; expected one for each")
@@ -181,8 +243,15 @@ def encode_list(l: Sequence[Array], infos: Sequence[str] | None = None) -> list[
 def decode_list(l: Sequence[Buffer], infos: Infos = False) -> Any:  # noqa: E741 - tensorcom's name
     """Return the arrays in a list of buffers, as views; with ``infos=True``, return ``(arrays, infos)``.
 
+    Args:
+        l: A header and a buffer for each array.
+        infos: As for :func:`decode_buffer`.
+
     Raises:
         FrameError: the buffers are not headers and data in turn, or ``infos`` is a list that differs.
+
+    >>> decode_list(encode_list([np.uint8([1, 2])]))
+    [array([1, 2], dtype=uint8)]
     """
     return check_infos(*decode_frames(l), infos)
 

@@ -31,6 +31,13 @@ class TensorcomDataset(IterableDataset[Any]):
         urls: The URLs to receive from; see :class:`highway.Connection`.
         length: Batches in an epoch; 0 or less iterates until the senders have ended.
         **options: Further arguments of :class:`highway.Connection`; ``writable=True`` by default, because torch has no read-only tensors.
+
+    >>> sender = Pipeline([[[np.zeros((2, 3), np.uint8), np.uint8([5, 7])]], ZMQSink("ipc://batches")])
+    >>> sender.start()
+    >>> for images, labels in TensorcomDataset("zrpull+ipc://batches"):
+    ...     print(images.shape, labels)
+    (2, 3) [5 7]
+    >>> sender.stop()
     """
 
     def __init__(self, urls: str | Sequence[str], length: int = 1000000, **options: Any) -> None:

@@ -53,6 +53,11 @@ def to_device(
     Raises:
         ConfigError: ``depth`` is below 1.
         KeyError: a batch has no such field (when it arrives).
+
+    >>> batches = Pipeline([[(np.zeros((2, 3), np.float32), np.int32([5, 7]))]])
+    >>> for images, labels in to_device(batches, "cpu"):
+    ...     print(images.shape, labels)
+    torch.Size([2, 3]) tensor([5, 7], dtype=torch.int32)
     """
     return DeviceLoader(loader, partial(_mover, torch.device(device), _Images(channels_last, dtype, normalize, images)), depth)
 

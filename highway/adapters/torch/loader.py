@@ -32,12 +32,6 @@ T = TypeVar("T", covariant=True)
 class DataLoader(torch.utils.data.DataLoader[T]):
     """A ``torch.utils.data.DataLoader`` whose state resumes in the middle of an epoch.
 
-    ::
-
-        loader = DataLoader(dataset, batch_size=64, shuffle=True, num_workers=8)
-        for epoch in range(10):
-            for images, labels in loader: ...
-
     By default, everything that a program can observe is torch's: worker processes, seeds, order, batches, errors. In addition:
 
     - :meth:`state_dict` and :meth:`load_state_dict` resume anywhere, with any sampler and dataset, as those of torchdata's
@@ -49,7 +43,8 @@ class DataLoader(torch.utils.data.DataLoader[T]):
 
     Args:
         dataset: A map-style dataset, an ``IterableDataset``, or a :class:`~highway.Pipeline`.
-        batch_size: As in torch, and so are all arguments up to ``in_order``.
+        batch_size, shuffle, sampler, batch_sampler, num_workers, collate_fn, pin_memory, drop_last, timeout: As in torch.
+        worker_init_fn, multiprocessing_context, generator, prefetch_factor, persistent_workers, pin_memory_device, in_order: As in torch.
         snapshot_every_n_steps: After how many batches of a worker the ``state_dict`` of an ``IterableDataset`` is called; 0 is never.
             Resuming reads the batches since then again, and drops them.
         workers: ``"processes"``: as torch does. ``"threads"``: threads of this process, if the dataset's first samples are the same when
@@ -67,6 +62,14 @@ class DataLoader(torch.utils.data.DataLoader[T]):
     Raises:
         ValueError: torch's arguments do not fit together.
         ConfigError: highway's arguments do not; or threads cannot read the dataset (at the first loop).
+
+    >>> loader = DataLoader(range(6), batch_size=2, shuffle=True)
+    >>> batches = iter(loader)
+    >>> first, state = next(batches), loader.state_dict()
+    >>> rest = [batch.tolist() for batch in batches]
+    >>> loader.load_state_dict(state)
+    >>> [batch.tolist() for batch in loader] == rest
+    True
     """
 
     def __init__(
