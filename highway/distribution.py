@@ -1,7 +1,7 @@
 """The name of this package on the package index, and a check for another project called ``highway`` in the same folder.
 
-The distribution is ``highway-data``. There is also a distribution ``highway``, which installs another package under the import name of this
-one, so that the package that is installed later overwrites files of the other.
+The distribution is ``highway-data``. Another project, whose distribution is called ``highway``, has the same import name. If both are
+installed, the later one overwrites files of the earlier one.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def check() -> None:
     """Warn if the other project is installed beside this one.
 
     Raises:
-        ImportError: it has replaced this package's ``highway/__init__.py``, or removed it when it was uninstalled.
+        ImportError: the other project has replaced this package's ``highway/__init__.py``, or its uninstallation has removed the file.
     """
     package = sys.modules[__name__.partition(".")[0]]
     if getattr(package, "__file__", None) is None:

@@ -34,6 +34,10 @@ def ranks() -> Ranks:
 
     A rank is a process, whatever its number of devices. JAX knows its processes after ``jax.distributed.initialize()``; without it, this is
     rank 0 of 1. If this function is called first, it starts JAX's backend, and ``initialize()`` raises ``RuntimeError``.
+
+    >>> ranks() == {"rank": 0, "world_size": 1}
+    True
+    >>> reader = Reader(range(100), 8, **ranks())
     """
     return {"rank": jax.process_index(), "world_size": jax.process_count()}
 
@@ -65,6 +69,12 @@ def to_device(loader: Iterable[Any], sharding: Any = None, depth: int = 2) -> De
         ValueError: an array does not divide into the parts of the sharding (when running).
         OverflowError: an integer does not fit (when running).
         TypeError: an array is of a type that JAX does not have (when running).
+
+    >>> batches = [(np.zeros((2, 3), np.float32), np.int32([5, 7]))]
+    >>> with Pipeline([batches]) as pipeline:
+    ...     for images, labels in to_device(pipeline):
+    ...         print(images.shape, labels)
+    (2, 3) [5 7]
     """
     return DeviceLoader(loader, lambda: _Put(sharding), depth)
 

@@ -52,6 +52,15 @@ def dataset(pipeline: Iterable[Any], steps: int | None = None) -> DataAdapter:
 
     Raises:
         Exception: an error of a stage, which ``fit`` raises unchanged.
+
+    >>> import keras
+    >>> model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+    >>> model.compile(loss="mse")
+    >>> batches = [(np.zeros((2, 3), np.float32), np.zeros((2, 1), np.float32))] * 4
+    >>> with Pipeline([batches]) as pipeline:
+    ...     history = model.fit(dataset(pipeline), epochs=1, verbose=0)
+    >>> history.epoch
+    [0]
     """
     if steps is None:
         try:

@@ -29,6 +29,11 @@ class DataWait(Callback):
 
     Args:
         clock: Returns the time in seconds.
+
+    >>> from lightning.pytorch import Trainer
+    >>> trainer = Trainer(callbacks=[DataWait()], logger=False, accelerator="cpu")
+    >>> any(isinstance(callback, DataWait) for callback in trainer.callbacks)
+    True
     """
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:

@@ -43,6 +43,14 @@ def to_ray_dataset(pipeline: Pipeline | Sequence[Pipeline]) -> ray.data.Dataset:
     Raises:
         PipelineError: a pipeline has begun, or cannot be pickled; an item is not a batch (when read).
         Exception: an error of a stage, as a ``RayTaskError`` that also has its type (when read).
+
+    >>> import ray
+    >>> context = ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+    >>> ray.data.DataContext.get_current().enable_progress_bars = False
+    >>> dataset = to_ray_dataset(Pipeline([Reader([{"x": 1}, {"x": 2}], 2, shuffle=False, epochs=1)]))
+    >>> [int(row["x"]) for row in dataset.take_all()]
+    [1, 2]
+    >>> ray.shutdown()
     """
     return ray.data.read_datasource(_PipelineDatasource(list(pipeline) if isinstance(pipeline, Sequence) else [pipeline]))
 
@@ -98,6 +106,14 @@ class RaySource:
 
     Raises:
         PipelineError: a pass has no rows (when running).
+
+    >>> import ray
+    >>> context = ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+    >>> ray.data.DataContext.get_current().enable_progress_bars = False
+    >>> table = ray.data.from_items([{"x": 1}, {"x": 2}])
+    >>> [sorted(batch["x"].tolist()) for batch in Pipeline([RaySource(table, 2, epochs=1)])]
+    [[1, 2]]
+    >>> ray.shutdown()
     """
 
     dataset: Any

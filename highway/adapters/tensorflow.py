@@ -61,6 +61,12 @@ def to_dataset(pipeline: Iterable[Any], signature: Any = None) -> PipelineDatase
         ValueError: there is no first item to derive the signature from.
         TypeError: a field has a type that tensors do not support.
         Exception: an error of a stage.
+
+    >>> batches = [(np.zeros((2, 3), np.float32), np.int32([5, 7]))]
+    >>> with Pipeline([batches]) as pipeline:
+    ...     for images, labels in to_dataset(pipeline):
+    ...         print(images.shape, labels.numpy())
+    (2, 3) [5 7]
     """
     return dataset_of(Loops(pipeline), signature)
 

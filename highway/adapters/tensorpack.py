@@ -36,6 +36,10 @@ class DequeueGenerator(DataFlow):
         pipeline: A :class:`~highway.Pipeline` with as many epochs as there are loops.
         queue_size: Accepted so that programs of Highway (2017) run. It has no effect: the number of waiting items is ``buffer_size`` of
             the pipeline's last stage.
+
+    >>> with Pipeline([[(1, 2), (3, 4)]]) as pipeline:
+    ...     print(list(DequeueGenerator(pipeline)))
+    [[1, 2], [3, 4]]
     """
 
     def __init__(self, pipeline: Pipeline, queue_size: int = 128) -> None:
@@ -89,6 +93,11 @@ class DataFlowSource:
 
     Raises:
         PipelineError: a pass has no datapoints (when running).
+
+    >>> from tensorpack.dataflow import DataFromList
+    >>> flow = DataFromList([[1, 2], [3, 4]], shuffle=False)
+    >>> list(Pipeline([DataFlowSource(flow, epochs=1)]))
+    [[1, 2], [3, 4]]
     """
 
     dataflow: DataFlow

@@ -30,6 +30,13 @@ class DataWaitCallback(TrainerCallback):
     Args:
         trainer: The trainer that logs.
         clock: Returns the time in seconds.
+
+    >>> import torch
+    >>> from transformers import Trainer, TrainingArguments
+    >>> trainer = Trainer(torch.nn.Linear(1, 1), TrainingArguments("out", report_to="none", use_cpu=True))
+    >>> trainer.add_callback(DataWaitCallback(trainer))
+    >>> "DataWaitCallback" in trainer.callback_handler.callback_list
+    True
     """
 
     def __init__(self, trainer: Trainer, clock: Callable[[], float] = time.perf_counter) -> None:

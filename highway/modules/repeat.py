@@ -29,7 +29,7 @@ class Repeat:
 
     In the middle of a pipeline, without a source, it repeats all stages before it: ``Pipeline([files, decode, Batch(8),
     Repeat(times=3)])``. Stages that draw with their own ``seed``, such as :class:`Shuffle` and :class:`Mix`, draw new numbers in each pass.
-    A reader with ``epochs`` yields ``times`` as many epochs. A reader that repeats indefinitely yields ``times`` epochs.
+    A reader with ``epochs=E`` yields ``times * E`` epochs. A reader that repeats indefinitely yields ``times`` epochs.
 
     Args:
         source: A source that can be iterated over again: an iterable, a reader, or a pipeline (whose stages run again). ``None``: the
@@ -145,7 +145,7 @@ _OVER = "over"  # state of a stream that needs no more items of a pass
 
 
 class _EachPass:
-    """A stream that restarts with each pass, and ends with it or by itself."""
+    """Runs a stream that restarts with each pass. A pass of the stream ends with its input, or earlier."""
 
     def __init__(self, op: Any, passes: _Passes) -> None:
         self.stands_for, self._passes = op, passes

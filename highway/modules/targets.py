@@ -33,8 +33,8 @@ class Targets:
         with_boxes: Fields with one row per box.
         with_points: Fields with one entry per point. They may also have one row per box.
         more: Further fields of images, points and masks, by their type. Each gets its own role.
-        follow: Annotations that moved pixels would invalidate, by parameter: if the first item has such a field, a parameter must name it
-            or another field.
+        follow: By parameter, the annotations that are wrong after pixels have moved. If the first item has such a field, the parameter
+            must name it or another field.
         all_named: Whether ``with_boxes`` lists all such fields. If not, the first item with boxes must have no other field with as many
             rows.
     """
@@ -77,7 +77,7 @@ class Targets:
         return where
 
     def _expect_all_named(self, item: Item, where: Mapping[str, Field]) -> None:
-        """Raise ValueError if the first item has unnamed boxes, points or masks, or the first one with boxes has other rows unnamed."""
+        """Raise ValueError if no parameter names the boxes, points or masks of the first item, or another field with a row per box."""
         if self._checks_images:
             self._expect_one_image(item, where)
             self._checks_images = False

@@ -33,7 +33,10 @@ logging.getLogger("waitress").setLevel(logging.ERROR)  # its warnings would appe
 
 
 class _Channel(HTTPChannel):  # type: ignore[misc]
-    """A connection that is closed if a request comes before the previous one is answered: it could hold a thread for any time."""
+    """A connection that is closed if a client sends a request before the previous one is answered.
+
+    Such a client could block a thread indefinitely.
+    """
 
     def received(self, data: bytes) -> bool:
         done = bool(super().received(data))
@@ -100,7 +103,7 @@ class Server(TcpWSGIServer):  # type: ignore[misc]  # waitress has no types
     def accept(self) -> Any:
         """Accept a connection, and close the oldest one if there are too many: slow clients must not keep out short requests.
 
-        If there is no free descriptor for it, accept none for some time, to avoid a busy loop.
+        If the process has no free descriptor, accept no connections for some time, to avoid a busy loop.
         """
         try:
             accepted = super().accept()

@@ -1,4 +1,4 @@
-"""How long the trainer waited for data: the one answer about a whole run, for the page and for the terminal."""
+"""Computes how long the trainer of a run waited for data, for the page and for the terminal."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ def waiting(samples: Sequence[Sample]) -> Wait:
     """Return how long the trainer waited for data, from the recent figures of the samples.
 
     The trainer consumes the items at the end: it is the loop over a pipeline or over its ``to_device``, or else a sink that sends nothing.
-    If it is outside, its sender knows how long it did *not* wait at least. Of several trainers, the one that waited most counts.
+    For a trainer outside the run, its sender knows the time that it did *not* wait, at least. The result is for the trainer that
+    waited most.
     """
     received = {one.ends.receives for one in samples}
     found: list[tuple[float, bool, Sample]] = []

@@ -143,8 +143,8 @@ class Slicer(Crop):
     Args:
         height: Height of the box as a fraction of the image's height, above 0, at most 1.
         width: Width of the box as a fraction of the image's width, above 0, at most 1.
-        yoffset: Fraction of the height at the top and at the bottom that the box excludes.
-        xoffset: Fraction of the width at the left and at the right that the box excludes.
+        yoffset: Fraction of the height that is never part of the box, at the top and at the bottom.
+        xoffset: Fraction of the width that is never part of the box, at the left and at the right.
 
     Raises:
         ConfigError: a fraction is out of range, or a size plus twice its offset exceeds 1 (on construction).
@@ -286,7 +286,7 @@ def _side(length: int, least: int, most: int | None, rng: Generator | None) -> i
 
 
 def _window(length: int, share: float, offset: float, rng: Generator | None) -> tuple[int, int]:
-    """Return the first pixel and the length of a window: a ``share`` of ``length``, at least an ``offset`` of it away from both ends."""
+    """Return the first pixel and the length of a window of ``share * length``, with a margin of ``offset * length`` at both ends."""
     window, first = max(1, int(share * length)), int(offset * length)
     return first + _part(length - 2 * first - window, rng), window
 

@@ -30,7 +30,7 @@ LOOKS = 20  # meanwhile; they are counted, since the process may be stopped for 
 
 
 def interface(url: str, location: str) -> str:
-    """Return a location with the host name replaced by its address, because ZeroMQ binds no names."""
+    """Replace the host name of a location by its address: ZeroMQ cannot bind a host name."""
     host, port = location.rsplit(":", 1)
     if host == "*" or host.startswith("["):
         return location
@@ -122,7 +122,7 @@ class SocketFile(NamedTuple):
 
 
 def remove_if_dead(path: str) -> None:
-    """Remove the file of a UNIX socket whose process was killed, so that nobody listens there any more."""
+    """Remove the file of a UNIX socket if no process listens on it, because its process was killed."""
     file = SocketFile.at(path)
     with socket.socket(socket.AF_UNIX) as probe:
         if file is not None and probe.connect_ex(path) == errno.ECONNREFUSED:
@@ -130,7 +130,7 @@ def remove_if_dead(path: str) -> None:
 
 
 def peer_process(connection: socket.socket) -> tuple[int, int]:
-    """Return the process ID and user ID at the other end of a UNIX socket (for an end that connects: of the process that bound it)."""
+    """Return the process ID and user ID of the other end of a UNIX socket. For an end that connects: of the process that bound it."""
     process, user, _ = _CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
     return process, user
 

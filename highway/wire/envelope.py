@@ -259,7 +259,7 @@ def _check(name: str, value: Any, types: tuple[type, ...]) -> None:
 
 
 def _checked(where: str, values: Iterable[Any], types: _Types) -> list[Any]:
-    """Check and return one value for each type; further values come from a later version and are ignored."""
+    """Check one value for each type, and return the checked values. Later versions may append values, which are ignored."""
     checked = []
     for (name, expected), value in zip(types.items(), values):
         _check(where + name, value, expected)

@@ -18,9 +18,9 @@ zrsub     sub      binds      as zsub
 Transports are ``tcp`` (the default; location ``host:port``), ``ipc`` (a path), ``shm`` (a name on this machine; push and pull only) and
 ``inproc`` (a name within the process). Plain ``tcp://``, ``ipc://``, ``shm://`` and ``inproc://`` mean push at a sender and pull at a
 receiver; ``bind=`` selects the end that binds. ``named`` is tcp with a name as location, which is looked up at a rendezvous
-(:mod:`highway.wire.rendezvous`). Braces expand as in a shell, ``zsub://host:788{0..3}``. All expanded URLs share one socket, and so do
-several URLs, which may mix tcp and ipc. Port ``0`` or ``*`` is a free port; host ``*`` is every interface, an empty host the loopback
-interface.
+(:mod:`highway.wire.rendezvous`). Braces expand as in a shell, ``zsub://host:788{0..3}``. All expanded URLs share one socket. Several URLs
+in a list share one socket, too; they may mix tcp and ipc. Port ``0`` or ``*`` is a free port; host ``*`` is every interface, an empty host
+the loopback interface.
 """
 
 from __future__ import annotations
@@ -191,7 +191,7 @@ def kind_of(url: str | Sequence[str]) -> Kind:
     """Return the type of socket for the scheme of a URL, or of the first of several.
 
     Raises:
-        ConfigError: the scheme determines none: it is a plain scheme such as ``tcp://``, or unknown.
+        ConfigError: the scheme is unknown, or is a plain scheme such as ``tcp://``, which does not determine the type.
     """
     first = url if isinstance(url, str) else next(iter(url), "")
     scheme = re.split(r"[+:]", first, maxsplit=1)[0]

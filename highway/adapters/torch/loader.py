@@ -61,7 +61,7 @@ class DataLoader(torch.utils.data.DataLoader[T]):
 
     Raises:
         ValueError: torch's arguments do not fit together.
-        ConfigError: highway's arguments do not; or threads cannot read the dataset (at the first loop).
+        ConfigError: highway's arguments do not fit together; or threads cannot read the dataset (at the first loop).
 
     >>> loader = DataLoader(range(6), batch_size=2, shuffle=True)
     >>> batches = iter(loader)

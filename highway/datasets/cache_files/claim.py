@@ -19,10 +19,10 @@ _LOCK_TEXT = b"This folder is a cache of highway's: what it holds was made from 
 
 @contextlib.contextmanager
 def claimed(path: str) -> Iterator[bool]:
-    """Take a folder to write a cache there; it is made if need be.
+    """Lock a folder for writing a cache. The folder is created if it does not exist.
 
     Yields:
-        Whether it is ours; else another process writes there.
+        Whether this process has the lock. If not, another process writes there.
 
     Raises:
         ConfigError: the folder holds files that are not a cache's.

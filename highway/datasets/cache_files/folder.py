@@ -1,7 +1,7 @@
-"""The files of a cache in a folder that is its own; and a manifest, written last, that makes a cache of them.
+"""The files of a cache, in a folder of their own. A manifest, which is written last, makes the cache complete.
 
 ===================================  ==============================================================================================
-``highway-cache.lock``               marks the folder; who writes holds a lock on it
+``highway-cache.lock``               marks the folder; a process that writes holds a lock on it
 ``highway-cache-ID.data``            the samples' arrays, each at a multiple of 64 bytes
 ``highway-cache-ID.index``           where they are, and their checksums
 ``highway-cache.json``               the manifest: what the cache was made from, which of the files it is, and their checksums
@@ -39,7 +39,7 @@ FORMAT = 2  # of the files; another number is no cache of ours
 
 
 class _OtherCache(DatasetError):
-    """A cache of something else."""
+    """The folder has a cache with other content."""
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ class CacheFolder:
                 os.unlink(self._file(name))
 
     def publish(self, manifest: dict[str, Any]) -> None:
-        """Make a manifest appear, whole."""
+        """Write the manifest atomically."""
         manifest = {"format": FORMAT, "fingerprint": self.fingerprint, **manifest}
         _write(self._file(f"{MANIFEST}.new"), json.dumps({"manifest": manifest, "xxh3_64": _sum(_canonical(manifest))}).encode())
         os.replace(self._file(f"{MANIFEST}.new"), self._file(MANIFEST))
@@ -149,7 +149,7 @@ class CacheFolder:
 
 
 class FolderWriter(CacheWriter):
-    """Appends samples to a cache that is not finished yet, and makes it one."""
+    """Appends samples to an unfinished cache, and finishes the cache."""
 
     def __init__(self, folder: CacheFolder, budget: int) -> None:
         self._folder = folder
@@ -194,7 +194,7 @@ class FolderWriter(CacheWriter):
 
 
 def _has_more(file: CacheFile, tried: CacheFile) -> bool:
-    """Say whether a cache has a sample that an earlier one lacks: by their keys, or else by their number."""
+    """Return whether a cache has a sample that an earlier cache lacks. Compares the keys, or else the numbers of samples."""
     keys = set(file.keys(range(len(file))))
     return not keys <= set(tried.keys(range(len(tried)))) if keys else len(file) > len(tried)
 

@@ -51,8 +51,8 @@ class COCO:
         keypoints: Whether samples have keypoints; of ``person_keypoints_train2017.json``, for example.
         crowds: Whether to include objects that represent a crowd (``iscrowd``).
         skip_empty: Whether to skip images without boxes.
-        empty_boxes: How to treat boxes without area or completely outside the image: ``"drop"`` removes these objects, with a
-            warning that counts them, ``"keep"`` does not, ``"raise"`` makes them an error.
+        empty_boxes: How to treat boxes without area or completely outside the image: ``"drop"`` removes these objects and
+            logs their number, ``"keep"`` keeps them, and ``"raise"`` raises an error.
 
     A sample is a dict:
 
@@ -120,7 +120,7 @@ class COCO:
         return self._loaded.annotations.points
 
     def costs(self, kind: str) -> np.ndarray | None:
-        """Return the pixels of each image, as the JSON file gives them, int64 ``(N,)``; ``None`` if it does not, or for another kind."""
+        """Return the pixels of each image, int64 ``(N,)``, from the JSON file; ``None`` for other kinds, or if the file has no sizes."""
         pixels: np.ndarray = self._loaded.annotations.sizes[self._loaded.images].prod(1)
         return pixels if kind == "pixels" and pixels.all() else None
 

@@ -132,7 +132,7 @@ DECODERS: dict[str, Callable[..., Any]] = {
 
 
 def decoder(name: str, fields: Fields) -> Callable[[Data], Any]:
-    """Return what decodes values, by its name in ``DECODERS``; see there."""
+    """Return the function that decodes values, by its name in ``DECODERS``."""
     return bytes if name == "bytes" else partial(DECODERS[name], fields=fields)
 
 

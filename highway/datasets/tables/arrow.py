@@ -182,7 +182,7 @@ class Arrow(FilesTable[_Mapped]):
 
 
 def _memory(mapped: _Mapped, file: Callable[[], UnchangingFile], buffer: pa.Buffer) -> Bytes:
-    """Return a function that reads a buffer. It refers to no table, because a table keeps decoded buffers and would be freed much later."""
+    """Return a function that reads a buffer. It must not refer to a table, which would keep decoded buffers in memory longer."""
     copied, offset = in_memory(buffer), mapped.offset(buffer)
     if offset is None or buffer.size < _LARGE:
         return copied

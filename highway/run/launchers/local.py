@@ -57,9 +57,9 @@ class LocalLauncher:
 
     Args:
         show: Called with each printed line: the name of the replica, the text, and whether it is from standard error.
-        orphaned: Seconds that the processes may take to end after this process was killed. Then they, and the processes that they have
-            started, are killed by a program that starts with the first process.
-        keep: Seconds after that for which the program keeps the counts of the first process, for :meth:`counts_at`.
+        orphaned: If this process is killed, the other processes have this many seconds to end. Then a guard program kills them, and
+            the processes that they have started.
+        keep: After that, the guard program keeps the counts of the first process for this many seconds, for :meth:`counts_at`.
     """
 
     def __init__(self, show: Show, orphaned: float = ORPHANED, keep: float = 0.0) -> None:
@@ -157,7 +157,7 @@ class LocalProcess:
         return self.popen.returncode
 
     def signal(self, number: int) -> None:
-        """Send it a signal, unless it was reaped: then its PID may be another's; SIGKILL also kills the processes that it has started."""
+        """Send a signal, unless the process was reaped: its PID may be reused. SIGKILL also kills the processes that it has started."""
         if self.popen.returncode is None and number != signal.SIGKILL:
             os.kill(self.popen.pid, number)  # Popen.send_signal() would reap it, if it has just ended
         elif self.popen.returncode is None:
@@ -185,14 +185,14 @@ class LocalProcess:
         self._tally.close()
 
     def _has_ended(self) -> bool:
-        """Return whether it has ended, without reaping it, so that its PID, which is also its group's, cannot be another's yet."""
+        """Return whether the process has ended, without reaping it: until then, its PID, also that of its group, cannot be reused."""
         if not hasattr(os, "waitid"):  # macOS has it from Python 3.13 on
             return self.popen.poll() is not None
         return os.waitid(os.P_PID, self.popen.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
 def _start_guard(seconds: float, keep: float, kept: int) -> subprocess.Popen[bytes]:
-    """Start the program that kills the remaining processes if this one is killed, in a session that no terminal's Ctrl-C reaches."""
+    """Start the guard program: if this process is killed, it kills the others. Its own session protects it from Ctrl-C."""
     command = [sys.executable, "-I", "-S", guard.__file__, str(seconds), str(keep)]
     null = subprocess.DEVNULL
     with interrupt.Withheld():
@@ -202,12 +202,12 @@ def _start_guard(seconds: float, keep: float, kept: int) -> subprocess.Popen[byt
 
 
 class _Lines:
-    """The lines of a stream, passed to ``handle`` as they come, or kept for :meth:`take`; the stream is closed at its end.
+    """Reads the lines of a stream. Passes each line to ``handle``, or keeps it for :meth:`take`. Closes the stream at its end.
 
     Text that a carriage return overwrites is dropped, as a terminal would not show it for long. For a progress bar that rewrites one line,
     the current state is passed on every ``PROGRESS`` seconds. A line of more than ``LONGEST`` bytes becomes several.
 
-    With ``whole_only`` lines are JSON: each is passed on unchanged, but not an unterminated last line of a writer that was killed.
+    ``whole_only`` is for JSON: lines are passed on unchanged, except an incomplete last line, which a killed writer leaves.
     """
 
     def __init__(

@@ -1,4 +1,6 @@
-"""Actors of a Ray cluster: one for each process, which the actor starts beside itself on its node, without Ray.
+"""Runs processes on a Ray cluster. For each process there is an actor, which starts the process on its node.
+
+The process itself does not use Ray.
 
 Ray chooses an actor's node by the ``resources`` of its role. Restarts are decided by the supervisor, as on every engine; each start has a
 new actor.
@@ -85,7 +87,7 @@ def _join(ray: Any, cluster: str) -> None:
 
 
 def _look(host: str, port: int) -> None:
-    """Check that an HTTP/2 server listens, as a head does: Ray would retry for minutes. Raises OSError."""
+    """Check that an HTTP/2 server listens, as on the head of a cluster. Without this check, Ray would retry for minutes. Raises OSError."""
     with socket.create_connection((host, port), REACH) as connection:
         if os.environ.get("RAY_USE_TLS", "0") in ("0", ""):
             connection.sendall(HELLO)
@@ -94,7 +96,7 @@ def _look(host: str, port: int) -> None:
 
 
 class Needs(NamedTuple):
-    """Resources that a process requires of a node; ``cpus`` ``None`` means one core while it is placed, and none afterwards."""
+    """Resources that a process requires of a node; ``cpus=None`` reserves one core until the process has a node, and none afterwards."""
 
     cpus: float | None
     gpus: float
@@ -111,7 +113,7 @@ _UNITS = {"CPU": (1, "cores"), "GPU": (1, "GPUs"), "memory": (1e6, "MB of memory
 def no_room(
     nodes: Mapping[str, Mapping[str, float]], free: Mapping[str, float], running: Sequence[tuple[str, Needs]], waiting: Mapping[str, Needs]
 ) -> str:
-    """Return a sentence if no node can have a waiting process, because of its size or of their own run; empty if one may get a node.
+    """Return a sentence if waiting processes fit on no node, or their own run holds the resources; otherwise an empty text.
 
     Args:
         nodes: Resources of each node of the cluster, by its address and by Ray's names.
@@ -173,7 +175,7 @@ class RayProcess(RemoteProcess):
         super().hear(news)
 
     def signal(self, number: int) -> None:
-        """Send it a signal; a process without a node, or that does not end after SIGKILL, is given up."""
+        """Send a signal to the process. Give the process up if it has no node, or does not end after SIGKILL."""
         if self.poll() is None and (not self.address or self._was_killed):
             import_ray().kill(self.actor)
             self.lose(*(self.end or ("it had not begun" if not self.address else f"{self.address} does not answer", -number)))

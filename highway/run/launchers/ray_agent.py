@@ -1,4 +1,4 @@
-"""The actor of Ray: it starts a process beside itself on its node, without Ray, and returns its news."""
+"""The actor on a Ray cluster. It starts a process on its node, which does not use Ray, and returns news of the process."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LOOK = 1.0  # seconds that it waits for news
 
 
 def last_counts(path: str) -> tuple[int, ...]:
-    """Return the counts of a process of this node whose actor was killed: a task of Ray."""
+    """Return the counts of a process on this node whose actor was killed. Runs as a task of Ray."""
     return astuple(read_kept(path))
 
 
@@ -54,7 +54,7 @@ class RayAgent:
         return self._name
 
     def news(self, number: int) -> bytes:
-        """Return the news of this number; a repeated query, after a connection broke, returns the same news."""
+        """Return the news with this number. If a connection breaks, the caller asks again, and gets the same news."""
         with self._lock:
             if number != self._told:
                 news = self._agent.news(LOOK)

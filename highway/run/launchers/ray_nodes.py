@@ -23,7 +23,7 @@ def check_nodes(topology: Topology, roles: Iterable[str], say: Callable[[str], N
     Args:
         topology: The topology of the roles.
         roles: Their names.
-        say: Called with a message about nodes that are waited for.
+        say: Called with a message while a node has not answered.
 
     Raises:
         ConfigError: no node has the resources of a role, or the nodes that have them differ in software that pixels depend on.
