@@ -22,7 +22,7 @@ class Listener(Protocol):
     """Gets the state of this process's role."""
 
     def progress(self, stats: PipelineStats) -> None:
-        """Process its figures."""
+        """Receive the statistics of the role."""
 
     def draining(self) -> None:
         """Note that it was asked to end."""

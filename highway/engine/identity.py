@@ -1,4 +1,4 @@
-"""The pipeline that saved a state, as the state knows it: hashes of each stage's parameters, code and data.
+"""The identity of a pipeline, which its states contain: hashes of each stage's parameters, code and data.
 
 Parameters and code are hashed when a pipeline begins, before a stage can change its own attributes. Data are hashed when the first state is
 saved or loaded. If parameters or data differ, the state is refused, with the names of the parameters. If only code differs, a warning is
@@ -124,7 +124,7 @@ def expect_same(saved: Mapping[str, Mapping[str, Any]], current: Mapping[str, Ma
         allow_changed: Names of stages whose changes are accepted, and logged; the name of a composite includes all its stages.
 
     Raises:
-        PipelineError: a stage that is not among them has other parameters or reads other data; or there is no such stage.
+        PipelineError: a stage has other parameters or other data, and ``allow_changed`` does not name it; or it names no stage.
     """
     groups = {name: _group(name, current) for name in current}
     if unknown := [name for name in allow_changed if not any(is_named(stage, [name]) for stage in current)]:

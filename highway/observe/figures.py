@@ -53,7 +53,7 @@ class Recent:
     def add(self, key: Hashable, stats: PipelineStats) -> PipelineStats:
         """Add the figures of ``key`` since its start, and return those of the last seconds.
 
-        If the figures restarted, so does the result: it is another process.
+        If the figures have restarted, a new process reports them, and the result restarts too.
         """
         seen = self._seen.setdefault(key, deque())
         if seen and (stats.seconds < seen[-1].seconds or len(stats.stages) != len(seen[-1].stages)):

@@ -1,4 +1,4 @@
-"""The interface between what runs and where: a launcher starts processes, and other code uses them only through it.
+"""The interface of launchers. A launcher starts processes on this machine, in a cluster or by a scheduler.
 
 Supervision, restarts, drains and the closing table are written once, on top of these two protocols. ``launchers/local`` implements them
 for this machine.
@@ -48,7 +48,7 @@ class Handle(Protocol):
 
     @property
     def address(self) -> str:
-        """Address of its host for others; empty while it has no host."""
+        """Address under which other hosts reach the host of the process; empty while it has no host."""
 
     def poll(self) -> int | None:
         """Return its exit code, or minus the signal that ended it; ``None`` while it runs. After the end, all its reports are available."""
@@ -80,7 +80,7 @@ class Launcher(Protocol):
         """Wait at most ``seconds`` for an event of a process; return whether a process has printed or reported something.
 
         Raises:
-            ConfigError: a process that waits for a place can have none, so the run ends.
+            ConfigError: a process waits for a host or node that it can never get; the run ends.
         """
 
     def close(self) -> None:
@@ -88,5 +88,5 @@ class Launcher(Protocol):
 
 
 def file_arguments(options: argparse.Namespace) -> list[str]:
-    """Return the arguments about a topology file besides its name, for a `highway run` that reads the same file."""
+    """Return the arguments with which `highway run` reads the same topology file, without the name of the file."""
     return [f"--{name}={value}" for name in ("set", "plugin") for value in getattr(options, name)]

@@ -15,7 +15,7 @@ _SHOWN = 8  # indices in a message
 
 
 def names(indices: Any) -> str:
-    """Return indices for a message, the first of many."""
+    """Return the first few of many indices, as text for a message."""
     if not isinstance(indices, (list, tuple)):
         return f"sample {indices}"
     shown = ", ".join(map(str, indices[:_SHOWN]))

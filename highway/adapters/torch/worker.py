@@ -30,9 +30,9 @@ class WorkerState(NamedTuple):
         generators: States of the process's generators.
         dataset: The dataset's ``state_dict()``, or ``None``.
         iterator: The ``state_dict()`` of the dataset's iterator, or ``None``.
-        at: Batches of this epoch that the worker had read at the time of these two.
+        at: Batches of this epoch that the worker had read when ``dataset`` and ``iterator`` were saved.
         has_ended: Whether an iterable dataset has ended.
-        begun: States of the process's generators at that time, from which the batches since then are read again.
+        begun: States of the process's generators after batch ``at``. A resume reads the later batches again, from these states.
     """
 
     fetched: int = 0
@@ -46,7 +46,9 @@ class WorkerState(NamedTuple):
 
 @dataclass(frozen=True)
 class WorkerResult:
-    """A batch, or an error instead, and the state of the worker after it. No tuple: old versions of torch pin the parts of a tuple."""
+    """A batch, or an error instead, and the state of the worker after it.
+
+    It is not a tuple, because old versions of torch would pin the memory of its parts."""
 
     task: int
     data: Any

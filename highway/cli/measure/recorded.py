@@ -1,4 +1,4 @@
-"""Items of a role's feeders, in the form in which links would deliver them: a role can be measured without the other roles."""
+"""Records the items that a role receives, as its links deliver them, so that the role can be measured alone."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ class Roles:
         return [name for name in names if self.topology.roles[name].stages and role not in self._before(name, {name})]
 
     def _before(self, role: str, seen: set[str]) -> Iterator[str]:
-        """Yield the roles that feed a role, directly or indirectly, the first ones first; each once, even if links form a cycle."""
+        """Yield each role that feeds a role, directly or indirectly, once. Starts at the sources, even if links form a cycle."""
         for edge in self._edges:
             if edge.target == role and edge.source not in seen and self.topology.roles[edge.source].stages:
                 seen.add(edge.source)
@@ -160,7 +160,7 @@ def _some(items: list[Stamped]) -> list[Stamped]:
 
 
 def _with(stage: StageCost, link: LinkCost, items: float) -> StageCost:
-    """Return a link's end with the cost of its messages: ``items`` for each item at the role's end."""
+    """Return one end of a link, with the cost of its messages. For each item of the role, the link carries ``items`` items."""
     return replace(stage, seconds=link.seconds * items, cpu=link.cpu * items, held=link.held * items)
 
 

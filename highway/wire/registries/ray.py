@@ -36,8 +36,8 @@ NEVER: Since = ("", 0)
 class AddressBook:
     """An actor that stores the addresses of a run's names. If its process is lost, Ray starts a new one, and all processes publish again.
 
-    Each address has the number of the change by which it came. A new registry has another ``life``, so that numbers of its predecessor mean
-    nothing to it.
+    Each address has the number of the change by which it came. A new registry has another ``life``: it ignores the
+    numbers of changes of earlier registries.
     """
 
     def __init__(self) -> None:
@@ -60,7 +60,7 @@ class AddressBook:
 
 
 def start_registry(run: str) -> Any:
-    """Start the registry of a run on the head node, whose loss is the loss of the cluster; it ends with this process.
+    """Start the registry of a run. It runs on the head node, because the cluster cannot outlive that node, and ends with this process.
 
     Raises:
         ConfigError: a run of that name already has a registry.
