@@ -95,7 +95,7 @@ class Account:
 def account(
     states: Sequence[ReplicaState], departures: Sequence[Departure], ends: Mapping[str, Ends], whole: Collection[str]
 ) -> list[Account]:
-    """Return the account of each link at the end of a run: ``ends`` by replica name, ``whole`` are the links with all ends seen."""
+    """Return the account of each link at the end of a run. ``ends`` is by replica name; ``whole`` are links with all ends known."""
     samples = [Sample.of(state, ends) for state in states]
     found = []
     for link in traffic(samples):

@@ -218,7 +218,7 @@ def _first_line(error: Exception) -> str:
 
 
 def _reason(text: str, code: re.Pattern[str] | None = None) -> str:
-    """Return the error code in a store's answer: one that is more specific than the status, or any."""
+    """Return the error code in a store's answer. Prefers a code that is more specific than the HTTP status."""
     found = _CODE.search(text)
     return found[1] if found and (code is not None or found[1] in _REASONS) else ""
 

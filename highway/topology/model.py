@@ -121,7 +121,7 @@ class Topology:
         return self.process_spec(name, replica).build(self.registry)
 
     def pipeline(self, name: str, replica: int = 0, host: str = "", isolated: bool = False) -> Pipeline:
-        """Return the pipeline of a role for a program that takes its place, even if the other roles do not know that.
+        """Return the pipeline of a role, for a program that runs the role itself, even if the file does not declare the role as external.
 
         Arguments and errors are as for :meth:`stages` and :meth:`ProcessSpec.pipeline`.
         """
@@ -133,7 +133,7 @@ class Topology:
         Args:
             name: The role.
             replica: The number of its process, from 0.
-            is_known: Whether the other processes see it as what the file declares: highway, or external.
+            is_known: Whether the process is what the file declares: a process of highway, or an external program.
 
         Raises:
             ConfigError: the role does not exist, or its variables or links have errors; the message tells where.

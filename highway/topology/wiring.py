@@ -92,7 +92,7 @@ class Wiring:
 
 
 def depths_of(feeders: Mapping[str, set[str]]) -> Mapping[str, int]:
-    """Return for each role the maximum number of roles that an item passes before it; in a cycle, each counts once."""
+    """Return the depth of each role: the maximum number of roles that an item passes before. In a cycle, each role counts once."""
 
     def depth(role: str, passed: frozenset[str]) -> int:
         return max((1 + depth(feeder, passed | {feeder}) for feeder in feeders[role] - passed), default=0)

@@ -73,7 +73,7 @@ def _connect(wiring: Wiring, options: argparse.Namespace, show: Show) -> SlurmLa
 
 
 def _preview(wiring: Wiring, options: argparse.Namespace) -> Mapping[str, str]:
-    """Return the scripts that would be submitted, by the commands that would submit them."""
+    """Return a dict with the commands that would submit jobs, and their scripts."""
     folder = RunFolder(_path(wiring, options))
     roles = [wiring.topology.roles[name] for name in dict.fromkeys(process.role for process in wiring.processes)]
     return {shlex.join(submission(folder, role, range(role.replicas))): script(folder, role) for role in roles}

@@ -58,12 +58,12 @@ class ShmReceiver:
         self.connections.attach(link)
 
     def pair(self, sock: socket.socket) -> None:
-        """Use an existing connection as the only one: no other is looked for."""
+        """Use an existing connection as the only one."""
         self._is_paired = True
         self.connections.adopt(sock)
 
     def peers(self) -> Peers:
-        """Return the number of senders now, so far, and being connected."""
+        """Return the number of senders that are connected now, that were connected so far, and that are being connected."""
         if time.monotonic() - self._looked > SOON:
             self.look()
         return self.connections.count()
@@ -77,7 +77,7 @@ class ShmReceiver:
 
         Raises:
             TimeoutError: nothing came within ``timeout`` seconds.
-            LinkError: a message's memory cannot be mapped, or there are no connections and can be none.
+            LinkError: a message's memory cannot be mapped, or there is no connection and none is possible.
         """
         deadline = deadline_of(timeout)
         if self._is_paired and self.connections.peers:
@@ -118,7 +118,7 @@ class ShmReceiver:
                 peer.sock.shutdown(socket.SHUT_RD)
 
     def expect(self) -> None:
-        """Give back free slots now, and from here on at once, while this thread waits for something other than messages."""
+        """Return free slots now. Later slots are returned as soon as they are free, because this thread waits for something else."""
         for peer in self.connections.peers:
             peer.expect()
 
@@ -226,7 +226,7 @@ class _Sending:
         return announced
 
     def expect(self) -> None:
-        """Give back free slots now, and from here on at once."""
+        """Return free slots now, and later slots as soon as they are free."""
         self.is_expected = True  # before the deque is emptied, so that a thread that appends later sees it
         self._flush()
 
