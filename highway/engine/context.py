@@ -53,7 +53,7 @@ class Context:
 
     Args:
         report_error: Receives the errors of :meth:`report_error`. By default they are raised.
-        report_state: Is told when the stage waits.
+        report_state: Called with ``"starved"`` or ``"blocked"`` when the stage begins to wait, and with ``"busy"`` afterwards.
         seed: The seed of the pipeline.
         is_stage: Whether this is the context of a stage, not of code outside of any pipeline.
 
@@ -225,7 +225,7 @@ def entered(context: Context) -> Iterator[None]:
 
 
 def on_behalf_of(other: Context) -> Context:
-    """Return a copy of the context of another stage, which may have ended, that is cancelled when this thread's stage is cancelled."""
+    """Return a copy of the context of another stage, which may have ended. The copy is cancelled with this thread's stage."""
     own, context = here(), copy.copy(other)
     context.interrupted, context.cancelled, context.report_state = own.interrupted, own.cancelled, own.report_state
     context._starved, context._blocked = _Waiting(context, "starved"), _Waiting(context, "blocked")

@@ -85,7 +85,7 @@ def offsets_of(file: UnchangingFile, path: str, index: bool | str) -> np.ndarray
     Args:
         file: The file.
         path: Where it is.
-        index: Whether they are kept in a file beside it, or the folder in which they are.
+        index: Whether the positions are kept in a file beside the records, or the folder that keeps them.
 
     Raises:
         DatasetError: the file is not a TFRecord file, is compressed, damaged or cut short. The message names the position.
@@ -143,7 +143,7 @@ def _check_lengths(file: UnchangingFile, headers: bytes | bytearray, offsets: ar
         file: The file.
         headers: Lengths and checksums.
         offsets: Where in the file records begin.
-        first: Which of these the headers begin with.
+        first: The index in ``offsets`` of the first header.
     """
     rows = np.frombuffer(bytes(headers), np.uint8).reshape(-1, HEADER)
     tables, zeros = _tables()
@@ -173,7 +173,7 @@ def _check_lengths(file: UnchangingFile, headers: bytes | bytearray, offsets: ar
 
 @cache
 def _tables() -> tuple[np.ndarray, int]:
-    """Return what each byte at each of eight places adds to the CRC-32C of eight zeros, uint32 ``(8, 256)``, and that itself."""
+    """Return the change of the CRC-32C of eight zeros by each byte at each of eight places, uint32 ``(8, 256)``, and that CRC-32C."""
     crc, size = _crc32c(), _LENGTH.size
     zeros = crc(bytes(size))
     table = [[crc(bytes(place) + bytes([byte]) + bytes(size - 1 - place)) ^ zeros for byte in range(256)] for place in range(size)]
