@@ -50,14 +50,12 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         workers: ``"processes"``: as torch does. ``"threads"``: threads of this process, if the dataset's first samples are the same when
             several threads read them. ``None``: threads for highway's own datasets, and for datasets whose class declares
             ``__thread_safe__ = True``, without ``collate_fn``, ``worker_init_fn`` and ``multiprocessing_context``; else processes.
-        isolated: Whether the threads run in a process of their own, beside the training thread, until the loader is closed or collected.
-            The dataset must be picklable.
+        isolated: Whether the threads run in a process of their own, until the loader is closed or collected. The dataset must be picklable.
         per_worker: Whether each thread has a copy of the dataset, made by ``copy.deepcopy``.
         shard: Whether each rank reads its part of the dataset, as with torch's ``DistributedSampler``. Rank and world size are those of
             ``torch.distributed``, or of the environment (torchrun, srun). The loader counts the epochs.
         budget_mb: Megabytes of shared memory for batches from isolated threads.
-        rank: The rank for ``shard``, instead of the rank from ``torch.distributed`` or the environment.
-        world_size: The number of ranks for ``shard``.
+        rank, world_size: The rank and the number of ranks for ``shard``, instead of those from ``torch.distributed`` or the environment.
 
     Raises:
         ValueError: torch's arguments do not fit together.
