@@ -335,9 +335,9 @@ def resumed(case, rank, state):
         try:
             return loops(pipeline)
         except (PipelineError, ConfigError, ValueError) as error:
-            if NO_CACHE in str(error) or (
-                case.may_raise and ("which it does not declare" in str(error) or "a broken sample" in str(error))
-            ):
+            undeclared = case.may_raise and ("which it does not declare" in str(error) or "a broken sample" in str(error))
+            all_broken = case.source.kind == "damaged" and "can be used; the last error" in str(error)  # of the share of this rank
+            if NO_CACHE in str(error) or undeclared or all_broken:
                 raise LoudError from error
             raise AssertionError("it was refused late") from error
 

@@ -26,10 +26,16 @@ def parameters(augmentor):
     return sorted(set(inspect.signature(augmentor.__init__).parameters) - {"self", "args", "kwargs"})
 
 
+def installed(package):
+    """Return whether a package is installed; a folder of this name that is no package does not count."""
+    spec = importlib.util.find_spec(package)
+    return spec is not None and spec.origin is not None
+
+
 def names():
     """Return the names of those of the packages that are installed."""
     found = {}
-    if importlib.util.find_spec("tensorpack"):
+    if installed("tensorpack"):
         from tensorpack import dataflow
         from tensorpack.dataflow import dataset, imgaug
 
@@ -37,7 +43,7 @@ def names():
         augmentors = {name: getattr(imgaug, name) for name in public(imgaug)}
         found["names"] = {name: public(module) for name, module in modules.items()} | {"input_source": exported("input_source")}
         found["parameters"] = {name: parameters(one) for name, one in augmentors.items() if inspect.isclass(one)}
-    if importlib.util.find_spec("tensorcom"):
+    if installed("tensorcom"):
         from tensorcom import tenbin, zcom
 
         found["tensorcom"] = sorted(name for module in (tenbin, zcom) for name in vars(module) if is_own(module, name))
