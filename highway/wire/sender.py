@@ -18,9 +18,8 @@ from highway.engine.context import here, in_stage
 from highway.engine.stage import Passport
 from highway.errors import LinkError
 from highway.wire import codec, tally
-from highway.wire.confirmation import Confirmations, Receiver
 from highway.wire.envelope import Envelope
-from highway.wire.goodbye import LeaveServer
+from highway.wire.goodbye import LeaveServer, has_back_channel
 from highway.wire.pausable import Caretaker, PausableSender
 from highway.wire.tap import open_tap
 from highway.wire.transports.opening import opener_of
@@ -32,8 +31,6 @@ log = logging.getLogger("highway")
 LOOK_EVERY = 0.5  # seconds between two checks whether a message still has to be sent
 CHECK_EVERY = 0.01  # seconds between two checks of unsent messages and connections
 TELL_AFTER = 10.0  # seconds of waiting for receivers before a warning
-TELL_READING_AFTER = 60.0  # seconds of waiting for receivers that read, before a warning
-FIRST_REPORT = 1.0  # seconds within which a receiver that reads has reported to this end
 
 
 class LinkSender:
@@ -43,7 +40,7 @@ class LinkSender:
         link: The link to send to.
         allow64: Whether arrays with 64-bit elements may be sent, unless :meth:`send` overrides it.
         made: This process's software and host, for the envelope; empty by default.
-        hears_leave: Whether receivers can announce that they leave, and confirm what they have taken, which takes a thread.
+        hears_leave: Whether receivers over tcp and ipc can announce that they leave, which takes a thread.
 
     Attributes:
         name: Its name in messages: random bytes.
@@ -66,20 +63,14 @@ class LinkSender:
         self.transport_end: TransportSender = opener_of(link.transport).open_sender(link)
         self.bound = self.transport_end.bound
         self._leave: LeaveServer | None = None
-        self._confirmed = Confirmations()
-        self._told_at, self._tell_after = 0.0, TELL_READING_AFTER
         self._caretaker: Caretaker | None = None
-        hears_leave = hears_leave and not link.fans_out and link.transport.departure != "no" and self._codec.has_envelopes
-        has_marks = link.transport.departure == "marks"
-        if hears_leave or (link.bind and has_marks):
-            pausable = PausableSender(self.transport_end)
-            if has_marks:
-                self.transport_end = pausable
+        hears_leave = hears_leave and has_back_channel(link) and self._codec.has_envelopes
+        if hears_leave or (link.bind and link.transport.departure == "marks"):
+            self.transport_end = pausable = PausableSender(self.transport_end)
             try:
                 if hears_leave:
                     self._leave = LeaveServer(link, self.name, pausable, self._mark)
-                    self._confirmed = self._leave.confirmed
-                if link.bind and has_marks:
+                if link.bind:
                     self._caretaker = Caretaker(pausable)
             except (OSError, RuntimeError) as error:  # RuntimeError: since Python 3.12, a script that has ended cannot start threads
                 log.info("%s: receivers cannot announce that they leave, and then lose the messages on their way: %s", link, error)
@@ -187,15 +178,14 @@ class LinkSender:
         While a receiver is connected there is no time limit; without one, it is ``linger_ms``.
 
         Raises:
-            LinkError: messages could not be delivered, or are not known to have arrived; the message tells how many.
+            LinkError: messages could not be delivered; the message tells how many.
         """
         self._drain()
         if self._link.options.end:
-            options, shared, port = self._link.options, self._is_shared(), None if self._leave is None else self._leave.port
-            envelope = Envelope(sender=self.name, number=self._number, shared=shared, end=True, extra=options.extra, leave=port)
+            options, shared = self._link.options, self._is_shared()
+            envelope = Envelope(sender=self.name, number=self._number, shared=shared, end=True, extra=options.extra)
             frames = self._codec.encode(self._empty, envelope, allow64=True)
             self._tell_end(frames)
-            self._check_arrived()
             if self.tap is not None:
                 with here().blocked():
                     self.tap.finish(frames)
@@ -250,11 +240,8 @@ class LinkSender:
         linger, since = self._link.options.linger_ms / 1000, time.monotonic()
         while unsent := self.transport_end.unsent():
             peers = self.transport_end.peers()
-            unreachable = 0 if peers is None else self._confirmed.unreachable(peers.live)
-            if peers is not None and peers.live > unreachable:
+            if peers is not None and peers.live:
                 since = time.monotonic()
-                if unreachable:  # what waits for it does not leave, and the other receivers need not wait for that
-                    return
             elif time.monotonic() - since > linger:
                 raise LinkError(
                     f"{self._link}: {unsent} messages were not delivered: no receiver came for them within "
@@ -268,31 +255,21 @@ class LinkSender:
             self.transport_end.send_to_each(self._addressed(frames), max(1, self._link.options.receivers))
             return
         linger = self._link.options.linger_ms / 1000
-        told, live, again, interval, calm = 0, peers.live, 0.0, linger / 2, 0
+        told, live, again, calm = 0, peers.live, 0.0, 0
         deadline = time.monotonic() + linger
         waits = bool(self._number) or not here().draining  # for a first receiver, if there is something that it should have received
         # A publisher also drops an end if a subscriber is slow, so it repeats the end until the subscriber disconnects.
         may_come = self._link.bind or len(self._link.locations) > 1 or self._link.fans_out
-        self._told_at = time.monotonic()
-        while (
-            peers.live > self._confirmed.unreachable(peers.live)
-            or (waits and not (peers.seen or self._link.fans_out))
-            or self._is_cut_off(peers, told)
-            or self._awaits_confirmation(peers)
-        ):
+        while peers.live or (waits and not (peers.seen or self._link.fans_out)) or self._is_cut_off(peers, told):
             now = time.monotonic()
             if peers.live and (peers.seen > told or now > again):  # new receivers; and again, in case one was skipped
                 heard, calm = self._tell(frames, peers.live), 0
-                if heard and peers.seen > told:
-                    told, self._told_at = peers.seen, now
-                again = now + interval
-                interval *= 2 if self._confirmed.connected else 1  # a slow one should not find very many
+                told, again = (peers.seen if heard else told), now + linger / 2
             if peers.live != live:
                 live, deadline = peers.live, now + linger
             is_calm = not (self.transport_end.unsent() or self.transport_end.unread())  # in this order: unsent becomes unread
             calm = calm + 1 if is_calm else 0
-            is_over = (now > deadline and calm) or (not may_come and told and calm > 2)
-            if is_over and not self._awaits_confirmation(peers):
+            if (now > deadline and calm) or (not may_come and told and calm > 2):
                 if not peers.seen:
                     log.warning("%s: the stream has ended, but no receiver came within linger_ms to hear it", self._link)
                 elif self._is_cut_off(peers, told):
@@ -310,49 +287,12 @@ class LinkSender:
             return False
         return peers.seen > self._leave.left
 
-    def _awaits_confirmation(self, peers: Peers) -> bool:
-        """Return whether a receiver has yet to confirm that it has read the end, or to connect for that; not if the pipeline is drained."""
-        if self._leave is None or here().draining:
-            return False
-        linger, waited, reading = self._link.options.linger_ms / 1000, time.monotonic() - self._told_at, self._confirmed.reading
-        if reading and waited > self._tell_after:
-            self._tell_after = float("inf")
-            log.warning("%s: the stream has ended; waiting until %s has read the end", self._link, _named(reading))
-        # Other programs and earlier versions never connect. It takes a receiver that reads some milliseconds.
-        patience = linger if self._link.options.peers == "highway" else min(linger, FIRST_REPORT)
-        unknown = peers.live - self._confirmed.connected - self._confirmed.unreachable(peers.live)
-        return bool(reading) or (unknown > 0 and waited < patience)
-
-    def _check_arrived(self) -> None:
-        """Check that no receiver was killed or cut off with messages on their way to it.
-
-        Raises:
-            LinkError: messages are not known to have arrived. If a launcher counts the messages of this process, or if it is drained, this
-                is a warning.
-        """
-        lost, missing = self._confirmed.lost, self._number - self._confirmed.taken
-        if not lost or missing <= 0:
-            return
-        text = (
-            f"{self._link}: {missing} of {self._number} messages are not known to have arrived: "
-            f"{_named(lost)} was killed or cut off before it had read the end of the stream"
-        )
-        if tally.is_shared() or here().draining:
-            log.warning(text)
-        else:
-            raise LinkError(text)
-
     def _tell(self, frames: Sequence[Any], receivers: int) -> bool:
         try:
             self.transport_end.send_to_each(self._addressed(frames), receivers, 10 * CHECK_EVERY)
         except TimeoutError:
             return False  # they are slow, and will be told in the next round
         return True
-
-
-def _named(receivers: Sequence[Receiver]) -> str:
-    first = f"the receiver {receivers[0].label}"
-    return first if len(receivers) == 1 else f"each of {len(receivers)} receivers ({', '.join(each.label for each in receivers[:8])})"
 
 
 def _wait() -> None:
