@@ -43,13 +43,16 @@ class Raised:
     """An error instead of a batch; it crosses to another process with its traceback as a note."""
 
     def __init__(self, error: Exception | Failure) -> None:
-        self._error = error
+        self._error: Exception | Failure | None = error
 
     def error(self) -> BaseException:
-        """Return the error to raise."""
-        return self._error.error() if isinstance(self._error, Failure) else self._error
+        """Return the error to raise, once: a thread may still refer to its last result, and would keep the frames of the loop with it."""
+        error, self._error = self._error, None
+        assert error is not None
+        return error.error() if isinstance(error, Failure) else error
 
     def __reduce__(self) -> tuple[Any, ...]:
+        assert self._error is not None
         return Raised, (self._error if isinstance(self._error, Failure) else Failure.of(self._error),)
 
 
@@ -167,7 +170,8 @@ class _Read:
         if next(batch.done) < batch.parts:
             return DROP
         if batch.errors:
-            return ThreadResult(batch.task.loop, batch.task.number, raised=Raised(batch.errors[min(batch.errors)]))
+            raised, _ = Raised(batch.errors[min(batch.errors)]), batch.errors.clear()
+            return ThreadResult(batch.task.loop, batch.task.number, raised=raised)
         return self._result(batch.task, lambda: self._fetcher.collated(batch.samples, batch.task.indices))
 
     def _fetch(self, indices: Any) -> Any:
