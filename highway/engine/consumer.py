@@ -34,7 +34,7 @@ ENDED = (
     "the pipeline has ended; for several passes give its source epochs=, or build a new pipeline for each with other seeds (Pipeline(..., "
     "seed=) and those of its stages), else each pass has the same order and the same random numbers"
 )
-FORMAT = 4  # of states; 2 has no version
+FORMAT = 4  # format of states; states of format 2 do not hold the version of highway
 
 
 class Consumer:
@@ -60,7 +60,7 @@ class Consumer:
         self._ranks_before: Ranks | None = None  # the ranks of ``_last``, if another rank of the same world size returned it
         self._loops = 0  # loops started so far
         self.has_ended = False  # whether the stream has ended, here or in the run that this run resumes
-        self._repeated = 0  # how many of them to drop, because the run that this run resumes has already returned them
+        self._repeated = 0  # items after the marker to drop, because the run that this run resumes has already returned them
         self._unordered = next((worker for worker in run.workers if worker.shape == "map" and not worker.stage.ordered), None)
         self._given: list[tuple[int, int]] = []  # if no order is kept: the items returned after the marker,
         self._left_out: set[tuple[int, int]] = set()  # and the items to drop

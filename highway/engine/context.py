@@ -76,7 +76,7 @@ class Context:
         self.save: Callable[[], Any] | None = None  # see highway.engine.resume
         self.resume: Callable[[], Any] | None = None
         self.says_its_state = False
-        self.refusal = ""  # why there is no state, if the reason is not that the source does not support states
+        self.refusal = ""  # error message if the pipeline has no state for another reason than a source that does not support states
         self.is_source = False  # for a stream: whether it needs no more input
         self.holds = False  # whether items may wait in the stage, or it counts them
         self.inner = 0  # number of nested sources that are running; they number their own epochs
@@ -98,7 +98,7 @@ class Context:
     # --- for the code of a stage ---
 
     def check(self) -> None:
-        """Return at once, or unwind the stage if it was cancelled."""
+        """Raise ``Cancelled`` if the stage was cancelled; else return at once."""
         if self.interrupted.is_set():
             raise Cancelled
 

@@ -26,7 +26,7 @@ class StageInput:
     def __init__(self, workers: StageWorkers, meter: Meter, count: bool = False) -> None:
         self.passport, self.context = Passport(), workers.context
         self._workers, self._meter, self._count = workers, meter, count
-        self.rest: Iterator[Stamped] = iter(())  # the remaining items of an entry of several
+        self.rest: Iterator[Stamped] = iter(())  # the remaining items of the last ``Together``
 
     @property
     def left_out(self) -> int:
@@ -103,7 +103,7 @@ def together(items: Items) -> Iterator[list[Stamped]]:
 
 
 class EpochInWork:
-    """Separates the epochs if workers keep no order: no worker begins an epoch before all are done with the last one."""
+    """Separates the epochs if workers keep no order: no worker begins an epoch before all workers have finished the previous epoch."""
 
     def __init__(self, context: Context) -> None:
         self._context = context

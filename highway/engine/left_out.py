@@ -1,4 +1,4 @@
-"""The errors that a stage skips with ``on_error="skip"``: the rest of ``max_errors``, and when to log a warning."""
+"""Counts the errors that a stage skips with ``on_error="skip"``, compares them with ``max_errors``, and logs warnings."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def returned(workers: StageWorkers, result: Any, passport: Passport) -> Any:
 
     Raises:
         TypeError: the result is ``None``.
-        PipelineError: the result is ``DROP`` or has no items, and the map has to declare this here.
+        PipelineError: the result is ``DROP`` or has no items, but the map does not declare ``drops``, and the number of its items matters.
     """
     if result is None:
         raise TypeError(f"{workers.stage.name} returned None; return the item, or return DROP to leave it out")

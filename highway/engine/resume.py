@@ -53,7 +53,8 @@ def keep(save: Save, as_source: bool = False) -> None:
 
     Args:
         save: Returns the state.
-        as_source: For a stream that takes no more inputs: ask it for its state as a source, and start markers here.
+        as_source: For a stream that takes no more inputs. The engine then treats the stream as a source: it calls ``save`` after outputs,
+            and the stream sends the markers.
     """
     context = here()
     context.save, context.says_its_state, context.is_source = save, True, as_source
@@ -73,14 +74,14 @@ def is_resumed() -> bool:
 
 
 def between_epochs() -> None:
-    """Take the place of ``save`` for a stream that waits for an epoch, and so has no state. It is never called."""
+    """Placeholder for ``save``, for a stream that waits for the next epoch and therefore has no state. It is never called."""
 
 
 class Keeper:
-    """A block in which :func:`keep` and :func:`saved` apply to a source inside the source that runs on this thread.
+    """A ``with`` block for a source that runs inside another source: in it, :func:`keep` and :func:`saved` apply to the inner source.
 
     Args:
-        state: The state from which the inner source resumes; ``None``: it starts from the beginning.
+        state: The state from which the inner source resumes. ``None``: the inner source starts from the beginning.
     """
 
     def __init__(self, state: Any) -> None:
@@ -132,7 +133,7 @@ class Marker:
         self.clock, self.states, self.refused = clock, {} if states is None else states, ""
 
     def as_json(self) -> dict[str, Any]:
-        """Return the states, and the lineages of the inputs that several of their items share."""
+        """Return the states. An input that several waiting items share is stored once, under ``"shared"``."""
         shared = _Shared()
         states = {}
         for number, state in self.states.items():
@@ -144,7 +145,7 @@ class Marker:
     def from_json(state: Mapping[str, Any]) -> Marker:
         """Return a marker from the return value of :meth:`as_json`."""
         shared: list[Passport] = []
-        for lineage in state["shared"]:  # each refers to those before it
+        for lineage in state["shared"]:  # a lineage refers only to lineages before it
             shared.append(from_json(lineage, shared))
         states = {int(number): StageState(**saved) for number, saved in state["states"].items()}
         return Marker(None, {number: one._replace(held=[from_json(held, shared) for held in one.held]) for number, one in states.items()})
@@ -153,8 +154,8 @@ class Marker:
 def as_json(passport: Passport, of_input: Callable[[Passport], Any] | None = None) -> list[Any]:
     """Return how an item was made, in a form that JSON can hold.
 
-    ``[epoch, index]`` of its passport. If the passport has a lineage, these are followed by its stage and part, and for each input the same
-    list or the return value of ``of_input``.
+    Without a lineage, this is ``[epoch, index]`` of the passport. With a lineage, it is ``[epoch, index, stage, part, *inputs]``, where
+    each input is again such a list, or the return value of ``of_input``.
     """
     if not passport.made_of:
         return [passport.epoch, passport.index]
@@ -178,7 +179,7 @@ def from_json(saved: Sequence[Any], shared: Sequence[Passport] = ()) -> Passport
 
 
 class _Shared:
-    """Replaces inputs that were made of other items by numbers, because several items may share them, such as a batch that was split.
+    """Replaces inputs by numbers if they have a lineage, because several items may share an input, such as a batch that was split.
 
     Attributes:
         lineages: The lineages of these inputs, indexed by the numbers.
@@ -200,7 +201,7 @@ class _Shared:
 
 
 class MarkerClock:
-    """Decides when the next marker is due. The less time markers take, the sooner."""
+    """Decides when the next marker is due. If markers take little time, they are sent more often."""
 
     def __init__(self) -> None:
         self._not_before = 0.0
@@ -217,7 +218,7 @@ class MarkerClock:
         return now >= self._not_before and (waited >= MARK_WITHIN or (items - self._items >= MARK_EVERY and waited >= MARK_APART))
 
     def spent(self, seconds: float) -> None:
-        """Delay the next marker so that markers take only a small part of the time, after a stage spent ``seconds`` on one."""
+        """Delay the next marker after a stage spent ``seconds`` on the last one, so that markers take only a small share of the time."""
         self._not_before = max(self._not_before, time.monotonic() + seconds / MARK_SHARE)
 
 
@@ -230,7 +231,7 @@ def mark(worker: StageWorkers, marker: Stamped, epoch: int = 0) -> bool:
         epoch: The current epoch of a stream that restarts with each epoch.
 
     Returns:
-        Whether the run can be resumed at this point. If not, a source sends no marker now.
+        ``False`` if the run cannot be resumed at this point. A source then sends no marker now.
     """
     save, states, began = worker.context.save, marker.item.states, time.monotonic()
     if save is between_epochs:
@@ -303,7 +304,9 @@ class Remaker:
         self._inputs: dict[Any, Stamped] = {}  # inputs that will be used again
 
     def items(self, passports: Sequence[Passport]) -> list[Stamped]:
-        """Make items again, in the order of the source, so that it may read them sequentially.
+        """Make items again and return them in the order of ``passports``.
+
+        They are made in the order of the source, so that the source can read sequentially.
 
         Raises:
             PipelineError: A stage cannot make its items again, or now makes other items.

@@ -32,7 +32,7 @@ if TYPE_CHECKING:  # because that module imports this one
 
 
 class _Here(threading.local):
-    """A worker's number and current item. Thread-local, because other threads make items of the stage again."""
+    """A worker's number and current item. Thread-local, because when a run resumes, other threads make items of the stage again."""
 
     number = 0
     passport: Passport | None = None
@@ -104,7 +104,7 @@ class StageWorkers:
                 self._running -= 1
                 last = self._running == 0
             if last:
-                self.__dict__.pop("apply", None)  # of watch(): it may hold the data
+                self.__dict__.pop("apply", None)  # the function of watch(), which may still refer to items
                 self.outbox.close()
                 run.finished(self)
 
@@ -118,7 +118,7 @@ class StageWorkers:
         source = OpenSource(self.stage.op, self.traits, self.context, self.resumed and self.resumed.state)
         if source.says_its_state:
             keep(lambda: Saved(source.state()))
-        self._emit(source, meter, StageInput(self, meter), source.first)  # nothing comes before a source; this input's passport has epoch 0
+        self._emit(source, meter, StageInput(self, meter), source.first)  # a source has no input: this only gives epoch 0
 
     def _stream(self, meter: Meter) -> None:
         if not (self.numbers_epochs and self.traits.per_epoch):
@@ -250,7 +250,7 @@ class StageWorkers:
                     meter.bytes += size
                     self.here.passport = passport
                 due = (is_source or context.is_source) and self.is_asked and context.save is not None and clock.is_due(meter.items)
-                if due and mark(self, marker := Stamped(Marker(clock), passport)):  # not in the middle of a batch
+                if due and mark(self, marker := Stamped(Marker(clock), passport)):  # never between the items of a ``Together``
                     clock.begin(meter.items)
                     self.here.marker = marker.item
                 if self._ends_between:

@@ -1,4 +1,4 @@
-"""Sources inside a component, of any kind. The only module among the components that depends on engine internals."""
+"""Sources of any kind inside a component."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class InnerSource:
 def remade(source: Any, lineage: list[Any]) -> Any:
     """Make an item of a source again, with its passport if any. ``lineage`` is the :func:`highway.engine.resume.as_json` of the passport.
 
-    The source may have ended meanwhile, because it is not iterated over.
+    This does not iterate over the source, so it works even if the source has ended.
     """
     op, _ = _as_source(source)
     if (make := remake_of(op, Traits.of(op))) is None:
@@ -80,7 +80,7 @@ def opened(source: Any, context: Context) -> Generator[Stamped]:
 
 
 def resumable(source: Any, context: Context) -> Iterator[Any]:
-    """Iterate over a source that replaces the running source of this thread, including its states."""
+    """Iterate over a source for another source that runs on this thread, and use its states as the states of that other source."""
     if not (isinstance(source, Sequence) or Traits.of(source).stamped is not None):
         return iterator_of(source, context)
     return _resumable(source, context)
