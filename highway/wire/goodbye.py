@@ -1,8 +1,7 @@
 """How a receiver over tcp or ipc leaves without a loss: it tells its senders, and they pause until it is gone (docs/adr/0010-drain.md).
 
 A sender listens beside its link, on a separate thread: on a UNIX socket in the abstract namespace that is named after the sender. If
-the link goes to other machines, it also listens on a TCP port that its messages announce. There, receivers over any transport also confirm
-the messages that they have taken (:mod:`highway.wire.confirmation`).
+the link goes to other machines, it also listens on a TCP port that its messages announce.
 
 A receiver that leaves sends the sender's name there. The sender replies with the number of messages that it has sent. Then it sends no
 items, but marks with that number: on each connection, all earlier messages come before the mark. The receiver reads until it finds such a
