@@ -374,7 +374,7 @@ class CacheRun:
     def _why_incomplete(self) -> str:
         if self._full:
             return "the samples do not fit"
-        return "samples were left out" if self._old is not None else "another process writes it"
+        return "another process writes it" if self._old is None and self._folder is not None else "samples were left out"
 
     def _budget(self) -> int:
         if self.cache.budget is not None:
