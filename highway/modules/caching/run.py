@@ -374,7 +374,7 @@ class CacheRun:
     def _why_incomplete(self) -> str:
         if self._full:
             return "the samples do not fit"
-        return "another process writes it" if self._old is None and self._folder is not None else "samples were left out"
+        return "another process writes it" if self._old is None and self.cache.path else "samples were left out"
 
     def _budget(self) -> int:
         if self.cache.budget is not None:
