@@ -1,4 +1,4 @@
-"""Text that fits a width. In tables, numbers get short units, less important columns are dropped, long names are cut; digits never are."""
+"""Text that fits a width. In tables, numbers get short units, unimportant columns are dropped, and long names (no digits) are cut."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def terminal_width() -> int:
 
 
 def wrapped(text: str, width: int, indent: str = "") -> str:
-    """Return a text whose lines break only between words; lines that continue another one begin with ``indent``.
+    """Return a text whose lines break only between words; continued lines begin with ``indent``.
 
     >>> print(wrapped("- give it more workers", 16, "  "))
     - give it more

@@ -1,7 +1,7 @@
 """The name of this package on the package index, and a check for another project called ``highway`` in the same folder.
 
 The distribution is ``highway-data``. Another project, whose distribution is called ``highway``, has the same import name. If both are
-installed, the later one overwrites files of the earlier one.
+installed, the later installation overwrites files of the earlier one.
 """
 
 from __future__ import annotations

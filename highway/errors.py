@@ -3,7 +3,7 @@
 ::
 
     HighwayError
-    ├── EndOfStream      (EOFError)    nothing more will come: the normal end, or stop()
+    ├── EndOfStream      (EOFError)    there are no more items: the normal end, or stop()
     ├── PipelineError    (TypeError)   stages that do not fit together, or a pipeline used against its shape
     ├── ConfigError      (ValueError)  a topology file, URL or parameter that cannot be used as written
     │   └── ParameterError (TypeError)  an unknown parameter, or an invalid value
@@ -16,12 +16,12 @@
     ├── CacheFullError   (OSError)     samples that do not fit into a cache
     ├── LinkError        (OSError)     a socket that cannot be bound, reached or used
     ├── StoreError       (OSError)     an object store that does not answer, or answers wrongly
-    ├── RemoteError      (RuntimeError) a child process that died, or its error, of a type that cannot be created here
+    ├── RemoteError      (RuntimeError) a child process that died, or its error, if the type cannot be created here
     └── StuckError       (RuntimeError) a pipeline that did not stop
 
     Cancelled            (BaseException) unwinds a stage whose items are not needed any more
 
-An error that a stage raises is none of these: it reaches the consumer as the object that was raised, with notes that name the place.
+If the code of a stage raises an error, the consumer gets this error itself, with notes that name the place.
 """
 
 from highway import distribution
@@ -41,7 +41,7 @@ class HighwayError(Exception):
 
 
 class EndOfStream(HighwayError, EOFError):
-    """Nothing more will come: the source has ended, or the pipeline was stopped.
+    """There are no more items: the source has ended, or the pipeline was stopped.
 
     >>> with Pipeline([["a"]]) as pipeline:
     ...     item = pipeline.dequeue()
@@ -111,7 +111,7 @@ class DamagedError(HighwayError):
     """Samples of a cache that do not match their checksums, or cannot be read.
 
     Args:
-        rows: Their numbers in the cache.
+        rows: The numbers of the samples in the cache.
     """
 
     def __init__(self, message: str, rows: list[int]) -> None:

@@ -50,7 +50,7 @@ def import_extra(module: str, extra: str, what: str) -> Any:
     """Return a module of an extra.
 
     Raises:
-        ConfigError: it is not installed; the message names ``what`` needs it, and the command.
+        ConfigError: the module is not installed; the message has ``what`` (the component that needs the module) and the command.
     """
     try:
         return importlib.import_module(module)

@@ -14,8 +14,8 @@ def attach(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], 
     """Return the ``__getattr__``, ``__dir__`` and ``__all__`` of a package with the names in its stub file.
 
     Args:
-        package: Its ``__name__``.
-        file: Its ``__file__``; the stub is ``__init__.pyi`` in the same folder, which type checkers read too.
+        package: The ``__name__``.
+        file: The ``__file__``; the stub is ``__init__.pyi`` in the same folder, which type checkers read too.
     """
     found, listed, names = lazy_loader.attach_stub(package, file)
 

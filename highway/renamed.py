@@ -89,7 +89,7 @@ _PUBLIC = ("highway", "highway.modules", "highway.transforms", "highway.datasets
 
 
 def raise_missing(module: str, name: str) -> NoReturn:
-    """Raise the error for a name that a module lacks; it shows the current name of an old class, and where a name is.
+    """Raise the error for a name that a module lacks. The error shows the current name of an old class, and the module of a name.
 
     For an old class, the error is an ImportError even if the name is read as an attribute, because ``from module import name`` discards the
     text of an AttributeError.
@@ -117,12 +117,12 @@ def _is_import_statement() -> bool:
 
 
 def explain_missing(module: str) -> None:
-    """Make a module call :func:`raise_missing`. A ``__getattr__`` in its source would hide misspelt names from type checkers."""
+    """Make a module call :func:`raise_missing`. A ``__getattr__`` in the module's source would hide misspelt names from type checkers."""
     vars(sys.modules[module])["__getattr__"] = partial(raise_missing, module)
 
 
 class Finder:
-    """The last entry of ``sys.meta_path``: finds no module, but tells where the names of an old module are."""
+    """The last entry of ``sys.meta_path``: finds no module, but raises an error with the new place of an old module's names."""
 
     @staticmethod
     def find_spec(name: str, path: object = None, target: object = None) -> None:

@@ -19,7 +19,7 @@ def totorch(dtype: Any = None, device: str = "cpu", transpose: bool = True) -> C
 
     Args:
         dtype: The tensors' dtype, or its name; ``None`` makes floats float32, and 16-, 32- and 64-bit integers int64.
-        device: Where the tensors go.
+        device: The device of the tensors.
         transpose: Whether channels (the last axis, of 3 or 4) come first in images ``(H, W, C)`` and batches ``(B, H, W, C)``.
 
     >>> convert = totorch()
@@ -78,7 +78,7 @@ def named(name: str, device: str | None) -> Converter:
     """Return a converter by its name: ``torch``, ``torch_cuda`` or ``numpy``.
 
     Args:
-        name: Its name.
+        name: The name.
         device: Device of the tensors; by default the CPU, or the GPU for ``torch_cuda``.
 
     Raises:

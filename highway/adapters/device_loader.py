@@ -34,10 +34,10 @@ class _Ready(NamedTuple):
 class DeviceLoader:
     """The batches of a loader, on a device. Each loop over it is a loop over the loader, on a separate thread.
 
-    ``len``, ``set_epoch``, ``state_dict`` and ``load_state_dict`` are the loader's. Its state is the state after the last batch that the
-    loop has received, however many batches wait on the device, and whether you ask this object or the loader.
+    ``len``, ``set_epoch``, ``state_dict`` and ``load_state_dict`` are the loader's. Both this object and the loader return the state after
+    the last batch that the loop has received. Batches that wait on the device do not count.
 
-    The end of a ``with`` block ends a running loop. The loader is not closed.
+    The end of a ``with`` block ends a running loop, but does not close the loader.
 
     Args:
         loader: A :class:`~highway.Pipeline`, a loader, or any iterable of batches.

@@ -32,8 +32,8 @@ def ranks() -> Ranks:
         jax.distributed.initialize()
         reader = Reader(dataset, 64, **ranks())
 
-    A rank is a process, whatever its number of devices. JAX knows its processes after ``jax.distributed.initialize()``; without it, this is
-    rank 0 of 1. If this function is called first, it starts JAX's backend, and ``initialize()`` raises ``RuntimeError``.
+    A rank is a process with any number of devices. JAX knows its processes after ``jax.distributed.initialize()``; without this call, the
+    result is rank 0 of 1. If this function is called first, it starts JAX's backend, and ``initialize()`` raises ``RuntimeError``.
 
     >>> ranks() == {"rank": 0, "world_size": 1}
     True
@@ -54,9 +54,9 @@ def to_device(loader: Iterable[Any], sharding: Any = None, depth: int = 2) -> De
     A thread puts the batches on the device. ``len``, ``state_dict`` and ``load_state_dict`` are the pipeline's. Batches that wait on the
     device do not count as received.
 
-    On a CPU, arrays in aligned memory, such as highway's batches, are not copied: the memory belongs to JAX until its array is gone, and
-    must not be written to again. Unless ``jax_enable_x64`` is set, 64-bit numbers become 32 bits wide, as everywhere in JAX: floats are
-    rounded, and integers that do not fit are an error.
+    On a CPU, arrays in aligned memory, such as highway's batches, are not copied: the memory belongs to JAX until its array is freed, and
+    must not be written to again. Unless ``jax_enable_x64`` is set, JAX converts 64-bit numbers to 32 bits: floats are rounded, and integers
+    that do not fit are an error.
 
     Args:
         loader: A :class:`~highway.Pipeline`, or any iterable of arrays in tuples, lists and dicts.
@@ -66,7 +66,7 @@ def to_device(loader: Iterable[Any], sharding: Any = None, depth: int = 2) -> De
 
     Raises:
         ConfigError: ``depth`` is below 1.
-        ValueError: an array does not divide into the parts of the sharding (when running).
+        ValueError: the rows of an array cannot be divided evenly among the parts of the sharding (when running).
         OverflowError: an integer does not fit (when running).
         TypeError: an array is of a type that JAX does not have (when running).
 

@@ -1,4 +1,4 @@
-"""Hand-over to Keras 3, which brings its own installation: ``pip install keras``, and TensorFlow, JAX or PyTorch."""
+"""Hand-over to Keras 3, which must be installed separately: ``pip install keras``, and TensorFlow, JAX or PyTorch."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def dataset(pipeline: Iterable[Any], steps: int | None = None) -> DataAdapter:
 
     Args:
         pipeline: A :class:`~highway.Pipeline` of batches, with an epoch for each pass of Keras, or any iterable that can be repeated.
-        steps: Batches in an epoch, which Keras shows and checks; ``None``: ``len(pipeline)``, if it is known. Give 0 if the number is
-            unknown before the end, for instance because a stage drops batches.
+        steps: Batches in an epoch, which Keras shows and checks; ``None``: ``len(pipeline)``, if it is known. Pass 0 if the number is
+            unknown before the end of the epoch, for instance because a stage drops batches.
 
     Raises:
         Exception: an error of a stage, which ``fit`` raises unchanged.

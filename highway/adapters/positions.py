@@ -35,7 +35,7 @@ def position_of(loader: Any) -> Any:
 
 
 def received_by_caller(loader: Positioned, batches: Iterator[Any]) -> Iterator[Any]:
-    """Return a loop over a loader. It reports to the loader which batches the caller's caller has passed on to the training.
+    """Return a loop over a loader. The loop reports to the loader which batches the training has received.
 
     Lightning, if it does not know the length of an epoch, and Accelerate fetch a batch before they yield the previous one. Accelerate takes
     the state of the loader that it loops over before it fetches.
@@ -56,7 +56,7 @@ def received_by_caller(loader: Positioned, batches: Iterator[Any]) -> Iterator[A
 
 
 def is_called_by_lightning() -> bool:
-    """Return whether a data fetcher of Lightning calls. After the last batch of an epoch, it resumes with the next epoch."""
+    """Return whether the caller is a data fetcher of Lightning. After the last batch of an epoch, Lightning resumes with the next epoch."""
     frame: FrameType | None = sys._getframe(2)
     while frame is not None and not frame.f_globals.get("__name__", "").endswith(".loops.fetchers"):
         frame = frame.f_back

@@ -34,11 +34,11 @@ def to_ray_dataset(pipeline: Pipeline | Sequence[Pipeline]) -> ray.data.Dataset:
 
         dataset = to_ray_dataset([Pipeline([Reader(data, 64, rank=rank, world_size=4, epochs=1)]) for rank in range(4)])
 
-    Each pipeline runs in a task of Ray, from its beginning each time that the dataset is read: it must be finite (``epochs=1``) and
+    Each pipeline runs in a task of Ray, and starts from its beginning each time the dataset is read. It must be finite (``epochs=1``) and
     picklable. Columns are named like the fields of a dict, or ``"0"``, ``"1"``, ... by their position in a tuple.
 
     Args:
-        pipeline: A pipeline that has not begun, or one for each task, such as one for each rank.
+        pipeline: A pipeline that has not started, or a list with one pipeline for each task, such as one for each rank.
 
     Raises:
         PipelineError: a pipeline has begun, or cannot be pickled; an item is not a batch (when read).
@@ -92,13 +92,13 @@ def _columns(item: Any) -> dict[str, Any]:
 class RaySource:
     """Read a Ray Dataset: batches of its rows; each pass over it is an epoch.
 
-    Ray reads again for each pass. It does not report its position in a pass, so that a pipeline has no ``state_dict()`` within one; for
-    data with random access, use a :class:`~highway.modules.Reader`.
+    Ray reads again for each pass. Ray does not report its position in a pass, so ``state_dict()`` of the pipeline is an error within a
+    pass. For data with random access, use a :class:`~highway.modules.Reader`.
 
     Args:
         dataset: A ``ray.data.Dataset``, or a shard of one (``ray.train.get_dataset_shard``).
         batch_size: Rows in a batch; ``None``: the rows of a block.
-        epochs: Passes over it, or ``None`` to repeat for ever.
+        epochs: Passes over it, or ``None`` to repeat indefinitely.
         drop_last: Whether to drop a last batch with fewer rows.
 
     Yields:

@@ -1,4 +1,4 @@
-"""Hand-over to TensorFlow, which brings its own installation: ``pip install tensorflow``, or ``tensorflow-cpu``."""
+"""Hand-over to TensorFlow, which must be installed separately: ``pip install tensorflow``, or ``tensorflow-cpu``."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ def to_dataset(pipeline: Iterable[Any], signature: Any = None) -> PipelineDatase
             for images, labels in to_dataset(pipeline):
                 ...
 
-    Tuples and dicts stay tuples and dicts. A list of arrays of different length in a field becomes a ``RaggedTensor``. Batches in aligned
-    memory, such as highway's, become tensors without a copy; others are copied once.
+    Tuples and dicts stay tuples and dicts. A list of arrays of different lengths in a field becomes a ``RaggedTensor``. Batches in aligned
+    memory, such as highway's, become tensors without a copy; other batches are copied once.
 
     Only one loop is possible at a time: if a second loop begins, the first gets an error. TensorFlow holds up to four items that the loop
-    has not received. In a loop over this dataset, ``pipeline.state_dict()`` does not count them. ``map``, ``fit`` and the like do not
-    report which items they have received: in a loop over their result, ``pipeline.state_dict()`` is an error. If the pipeline does not
+    has not received. In a loop over this dataset, ``pipeline.state_dict()`` does not count them. ``map``, ``fit`` and similar methods do
+    not report which items they have received: in a loop over their result, ``pipeline.state_dict()`` is an error. If the pipeline does not
     number epochs, a loop that ends early loses the held items.
 
     ``cardinality()`` and ``len`` are known if ``len(pipeline)`` is.
@@ -54,8 +54,8 @@ def to_dataset(pipeline: Iterable[Any], signature: Any = None) -> PipelineDatase
     Args:
         pipeline: A :class:`~highway.Pipeline`, a :class:`~highway.Connection`, or any iterable of arrays, tuples or dicts.
         signature: A ``tf.TensorSpec`` or ``tf.RaggedTensorSpec`` for each field, in a tuple or dict like the items. ``None``: derived from
-            the first item, which this function waits for, and which the first loop yields first. If its arrays all have the same length,
-            they are batches, and other batches may have other lengths.
+            the first item. This function waits for the first item; the first loop yields it. If all arrays of this item have the same
+            length, they are batches, and other batches may have other lengths.
 
     Raises:
         ValueError: there is no first item to derive the signature from.
@@ -93,7 +93,7 @@ class PipelineDataset(tf.data.Dataset):
     """The result of :func:`to_dataset`.
 
     TensorFlow reports an error in the pipeline only as text. A loop over the dataset itself raises the original error. For ``fit``, or for
-    a loop over the result of ``map`` and the like, a ``with`` block raises it::
+    a loop over the result of ``map``, a ``with`` block raises the original error::
 
         with to_dataset(pipeline) as dataset:
             model.fit(dataset.map(augment))

@@ -22,18 +22,18 @@ from highway.parameters.ranges import ENDS
 
 
 class DequeueGenerator(DataFlow):
-    """A pipeline as a DataFlow: its datapoints are the pipeline's items, as lists or dicts, and a loop is one epoch.
+    """Turn a pipeline into a DataFlow. The datapoints are the pipeline's items, as lists or dicts, and a loop is one epoch.
 
     ::
 
         with Pipeline([...]) as pipeline:
             TrainConfig(model, QueueInput(DequeueGenerator(pipeline)), ...)
 
-    The pipeline replaces tensorpack's own worker processes, such as ``MultiProcessRunner``: it cannot be forked once it runs, and iterating
-    in a forked process is an error.
+    The pipeline replaces tensorpack's own worker processes, such as ``MultiProcessRunner``: a running pipeline cannot be forked, and
+    iterating in a forked process is an error.
 
     Args:
-        pipeline: A :class:`~highway.Pipeline` with as many epochs as there are loops.
+        pipeline: A :class:`~highway.Pipeline` with at least one epoch for each loop.
         queue_size: Accepted so that programs of Highway (2017) run. It has no effect: the number of waiting items is ``buffer_size`` of
             the pipeline's last stage.
 
@@ -81,12 +81,13 @@ class DequeueGenerator(DataFlow):
 class DataFlowSource:
     """Read a DataFlow: each pass over it is an epoch.
 
-    Only this source may iterate over the DataFlow, whose state it resets at its start. Passes without a fixed order, such as those after
-    ``MultiProcessRunner``, keep no order: for a reproducible order, give the data to a :class:`~highway.modules.Reader`.
+    Only this source may iterate over the DataFlow; it resets the DataFlow's state at its start. A DataFlow without a fixed order, for
+    example after ``MultiProcessRunner``, does not get a fixed order: for a reproducible order, give the data to a
+    :class:`~highway.modules.Reader`.
 
     Args:
         dataflow: The DataFlow.
-        epochs: Passes over it, or ``None`` to repeat for ever.
+        epochs: Passes over it, or ``None`` to repeat indefinitely.
 
     Yields:
         Its datapoints: lists or dicts.

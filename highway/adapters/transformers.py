@@ -24,7 +24,7 @@ class DataWaitCallback(TrainerCallback):
 
     Whenever the trainer logs its loss, this adds a record for the same step: ``data_wait_seconds``, the mean of the steps since the last
     record, and ``data_wait_share``, the waiting fraction of their time, from 0 to 1. The records reach ``state.log_history`` and all
-    integrations. A step waits for all batches whose gradients it accumulates. Evaluation, saving and logging count as neither. Each process
+    integrations. A step waits for all batches whose gradients it accumulates. Evaluation, saving and logging do not count. Each process
     measures its own wait; integrations show the first process.
 
     Args:

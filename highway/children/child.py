@@ -37,7 +37,7 @@ class RunPipeline(NamedTuple):
 
 
 def begin(parent: int) -> None:
-    """Tie a child to the process with the id ``parent``: it ends with the thread that started it, and ignores Ctrl-C."""
+    """Tie a child to the process with the id ``parent``: the child ends with the thread that started it, and ignores Ctrl-C."""
     die_with_parent(signal.SIGKILL)
     if os.getppid() != parent:
         sys.exit("highway: the process that started this one is gone")
@@ -45,7 +45,7 @@ def begin(parent: int) -> None:
 
 
 def ignore_interrupts() -> None:
-    """Ignore Ctrl-C, which was blocked so far. The parent receives it too, and ends its children if necessary."""
+    """Ignore Ctrl-C, which was blocked so far. The parent also receives Ctrl-C, and ends its children if necessary."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
 

@@ -55,7 +55,7 @@ class Control:
         return unpack(frames)
 
     def receive_from(self, parent: int) -> Any:
-        """Receive a message in a child process. If its parent has ended, the child kills itself, to end its running stages too."""
+        """Receive a message in a child process. If its parent has ended, the child kills itself, which also ends its running stages."""
         while not self._connection.poll(LOOK):
             _expect(parent)
         try:

@@ -62,7 +62,7 @@ class IsolatedRun(Run):
         self._last: list[StageStats] = []
 
     def spawn(self) -> None:
-        """Start the process. It waits until :meth:`start`."""
+        """Start the process, which waits until :meth:`start`."""
         with self._lock:
             if self._process is None and not self.stopped:
                 self._process = _IsolatedProcess(self._given, self._budget_mb)
@@ -173,7 +173,7 @@ class IsolatedRun(Run):
         self.join()
 
     def join(self) -> None:
-        """Wait for the process after its stages have ended or were told to."""
+        """Wait for the process after its stages have ended or were asked to end."""
         if self._process is not None and os.getpid() == self._pid:
             self._process.end()
             with self._receiving:

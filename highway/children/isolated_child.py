@@ -32,9 +32,9 @@ class Begin(NamedTuple):
         origin: The origin in the pipeline's passports.
         state: The state to resume from; ``None`` starts from the beginning.
         draining: Whether the source shall end at once.
-        background: Whether no caller waits for the run, to whom an error could be raised.
+        background: Whether the run has no caller that waits, and to which an error could be raised.
         lineage: Whether passports list the items from which each item was made.
-        is_counted: Whether the caller has asked for the length, and relies on receiving every item.
+        is_counted: Whether the caller has read the length, and relies on receiving every item.
     """
 
     seed: int
@@ -47,7 +47,7 @@ class Begin(NamedTuple):
 
 
 class Begun(NamedTuple):
-    """What the stages reported about themselves when the first item came out.
+    """Properties that the stages had reported when the first item came.
 
     Args:
         says_its_state: Whether the source reports its state.

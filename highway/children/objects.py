@@ -37,7 +37,7 @@ def size(frames: Sequence[Any]) -> int:
 class ObjectLink:
     """One end of the connection between a process and its child. For one thread.
 
-    Messages contain only Python's own types; other objects are in the records of a message. A receiver reads all available messages
+    Messages contain only Python's built-in types; other objects are in the records of a message. A receiver reads all available messages
     at once: many small messages cost one system call, and no message waits for others.
 
     Args:
@@ -71,7 +71,7 @@ class ObjectLink:
 
         Raises:
             Full: there is no room, and ``wait`` is false.
-            LinkError: the object exceeds the budget, memory is short, or the other end is gone.
+            LinkError: the object exceeds the budget, memory is short, or the other end is closed.
         """
         if len(frames) == 1 and len(frames[0]) <= INLINE:
             return frames[0], []
@@ -110,7 +110,7 @@ class ObjectLink:
         """Wait until messages arrive, and return all that have arrived.
 
         Raises:
-            LinkError: the other end is gone, and all its messages were received.
+            LinkError: the other end is closed, and all its messages were received.
         """
         while True:
             self._receiver.expect()

@@ -57,7 +57,7 @@ def unpack(frames: Sequence[Any]) -> Any:
     """Return the value of the frames that :func:`pack` returned. Its arrays are views of the frames, read-only if the frames are.
 
     Raises:
-        PipelineError: the value needs something from a script or session that a child process cannot import.
+        PipelineError: the value needs an object of a script or session that a child process cannot import.
     """
     data, buffers = frames[0], frames[1:] if len(frames) > 1 else ()
     if isinstance(data, bytes) and b"_main__" not in data:  # the usual, faster case
@@ -125,8 +125,8 @@ class Failure:
 
     Args:
         kind: The name of its type, with the module unless it is builtins.
-        text: Its message.
-        trace: Its traceback as text.
+        text: The message.
+        trace: The traceback as text.
         pickled: The error itself, if it can be pickled.
     """
 

@@ -33,7 +33,7 @@ main(*{arguments!r})"""
 
 
 def expect_no_import(who: str) -> None:
-    """Raise PipelineError in a child that is importing its parent's script: it would start children of its own, and so on."""
+    """Raise PipelineError in a child that is importing its parent's script, because each child would start further children."""
     if importing.now:
         raise PipelineError(
             f"{who} would start while a child process imports this script; "
@@ -76,7 +76,7 @@ def death(process: subprocess.Popen[bytes], who: str, when: str = "") -> RemoteE
     Args:
         process: The child, whose links are closed.
         who: The name of the component that started the child; it starts the message.
-        when: What the child was doing, such as `` while it had an item``.
+        when: The activity of the child, such as `` while it had an item``.
     """
     try:
         code = process.wait(END_TIMEOUT)

@@ -52,7 +52,7 @@ class RemoteMaps:
 
     Args:
         maps: The maps that the child applies.
-        budget_mb: Megabytes of shared memory for items, and again for results.
+        budget_mb: Megabytes of shared memory for items, and the same amount for results.
 
     Raises:
         PipelineError: the process cannot be started.
@@ -72,13 +72,13 @@ class RemoteMaps:
 
     @property
     def depth(self) -> int:
-        """How many items should be in flight, so that the child never waits for the next item."""
+        """The number of items that should be in flight, so that the child never waits for the next item."""
         if self._seconds is None or self._seconds >= SLOW:
             return 1
         return int(max(2, min(MOST, WORK_AHEAD / max(self._seconds, 1e-9), BYTES_AHEAD / max(self._nbytes, 1.0))))
 
     def send(self, items: Sequence[Stamped]) -> None:
-        """Hand over items: as many as there is room for now, and the rest as soon as there is room.
+        """Pass items to the child: as many items as fit now, and the rest as soon as there is room.
 
         Raises:
             PipelineError: the child has died, and a new process cannot be started.
@@ -135,7 +135,7 @@ class RemoteMaps:
             self.send([])
 
     def close(self) -> None:
-        """End the process: kill it if it is working, since its result is not needed; otherwise wait for it. Closing again does nothing."""
+        """End the process: kill it if it is working, as its result is not needed; otherwise wait for it. Closing again does nothing."""
         if self._handed or not self._has_answered:
             self._process.kill()
         self._link.close()

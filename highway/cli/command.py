@@ -42,10 +42,10 @@ class Command:
     """A command of ``highway``.
 
     Args:
-        name: Its name after ``highway``.
-        module: Its :class:`CommandModule`, below ``highway.cli``; imported when the command is given.
+        name: The name after ``highway``.
+        module: The :class:`CommandModule`, below ``highway.cli``; imported when the command is given.
         summary: A one-line description.
-        alone: Its name as a separate program, if it is one.
+        alone: The name as a separate program, if it is one.
         logs: Whether errors and warnings are printed with its name; other commands print them with ``highway``, and handle warnings
             themselves.
     """

@@ -100,7 +100,7 @@ class Output(io.TextIOBase):
 
     Args:
         stream: The stream to write to.
-        name: Its name in messages.
+        name: The name in messages.
         tell: Called with a sentence at the first text that cannot be written.
     """
 

@@ -28,13 +28,12 @@ class Dataset(Protocol):
       :class:`~highway.datasets.dataset.StoredFiles`. Readers of images then read a range of files with one call.
     - ``__getviews__(numbers)``: returns several samples as ``__getitems__`` does, but ``bytes`` may be replaced by a ``memoryview`` of the
       data that was read, which saves a copy. Readers of images use it, because they decode the images at once.
-    - ``blocks()``: returns consecutive ranges of indexes that are cheap to read together, such as row groups, chunks or shards.
-    - ``fingerprint()``: returns a text that changes when the samples change. Caches and checkpoints compare it.
-    - ``locate(number)``: returns the location of a sample, such as a path, for error messages.
-    - ``classes``: the names of the labels, indexed by label.
-    - ``costs(kind)``: returns the ``"pixels"`` or ``"tokens"`` of each sample, one number per sample, or ``None`` if it does not know them.
-      A deal (:class:`~highway.reading.deal.Deal`) then reads no samples.
-    - ``kept_at(facts)``: returns the path of a file that keeps such facts about the samples, or ``None``.
+    - ``blocks()``: returns consecutive ranges of indexes that are cheap to read together, such as row groups, chunks or shards. -
+    ``fingerprint()``: returns a text that changes when the samples change. Caches and checkpoints compare it. - ``locate(number)``: returns
+    the location of a sample, such as a path, for error messages. - ``classes``: the names of the labels, indexed by label. -
+    ``costs(kind)``: returns the ``"pixels"`` or ``"tokens"`` of each sample, one number per sample, or ``None`` if they are unknown. With
+    known costs, a deal (:class:`~highway.reading.deal.Deal`) reads no samples. - ``kept_at(facts)``: returns the path of a file in which
+    highway stores such facts about the samples, or ``None``.
     """
 
     def __len__(self) -> int: ...
@@ -124,7 +123,7 @@ def blocks_of(dataset: Dataset) -> Sequence[range]:
 
 
 def several_of(dataset: Dataset, best: Several) -> Several | None:
-    """Return the name of a method that reads several samples at once: ``best``, or else a more general one that the dataset has."""
+    """Return the name of a method that reads several samples at once: ``best``, or a more general method if the dataset lacks ``best``."""
     for method in _SEVERAL[_SEVERAL.index(best) :]:
         if callable(getattr(dataset, method, None)) and _is_meant(method, dataset):
             return method
@@ -142,7 +141,7 @@ def read_several(dataset: Dataset, method: Several, numbers: Sequence[int]) -> S
     """Return several samples by a method that :func:`several_of` returned.
 
     Raises:
-        DatasetError: their number differs from the number of indexes.
+        DatasetError: the number of samples differs from the number of indexes.
         TypeError: the method must return :class:`StoredFiles`, but did not.
     """
     found = getattr(dataset, method)(numbers)
@@ -184,7 +183,7 @@ def chosen(found: Mapping[str, T], fields: Mapping[str, str] | None) -> Mapping[
 
 
 def named(fields: Mapping[str, str] | None) -> frozenset[str] | None:
-    """Return all old names that occur; ``None`` if all fields are selected."""
+    """Return all old names in ``fields``; ``None`` if all fields are selected."""
     return None if fields is None else frozenset(name for old in fields.values() for name in old.split(";"))
 
 

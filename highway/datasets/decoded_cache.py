@@ -29,17 +29,18 @@ _LARGE = 1 << 16  # bytes of a sample; for larger ones, reading several at once 
 @checked
 @dataclass
 class DecodedCache:
-    """The samples of a complete cache, such as :class:`~highway.modules.Cache` or ``highway convert`` creates, in the order they came in.
+    """The samples of a complete cache, written by :class:`~highway.modules.Cache` or ``highway convert``, in the order in which they were
+    written.
 
     Args:
         path: The cache's folder. If it is in a store, it is copied to this machine.
 
-    A sample is as it was stored, with read-only arrays. Its key is the original key, if each sample had one.
+    A sample has the form in which it was stored, with read-only arrays. If each sample had a key, samples keep their keys.
 
     Raises:
         FileNotFoundError: there is no finished cache (when it is first read).
         DatasetError: the cache is cut short, damaged, or of another version of highway: create it again (on the first read).
-        DamagedError: a sample does not fit its checksum (when it is read).
+        DamagedError: a sample does not match its checksum (when it is read).
 
     >>> samples = [{"x": n, "square": n * n} for n in range(3)]
     >>> same = list(Pipeline([samples, Cache("cache", shuffle=False, epochs=1, key="squares")]))
@@ -75,7 +76,7 @@ class DecodedCache:
 
     @property
     def keys(self) -> Sequence[str] | None:
-        """The samples' keys, if each has one."""
+        """The samples' keys, if each sample has a key."""
         file = self.file
         return LazyKeys(lambda number: file.keys([number])[0], len(file)) if file.has_one_key_each else None
 
@@ -103,8 +104,8 @@ class SamplesWriter:
         """Append a sample.
 
         Raises:
-            CacheFullError: it does not fit.
-            ValueError: it differs from the samples before it in its fields, or in the type, dtype or number of axes of one.
+            CacheFullError: the sample does not fit.
+            ValueError: the sample differs from earlier samples in its fields, or in the type, dtype or number of axes of a field.
             ItemError: the sample cannot be stored, or not with its original types.
         """
         self._writer.add(dict(sample), (key,), arrays_as_they_came)
@@ -116,7 +117,7 @@ def cache_writer(path: str) -> Iterator[SamplesWriter]:
 
     Raises:
         FileExistsError: another process writes this cache, or has finished it.
-        ConfigError: the folder holds files that are not a cache's.
+        ConfigError: the folder holds files that do not belong to a cache.
     """
     if is_url(path):
         with writing_folder(path, MANIFEST) as folder, cache_writer(folder) as samples:

@@ -12,8 +12,8 @@ extension                           read as                                     
 any other                           bytes; pickles too, which are never executed           bytes, or an array as ``NAME.ten``
 ==================================  =====================================================  ==========================================
 
-``NAME.ten`` is read as the field ``NAME``, so that an array in a field of any name keeps this name. In it, booleans are stored as uint8,
-with ``bool`` as info.
+``NAME.ten`` is read as the field ``NAME``, so that an array in a field of any name keeps this name. In ``.ten`` files, booleans are stored
+as uint8, with ``bool`` as info.
 """
 
 from __future__ import annotations
@@ -59,10 +59,10 @@ def decode_field(extension: str, data: bytes) -> Any:
 
 
 def encode_field(name: str, value: Any) -> tuple[str, bytes]:
-    """Return the extension and the bytes of the file that is to hold a field.
+    """Return the extension and the bytes of the file for a field.
 
     Raises:
-        ItemError: no file of that name can hold the value; the message names the way out.
+        ItemError: no file with this field name can hold the value; the message names the way out.
     """
     if isinstance(value, (bytes, bytearray, memoryview)):
         return name, bytes(value)

@@ -78,22 +78,23 @@ def _place_of(path: str, root: str) -> str:
 class ImageFolder(_Folder):
     """The images in one folder per label, in the order of their paths.
 
-    Labels are numbered in the sorted order of the folders' names (:attr:`classes`), or as ``class_names`` names them. Images in folders
-    below a label's folder belong to it. Links to files and folders are followed. Hidden files and files of other types are skipped.
+    Labels are numbered in the sorted order of the folders' names (:attr:`classes`), or in the order of ``class_names``. Images in
+    subfolders of a label's folder have this label. Links to files and folders are followed. Hidden files and files of other types are
+    skipped.
 
     Args:
         data_dir: Folder that holds one folder per label, or its URL. ``highway:photos/...`` refers to photographs that are part of the
             package.
         class_names: The names of the label folders in the order of their labels: a list, or a file with one line per label, such as
-            ``wnids.txt`` of Tiny ImageNet, as ``class_names`` of :class:`Files`. Other folders are skipped. ``None``: all folders, in the
-            sorted order of their names; names of splits, such as ``train`` and ``val``, are not allowed.
+            ``wnids.txt`` of Tiny ImageNet, in the same form as ``class_names`` of :class:`Files`. Other folders are skipped. ``None``: all
+            folders, in the sorted order of their names; names of splits, such as ``train`` and ``val``, are not allowed.
 
     A sample is ``(data, label)``: the file's bytes, as ``bytes``, and an int32.
 
     Raises:
-        FileNotFoundError: there is no such folder, no label folders in it, no images in one of these, or a link leads nowhere (when the
-            dataset is first read).
-        DatasetError: a link leads back to a folder above it; or there are no ``class_names``, and the folders are called as splits are
+        FileNotFoundError: the folder does not exist or has no label folders, a label folder has no images, or a link leads nowhere (when
+            the dataset is first read).
+        DatasetError: a link leads back to a folder above it; or there are no ``class_names``, and the folders have the names of splits
             (when the dataset is first read).
 
     >>> dataset = ImageFolder("highway:photos/val")
@@ -116,7 +117,7 @@ class ImageFolder(_Folder):
 
     @property
     def classes(self) -> list[str]:
-        """The names of the labels, read from the folder each time. The number of a label is its position."""
+        """The names of the labels, read from the folder at each access. The number of a label is its position."""
         return label_names(resolve_data_dir(self.data_dir), self._names)
 
     def fingerprint(self) -> str:
@@ -127,7 +128,7 @@ class ImageFolder(_Folder):
 @checked
 @dataclass
 class Files(_Folder):
-    """The images of one folder, in the order of their paths; or those in a list of labels, in its order.
+    """The images of one folder, in the order of their paths; or the images in a list of labels, in the order of the list.
 
     Args:
         data_dir: The folder, or its URL. ``highway:photos/...`` refers to photographs that are part of the package.

@@ -35,12 +35,12 @@ class ImageFolderWriter:
         """Write the image of a sample under its key. Existing files are not overwritten.
 
         Args:
-            key: Its path in the folder, without extension. A key without ``/`` is placed in a folder named by the label.
+            key: The path in the folder, without extension. A key without ``/`` is placed in a folder named by the label.
             sample: The bytes of an image under its extension (``jpg``, ``png``, ...), or ``image``, uint8 ``(H, W, 3)``, ``(H, W)`` or
                 ``(H, W, 1)``, which becomes PNG; and optionally an integer under ``cls`` or ``label``.
 
         Raises:
-            ItemError: it holds no image, or other fields besides an image and a label.
+            ItemError: the sample holds no image, or has fields besides an image and a label.
             DatasetError: the key leads out of the folder or would be hidden, or another image has the same path, such as ``a/x`` and
                 ``./a//x``.
         """

@@ -1,4 +1,4 @@
-"""The description of a format, and of places whose format is to be recognised."""
+"""The description of a format, and of places whose format highway recognises."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Extra(NamedTuple):
 
 @dataclass(frozen=True)
 class Place:
-    """A path or URL whose format is asked for."""
+    """A path or URL whose format is requested."""
 
     path: str
 
@@ -65,7 +65,7 @@ class Place:
 
     @property
     def is_folder(self) -> bool:
-        """Whether it is a folder, as far as a path or URL tells."""
+        """Whether the place is a folder, as far as a path or URL shows."""
         return is_url(self.path) or os.path.isdir(self.path)
 
     def has(self, pattern: str) -> bool:
@@ -79,7 +79,7 @@ class Place:
         return any(entry.lower().endswith((*SUFFIXES, "/")) for entry in self.entries if not entry.startswith("."))
 
     def described(self) -> str:
-        """Return in words what is there."""
+        """Return a description of the place in words."""
         if self.names:
             names = sorted(self.names)
             return f"a folder with {', '.join(map(repr, names[:5]))}{', ...' if len(names) > 5 else ''}"
@@ -98,27 +98,27 @@ class Format:
         dataset: The dataset that reads it. Its first parameter is a path, or may be a list of paths.
         note: A further note for users.
         given: Parameters of the dataset.
-        choose: Returns the dataset and its parameters by the paths and the parameters that were given, if several datasets read it.
-        writer: A function that writes it: called with a path, it returns a context manager that gives a
-            :class:`~highway.datasets.writing.SampleWriter`. Empty: highway only reads it.
-        sink: The component that writes it in a pipeline, if there is one.
-        suffixes: How paths of it end.
+        choose: If several datasets read the format: returns the dataset and its parameters for some paths and given parameters.
+        writer: A function that writes the format: it takes a path, and returns a context manager with a
+            :class:`~highway.datasets.writing.SampleWriter`. Empty: highway only reads the format.
+        sink: The component that writes the format in a pipeline, if any.
+        suffixes: The ends of the format's paths.
         streams: Ends or begins (``pipe:``) of paths whose samples can only be read in sequence, by ``source``.
         source: The component that reads such paths.
-        magic: Bytes by which its files are recognised, each with its position in the file.
-        inside: Patterns of names. A folder that has one of them is of this format.
-        is_at: Tells by other means whether a place is of this format.
-        is_name: Whether it is read by a name instead of a path.
-        kinds: The kinds of values that its writer takes; nothing if it takes an image and a label.
+        magic: Bytes by which files of the format are recognised, each with its position in the file.
+        inside: Patterns of names. A folder with an entry that matches a pattern has this format.
+        is_at: Returns by other means whether a place has this format.
+        is_name: Whether a dataset of the format is read by a name instead of a path.
+        kinds: The kinds of values that the writer takes; empty if it takes an image and a label.
         extra: The extra that installs its library.
         images: The form of images for ``highway convert``: ``"bytes"``, or ``"files"`` named by their type, or ``"pixels"``.
-        layout: ``"files"``: a file, or one for each number of samples if the path has a place for the file's number. ``"one"``: a file or
-            folder for all samples. ``"each"``: a file in a folder for each sample, under its number. ``"keys"``: files in a folder, under
-            the samples' keys, which several threads write.
-        is_copied: Whether files in a store are copied to this machine, whole, to be read.
+        layout: ``"files"``: a single file, or several files with a fixed number of samples if the path has a placeholder for the file's
+            number. ``"one"``: a file or folder for all samples. ``"each"``: a folder with a file for each sample, named by its number.
+            ``"keys"``: a folder with files that are named by the samples' keys, and that several threads write.
+        is_copied: Whether files in a store are copied completely to this machine before they are read.
         key: A function that returns the key of a sample in this format, from its key and its fields. Empty: the key does not change.
-        keeps_keys: Whether samples come back under their keys.
-        keeps_order: Whether samples come back in the order in which they were written, instead of the order of their keys.
+        keeps_keys: Whether samples keep their keys.
+        keeps_order: Whether samples are read in the order in which they were written, instead of the order of their keys.
     """
 
     name: str
@@ -146,15 +146,15 @@ class Format:
     keeps_order: bool = True
 
     def is_named_by(self, path: str) -> bool:
-        """Return whether paths that end (or begin) so are of this format."""
+        """Return whether paths with this end (or beginning) have this format."""
         return without_options(path).endswith(self.suffixes) or self.is_stream(path)
 
     def is_stream(self, path: str) -> bool:
-        """Return whether a path of this format can only be read one sample after the other."""
+        """Return whether a path of this format can only be read in sequence."""
         return without_options(path).endswith(self.streams) or path.startswith(tuple(one for one in self.streams if one.endswith(":")))
 
     def recognises(self, place: Place) -> bool:
-        """Return whether the content of a place is of this format."""
+        """Return whether the content of a place has this format."""
         return (
             any(place.head[at : at + len(magic)] == magic for at, magic in self.magic)
             or any(map(place.has, self.inside))
@@ -163,7 +163,7 @@ class Format:
 
     @property
     def recognised_by(self) -> str:
-        """How paths of it are recognised, in words."""
+        """A description of how paths of the format are recognised."""
         suffixes = (f"*{suffix}" for suffix in self.suffixes + self.streams if not suffix.endswith(":"))
         return " ".join(suffixes) or ("what is in it" if self.magic or self.inside or self.is_at else "")
 
@@ -192,7 +192,7 @@ class Format:
         Args:
             paths: At least one.
             options: Parameters of the dataset.
-            build: Makes the dataset of its class and all of its parameters.
+            build: Creates the dataset from its class and all of its parameters.
         """
         dataset, options = self.choose(paths, options) if self.choose else (self.dataset, options)
         make, options = load(dataset), {**self.given, **options}

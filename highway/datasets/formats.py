@@ -324,7 +324,7 @@ def format_named(name: str) -> Format:
     """Return a format by its name.
 
     Raises:
-        ConfigError: there is none of that name.
+        ConfigError: there is no format with this name.
     """
     known = formats()
     if name not in known:
@@ -333,5 +333,5 @@ def format_named(name: str) -> Format:
 
 
 def by_suffix(paths: Sequence[str]) -> Format | None:
-    """Return the format that all of these paths have by their names."""
+    """Return the format of all these paths, according to their names."""
     return next((row for row in formats().values() if all(map(row.is_named_by, paths))), None)

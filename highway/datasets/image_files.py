@@ -142,8 +142,8 @@ def label_names(root: str, classes: Sequence[str] | None = None) -> list[str]:
         classes: The names in the order of their numbers; ``None``: all folders, sorted.
 
     Raises:
-        FileNotFoundError: there is no folder ``root``, there are no folders in it, one of ``classes`` is not among them, or a link in
-            it leads nowhere.
+        FileNotFoundError: the folder ``root`` does not exist or has no subfolders, one of ``classes`` has no folder, or a link in ``root``
+            leads nowhere.
         DatasetError: ``classes`` is ``None``, and the folders have names of splits, such as ``train`` and ``val``.
     """
     found = list(_by_label(root, _listing(root))) if is_url(root) else _folders(root)
@@ -210,7 +210,7 @@ def flat_files(root: str) -> ImageFiles:
     """List the images in ``root`` itself.
 
     Raises:
-        FileNotFoundError: there is no folder ``root``, there are no images in it, or a link in it leads nowhere.
+        FileNotFoundError: the folder ``root`` does not exist or has no images, or a link in it leads nowhere.
     """
     if is_url(root):
         return _flat_objects(root)

@@ -19,7 +19,7 @@ SUFFIX = ".index"
 
 
 def index_path(path: str, where: bool | str) -> str:
-    """Return where the index of a file is kept: beside it, or in the folder ``where``, by its name and a digest of its whole path."""
+    """Return the path of a file's index: beside the file, or in the folder ``where``, named by the file and a digest of its whole path."""
     if isinstance(where, bool):
         return beside(path, SUFFIX)
     whole = shown(path) if is_url(path) else os.path.abspath(path)
@@ -28,7 +28,7 @@ def index_path(path: str, where: bool | str) -> str:
 
 
 def load_index(path: str, version: int | str, names: Sequence[str]) -> list[np.ndarray] | None:
-    """Return the arrays in an index file, if it is there and whole, and of this version."""
+    """Return the arrays in an index file, if it exists, is complete, and has this version."""
     try:
         content = read_whole(path)
     except (FileNotFoundError, PermissionError):  # S3 returns the latter for a missing file if the caller may not list the bucket
@@ -37,7 +37,7 @@ def load_index(path: str, version: int | str, names: Sequence[str]) -> list[np.n
 
 
 def parsed_index(content: bytes, version: int | str, names: Sequence[str]) -> list[np.ndarray] | None:
-    """Return the arrays in the content of an index file, if it is whole, and of this version."""
+    """Return the arrays in the content of an index file, if it is complete and has this version."""
     try:
         with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
             return [arrays[name] for name in names] if arrays["version"] == version else None
@@ -46,10 +46,10 @@ def parsed_index(content: bytes, version: int | str, names: Sequence[str]) -> li
 
 
 def save_index(path: str, version: int | str, arrays: Mapping[str, np.ndarray]) -> None:
-    """Write an index file, which is whole or not there.
+    """Write an index file atomically.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the file cannot be written.
     """
     content = io.BytesIO()
     np.savez(content, version=version, **arrays)  # type: ignore[arg-type]  # numpy takes allow_pickle for one of them

@@ -15,7 +15,7 @@ T = TypeVar("T")
 class opened(Generic[T]):  # used as property is
     """A property that runs its method on the first access, once per process, and keeps the result.
 
-    Forked children, copies and unpickled objects run the method again, because an open file has one position for all who share it.
+    Forked children, copies and unpickled objects run the method again, because all users of an open file share one position.
 
     >>> class Lines:
     ...     def __init__(self, path): self.path = path

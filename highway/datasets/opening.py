@@ -27,7 +27,7 @@ def recognised(paths: Sequence[str], name: str | None = None) -> tuple[Format, l
         name: The name of the format, if known.
 
     Raises:
-        FileNotFoundError: there is nothing at a path.
+        FileNotFoundError: a path does not exist.
         ConfigError: the paths have no known format.
     """
     row = format_named(name) if name else None
@@ -61,7 +61,7 @@ def open(path: str | Sequence[str], format: str | None = None, **options: Any) -
         options: Parameters of the dataset that reads the format, such as ``fields`` of :class:`~highway.datasets.Parquet`.
 
     Raises:
-        FileNotFoundError: there is nothing at the path.
+        FileNotFoundError: the path does not exist.
         ConfigError: the format is unknown, its samples can only be read sequentially, or the library of the format is missing.
         TypeError: the dataset has no such parameter.
 

@@ -1,4 +1,4 @@
-"""The files that users name: by paths, braces, patterns, folders, or lists of these."""
+"""The files for a user's paths, braces, patterns, folders, or lists of these."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def files_of(paths: str | list[str], leave_out: str = "") -> list[str]:
         leave_out: Suffix of names that a pattern does not match, such as ``.index``.
 
     Raises:
-        FileNotFoundError: no file has a name like a pattern.
+        FileNotFoundError: no file matches a pattern.
         IsADirectoryError: a path is a folder.
     """
     files = [file for one in ([paths] if isinstance(paths, str) else paths) for file in expanded(one, leave_out)]
@@ -53,7 +53,7 @@ def expanded(path: str, leave_out: str = "") -> list[str]:
 
 
 def stored(url: str, leave_out: str = "") -> list[str]:
-    """Return the URLs of the objects that a pattern matches, or of those in a folder, sorted.
+    """Return the URLs of the objects that match a pattern, or of the objects in a folder, sorted.
 
     Args:
         url: The URL of a folder, or a pattern.
@@ -76,7 +76,7 @@ def files_below(root: str, folder: str = "", hidden: tuple[str, ...] = (".",)) -
         hidden: Prefixes of names; entries with such a name are skipped.
 
     Raises:
-        FileNotFoundError: there is no such folder, or a link leads nowhere.
+        FileNotFoundError: the folder does not exist, or a link leads nowhere.
         DatasetError: a link leads back to a folder above it.
     """
     yield from _files_below(root, folder, hidden, [_identity(root)] if folder else [])

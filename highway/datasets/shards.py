@@ -1,4 +1,4 @@
-"""Samples written into shards of WebDataset: tar archives with the files of a sample one after the other under one name."""
+"""Samples written into shards of WebDataset: tar archives in which the files of a sample are adjacent and share a name."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class EncodedSample(NamedTuple):
 
 
 def encoded(key: str, sample: Mapping[str, Any]) -> EncodedSample:
-    """Return a sample as files; dots in the last part of its key become ``_``, since the first one begins the extension.
+    """Return a sample as files; dots in the last part of its key become ``_``, because the first dot begins the extension.
 
     Raises:
-        ItemError: no file can hold one of its values; it has no fields, or two fields with the same name; or readers would not get the
-            same key and field from the name of a file.
+        ItemError: no file can hold one of its values; it has no fields, or two fields with the same name; or readers would derive another
+            key or field from the name of a file.
     """
     name, files = key_in_shard(key), [encode_field(field, value) for field, value in sample.items()]
     for extension, _ in files:
@@ -78,7 +78,7 @@ class ShardWriter:
         self.append(encoded(key, sample))
 
     def append(self, sample: EncodedSample) -> None:
-        """Append a sample; a key that was there before gets a number, else two samples would be read as one."""
+        """Append a sample; a repeated key gets a number, because otherwise two samples would be read as one."""
         times = self._keys[sample.key] = self._keys.get(sample.key, 0) + 1
         key = sample.key if times == 1 else f"{sample.key}-{times}"
         for extension, data in sample.files:
@@ -91,10 +91,10 @@ class ShardWriter:
 
 @contextlib.contextmanager
 def shard_writer(path: str, durable: bool = False) -> Iterator[ShardWriter]:
-    """Write a shard, which has its name only when it is complete; see :func:`highway.datasets.writing.writing`.
+    """Write a shard. The file gets its name only when it is complete; see :func:`highway.datasets.writing.writing`.
 
     Raises:
-        ShardError: no samples were added; readers refuse such a shard, because a damaged one may look the same.
+        ShardError: no samples were added; readers refuse an empty shard, because a damaged shard may look the same.
     """
     with writing(path, durable) as name, tarfile.open(name, "w") as archive:
         writer = ShardWriter(archive)

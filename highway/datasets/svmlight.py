@@ -1,7 +1,7 @@
 """Random access to lines of labels and sparse features, in the format of SVMlight and LIBSVM.
 
 A line is ``LABEL [qid:QUERY] INDEX:VALUE INDEX:VALUE ... [# COMMENT]``, with indices that increase.
-scikit-learn's reader would read a whole file into memory. This one has random access to the lines.
+scikit-learn's reader would read a whole file into memory. This reader has random access to the lines.
 """
 
 from __future__ import annotations
@@ -127,8 +127,8 @@ class SVMLight:
         """Return several rows, or all rows, as the arrays of a sparse matrix.
 
         Returns:
-            ``(values, indices, offsets)``: values, int32 indices from 0, and int64 ``(rows + 1,)`` with the start of each row in these, as
-            for ``scipy.sparse.csr_matrix``.
+            ``(values, indices, offsets)``: values, int32 indices from 0, and int64 ``(rows + 1,)`` with the start of each row in both
+            arrays, as for ``scipy.sparse.csr_matrix``.
         """
         rows = self._rows(range(len(self)) if numbers is None else numbers)
         offsets = np.cumsum([0, *(len(row.indices) for row in rows)], dtype=np.int64)

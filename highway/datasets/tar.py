@@ -52,20 +52,21 @@ class _Shards:
 class Tar(PartedDataset):
     """The samples in WebDataset shards, in the order of the shards and of the files in them.
 
-    At the first read, the headers of all shards are scanned, at about 150,000 files per second, unless there is a file ``SHARD.index``
-    next to each. A shard in a store without such a file is fetched once as a whole for this. To read shards that are compressed or come
-    from pipes, use :class:`~highway.modules.WebDatasetSource`.
+    At the first read, the headers of all shards without a file ``SHARD.index`` are scanned, at about 150,000 files per second. For the
+    scan, a shard in a store is fetched once as a whole. To read shards that are compressed or come from pipes, use
+    :class:`~highway.modules.WebDatasetSource`.
 
-    A tar archive has checksums for its headers and none for the contents of files: damage in a file of the shard is not detected.
+    A tar archive has checksums for its headers, but no checksums for the contents of files: damage in a file of the shard is not detected.
 
     Args:
         paths: Shards, which are not compressed, or their URLs. Braces expand: ``photos-{000..015}.tar``.
-        fields: The fields to read, under new names: ``{"image": "png;jpg;jpeg", "label": "cls"}`` takes the first that a sample has.
+        fields: The fields to read, under new names: ``{"image": "png;jpg;jpeg", "label": "cls"}`` takes the first field that a sample has.
             ``None`` reads all fields under their own names.
         index: Whether to write ``SHARD.index`` if it is missing, or does not match the shard's size and time.
 
     A sample is a dict. A field is named by its file's extension, in lower case, which also determines its type
-    (:mod:`highway.datasets.field_codecs`): ``.ten`` and ``.npy`` arrays, ``.cls`` an int32, ``.txt`` a str; images and all else are bytes.
+    (:mod:`highway.datasets.field_codecs`): ``.ten`` and ``.npy`` arrays, ``.cls`` an int32, ``.txt`` a str; images and all other files are
+    bytes.
 
     Raises:
         ConfigError: there are no shards, or one of them is a pipe.

@@ -1,4 +1,4 @@
-"""Parses tar headers that hold only a name and a size, as most do, many times as fast as tarfile; checks the ends of archives."""
+"""Parses the usual tar headers, which hold only a name and a size, many times as fast as tarfile; checks the ends of archives."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class PlainFile(NamedTuple):
     """A regular file in an archive.
 
     Args:
-        name: Its path.
-        size: Bytes that it has.
-        header: Bytes that its header has.
+        name: The path.
+        size: Bytes of the file.
+        header: Bytes of the header.
     """
 
     name: str
@@ -33,7 +33,7 @@ class PlainFile(NamedTuple):
 
 
 def is_header(data: bytes, at: int = 0) -> bool:
-    """Say whether a header begins at a place in a part of an archive, by its checksum."""
+    """Return whether a header begins at a position in a part of an archive, according to its checksum."""
     if len(data) - at < BLOCK:
         return False
     return _number(_FIELDS.unpack_from(data, at)[3]) == _checksum(data, at)
@@ -61,12 +61,12 @@ def check_end(rest: bytes, offset: int, has_files: bool) -> None:
     """Check that an archive has files, and that only padding follows its end mark.
 
     Args:
-        rest: The bytes from the end mark to the end of the archive; at least the first ``MOST_ZEROS + 1`` if there are more.
-        offset: Where the end mark begins.
-        has_files: Whether there are files before it.
+        rest: The bytes from the end mark to the end of the archive; at least the first ``MOST_ZEROS + 1`` bytes.
+        offset: The position of the end mark.
+        has_files: Whether there are files before the end mark.
 
     Raises:
-        tarfile.ReadError: there are no files, other bytes than zeros, or more zeros than the end mark and its padding have.
+        tarfile.ReadError: there are no files, other bytes than zeros, or more zeros than an end mark with its padding.
     """
     if content := rest.lstrip(b"\0"):
         place = offset + len(rest) - len(content)

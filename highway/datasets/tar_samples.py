@@ -81,10 +81,10 @@ def decoded_sample(extensions: Sequence[str], read: Callable[[int], bytes], fiel
 
 
 def places_of(extensions: Sequence[str], fields: Mapping[str, str] | None) -> Mapping[str, int]:
-    """Return the positions of the files that the fields of a sample are read from. Takes the arguments of :func:`decoded_sample`.
+    """Return the positions of the files of a sample's fields. Takes the arguments of :func:`decoded_sample`.
 
     Raises:
-        ShardError: two files are one field, or there is none for a field.
+        ShardError: two files are one field, or a field has no file.
     """
     places: dict[str, int] = {}
     for place, extension in enumerate(extensions):

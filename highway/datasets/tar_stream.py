@@ -56,9 +56,10 @@ def read_members(url: str) -> Generator[Member, None, None]:
             ``pipe:COMMAND``, ``scp:``, ``sftp:``, ``ftps:``, ``ais:``.
 
     Raises:
-        ShardError: it is no tar archive, has no files, or is damaged or cut short: there is no end mark, or more than padding after it.
-        OSError: it cannot be opened, or the command that fetches it fails.
-        ConfigError: the URL needs the webdataset package, and that is not installed.
+        ShardError: the data are not a tar archive, have no files, or are damaged or cut short: there is no end mark, or more than padding
+            after it.
+        OSError: the archive cannot be opened, or the command that fetches it fails.
+        ConfigError: the URL needs the webdataset package, which is not installed.
     """
     count = 0
     with _open(url) as stream:
@@ -162,26 +163,26 @@ class Archive(tarfile.TarFile):
 
     @classmethod
     def over(cls, stream: Any) -> Archive:
-        """Return an archive that begins to read its stream on the first request, not now."""
+        """Return an archive that begins to read its stream on the first request."""
         archive = cls(fileobj=io.BytesIO(bytes(BLOCK)))
         archive.fileobj, archive.has_end = stream, False
         return archive
 
 
 def is_path(url: str) -> bool:
-    """Say whether a shard is a file here."""
+    """Return whether a shard is a file on this machine."""
     scheme = _SCHEME.match(url)
     return scheme is None or scheme[1] == "file"
 
 
 def has_ranges(url: str) -> bool:
-    """Say whether a shard can be read by position: a file here, or an object in a store."""
+    """Return whether a shard can be read by position: a file on this machine, or an object in a store."""
     scheme = _SCHEME.match(url)
     return scheme is None or scheme[1] not in _BY_COMMAND
 
 
 def path_of(url: str) -> str:
-    """Return the path of a shard that is a file here."""
+    """Return the path of a shard that is a file on this machine."""
     return url.removeprefix("file://").removeprefix("file:")
 
 
@@ -266,11 +267,11 @@ class Ahead:
     Each system call releases the GIL, which another thread then takes. For files of 100 kB, that costs more than a copy.
 
     Args:
-        stream: Its ``read`` may return fewer bytes than requested, but no bytes only at the end of the stream.
+        stream: The ``read`` may return fewer bytes than requested, but no bytes only at the end of the stream.
 
     Attributes:
         block: The block that was read last.
-        at: How much of the block was consumed.
+        at: Number of consumed bytes of the block.
     """
 
     def __init__(self, stream: Any) -> None:
@@ -283,11 +284,11 @@ class Ahead:
         self._size = LEAST
 
     def tell(self) -> int:
-        """Return how many bytes were taken."""
+        """Return the number of consumed bytes."""
         return self._begin + self.at
 
     def plain_file(self) -> PlainFile | None:
-        """Return the file whose header is next, if it is a plain one."""
+        """Return the file whose header is next, if the header is plain."""
         if len(self.block) - self.at < BLOCK:
             self.fetch(BLOCK)
         if self.block[self.at + 156 : self.at + 157] == b"x":
@@ -295,7 +296,7 @@ class Ahead:
         return plain_file(self.block, self.at)
 
     def fetch(self, size: int) -> None:
-        """Read until the block has ``size`` bytes that were not taken, or fewer at the end of the stream."""
+        """Read until the block has ``size`` unconsumed bytes, or fewer at the end of the stream."""
         if len(self.block) - self.at >= size:
             return
         self._begin, self.block, self.at = self.tell(), self._rest(), 0
@@ -342,8 +343,8 @@ class Ahead:
         """Move forward to a position.
 
         Raises:
-            tarfile.ReadError: the stream ends before.
-            tarfile.StreamError: it lies before what is in the block.
+            tarfile.ReadError: the stream ends before this position.
+            tarfile.StreamError: the position is before the block.
         """
         if position < self._begin:
             raise tarfile.StreamError("seeking backwards is not allowed")

@@ -32,14 +32,14 @@ class TenFiles:
 
     Args:
         paths: A folder, a file, a pattern such as ``"data/*.ten"``, or their URL, or a list of them.
-        mmap: Map files on this machine into memory instead of reading them. They must not be cut short while items are in use: that ends
-            the process.
+        mmap: Map files on this machine into memory instead of reading them. Do not truncate the files while items are in use, because this
+            kills the process.
 
     A sample is a dict or a tuple of arrays, as it was saved. Arrays are read-only. Its key is the file's path.
 
     Raises:
         FileNotFoundError: there are no such files (when it is first read).
-        FrameError: a file is not whole, not tenbin, or does not fit its checksums (when it is read).
+        FrameError: a file is incomplete, not tenbin, or does not match its checksums (when it is read).
 
     >>> Pipeline([[{"x": np.uint8([1, 2])}, {"x": np.uint8([3])}], TenSink("data")]).run()
     >>> dataset = TenFiles("data/*.ten")

@@ -30,7 +30,7 @@ _KINDS: Sequence[tuple[Kind, tuple[type, ...]]] = (
 
 
 def kind_of(value: Any) -> Kind | None:
-    """Return the kind of a value, or ``None`` if it has none."""
+    """Return the kind of a value, or ``None`` for values of other kinds."""
     return next((kind for kind, types in _KINDS if isinstance(value, types)), None)
 
 
@@ -78,7 +78,7 @@ def writing(path: str, durable: bool = False) -> Iterator[str]:
     Raises:
         ConfigError: the kind of URL cannot be written.
         OSError: the folder cannot be created or the file cannot be written. A note names it.
-        FileNotFoundError: there is no such bucket. PermissionError: it may not be written. StoreError: the store does not take it.
+        FileNotFoundError: the bucket does not exist. PermissionError: the file must not be written. StoreError: the store refuses the file.
     """
     if is_url(path):
         from highway.stores.writing import uploading  # imported here, because plain paths do not need it
@@ -107,12 +107,12 @@ def writing_folder(path: str, last: str, durable: bool = False) -> Iterator[str]
 
     Args:
         path: The path or URL of the folder. Missing parent folders are created.
-        last: The name of the file that marks the folder as complete. In a store it appears after all others.
+        last: The name of the file that marks the folder as complete. In a store it appears after all other files.
         durable: Whether to wait until all files in it are on the disk.
 
     Raises:
         ConfigError, FileNotFoundError, PermissionError, StoreError: as for :func:`writing`.
-        FileExistsError: there is already a file or folder.
+        FileExistsError: a file or folder exists at the path.
         OSError: a folder cannot be created or a file cannot be written. A note names it.
     """
     if is_url(path):

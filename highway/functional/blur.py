@@ -1,4 +1,4 @@
-"""Blur and sharpen images. Pixels beyond the border mirror the image, unless a function says otherwise.
+"""Blur and sharpen images. Unless documented otherwise, the pixels beyond the border are a mirror image.
 
 ``(H, W, C)`` or ``(H, W)``, uint8 or floats: see :mod:`highway.functional`.
 """
@@ -24,7 +24,8 @@ def gaussian_blur(image: np.ndarray, sigma: float, size: int | None = None) -> n
         sigma: Standard deviation in pixels, above 0.
         size: Width of the kernel in pixels, odd; by default three standard deviations to each side.
 
-    Weights of uint8 images are multiples of 1/256, as in OpenCV's ``GaussianBlur``: at most 0.01% of the values differ, by at most 1.
+    Weights of uint8 images are multiples of 1/256, as in OpenCV's ``GaussianBlur``: at most 0.01% of the values differ from OpenCV's, by at
+    most 1.
 
     >>> image = np.array([[0, 0, 0], [0, 160, 0], [0, 0, 0]], np.uint8)
     >>> gaussian_blur(image, sigma=0.5, size=3)

@@ -127,7 +127,7 @@ def affine(
 def about_centre(
     size: Size, linear: tuple[tuple[float, float], tuple[float, float]], shift: tuple[float, float] = (0.0, 0.0), onto: Size | None = None
 ) -> np.ndarray:
-    """Return a linear map (rows for x and y) around the image's centre; ``onto`` is the size of the result, whose centre it maps to."""
+    """Return a linear map (rows for x and y) from the image's centre to the centre of the result, whose size is ``onto``."""
     (a, b), (c, d) = linear
     x, y = size[1] / 2, size[0] / 2
     right, down = (x, y) if onto is None else (onto[1] / 2, onto[0] / 2)

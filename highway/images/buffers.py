@@ -1,4 +1,4 @@
-"""Memory for batches. It is reused as soon as nobody holds the batch or a view of it, and never before."""
+"""Memory for batches. It is reused as soon as nobody refers to the batch or a view of the batch."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class BufferPool:
 
     Why this is safe: the array uses the memory of an ``mmap``, which is not an array. For a view of a view, NumPy follows the bases down to
     the last array. So every view of a view references *this* array, as do memoryviews, tensors and frames. Its finalizer, which returns the
-    memory to the pool, runs after the last of them is gone. If the array used the memory of another array, or of a memoryview of one, views
-    would reference that array instead, and the finalizer would run too early.
+    memory to the pool, runs after the last of these objects is deleted. If the array used the memory of another array, or of its
+    memoryview, views would reference this other array instead, and the finalizer would run too early.
 
     Args:
         nbytes: Size of each piece of memory.

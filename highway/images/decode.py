@@ -1,13 +1,13 @@
 """Decode image files to uint8 RGB, whole, or a box scaled into the row of a batch. Only this module selects decoders.
 
-JPEGs are decoded by highway's C extension if it was built, no further than the box; otherwise by simplejpeg if it is installed, then
-OpenCV, then Pillow. PNG and BMP are decoded by OpenCV or else Pillow; GIF (the first picture), PPM, TIFF, WEBP and CMYK by Pillow. Other
-formats are refused. The result is always ``(H, W, 3)`` uint8 in RGB, upright (Exif's orientation is applied). Grey is repeated three
-times, palettes are resolved, 16-bit values are reduced to the high byte, and alpha is dropped without blending.
+highway's C extension decodes JPEGs, if it was built, up to the end of the box. Otherwise simplejpeg decodes them if it is installed, else
+OpenCV, else Pillow. PNG and BMP are decoded by OpenCV or else Pillow; GIF (the first picture), PPM, TIFF, WEBP and CMYK by Pillow. Other
+formats are refused. The result is always ``(H, W, 3)`` uint8 in RGB, upright (Exif's orientation is applied). Grey is repeated three times,
+palettes are resolved, 16-bit values are reduced to the high byte, and alpha is dropped without blending.
 
-JPEGs are decoded with the fast inverse DCT and the fast chroma upsampling: 7% faster, and on average 1 to 2 levels of 255 from the
-exact result, less than the loss by compression. If a box is at least twice as large as its output in both directions, the DCT decodes it
-at 1/2, 1/4 or 1/8 of the size, which averages, and the result is interpolated: this gives less aliasing, and is faster.
+JPEGs are decoded with the fast inverse DCT and the fast chroma upsampling: this is 7% faster, and differs from the exact result by 1 to 2
+of 255 levels on average, which is less than the loss by compression. If a box is at least twice as large as its output in both directions,
+the DCT decodes it at 1/2, 1/4 or 1/8 of the size, which averages, and the result is interpolated: this gives less aliasing, and is faster.
 
 A file that is cut short is an error with every decoder. Damage inside a JPEG is an error with simplejpeg, and with the extension if
 the damage shows before the end of the box; the other decoders continue.
@@ -110,7 +110,7 @@ def decode_crop(data: bytes, header: Header, box: Box, out: np.ndarray, flipped:
 
     Raises:
         ImageError: the bytes are damaged or cut short.
-        ValueError: the box reaches out of the image.
+        ValueError: the box is not within the image.
     """
     box, shape = _as_stored(box, header), out.shape[:2] if header.orientation < 5 else out.shape[1::-1]
     upright, reduction = header.orientation == 1, _reduction(box, shape)

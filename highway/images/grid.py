@@ -12,7 +12,7 @@ _MARGIN, _GAP, _LINE, _TITLE = 24, 14, 15, 40  # pixels
 
 
 class Tile(NamedTuple):
-    """One image of a grid, with a line in dark and one in faint type below it."""
+    """One image of a grid, with a line in dark type and a line in faint type below it."""
 
     image: Image.Image
     label: str = ""
@@ -49,7 +49,7 @@ def draw_grid(tiles: Sequence[Tile], columns: int, size: int, title: str) -> Ima
 
 
 def type_face(size: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
-    """Return the type in which texts are set, of a height in pixels if Pillow was built with FreeType."""
+    """Return the font of the texts; its height is in pixels if Pillow was built with FreeType."""
     return ImageFont.load_default(size) if features.check("freetype2") else ImageFont.load_default()
 
 

@@ -1,4 +1,4 @@
-"""The images of an item: found, made uint8 for people to look at, and named."""
+"""The images of an item: finds them, converts them to uint8 for display, and names them."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def is_batch(value: Any, owner: str) -> bool:
         owner: The component that is named in errors.
 
     Raises:
-        ValueError: the value is neither, or ambiguous.
+        ValueError: the value is not a batch or an image, or is ambiguous.
     """
     if isinstance(value, (list, tuple)) or (isinstance(value, np.ndarray) and (value.ndim == 4 or value.dtype == object)):
         if len(value) and isinstance(value[0], bytes):
@@ -215,7 +215,7 @@ def to_pillow(image: np.ndarray) -> Image.Image:
 
 
 def row_keys(passport: Passport, count: int) -> list[str]:
-    """Return the key of each of ``count`` images; empty if the passport has none."""
+    """Return the key of each of ``count`` images; empty if the passport has no keys."""
     return list(passport.keys) if len(passport.keys) == count else [""] * count
 
 

@@ -1,6 +1,6 @@
 """Pixel operations that are faster in OpenCV: done by OpenCV if it is installed (the extra ``fast``), otherwise by Pillow and NumPy.
 
-Only this module and the decoder check which of them is installed. Flips, lookup tables and nearest neighbour sampling are bit-identical.
+Only this module and the decoder check which library is installed. Flips, lookup tables and nearest neighbour sampling are bit-identical.
 Resizing differs when an image shrinks: Pillow filters over all source pixels (antialiasing), OpenCV only with ``"area"``.
 Warping and mixing differ by rounding, and on the outermost half pixel.
 
@@ -46,7 +46,7 @@ def cv2_or_none() -> Any:
 
 
 def computed_in_float32(operation: Callable[Concatenate[np.ndarray, P], np.ndarray]) -> Callable[Concatenate[np.ndarray, P], np.ndarray]:
-    """Extend an operation on uint8 and float32 images to float16 and float64, which are returned as such; others raise TypeError."""
+    """Extend an operation on uint8 and float32 images to float16 and float64, which keep their dtype; other dtypes raise TypeError."""
 
     @wraps(operation)
     def run(image: np.ndarray, /, *args: P.args, **kwargs: P.kwargs) -> np.ndarray:
@@ -178,7 +178,7 @@ def mean_and_deviation(image: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def by_channels(image: np.ndarray, operation: Callable[[np.ndarray], np.ndarray], most: int = MOST_CHANNELS) -> np.ndarray:
-    """Apply an operation for ``(H, W)`` or 2 to ``most`` channels to an image of any number of channels."""
+    """Apply an operation that works on ``(H, W)`` or 2 to ``most`` channels to an image with any number of channels."""
     return filled(image, image.shape[:2], None, most, lambda part, _: operation(part))
 
 
@@ -200,7 +200,7 @@ def saturated(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
 
 
 def expect_shares(image: np.ndarray, function: str, advice: str) -> None:
-    """Raise ValueError if a float image cannot be in the range 0 to 1: it has a value above 1.5, more than brightness changes explain."""
+    """Raise ValueError if a float image is not in the range 0 to 1: a value is above 1.5, which changes of brightness cannot explain."""
     if image.size and (greatest := float(image.max())) > 1.5:
         raise ValueError(f"{function}: an image of floats with values up to {greatest:g}; expected 0 to 1; {advice}")
 
@@ -224,7 +224,7 @@ Operation = Callable[[np.ndarray, np.ndarray | None], np.ndarray]
 
 
 def filled(image: np.ndarray, shape: tuple[int, int], out: np.ndarray | None, most: int, operation: Operation) -> np.ndarray:
-    """Apply an operation for ``(H, W)`` or 2 to ``most`` channels, which may fill its second argument, to an image of any number."""
+    """Do the same as :func:`by_channels` with an operation that may fill its second argument."""
     whole = image.ndim == 2 or 1 < image.shape[2] <= most
     if out is None and whole:
         return operation(image, None)

@@ -1,4 +1,4 @@
-"""What people see of an item: its images, with labels, boxes, masks and points."""
+"""The display of an item: its images, with labels, boxes, masks and points."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def tiles(
 
     Args:
         item: A batch, or a sample if it is ``unbatched``.
-        passport: Its passport, for the keys.
+        passport: The passport, for the keys.
         size: Pixels of each image's longer side.
         unbatched: Whether the arrays have no batch axis.
         pairs: Whether the second field holds images too.

@@ -20,7 +20,7 @@ Fill = float | tuple[float, ...]  # a number, or one per channel
 
 
 def fitting(fill: Fill, image: np.ndarray, what: str) -> Fill:
-    """Check the value of new pixels of an image, and return it: a number, or a tuple of one per channel.
+    """Check the value of new pixels of an image, and return it: a number, or a tuple with a number per channel.
 
     Raises:
         ValueError: the number of values does not match the channels, or a value is not from 0 to 255 for a uint8 image.

@@ -27,9 +27,9 @@ def scratch(name: str, shape: tuple[int, ...], dtype: np.dtype[Any] | type[np.ge
     """Return an uninitialized array, valid until this thread requests one of the same name. Never return it to a caller.
 
     Args:
-        name: Its purpose.
-        shape: Its shape. Arrays above 16 MiB are not kept.
-        dtype: Its type.
+        name: The purpose.
+        shape: The shape. Arrays above 16 MiB are not kept.
+        dtype: The type.
     """
     nbytes = math.prod(shape) * np.dtype(dtype).itemsize
     if nbytes > _LARGEST:

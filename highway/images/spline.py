@@ -1,9 +1,9 @@
 """Sample an image by B-splines of order 2 to 5, as ``scipy.ndimage`` does.
 
 The values at the pixels' centres are first turned into the splines' coefficients, by the inverse of the B-spline sampled at whole numbers
-(Unser, Aldroubi & Eden, "B-spline signal processing", 1993); each sample then is a weighted sum of (order + 1)^2 coefficients. Outside its
+(Unser, Aldroubi & Eden, "B-spline signal processing", 1993); each sample is a weighted sum of (order + 1)^2 coefficients. Outside its
 border the image is mirrored about the centres of the outermost pixels. Only elementwise numpy is used, so the bits are the same on every
-machine, whether scipy is installed or not. scipy is not required, because it is a large package and this file is short.
+machine, with and without scipy. scipy is not required, because it is a large package and this file is short.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def warp(image: np.ndarray, inverse: np.ndarray, shape: tuple[int, int], order: 
         order: Order of the spline, 2 to 5.
 
     Returns:
-        float32, neither rounded nor clipped.
+        float32, not rounded and not clipped.
     """
     height, width = image.shape[:2]
     x, y = np.arange(shape[1]) + 0.5, np.arange(shape[0])[:, None] + 0.5

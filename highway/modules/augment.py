@@ -39,19 +39,19 @@ class Augmentations:
         transforms: Transforms in order; a nested list counts as one transform. By default the list is empty.
         deterministic: Whether to run the transforms without random numbers: the identity, or the centre crop.
         field: The field of the images: its name or position; or a list of fields, whose images get the same parameters and have one size,
-            such as both images of a stereo camera. By default the first field of a tuple; in a dict ``"image"`` or ``"images"``, or else
-            the first field. An array ``(B, H, W, C)``, and a list or object array of images, is a batch; an array ``(H, W)``, or
-            ``(H, W, C)`` of 1 to 4 channels, is one image. Any other array of three axes is refused, since it may be a batch of
-            grey images (needing a channel axis: ``(B, H, W, 1)``). Arrays with the channels first are refused, too.
+            such as both images of a stereo camera. By default the first field of a tuple; in a dict ``"image"`` or ``"images"``, otherwise
+            the first field. An array ``(B, H, W, C)``, and a list or object array of images, is a batch; an array ``(H, W)``, or ``(H, W,
+            C)`` of 1 to 4 channels, is one image. Any other array of three axes is refused, since it may be a batch of grey images (needing
+            a channel axis: ``(B, H, W, 1)``). Arrays with the channels first are refused, too.
         boxes: The field of the boxes, x1, y1, x2, y2 in pixels: for one image ``(N, 4)``; for a batch an array ``(B, N, 4)``, padded with
-            empty boxes, or a list or object array of B arrays ``(N_i, 4)``. They come back as float32, in the same form.
+            empty boxes, or a list or object array of B arrays ``(N_i, 4)``. The result has the same form, as float32.
         points: The field of the points, or a list of fields: x and y in pixels, for one image ``(N, 2)``, or ``(N, K, 2)`` for K points
             of each of N objects. For a batch, an array with the batch axis first, or a list of arrays.
         mask: The field of the masks, or a list of fields, of any dtype: for one image ``(H, W)``, ``(H, W, C)`` with channels, or
             ``(N, H, W)`` for one mask of each of N objects. For a batch, as for ``points``. Values are never interpolated.
-        with_boxes: Fields with one row per box, such as labels: if boxes are removed, their rows are removed. ``points`` and ``mask``
-            may be among them. ``None``: no such fields. If boxes may be removed, another field with as many rows as boxes is then an
-            error.
+        with_boxes: Fields with one row per box, such as labels: if boxes are removed, their rows are removed. ``points`` and ``mask`` may
+            be among them. ``None``: there are no such fields; if a transform may remove boxes, another field with as many rows as boxes is
+            then an error.
         swap_points: Pairs of points to swap if the image is mirrored, such as the left and the right eye: their indexes among
             the K points of an object, or of an image with points ``(N, 2)``. A rotation by 180 degrees does not mirror.
         with_points: Fields with one entry per point: ``(N, K)``, or ``(N,)``. Their entries are swapped and removed with the points.

@@ -36,7 +36,7 @@ class Batch(RaggedOptions, _OfSamples):
     Args:
         batch_size: Samples per batch, at least 1.
         drop_last: Whether to drop the last batch if it is smaller.
-        as_list: Whether each field becomes the list of its samples' values instead, which may have any shapes and types.
+        as_list: Whether each field becomes a list of the samples' values instead of an array; the values may have any shapes and types.
         ragged: How to stack fields whose first axis differs from sample to sample, such as boxes. ``"pad"``: ``(B, N, ...)``, where N is
             the maximum of the batch, rounded up, plus the field ``<field>_count``, int32 ``(B,)``. ``"offsets"``: the concatenated values,
             plus ``<field>_offsets``, int32 ``(B + 1,)``. ``"list"``: the list of the samples' arrays.
@@ -88,7 +88,7 @@ class BatchByShape:
         batch_size: Samples per batch, at least 1.
         drop_last: Whether to drop the smaller batches at the end.
 
-    Up to ``batch_size - 1`` samples are buffered per combination of shapes and dtypes.
+    For each combination of shapes and dtypes, up to ``batch_size - 1`` samples are buffered.
 
     >>> samples = [np.zeros((2, 2)), np.zeros((3, 3)), np.zeros((2, 2))]
     >>> [batch.shape for batch in Pipeline([samples, BatchByShape(2)])]
@@ -235,7 +235,7 @@ def _shape(value: Any) -> Any:
 @checked
 @dataclass
 class Unbatch:
-    """Split batches into samples, which are views of them.
+    """Split batches into samples. The samples are views of the batches.
 
     Args:
         ragged: The form of the ragged fields, as in :class:`Batch`: ``"pad"``, with ``<field>_count``, or ``"offsets"``. A sample gets its

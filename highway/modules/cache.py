@@ -27,29 +27,29 @@ def _is_folder(path: str) -> bool:
 class Cache:
     """Keep the samples of the first epoch, and serve every later epoch from the cache.
 
-    The first epoch passes unchanged. A later run uses a complete cache in a folder again if it was built from the same files, with the same
-    parameters and code (:mod:`highway.engine.hashing` lists the code that counts), and with the same seed if random numbers were drawn.
+    The first epoch passes unchanged. A later run uses a complete cache in a folder again if the files, the parameters and the code have not
+    changed (:mod:`highway.engine.hashing` lists the code that counts). If random numbers were drawn, the seed must also be the same.
     Otherwise the cache is built again. Random numbers before the cache are drawn once, so put crops and flips after it.
 
     An unfinished cache is discarded. While one process writes, other processes with the same folder continue without a cache, and use it
     from their first epoch after it is complete. If the samples do not fit, a warning is logged once and every epoch is decoded.
 
     **Ranks.** If a reader is the first stage, each rank reads the same samples in every epoch: its samples of epoch 0, which depend on the
-    seed and the number of ranks only. Each epoch has the same order whether it is read or served. So all ranks together read the same
-    samples as without a cache, even if the cache of one rank is full or lacks samples. Other sources, such as ``Mix`` of several readers,
-    give a rank other samples in each epoch. On several ranks their cache must be complete after the first epoch.
+    seed and the number of ranks only. Each epoch has the same order with and without a complete cache. Therefore all ranks together read
+    the same samples as without a cache, even if the cache of one rank is full or lacks samples. Other sources, such as ``Mix`` of several
+    readers, give a rank other samples in each epoch. On several ranks their cache must be complete after the first epoch.
 
-    **Samples that cannot be read.** Samples that ``on_error="skip"`` has skipped are tried again in the next epoch, in this run or the
-    next. A sample that fails in two epochs is not tried again. In batches of a reader, the next sample of the rank's order replaces it, so
-    another sample in each epoch. A missing single sample is skipped. The counter ``skipped`` of the stage ``Cache.epochs`` counts the
-    missing samples of each epoch. Each sample is checked when it is first read from the cache. Damaged samples are created again by the
+    **Samples that cannot be read.** Samples that ``on_error="skip"`` has skipped are tried again in the next epoch, in this run or the next
+    run. A sample that fails in two epochs is not tried again. In batches of a reader, the next sample of the rank's order replaces it; this
+    is a different sample in each epoch. A missing single sample is skipped. The counter ``skipped`` of the stage ``Cache.epochs`` counts
+    the missing samples of each epoch. Each sample is checked when it is first read from the cache. Damaged samples are created again by the
     stages before the cache, with a warning.
 
     **Resume.** A run that is interrupted while it writes the cache begins that epoch again, and fills the cache. If the cache served
-    samples and is in a folder, the run resumes at once. If it was in memory, the run first reads an epoch to fill it, and does not yield
-    this epoch. If the samples do not fit, the run resumes in the middle of any epoch. A run that writes a cache in a folder has no state if
-    a stage before it has ``on_error="skip"``. Exception: the stages before it are a reader (not with ``shuffle="blocks"``), and maps that
-    skip nothing and draw no random numbers.
+    samples and is in a folder, the run resumes at once. If the cache was in memory, the run first reads an epoch to fill the cache, and
+    does not yield this epoch. If the samples do not fit, the run resumes in the middle of any epoch. While a run writes a cache in a
+    folder, ``state_dict()`` raises an error if a stage before the cache has ``on_error="skip"``. It works nevertheless if only a reader
+    (without ``shuffle="blocks"``) and maps are before the cache, and the maps skip no items and draw no random numbers.
 
     Args:
         path: Folder that only the cache uses. It is created if necessary. Ranks that share it use a subfolder each, such as
@@ -61,14 +61,15 @@ class Cache:
             the form of the inputs.
         stack: Whether output fields are arrays with a batch axis. ``False``: fields that have axes, such as images, are lists of arrays,
             which may differ in shape and are read-only. For batches only.
-        shuffle: Whether each epoch after the first has its own order. If not, all epochs have the order of the first.
+        shuffle: Whether each epoch after the first has its own order. If not, all epochs have the order of the first epoch.
         seed: Seed of the orders, at least 0. ``None``: the pipeline's seed.
         epochs: Number of epochs to yield. ``None``: the epochs of the reader before it, or unlimited if no stage declares a number.
         key: Identifies the data of the cache, if the stages before it do not determine them.
         batched: Whether the inputs are batches, whose rows are the samples; output batches then have the same size. ``False``: inputs are
             samples, and outputs are the same tuples, lists, dicts or bare values, with the types of their fields; arrays are read-only.
-            ``None``: derived from the stages before it (:class:`Batch`, readers, :class:`Unbatch`, ...), or from the first item: it is a
-            batch if it has as many keys as rows, at least 2, and a sample if its fields share no batch axis and it has at most one key.
+            ``None``: derived from the stages before it (:class:`Batch`, readers, :class:`Unbatch`, ...), or from the first item: an item
+                with as many keys as rows, and at least 2, is a batch; an item whose fields share no batch axis, with at most one key, is a
+                sample.
 
     Yields:
         Tuples, lists or dicts like the inputs. Passports hold the epoch, the index of the batch or sample in it, and the samples' keys.
@@ -83,9 +84,9 @@ class Cache:
     True
 
     Raises:
-        ConfigError: a parameter is out of its range; or (when it runs) ``key`` is needed, the folder holds other files, inputs can be
-            neither identified as batches nor as samples, or a source that gives a rank other samples in each epoch has not filled the cache
-            in the first.
+        ConfigError: a parameter is out of its range; or (when it runs) ``key`` is needed, the folder holds other files, inputs cannot be
+            identified as batches or samples, or a source that gives a rank other samples in each epoch has not filled the cache in the
+            first epoch.
         DamagedError: samples are damaged, and the stages before the cache do not create the same samples again.
         OSError: the folder cannot be created or written to, for other reasons than a lack of space.
         ItemError: the cache cannot hold a field, or cannot restore it exactly.

@@ -54,7 +54,7 @@ class DecodeImage(DecodeOptions, _OfField):
         ConfigError: a parameter is out of its range.
         KeyError: there is no such field.
         ImageError: the bytes are not an image, are damaged or truncated, or declare too many pixels.
-        ValueError: the first sample has boxes, which would not follow ``shape``, ``crop`` and ``flip``.
+        ValueError: the first sample has boxes, which ``shape``, ``crop`` and ``flip`` would not move.
 
     >>> reader = Reader("highway:photos/val", shuffle=False)
     >>> with Pipeline([reader, DecodeImage(0, shape=(64, 64))]) as pipeline:

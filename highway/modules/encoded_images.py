@@ -35,8 +35,8 @@ class _OfFiles:
 class EncodedImageReader(Sampling, _OfFiles):
     """Read labelled images from one folder per label and yield batches of their files, for :class:`DecodeBatch`.
 
-    The files of each batch are the same as with :class:`ImageFileReader` and the same seed. Nothing is decoded, so one machine can feed
-    many.
+    The files of each batch are the same as with :class:`ImageFileReader` and the same seed. This stage does not decode, so one machine can
+    feed many other machines.
 
     Args:
         data_dir: A folder that holds one folder per label, files of another format, or any dataset whose samples are ``(encoded image,

@@ -74,7 +74,7 @@ def _as_source(source: Any) -> tuple[Any, bool]:
 
 
 def opened(source: Any, context: Context) -> Generator[Stamped]:
-    """Iterate over a source with passports: its own passports if it has any."""
+    """Iterate over a source with passports: the source's own passports, or new ones."""
     with contextlib.closing(InnerSource(source, context)) as inner:
         yield from inner
 
@@ -126,7 +126,7 @@ def expect_source(owner: object, parameter: str, source: Any) -> None:
     """Check that a parameter can be iterated over as a source.
 
     Raises:
-        ConfigError: it cannot; the message names the owner and the parameter.
+        ConfigError: the parameter is not a source; the message names the owner and the parameter.
     """
     wrong = f"{type(owner).__name__}: {parameter} is no source"
     try:

@@ -50,13 +50,13 @@ class ZMQSource:
             ``zsub://`` (see :mod:`highway.wire.url`). Several URLs, or one with braces, share a socket.
         bind: For plain URLs, whether this end binds; by default it connects.
         codec: ``"tensorcom"``, ``"tenbin"`` or ``"msgpack"``. An option of the URL overrides this and ``senders``.
-        senders: Minimum number of senders that must have ended. 0: one for each URL. If this end binds, all connected senders must have
-            ended; give the number if a sender may start after others have ended.
+        senders: Number of senders that must have ended before the source ends. 0: one for each URL. If this end binds, all connected
+            senders must have ended, too; give the number if a sender may start after other senders have ended.
         timeout: Seconds to wait for an item, or ``None`` to wait indefinitely.
-        writable: Whether arrays are copies that may be written into, aligned to 64 bytes. By default they are read-only views of the
-            message: writing into them raises ``assignment destination is read-only``, and ``torch.from_numpy`` warns that they are not
-            writable. Over tcp and ipc they have no alignment: pass them to TensorFlow or JAX without a copy (DLPack) only with
-            ``writable``. Over ``+shm`` they are always aligned.
+        writable: Whether arrays are writable copies, aligned to 64 bytes. By default they are read-only views of the message: writing into
+            them raises ``assignment destination is read-only``, and ``torch.from_numpy`` warns that they are not writable. Over tcp and
+            ipc, views are not aligned. To pass arrays to TensorFlow or JAX without a copy (DLPack), use ``writable``. Over ``+shm``, views
+            are always aligned.
         budget_mb: Megabytes of messages that may wait at this end of each connection; by default 64. An option of the URL overrides it.
         peers: ``"highway"`` refuses senders that do not identify as highway. The other end must use the same option.
 
@@ -179,8 +179,8 @@ class ZMQSource:
 class ZMQSink:
     """Send items to other processes.
 
-    When its input ends, the sink waits until all messages have left, tells the receivers that the stream has ended, and waits for them to
-    close: without a limit while a receiver is connected and still reading, at most ``linger_ms`` while none is connected.
+    When its input ends, the sink waits until all messages have left, notifies the receivers of the end, and waits until they have closed
+    the link. While a receiver is connected and reads, there is no time limit. While no receiver is connected, the limit is ``linger_ms``.
 
     Args:
         url: Address; see :class:`ZMQSource`.
@@ -188,7 +188,7 @@ class ZMQSink:
         codec: ``"tensorcom"``, ``"tenbin"`` or ``"msgpack"``. An option of the URL overrides this, ``receivers`` and ``end``.
         allow64: Whether arrays with 64-bit elements may be sent.
         receivers: Number of receivers to wait for before the first item is sent, so that each receives items and the end.
-        end: Whether to tell the receivers that the stream has ended. For stock tensorcom peers, this is a batch without samples.
+        end: Whether to notify the receivers of the end of the stream. Stock tensorcom peers receive a batch without samples.
         budget_mb: Megabytes of messages that may wait at this end of each connection, by default 64; over ``+shm`` the shared memory of all
             messages, by default 256. An option of the URL overrides this and ``tap``.
         tap: Address at which viewers may read sent items, such as ``ipc://@name`` or ``tcp://host:port``; by default none.

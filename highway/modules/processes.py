@@ -40,10 +40,10 @@ class Processes:
 
     The processes are spawned, never forked, and have several items in flight. Small items are sent in groups, large arrays in shared memory
     with one copy. Returned arrays are read-only. The maps are pickled once per process, and may be any functions or objects at the top
-    level of a module. In a script, start the pipeline under ``if __name__ == "__main__":``, because the processes import the script if it
-    defines a map.
+    level of a module. In a script that defines a map, start the pipeline under ``if __name__ == "__main__":``, because the processes import
+    the script.
 
-    An error of a map is raised here with the same type, with the traceback of the process as a note. To set ``on_error`` or
+    An error of a map is raised in the pipeline with the same type, and with the traceback of the process as a note. To set ``on_error`` or
     ``num_workers``, put a ``Stage`` around ``Processes``. If a process dies, the item that it was working on counts as failed. With
     ``on_error="skip"``, this item is skipped, and a new process receives the other items of the dead process.
 
@@ -54,7 +54,8 @@ class Processes:
     Args:
         maps: Maps, applied one after the other in each process; or the stages of one or several whole pipelines.
         num_processes: Number of processes. ``None``: the number of available cores, or one per whole pipeline.
-        budget_mb: Megabytes of shared memory for the items of one process, and as much for its results. One item may take at most half.
+        budget_mb: Megabytes of shared memory for the items of one process, and the same amount for its results. One item may take at most
+            half.
 
     Raises:
         ConfigError: there are no maps, ``num_processes`` is below 1, or differs from the number of whole pipelines.

@@ -160,7 +160,8 @@ class ImageFileReader(ImageReader):
 
     Args:
         data_dir: A folder that holds one folder per label, files of any format that ``highway.open`` reads, such as shards
-            ``photos-{000..015}.tar`` of ``.jpg`` and ``.cls``, or any dataset with samples ``(encoded image, label)`` or dicts of these.
+            ``photos-{000..015}.tar`` of ``.jpg`` and ``.cls``, or any dataset with samples ``(encoded image, label)`` or dicts with these
+            fields.
         one_hot: Whether labels are one-hot rows instead of numbers.
 
     Yields:
@@ -184,5 +185,5 @@ class ImageFileReader(ImageReader):
 
     @property
     def classes(self) -> list[str]:
-        """The names of the labels, read from the folder each time. The number of a label is its position."""
+        """The names of the labels, read from the folder at each access. The number of a label is its position."""
         return list(getattr(self.open(), "classes"))  # noqa: B009  # the protocol has no such attribute

@@ -32,12 +32,12 @@ class Repeat:
     A reader with ``epochs=E`` yields ``times * E`` epochs. A reader that repeats indefinitely yields ``times`` epochs.
 
     Args:
-        source: A source that can be iterated over again: an iterable, a reader, or a pipeline (whose stages run again). ``None``: the
-            stages before this one.
+        source: A source that can be iterated over several times: an iterable, a reader, or a pipeline (whose stages run again). ``None``:
+            the stages before this stage.
         times: Number of passes, at least 1, or ``None`` to repeat indefinitely.
 
     Raises:
-        ConfigError: a source is given in the middle of a pipeline, or none at its start; or a stage before it repeats by itself.
+        ConfigError: a source is given in the middle of a pipeline, or no source at its start; or a preceding stage already repeats.
         ValueError: a pass is empty: the source has no items, or is exhausted like a generator (when running).
 
     >>> [stamped.item for stamped in Repeat(["a", "b"], 2)]

@@ -79,8 +79,8 @@ class Concat(_OfSources):
 class Zip(_OfSources):
     """Combine the first items of all sources into one item, then the second items, and so on.
 
-    Tuples are concatenated, lists are concatenated, dicts are merged. Any other item counts as a tuple of one. The keys come from the first
-    source.
+    Tuples are concatenated, lists are concatenated, dicts are merged. Any other item counts as a tuple with one field. The keys come from
+    the first source.
 
     Args:
         strict: Whether sources of different lengths are an error. If not, the shortest source ends the stream.
@@ -133,8 +133,8 @@ class Mix(_OfSources):
         weights: Relative frequency of each source, above 0. A source that has ended is skipped.
         by_size: Draw in proportion to the remaining length of each source, which must be known. Every way to interleave the sources is
             then equally likely.
-        seed: Seed of the draws, at least 0. ``None``: the pipeline's seed.
-        stop: ``"all"`` ends the stream when all sources have ended, ``"first"`` when a drawn source has no more items.
+        seed: Seed of the random choices, at least 0. ``None``: the pipeline's seed.
+        stop: ``"all"`` ends the stream when all sources have ended, ``"first"`` ends it when a chosen source has no more items.
 
     Raises:
         ConfigError: the weights do not fit the sources, or a source has no length (raised on construction).

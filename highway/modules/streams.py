@@ -23,7 +23,7 @@ class Shuffle:
 
     Args:
         buffer_size: Size of the buffer, at least 1. A larger buffer shuffles better.
-        reuse: How often each item is yielded, at least 1, for items that are expensive to create.
+        reuse: Number of times that each item is yielded, at least 1, for items that are expensive to create.
         seed: Seed of the order, at least 0. ``None``: the pipeline's seed.
 
     Passports stay with their items. With ``reuse``, each repetition of an item gets its own index, so that later stages draw different
@@ -105,8 +105,8 @@ class Duplicate:
 class Take:
     """Yield the first ``n`` items over all epochs, and then end the pipeline, which cancels all stages before it.
 
-    If you leave the loop over an epoch early, the remaining items of the epoch still pass through the stages before, and count towards
-    ``n``.
+    If you leave the loop over an epoch early, the preceding stages still process the remaining items of the epoch, and these items count
+    towards ``n``.
 
     Args:
         n: Number of items, at least 0.

@@ -44,7 +44,7 @@ class TenSource(Sampling, _OfTenFiles):
         paths: A folder, a file, a pattern such as ``"data/*.ten"``, or a list of them.
         epochs: Passes over the files, or ``None`` to repeat indefinitely.
         shuffle: Whether each epoch has its own order.
-        mmap: Map the files into memory instead of reading them. Do not truncate the files while items are in use, as that kills the
+        mmap: Map the files into memory instead of reading them. Do not truncate the files while items are in use, because this kills the
             process.
 
     Yields:

@@ -172,7 +172,7 @@ class ShardSink(SampleSink):
     Args:
         path: Output path or URL with a format for the shard's number: ``out/photos-%06d.tar``. Missing folders are created.
         max_samples: Samples in a shard, at least 1.
-        max_mb: Megabytes per shard. A single sample may exceed it.
+        max_mb: Maximum megabytes per shard. A single sample may be larger.
 
     Raises:
         ConfigError: ``path`` has no number format, or a limit is out of its range.

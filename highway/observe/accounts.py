@@ -20,8 +20,8 @@ class Departure:
     Args:
         how: How it ended, in words.
         failed: Whether it did not end normally.
-        counts: Its counts of received and sent messages; exact even if it was killed, unless ``is_lost``.
-        stats: Its last figures, up to half a second older than its end if it was killed.
+        counts: The counts of received and sent messages; exact even if it was killed, unless ``is_lost``.
+        stats: The last figures, up to half a second older than its end if it was killed.
         was_killed: Whether it failed by a signal, not by an error of its own.
         unfinished: Whether it was stopped before it had delivered all that it had received, while other processes still needed it.
         is_lost: Whether ``counts`` are the last reported ones, and the true counts may be higher.

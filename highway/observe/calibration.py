@@ -19,13 +19,13 @@ class StageCost:
     """The cost of a stage for each item at the end of its role.
 
     Args:
-        name: Its label.
+        name: The label.
         seconds: Busy seconds of one worker; 0 if it was not measured.
         cpu: Seconds of cores.
         held: Maximum seconds in which it held the GIL.
         read: Bytes that it reads from files.
         nbytes: Bytes of the arrays in one of its items.
-        workers: Its worker threads in the file.
+        workers: The worker threads in the file.
         waiting: Finished items that may wait after it.
     """
 
@@ -45,7 +45,7 @@ class RoleCost:
     """The cost of a role.
 
     Args:
-        stages: Its stages; for an external role, the cost of receiving.
+        stages: The stages; for an external role, the cost of receiving.
         samples: Samples in an item at its end.
         taken: Samples that it takes for each sample at its end.
         message: Bytes of an item on the link to which it is sent; 0 if it sends nothing.

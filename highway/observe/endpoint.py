@@ -34,7 +34,7 @@ class Answers:
         option: The option with the address. With ``--dashboard``, figures are shown only to clients that may see the page.
 
     Attributes:
-        url: Its address.
+        url: The address.
         page: The address of the page, with its token; empty if there is none.
 
     Raises:

@@ -41,9 +41,9 @@ class Sample:
     """The state of a replica at the time of one view.
 
     Args:
-        state: Its state, with figures since its start.
-        recent: Its figures of the last seconds.
-        ends: Its links.
+        state: The state, with figures since its start.
+        recent: The figures of the last seconds.
+        ends: The links.
         machine: The name of its machine in the file, or the machine's own.
     """
 

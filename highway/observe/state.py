@@ -17,9 +17,9 @@ class ReplicaState:
     """A replica of a role at one moment.
 
     Args:
-        replica: Its number, from 0.
-        host: Its host in the file, or ``""``.
-        phase: Its phase, from start to end.
+        replica: The number, from 0.
+        host: The host in the file, or ``""``.
+        phase: The phase, from start to end.
         stats: The last figures of its current or last process; ``None`` before the first report.
         restarts: How many times its process was started again.
         error: The error that ended its last process, in words; ``""`` if there was none.
@@ -39,5 +39,5 @@ class ReplicaState:
 
     @property
     def name(self) -> str:
-        """Its name in messages: ``reader``, or ``worker[1]`` if the role has several."""
+        """The name in messages: ``reader``, or ``worker[1]`` if the role has several."""
         return self.role if self.single else f"{self.role}[{self.replica}]"

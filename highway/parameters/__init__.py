@@ -3,5 +3,5 @@
 ``ranges`` defines the conditions next to a type, ``hints`` reads and describes type hints, ``convert`` converts and checks values,
 ``checks`` checks the arguments of constructors, ``location`` locates a value in a file, ``docstrings`` reads descriptions of parameters.
 
-May use: the errors and old names. Begin with ``ranges``, then ``checks``.
+May use: ``errors`` and ``old_names``. Begin with ``ranges``, then ``checks``.
 """

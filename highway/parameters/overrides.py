@@ -10,6 +10,6 @@ def speaks_for(method: str, other: str, thing: object) -> bool:
 
 
 def is_overridden(method: str, other: str, thing: object) -> bool:
-    """Return whether a derived class overrides only ``other``, so that using a base class's ``method`` would ignore the override."""
+    """Return whether a derived class overrides only ``other``, so that a call of the base class's ``method`` would ignore the override."""
     names = [vars(kind).keys() for kind in type(thing).__mro__]
     return any(method in own for own in names) and not speaks_for(method, other, thing)

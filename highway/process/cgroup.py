@@ -1,4 +1,4 @@
-"""The resource limits of this process's control groups (systemd, Slurm, Kubernetes, Docker): the tightest limit up to the root group.
+"""The resource limits of this process's control groups (systemd, Slurm, Kubernetes, Docker): the lowest limit up to the root group.
 
 ``/proc/self/cgroup`` lists the groups of the process, and ``/proc/self/mountinfo`` the folders of their files. See cgroups(7), and the
 kernel's ``admin-guide/cgroup-v2.rst`` and ``cgroup-v1/memory.rst``.

@@ -1,4 +1,4 @@
-"""How many cores this process may use."""
+"""The number of cores that this process may use."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def available_cores(root: Path = cgroup.ROOT) -> int:
 
 
 def machine_load(cores: int) -> float:
-    """Return how many of its ``cores`` all processes of the machine used on average over the last minute; 0 if unknown."""
+    """Return the number of its ``cores`` that all processes of the machine used on average over the last minute; 0 if unknown."""
     try:
         return os.getloadavg()[0] * cores / (os.cpu_count() or 1)
     except OSError:
@@ -38,7 +38,7 @@ def cpu_seconds() -> float:
 
 
 def resident_bytes() -> int:
-    """Return the memory that this process has at present, without that of its children; 0 outside Linux."""
+    """Return the current memory of this process, without its children; 0 outside Linux."""
     pages = cgroup.text(Path("/proc/self/statm")).split()
     return int(pages[1]) * os.sysconf("SC_PAGE_SIZE") if pages else 0
 

@@ -1,7 +1,7 @@
 """Ctrl-C while a highway command starts or ends: exit code 130 at once and no traceback. Also ends a process with its parent.
 
 Otherwise Python would raise ``KeyboardInterrupt`` in the middle of an import or of the interpreter's exit. While a command works, it
-handles that exception. Until the package is imported, Python decides the effect of Ctrl-C.
+handles this exception. Before the package is imported, Ctrl-C has its usual effect in Python.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def is_program() -> bool:
 
 
 def ignore_at_exit() -> None:
-    """Ignore Ctrl-C at the very end of the interpreter. There it would kill the process by the signal, without an exit code."""
+    """Ignore Ctrl-C at the very end of the interpreter. At that time, Ctrl-C would kill the process by the signal, without an exit code."""
     atexit.unregister(_ignore)
     atexit.register(_ignore)
 

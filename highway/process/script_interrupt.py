@@ -1,7 +1,7 @@
 """Ctrl-C in a script: exit code 130 and no traceback while pipelines wait for the script to end.
 
 :mod:`highway.engine.script` registers these pipelines. In the rest of a script, in programs with their own signal handler, in notebooks
-and in libraries, Python decides the effect of Ctrl-C.
+and in libraries, Ctrl-C has its usual effect in Python.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def quiet_while(wanted: Callable[[], bool], runs: Callable[[FrameType | None], b
 
 @contextmanager
 def held() -> Iterator[Callable[[], bool]]:
-    """Delay Ctrl-C until the end of the ``with`` block, because an exception inside could leave a lock held.
+    """Delay Ctrl-C until the end of the ``with`` block, because an exception inside the block could leave a lock held.
 
     Yields:
         A function that returns whether Ctrl-C came.

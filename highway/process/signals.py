@@ -12,7 +12,7 @@ from typing import Any
 
 @contextlib.contextmanager
 def received(numbers: Iterable[int]) -> Iterator[int]:
-    """Receive signals as data instead of exceptions, because an exception while a lock is taken would leave it locked.
+    """Receive signals as data instead of exceptions, because an exception while a lock is taken would leave the lock locked.
 
     Yields a descriptor to read their numbers from. In other threads than the main thread it stays empty, because they receive no signals.
     """
@@ -41,5 +41,5 @@ def name_of(number: int) -> str:
 
 
 def are_heard() -> bool:
-    """Return whether this is the main thread, which alone receives signals."""
+    """Return whether this is the main thread, because only the main thread receives signals."""
     return threading.current_thread() is threading.main_thread()

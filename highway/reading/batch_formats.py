@@ -49,7 +49,7 @@ class BadRow(Exception):
     """A sample cannot be used.
 
     Args:
-        place: Its row.
+        place: The row.
         cause: The error.
     """
 

@@ -30,7 +30,7 @@ def costs_of(dataset: Dataset, cost: Any) -> np.ndarray:
 
     Args:
         dataset: The dataset.
-        cost: ``"pixels"``, ``"tokens"``, one number per sample, or a function of the dataset that returns these.
+        cost: ``"pixels"``, ``"tokens"``, one number per sample, or a function that receives the dataset and returns one number per sample.
 
     Raises:
         ConfigError: the costs are not one finite number of at least 0 for each sample. The message names the first sample that is wrong.

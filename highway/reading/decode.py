@@ -25,8 +25,8 @@ _BILINEAR = "a crop with interpolation='bilinear', as decoding scales; another o
 class DecodeOptions:
     """How to decode an image file. A base class that adds these parameters to components.
 
-    It must be the first base. Dataclasses take the fields of the last base first, so the parameters of a component's other bases come
-    before these.
+    It must be the first base. Dataclasses take the fields of the last base first, so the parameters of this class come after the parameters
+    of the other bases.
 
     Args:
         shape: Height and width in pixels; the image is scaled and centre-cropped to it.

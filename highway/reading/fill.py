@@ -1,4 +1,4 @@
-"""Workers that fill rows: each reads the samples of a row range and puts them into the batch."""
+"""Workers that fill rows: each worker reads the samples of a row range and puts them into the batch."""
 
 from __future__ import annotations
 

@@ -200,7 +200,7 @@ class _Reading:
 
         Args:
             seconds: The time it took.
-            samples: Its samples, if there is no ``batch_size``.
+            samples: The samples, if there is no ``batch_size``.
         """
         if seconds < QUICK and self.run < self._most:
             longer = min(2 * self.run, self._most)

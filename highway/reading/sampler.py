@@ -160,7 +160,7 @@ class Sampler:
         return total // self.world_size if self.on_uneven == "drop" else -(-total // self.world_size)
 
     def positions(self, first: int, stop: int) -> np.ndarray:
-        """Return the positions in the epoch of this rank's samples from ``first`` to ``stop``, as int64."""
+        """Return the epoch positions of this rank's samples ``first`` to ``stop`` (exclusive), as int64."""
         return self.position(np.arange(first, stop))
 
     def position(self, mine: np.ndarray) -> np.ndarray:
@@ -235,7 +235,7 @@ class Mixture(NamedTuple):
 class MixedOrder:
     """The indexes of a mixed dataset in an epoch, by position. Positions after the last one wrap around.
 
-    Each part resumes where it was at the end of the epoch before.
+    Each part resumes at its position at the end of the previous epoch.
     """
 
     def __init__(self, mixture: Mixture, sampler: Sampler, epoch: int) -> None:

@@ -27,7 +27,7 @@ class Child:
         leaving: Whether it was asked to end.
         done: Whether it reported that it has ended normally, and has delivered all its items.
         wanted: Whether its remaining items are still needed.
-        code: Its exit code; negative for a signal; ``None`` while it runs, or before all its reports are read.
+        code: The exit code; negative for a signal; ``None`` while it runs, or before all its reports are read.
         idle: Seconds for which it has received nothing although it waited for input.
     """
 

@@ -60,13 +60,13 @@ class ControlServer:
 
     Args:
         key: The role of the process.
-        replica: Its number in the file.
+        replica: The number in the file.
         on_drain: Called once, when it is asked to drain.
     """
 
     def __init__(self, key: RoleKey, replica: int, on_drain: Callable[[], None] = lambda: None) -> None:
         self.number: int | None = None
-        """Its number for ``highway drain``; ``None`` if it cannot be reached."""
+        """The number for ``highway drain``; ``None`` if it cannot be reached."""
         self.drains = False
         self._on_drain = on_drain
         self._listener: socket.socket | None = None

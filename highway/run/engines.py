@@ -28,7 +28,7 @@ class Engine:
     """A place where the processes of a topology can run: a :class:`LiveEngine` or a :class:`RenderingEngine`.
 
     Args:
-        name: Its name for ``--on``.
+        name: The name for ``--on``.
         what: Where it runs processes, in words.
         problems: Yields a ConfigError for each part of a topology that the engine does not support.
         options: Options that only this engine has.

@@ -25,10 +25,10 @@ class News(msgspec.Struct, frozen=True):
 
     Args:
         address: Address of its host for others.
-        lines: Its output: texts, and whether they are from standard error.
-        reports: Its reports.
-        counts: Its counts of messages received and sent over links.
-        code: Its exit code, or minus the signal that ended it; ``None`` while it runs.
+        lines: The output: texts, and whether they are from standard error.
+        reports: The reports.
+        counts: The counts of messages received and sent over links.
+        code: The exit code, or minus the signal that ended it; ``None`` while it runs.
         counts_at: Path on that host at which :func:`highway.wire.tally.read_kept` finds the counts after the sender of the news was killed.
     """
 

@@ -37,7 +37,7 @@ class Replica:
 
     @property
     def name(self) -> str:
-        """Its name in messages."""
+        """The name in messages."""
         return self.state().name
 
     @property

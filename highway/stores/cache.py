@@ -1,10 +1,10 @@
 """Blocks of objects on a local disk, up to a size, for all processes of the machine that use the same folder.
 
 A block is a file that never changes. It gets its name when it is complete; the name depends on the object's state and the block's number.
-The checksums of its pages follow, and depend on the name, too. So a block that a crash of the machine has damaged, or that has the name of
-another block, is fetched again. Reading a block sets its modification time, because many disks are mounted without access times. A process
-that has written more than a share of the limit removes the least recently used blocks; one process does so at a time. Another process that
-has such a block open can still read it.
+The checksums of its pages follow, and depend on the name, too. Therefore a block that a crash of the machine has damaged, or that has the
+name of another block, is fetched again. Reading a block sets its modification time, because many disks are mounted without access times. A
+process that has written more than a share of the limit removes the least recently used blocks. Only one process at a time removes blocks.
+Another process that has a removed block open can still read it.
 
 The cache is optional: if it cannot be written or read, there is one warning, and the objects are read from the store.
 """
@@ -102,7 +102,7 @@ class BlockCache:
         return data[part.start - begin : part.stop - begin]
 
     def write(self, name: str, data: bytes) -> int:
-        """Store a block if it can be written, and return how many others were evicted for it."""
+        """Store a block if it can be written, and return the number of blocks that were evicted for it."""
         try:
             return self._write(name, data)
         except OSError as error:
@@ -147,7 +147,7 @@ class BlockCache:
     def evict(self, keep: str = "") -> int | None:
         """Remove the least recently used blocks until there is room, and return their number.
 
-        Only one process and thread evicts at a time; return ``None`` if another one does.
+        Only one process and thread evicts at a time; return ``None`` if another process or thread evicts.
 
         Args:
             keep: A copy that is not removed.
@@ -226,5 +226,5 @@ def _cache(folder: str, limit: int, process: int) -> BlockCache:
 
 
 def cache_of(options: StoreOptions) -> BlockCache | None:
-    """Return the cache for the options of a URL; ``None`` if they have none."""
+    """Return the cache for the options of a URL; ``None`` if the options have no cache."""
     return _cache(os.path.abspath(options.cache_dir), int(options.cache_gb * 1e9), os.getpid()) if options.cache_dir else None

@@ -1,7 +1,7 @@
 """Whole objects, or folders of objects, as local files: for libraries that need files.
 
 The copies are in the cache, in ``copies/NAME/``. NAME depends on the state of the objects, so changed objects are copied again. A process
-that uses a copy holds a shared lock on ``copies/NAME.lock`` until it ends, so that no process removes the copy meanwhile.
+that uses a copy holds a shared lock on ``copies/NAME.lock`` until it ends, so that no process removes the copy while it is used.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ def local_copy(path: str) -> str:
 
     Raises:
         ConfigError: there is no cache. CacheFullError: the cache is too small for the copy.
-        FileNotFoundError: there is no such object or folder. PermissionError, StoreError: it cannot be read.
-        DatasetError: it has changed while it was copied.
+        FileNotFoundError: the object or folder does not exist. PermissionError, StoreError: it cannot be read.
+        DatasetError: the object or folder changed while it was copied.
     """
     url = parse(path)
     if (cache := cache_of(url.options)) is None:

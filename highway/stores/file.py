@@ -18,8 +18,8 @@ def open_file(path: str, state: FileState | None = None) -> UnchangingFile:
         state: The required state; ``None``: the current state.
 
     Raises:
-        FileNotFoundError: there is none. PermissionError: it may not be read. StoreError: the store does not answer.
-        DatasetError: its state differs.
+        FileNotFoundError: the file does not exist. PermissionError: it must not be read. StoreError: the store does not answer.
+        DatasetError: the state of the file differs from ``state``.
         ConfigError: the URL is invalid, or needs a package that is not installed.
 
     >>> with open("a.txt", "w") as file:
@@ -191,7 +191,7 @@ def names_in(folder: str) -> set[str]:
 
 
 def present_in(folder: str) -> Callable[[str], bool]:
-    """Return a function that tells whether a path in a folder exists; a store is listed only once, here.
+    """Return a function that returns whether a path in a folder exists. A store is listed only once, by this call.
 
     Args:
         folder: The path or URL of a folder.

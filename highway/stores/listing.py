@@ -31,7 +31,7 @@ _VERSION = 1
 
 
 class Listing:
-    """The objects in a folder, except hidden ones, whose names begin with a dot.
+    """The objects in a folder, except for hidden objects, whose names begin with a dot.
 
     Args:
         url: The folder.
@@ -120,7 +120,7 @@ def objects_at(path: str, names: str, folder: bool = False) -> list[StoredObject
         folder: Whether the URL is a folder, unless it is a pattern; if False, it is an object if its name matches ``names``.
 
     Raises:
-        FileNotFoundError: there is no such object or folder. PermissionError, StoreError: as for :func:`listing_of`.
+        FileNotFoundError: the object or folder does not exist. PermissionError, StoreError: as for :func:`listing_of`.
     """
     url, (name, mark, query) = parse(path), path.partition("?")
     if not glob.has_magic(name):

@@ -43,7 +43,7 @@ class StoreLoop(threading.Thread):
         self.loop.run_forever()
 
     def stop(self) -> None:
-        """Cancel all requests, so that none returns to an interpreter that is exiting."""
+        """Cancel all requests, so that no request returns to an interpreter that is exiting."""
 
         async def stop() -> None:
             others = asyncio.all_tasks() - {asyncio.current_task()}
@@ -114,7 +114,7 @@ class Started(Generic[T]):
 
     Args:
         coroutine: The coroutine to run.
-        patience: Seconds that it may take to undo its work when it is cancelled.
+        patience: Seconds that the coroutine may take to undo its work after a cancellation.
     """
 
     def __init__(self, coroutine: Coroutine[Any, Any, T], patience: float = 0.0) -> None:
@@ -133,7 +133,7 @@ class Started(Generic[T]):
             self._ended.set()
 
     def result(self) -> T:
-        """Wait for its result; it is cancelled when the stage of this thread is cancelled, or the thread is interrupted.
+        """Wait for the result. The coroutine is cancelled if the stage of this thread is cancelled, or the thread is interrupted.
 
         Its counts (:func:`count`) are added to the stage's counters.
         """
@@ -167,7 +167,7 @@ def count(name: str, number: int = 1) -> None:
 
 
 def counted(counts: Counter[str]) -> None:
-    """Add to the counters of this thread's stage, and to those of the process."""
+    """Add to the counters of this thread's stage, and to the counters of the process."""
     with _here.lock:
         _totals.update(counts)
     here().count_calls({f"store_{name}": number for name, number in counts.copy().items()})

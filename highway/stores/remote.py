@@ -30,8 +30,8 @@ class StoredObject(UnchangingFile):
     """An object, read by position. Each answer contains the object's state, so that a change is noticed.
 
     Args:
-        url: Its URL.
-        state: Its required state.
+        url: The URL.
+        state: The required state.
     """
 
     is_here = False
@@ -48,12 +48,12 @@ class StoredObject(UnchangingFile):
 
     @property
     def path(self) -> str:  # type: ignore[override]  # an attribute of files
-        """Its name in messages."""
+        """The name in messages."""
         return str(self.url)
 
     @cached_property
     def name(self) -> str:
-        """Its name in a cache: it changes when the object does."""
+        """The name in a cache, which changes when the object changes."""
         about = f"{self.url.bucket}\0{self.url.key}\0{self.state.size}\0{self.state.mtime_ns}"
         return hashlib.blake2b(about.encode(errors="surrogateescape"), digest_size=16).hexdigest()
 
@@ -159,7 +159,7 @@ async def asked_for(wanted: FileRange) -> bytes:
 
 
 async def together(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-    """Run coroutines concurrently, and return their results; if one fails, the others are cancelled."""
+    """Run coroutines concurrently, and return their results; if a coroutine fails, the other coroutines are cancelled."""
     tasks = [asyncio.ensure_future(one) for one in coroutines]
     try:
         return await asyncio.gather(*tasks)
@@ -182,7 +182,7 @@ def states_at_once(paths: Sequence[str]) -> list[FileState]:
 def read_what_is_there(paths: Sequence[str]) -> list[bytes | None]:
     """Return the contents of objects, read concurrently; ``None`` for objects that are missing or may not be read.
 
-    S3 reports the latter for missing objects if the user may not list.
+    S3 reports a missing object as unreadable if the user must not list the bucket.
     """
 
     async def read(url: StoreURL) -> bytes | None:
@@ -200,7 +200,7 @@ def write_object(path: str, data: bytes) -> None:
     """Write an object atomically.
 
     Raises:
-        PermissionError: it may not be written. StoreError: the store refuses it.
+        PermissionError: the object must not be written. StoreError: the store refuses it.
     """
     url = parse(path)
     loop.run(requests_of(url).put(url, data))

@@ -12,8 +12,8 @@ class Store:
 
     Args:
         schemes: The schemes of its URLs.
-        first: Required first part after ``://``; empty if that may be missing.
-        by_obstore: Whether the library obstore supports it; else fsspec does.
+        first: Required first part after ``://``; empty if it may be missing.
+        by_obstore: Whether the library obstore supports the store; otherwise fsspec supports it.
         is_http: Whether it is a web server: keys are quoted, the query is the server's, a user precedes the host; it is read-only.
         credentials: Advice if it refuses a request.
         endpoint: The environment variables for its address, as messages name them.

@@ -21,10 +21,10 @@ class ObjectStream(io.RawIOBase):
     """An object that is read once, in order.
 
     Args:
-        url: Its URL.
+        url: The URL.
 
     Raises:
-        FileNotFoundError: there is none. PermissionError: it may not be read. StoreError: the store does not answer.
+        FileNotFoundError: the object does not exist. PermissionError: it must not be read. StoreError: the store does not answer.
         DatasetError: the object has changed while it was read.
     """
 
@@ -40,7 +40,7 @@ class ObjectStream(io.RawIOBase):
         return True
 
     def read(self, size: int = -1) -> bytes:
-        """Return at most ``size`` bytes: those that are available, and empty only at the end."""
+        """Return at most ``size`` bytes: the available bytes, and empty only at the end."""
         if size < 0:
             return b"".join([self._part, *self._parts])
         if not self._part:
@@ -80,7 +80,7 @@ class ObjectStream(io.RawIOBase):
 
 
 class Window:
-    """A file that is read at increasing positions, a little at each: fetched in pieces that cover many positions."""
+    """A file of which small parts are read at increasing positions. It is fetched in pieces that cover many positions."""
 
     def __init__(self, file: UnchangingFile) -> None:
         self._file = file

@@ -1,4 +1,4 @@
-"""Local files that many threads read by position, and that must not change meanwhile."""
+"""Local files that many threads read by position, and that must not change while they are read."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class UnchangingFile:
     """A local file that is open until it is garbage-collected; :func:`highway.stores.file.open_file` takes URLs too.
 
     Args:
-        path: Its path.
+        path: The path.
         state: The required state; ``None``: the current state.
     """
 

@@ -26,7 +26,8 @@ class StoreOptions:
         cache_dir: A folder on a local disk for cached data; empty: no cache. The default is ``HIGHWAY_CACHE_DIR`` in the environment,
             because free disk space depends on the machine.
         cache_gb: Maximum gigabytes of the cache; least recently used data is evicted. The default is ``HIGHWAY_CACHE_GB``, else 10.
-        listing: Where the listing of a folder is kept: a name in the folder itself, or a path or URL; empty: nowhere.
+        listing: The place in which the listing of a folder is kept: a name in the folder itself, or a path or URL. Empty: the listing is
+            not kept.
         listing_hours: Hours after which a kept listing is updated; 0 updates it now.
         requests: Maximum requests to a bucket in flight.
         attempts: Number of attempts before a failed request is an error.

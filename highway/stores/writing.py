@@ -1,7 +1,7 @@
 """Writes to a store: data is written to a local file, and uploaded when it is complete.
 
 The local file is in the folder for temporary files, which ``TMPDIR`` sets. A folder of several files is uploaded file by file; the file
-that marks it as complete is last. A marker lists the uploaded files, so that the next upload removes them if this one is interrupted.
+that marks it as complete is last. A marker lists the uploaded files, so that the next upload removes them if this upload is interrupted.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from highway.wire.address import is_loopback
 
 
 def problems_apart(topology: Topology) -> Iterator[ConfigError]:
-    """Yield an error for each part of a topology (without other errors) that requires two processes on one host, or on a known host."""
+    """Yield an error for each part of a topology (without other errors) that requires a common host, or a known host, for processes."""
     location = topology.plan.location / "links"
     for name, spec in topology.plan.links.items():
         if not spec.over.has_port:

@@ -317,7 +317,7 @@ def _unmatched(link_ends: list[LinkEnd]) -> Iterator[ConfigError]:
 
 
 def lonely_urls(topology: Topology) -> Iterator[str]:
-    """Yield a sentence for each URL in stages whose other end no role has; the topology must have no errors."""
+    """Yield a sentence for each URL in stages that no other role uses as its other end; the topology must have no errors."""
     found = explicit_ends(topology)
     hosts: dict[tuple[Direction, str], set[str]] = defaultdict(set)
     for end in found:

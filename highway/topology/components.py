@@ -1,4 +1,4 @@
-"""The components and datasets that files can name: highway's own, and those of modules that the caller allows."""
+"""The components and datasets that files can name: highway's own components, and the components of modules that the caller allows."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class Components:
         """Return the class or function called ``name``; errors list subclasses of ``hint``.
 
         Raises:
-            ConfigError: it does not exist, or its module is not allowed.
+            ConfigError: the component does not exist, or its module is not allowed.
         """
         if _IN_MODULE.fullmatch(name):
             return self._find_in_plugin(name, location)

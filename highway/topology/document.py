@@ -38,7 +38,7 @@ for _tag, _pattern, _first in (
 
 
 def read(path: str | Path) -> tuple[Any, Location]:
-    """Return the values in a YAML file, and the location of their root. From it, the line of each value can be derived.
+    """Return the values in a YAML file, and the location of their root, from which the line of each value can be derived.
 
     Raises:
         ConfigError: the file does not exist, or is not YAML within the limits.

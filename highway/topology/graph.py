@@ -18,11 +18,11 @@ class Node:
 
     Args:
         name: The role's name, or the address.
-        where: Its hosts, in words; empty if the file names none.
+        where: The hosts, in words; empty if the file names none.
         outside: Whether ``highway run`` does not start it.
-        levels: For each stage, how busy it is and how full the queue after it is; empty if not measured.
-        figures: Its figures, as lines.
-        alarms: Its problems, as lines.
+        levels: For each stage, its busy share, and the level of the queue after it; empty if not measured.
+        figures: The figures, as lines.
+        alarms: The problems, as lines.
     """
 
     name: str
@@ -57,8 +57,8 @@ class Edge:
         about: Kind, transport and port in words.
         publish: Whether every receiver gets every item.
         binds_target: Whether the receiving end opens the port, not the sending end.
-        figures: Its figures, as lines.
-        alarms: Its problems, as lines.
+        figures: The figures, as lines.
+        alarms: The problems, as lines.
     """
 
     source: str
@@ -72,7 +72,7 @@ class Edge:
 
     @property
     def link(self) -> str:
-        """Its name in figures: its name, or its address."""
+        """The name in figures: its name, or its address."""
         return self.name or self.about.partition(" ")[2]
 
     @property

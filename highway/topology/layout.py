@@ -53,12 +53,12 @@ class Area:
 
     @property
     def corners(self) -> list[Point]:
-        """Its upper left and lower right corners."""
+        """The upper left and lower right corners."""
         return [(self.left, self.top), (self.left + self.width, self.top + self.height)]
 
     @property
     def middle(self) -> float:
-        """Its vertical middle."""
+        """The vertical middle."""
         return self.top + self.height / 2
 
 

@@ -29,7 +29,7 @@ def load_checked(
     """Read a topology and check it; arguments as for :func:`load`.
 
     Raises:
-        ConfigError: it has errors; the message lists them all.
+        ConfigError: the topology has errors; the message lists all errors.
     """
     topology = load(path, variables, plugins, look_only)
     if errors := check(topology):
@@ -47,15 +47,15 @@ def load(
     """Read a topology.
 
     Args:
-        path: The YAML file, or several. Files are merged by key; a later value replaces an earlier one unless both are mappings.
-        variables: Values that replace those in ``vars``.
+        path: The YAML file, or several. Files are merged by key; a later value replaces an earlier value unless both are mappings.
+        variables: Values that replace the values in ``vars``.
         plugins: Modules whose classes the file may name as ``package.module:Class``.
-        look_only: Whether to import no other modules: components of other modules are skipped, and their roles cannot run. Then no code
-            of the file's author runs. If False, the modules of installed plug-ins can be named, too.
+        look_only: Whether to import no other modules: components of other modules are skipped, and their roles cannot run. With True, no
+            code of the file's author runs. With False, the file can also name modules of installed plug-ins.
 
     Raises:
-        ConfigError: a file is invalid, lacks one of ``variables``, or a plug-in cannot be imported. Errors inside the stages of a role
-            are found by :func:`highway.topology.check`, and when the role is built.
+        ConfigError: a file is invalid, lacks one of ``variables``, or a plug-in cannot be imported. :func:`highway.topology.check`, and the
+            building of a role, find errors inside its stages.
     """
     components = Components(plugins, look_only)
     components.import_plugins()

@@ -62,7 +62,7 @@ class Topology:
             isolated: Whether its links will be opened in a separate process.
 
         Raises:
-            ConfigError: this is impossible.
+            ConfigError: the links cannot be found at this rendezvous.
         """
         if not on:
             return self
@@ -92,7 +92,7 @@ class Topology:
         """Check that a host, if given, is in the file.
 
         Raises:
-            ConfigError: it is not.
+            ConfigError: the host is not in the file.
         """
         if host is not None and host not in self.plan.hosts:
             raise ConfigError(f"{self.path}: no host {host!r}{did_you_mean(host, self.plan.hosts)}")
@@ -101,7 +101,7 @@ class Topology:
         """Return the processes that highway starts, on all hosts or on one.
 
         Raises:
-            ConfigError: there is no such host, or nothing to start.
+            ConfigError: the host does not exist, or there is nothing to start.
         """
         self.check_host(host)
         processes = self.plan.processes(host)
@@ -116,7 +116,7 @@ class Topology:
         """Return the stages of a role; ``replica`` is the number of its process, from 0: the value of ``${replica}``.
 
         Raises:
-            ConfigError: the role does not exist, or one of its stages cannot be built; the message tells which.
+            ConfigError: the role does not exist, or one of its stages cannot be built; the message names the stage.
         """
         return self.process_spec(name, replica).build(self.registry)
 
@@ -136,7 +136,7 @@ class Topology:
             is_known: Whether the process is what the file declares: a process of highway, or an external program.
 
         Raises:
-            ConfigError: the role does not exist, or its variables or links have errors; the message tells where.
+            ConfigError: the role does not exist, or its variables or links have errors; the message names the place.
         """
         role, env = self.role(name), self.environment(name, replica)
         variables = self.variables.of_process(name, replica, env)
@@ -160,9 +160,10 @@ class Topology:
     def build(
         self, role: Role, replica: int, linked: LinkParameters, only: Sequence[int] | None = None
     ) -> Iterator[tuple[int, Stage | ConfigError]]:
-        """Yield the stages of a role, or ``only`` some, with their indices; for a stage that cannot be built, yield its error.
+        """Yield the stages of a role, or only the stages in ``only``, with their indices. For a stage that cannot be built, yield its
+        error.
 
-        ``linked`` returns the parameters for ``{link: NAME}``, and is called once for each.
+        ``linked`` returns the parameters for ``{link: NAME}``, and is called once for each link.
         """
         variables = self.variables.of_process(role.name, replica, self.environment(role.name, replica))
         for index in range(len(role.stages)) if only is None else only:

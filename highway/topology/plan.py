@@ -41,13 +41,13 @@ class Role:
     """A role of a topology.
 
     Args:
-        stages: Its stages as in the file, with variables.
+        stages: The stages as in the file, with variables.
         location: The location of the stages in the file.
         replicas: The number of its processes; with ``autoscale``, the initial number.
         hosts: The hosts of its processes, in turn; empty if the file names none.
         env: Environment variables of its processes as in the file, with variables.
-        external: Whether it is started by others.
-        restart: When a process of it is started again.
+        external: Whether another program starts the role.
+        restart: When a process of the role is started again.
         resources: Resources of each process, for engines that choose hosts.
         autoscale: The limits of its number of replicas, if it varies.
     """
@@ -74,7 +74,7 @@ class Role:
 
     @property
     def least(self) -> int:
-        """The minimum number of its processes: those with the lowest numbers."""
+        """The minimum number of its processes; these have the lowest numbers."""
         return self.autoscale.min if self.autoscale else self.replicas
 
     @cached_property
@@ -83,7 +83,7 @@ class Role:
         return [Process(self.name, replica, self.host(replica)) for replica in range(self.most)]
 
     def on_host(self, host: str, before: int | None = None) -> int:
-        """Return how many of its processes, or of those before number ``before``, are on a host (``""`` if the file names none)."""
+        """Return the number of its processes on a host (``""`` if the file names none); ``before`` limits it to lower replica numbers."""
         hosts = self.hosts or ("",)
         rounds, rest = divmod(self.most if before is None else before, len(hosts))
         return rounds * hosts.count(host) + hosts[:rest].count(host)
@@ -101,7 +101,7 @@ class Plan:
     Args:
         name: Prefix of names on one host (of ipc and shm links).
         location: The location of the file's root.
-        metrics: The HTTP address for the state of each run, if there is one.
+        metrics: The HTTP address for the state of each run, if any.
         local: Whether all hosts are this machine: then each has its own loopback address, 127.0.0.1, 127.0.0.2 and so on.
         path: The absolute path of the file.
         named: Whether links over tcp have names, which are found at a rendezvous, instead of addresses of hosts.
@@ -161,7 +161,7 @@ class Plan:
         return TRANSPORTS["named"] if self.named and transport.has_port else transport
 
     def peers(self, link: str) -> PeerKind:
-        """Return which programs may be at the ends of a link: any program may subscribe, or replace an external role."""
+        """Return the programs that may be at the ends of a link: any program may subscribe, or replace an external role."""
         spec = self.links[link]
         is_open = spec.fans_out or any(self.roles[name].external for side in SIDES.values() for name in names(spec, side))
         return spec.peers or ("any" if is_open else "highway")
@@ -173,7 +173,7 @@ class Plan:
         return [self.link_address(link, process) for link, process in ends if process in processes]
 
     def port(self, link: str, process: Process, key: Literal["port", "tap"] = "port") -> int:
-        """Return the port that a process opens for a link or its tap: the processes of one host take the ports of the range in turn."""
+        """Return the port that a process opens for a link or its tap. The processes of one host take consecutive ports of the range."""
         spec = self.links[link]
         return port_range(getattr(spec, key))[0] + self._place(link, spec.bind if key == "port" else "from", process)[1]
 
@@ -214,7 +214,7 @@ class Plan:
         """Return the URLs of one end of a link, without options. ``most`` limits their number, for callers that need only their form.
 
         Raises:
-            ConfigError: the link does not exist, or the role is not at that end of it.
+            ConfigError: the link does not exist, or the role is not at this end of the link.
         """
         spec = self.links.get(link)
         if spec is None:

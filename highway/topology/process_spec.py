@@ -31,11 +31,11 @@ class ProcessSpec:
     """A process of a role.
 
     Args:
-        replica: Its number, from 0.
-        host: Its host in the file, or ``""``.
+        replica: The number, from 0.
+        host: The host in the file, or ``""``.
         address: Address of that host for others.
-        stages: Its stages, as plain values; ``location`` is their location in the file.
-        env: Its environment variables.
+        stages: The stages, as plain values; ``location`` is their location in the file.
+        env: The environment variables.
     """
 
     key: RoleKey
@@ -51,7 +51,7 @@ class ProcessSpec:
         """Return its stages.
 
         Raises:
-            ConfigError: a stage cannot be built; the message tells which.
+            ConfigError: a stage cannot be built; the message names the stage.
         """
         return [registry.build_stage(stage, self.location / index) for index, stage in enumerate(self.stages)]
 
@@ -62,7 +62,7 @@ class ProcessSpec:
             registry: Builds the components.
             host: The name of this machine in the passports of items created here; by default the process's host in the file, or the
                 name from the operating system.
-            isolated: Whether it runs in a separate process.
+            isolated: Whether the pipeline runs in a separate process.
 
         Raises:
             ConfigError: as for :meth:`build`, or the stages do not fit together.

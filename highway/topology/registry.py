@@ -1,7 +1,8 @@
 """Builds components from names and plain values: the constructor's signature, with its type hints, is the schema.
 
-No other list of parameters exists. A hint that is itself a class of components (``TransformLike``, ``Dataset``) means a component by name,
-written in the same way as a stage; ``Callable`` means a callable component, or a function, as ``package.module:name``.
+No other list of parameters exists. If a hint is a class of components (``TransformLike``, ``Dataset``), the value is the name of a
+component, written in the same way as a stage. If a hint is ``Callable``, the value is a callable component, or a function, written as
+``package.module:name``.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _WORDS = {"array": "list", "object": "mapping", "null": "null"}  # YAML's words 
 
 @dataclass(frozen=True)
 class Registry:
-    """Builds components from plain values in the form of a YAML file; ``components`` are those that can be named."""
+    """Builds components from plain values in the form of a YAML file; ``components`` are the components that files can name."""
 
     components: Components = field(default_factory=Components)
     names_unions = False

@@ -33,7 +33,8 @@ PLUGIN = r"^[\w.]+:\w+$"
 def schema() -> Schema:
     """Return the JSON schema (draft 2020-12) of topology files.
 
-    It accepts every file that ``highway check`` accepts, and some others, because it checks no variables and no links.
+    The schema accepts every file that ``highway check`` accepts. It also accepts some files with errors, because it does not check
+    variables and links.
     """
     _, defs = msgspec.json.schema_components([FileSpec, RoleSpec], ref_template="#/$defs/{name}")
     for spec in defs.values():

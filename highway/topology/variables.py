@@ -26,11 +26,12 @@ _REFERENCE = re.compile(r"\$(?P<escaped>\$)?\{(?:(?P<env>env):)?(?P<name>[A-Za-z
 class Variables:
     """The variables of a file, and their values.
 
-    ``${name}`` is a variable, ``${name:default}`` an optional one, ``${env:NAME}`` and ``${env:NAME:default}`` are environment variables,
-    and ``$${`` is a plain ``${``. A value that is a single reference keeps the variable's type; within text, the value's text is inserted.
+    ``${name}`` is a variable, ``${name:default}`` is an optional variable, ``${env:NAME}`` and ``${env:NAME:default}`` are environment
+    variables, and ``$${`` is a plain ``${``. A value that is a single reference keeps the variable's type; within text, the value's text is
+    inserted.
 
     Args:
-        values: The variables; a value may refer to others.
+        values: The variables; a value may refer to other variables.
         location: The location of the file's ``vars``.
         own: Variables that highway sets (:data:`RESERVED`).
         environ: The environment."""

@@ -73,7 +73,7 @@ class Wiring:
 
     @cached_property
     def whole_links(self) -> set[str]:
-        """Names of the links with all ends here; a link that is written as URLs counts if both sides are here."""
+        """Names of the links with all ends in these processes; of a link that is written as URLs, both sides must be in them."""
         named = {link for link in self.topology.plan.links if self._has_all(link, "from") and self._has_all(link, "to")}
         return named | ({end.label for end in self._unnamed("send")} & {end.label for end in self._unnamed("receive")})
 
@@ -92,7 +92,7 @@ class Wiring:
 
 
 def depths_of(feeders: Mapping[str, set[str]]) -> Mapping[str, int]:
-    """Return the depth of each role: the maximum number of roles that an item passes before. In a cycle, each role counts once."""
+    """Return the depth of each role: the maximum number of roles that an item passes before it. In a cycle, each role counts once."""
 
     def depth(role: str, passed: frozenset[str]) -> int:
         return max((1 + depth(feeder, passed | {feeder}) for feeder in feeders[role] - passed), default=0)

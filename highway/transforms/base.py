@@ -24,7 +24,7 @@ from highway.parameters.overrides import speaks_for
 
 @runtime_checkable
 class TransformLike(Protocol):
-    """An object with the methods of :class:`Transform`, derived from it or not.
+    """An object with the methods of :class:`Transform`. It need not be a subclass.
 
     >>> isinstance(FlipX(), TransformLike), isinstance(print, TransformLike)
     (True, False)
@@ -166,7 +166,7 @@ class RunCrop(BoxCrop, Protocol):
     """
 
     def draw_boxes(self, sizes: np.ndarray, numbers: np.ndarray) -> np.ndarray:
-        """Return the boxes, int64 ``(N, 4)``: top, left, height and width in pixels; zeros if ``box`` would raise an error.
+        """Return the boxes, int64 ``(N, 4)``: top, left, height and width in pixels. A box is zeros if ``box`` would raise an error.
 
         Args:
             sizes: int64 ``(N, 2)``: height and width of each image.
@@ -180,7 +180,7 @@ def draws_runs(crop: BoxCrop) -> TypeGuard[RunCrop]:
 
 
 class Geometric(Transform):
-    """A transform that moves pixels: it defines how points move, and boxes and mask follow.
+    """A transform that moves pixels. It defines how points move; boxes and masks are moved in the same way.
 
     A box becomes the smallest box around its moved corners (:meth:`outlines`), clipped to the output. Boxes keep their number and order,
     because labels belong to them: a box outside the output becomes (0, 0, 0, 0), and empty boxes (the padding of a batch) do not change.
@@ -290,7 +290,7 @@ def areas(boxes: np.ndarray) -> np.ndarray:
 
 
 def placed(points: np.ndarray, scale: tuple[float, float] = (1, 1), offset: tuple[float, float] = (0, 0)) -> np.ndarray:
-    """Return points times ``scale`` plus ``offset``, both for x and y, as float32."""
+    """Return points times ``scale`` plus ``offset``, each for x and y, as float32."""
     moved: np.ndarray = points * np.array(scale, np.float32) + np.array(offset, np.float32)
     return moved.astype(np.float32, copy=False)
 

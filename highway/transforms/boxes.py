@@ -79,9 +79,10 @@ class RandomIoUCrop(SeeingCrop):
     """Crop a random box that overlaps with a box of the image by at least a random fraction.
 
     The crop of SSD ("SSD: Single Shot MultiBox Detector", Liu et al. 2016, section 2.2), as in torchvision's ``RandomIoUCrop``. Draws a
-    minimum overlap (intersection over union), then up to ``trials`` boxes. The first box is taken that reaches the overlap with a box whose
-    centre it contains. If none does, draws another minimum overlap; a minimum of 1 or more keeps the whole image. Boxes whose centres are
-    outside become (0, 0, 0, 0): :class:`SanitizeBoxes` removes them. Images without boxes stay whole, as do all images without ``rng``.
+    minimum overlap (intersection over union), then up to ``trials`` boxes. It takes the first crop that reaches this overlap with a box of
+    the image whose centre is in the crop. If no crop does, it draws another minimum overlap; a minimum of 1 or more keeps the whole image.
+    Boxes with their centre outside of the crop become (0, 0, 0, 0); :class:`SanitizeBoxes` removes them. Images without boxes, and all
+    images without ``rng``, do not change.
 
     Args:
         min_scale: Minimum height and width, as a fraction of the image's.

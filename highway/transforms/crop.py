@@ -31,7 +31,8 @@ class CenterCrop(Crop):
         shape: Height and width in pixels.
 
     Raises:
-        ValueError: the image is smaller (when called). The same holds for all crops in this module except :class:`RandomResizedCrop`.
+        ValueError: the image is smaller than the crop (when called). All crops in this module except :class:`RandomResizedCrop` raise this
+            error.
 
     >>> CenterCrop((4, 6))(np.zeros((10, 10, 3), np.uint8)).shape
     (4, 6, 3)
@@ -49,7 +50,7 @@ class CenterCrop(Crop):
 @checked
 @dataclass(frozen=True)
 class RandomCrop(Crop):
-    """Crop ``shape`` (height, width) at a random position; the centre without ``rng``.
+    """Crop ``shape`` (height, width) at a random position. Without ``rng``, crop the centre.
 
     Args:
         shape: Height and width in pixels.
@@ -74,14 +75,14 @@ class RandomCrop(Crop):
 class RandomCropRandomShape(Crop):
     """Crop a box of random height and width at a random position; without ``rng``, the largest box, at the centre.
 
-    Its size is random, so readers do not accept it as ``crop=``.
+    The size of the box is random, so readers do not accept this crop as ``crop=``.
 
     Args:
         wmin: Minimum width in pixels, or the image's width if that is smaller.
         hmin: Minimum height in pixels, or the image's height if that is smaller.
         wmax: Maximum width in pixels; by default the image's width.
         hmax: Maximum height in pixels; by default the image's height.
-        max_aspect_ratio: Maximum longer side / shorter side; the longer side is shortened to fit.
+        max_aspect_ratio: Maximum of longer side / shorter side; a longer side is shortened.
 
     >>> image = np.zeros((10, 20, 3), np.uint8)
     >>> crop = RandomCropRandomShape(wmin=8, hmin=4)
@@ -136,9 +137,9 @@ class TopCenterCrop(Crop):
 @checked
 @dataclass(frozen=True)
 class Slicer(Crop):
-    """Crop a fraction of the image at a random position; the centre without ``rng``.
+    """Crop a fraction of the image at a random position. Without ``rng``, crop the centre.
 
-    Its size in pixels depends on the image's size, so readers do not accept it as ``crop=``.
+    The size of the box in pixels depends on the image's size, so readers do not accept this crop as ``crop=``.
 
     Args:
         height: Height of the box as a fraction of the image's height, above 0, at most 1.

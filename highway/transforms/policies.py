@@ -1,4 +1,4 @@
-"""Augmentation policies: draw some operations of a set, and their magnitudes. Boxes, points and masks follow.
+"""Augmentation policies: draw some operations of a set, and their magnitudes. Boxes, points and masks are changed with the image.
 
 The operations and magnitudes follow torchvision and the papers; operations on values follow Pillow.
 """
@@ -217,7 +217,7 @@ class _Mixed(NamedTuple):
 class AugMix(Transform):
     """Mix the image with augmented copies ("AugMix", Hendrycks et al. 2020). Without ``rng``, the image does not change. uint8 only.
 
-    Boxes, points and masks are the image's own. If they matter, set ``geometric=False``.
+    Boxes, points and masks do not change. If an item has them, set ``geometric=False``.
 
     Args:
         severity: Maximum level of the random magnitudes, from 1 to 10.

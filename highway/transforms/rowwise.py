@@ -25,7 +25,7 @@ def is_rowwise(transform: object) -> bool:
 
 
 def at_once(transforms: Sequence[object], images: object) -> int:
-    """Return how many images to change by one call: 1 unless ``images`` is an array ``(B, H, W, C)`` of small images."""
+    """Return the number of images to change by one call: 1, or more if ``images`` is an array ``(B, H, W, C)`` of small images."""
     if not (isinstance(images, np.ndarray) and images.ndim == 4 and images.size):
         return 1
     size = images[0].nbytes

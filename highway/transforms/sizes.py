@@ -25,7 +25,7 @@ class Resize(Geometric):
 
     Args:
         shape: With mode ``"resize"``: (height, width) in pixels, or a float, a fraction of the image's own size: 0.5 halves both. With the
-            other modes: one length in pixels; the other side keeps the aspect ratio.
+            other modes: one length in pixels; the other side follows from the aspect ratio.
         mode: ``"resize"``, or the side that ``shape`` sets: ``"width"``, ``"shorter"`` or ``"longer"``.
         interpolation: ``"nearest"``, ``"bilinear"``, ``"bicubic"`` (or ``"cubic"``), ``"lanczos"`` or ``"area"``. Masks always use
             ``"nearest"``.

@@ -337,7 +337,7 @@ class Shear(_Affine):
 @checked
 @dataclass(frozen=True)
 class Translate(_Affine):
-    """Shift the image by a random amount, by fractions of pixels too; 0 without ``rng``. :class:`Shift` moves by whole pixels.
+    """Shift the image by a random amount, which may be a fraction of a pixel; 0 without ``rng``. :class:`Shift` moves by whole pixels.
 
     Args:
         translate: Maximum shift as fractions of width and height, in both directions.
@@ -381,7 +381,7 @@ class Perspective(Warp):
     fill: PerChannel = 0.0
 
     def draw(self, size: Size, rng: Generator | None) -> np.ndarray | None:
-        """Return how far each corner moves, float64 ``(4, 2)``: upper left, upper right, lower right, lower left."""
+        """Return the shift of each corner, float64 ``(4, 2)``: upper left, upper right, lower right, lower left."""
         if rng is None or not happens(self.p, rng):
             return None
         moved: np.ndarray = rng.random((4, 2)) * _INWARDS * (self.distortion_scale / 2 * size[1], self.distortion_scale / 2 * size[0])

@@ -1,7 +1,8 @@
 """Ends of links that nobody closed, kept until it is safe to close them.
 
-A finaliser runs at any moment, on the thread that drops the last reference or collects garbage. There it must neither touch a socket of
-ZeroMQ nor wait. So it hands the end over. The thread that opened the end closes it, or another thread if that thread has ended.
+A finaliser runs at any moment, on the thread that drops the last reference or collects garbage. It must not touch a socket of ZeroMQ, and
+must not wait. Therefore it passes the end to the thread that opened the end, which closes it. If this thread has ended, another thread
+closes the end.
 """
 
 from __future__ import annotations

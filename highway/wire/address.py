@@ -63,7 +63,8 @@ def warn_unresolved(url: str, location: str) -> None:
 
 
 def check_folder(url: str, path: str) -> None:
-    """Create :data:`SOCKETS_FOLDER` if a socket's path is in it. Others must not write into it: they could take the other end's place.
+    """Create :data:`SOCKETS_FOLDER` if a socket's path is in it. Other users must not be able to write into it, because they could replace
+    the other end.
 
     Raises:
         LinkError: another user can write into the folder.
@@ -82,7 +83,7 @@ def check_folder(url: str, path: str) -> None:
 
 
 def check_free(url: str, path: str) -> None:
-    """Refuse a path on which a process listens: ZeroMQ would take the path over silently.
+    """Refuse a path on which a process listens, because ZeroMQ would silently replace the socket of this process.
 
     The check is repeated for a moment, because ZeroMQ closes sockets in the background.
     """
@@ -107,7 +108,7 @@ class SocketFile(NamedTuple):
 
     @classmethod
     def at(cls, path: str) -> SocketFile | None:
-        """Return the socket file at a path; ``None`` if there is none, as for a name in the abstract namespace."""
+        """Return the socket file at a path; ``None`` if there is no file, as for a name in the abstract namespace."""
         with contextlib.suppress(OSError):
             found = os.lstat(path)
             if stat.S_ISSOCK(found.st_mode) and not path.startswith("@"):
@@ -130,7 +131,7 @@ def remove_if_dead(path: str) -> None:
 
 
 def peer_process(connection: socket.socket) -> tuple[int, int]:
-    """Return the process ID and user ID of the other end of a UNIX socket. For an end that connects: of the process that bound it."""
+    """Return the process ID and user ID of the other end of a UNIX socket; for an end that connects, of the process that bound it."""
     process, user, _ = _CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
     return process, user
 
@@ -155,7 +156,7 @@ def of_another_user(link: object, user: int, locations: Sequence[str]) -> LinkEr
 
 
 def way_out(number: int, address: str) -> str:
-    """Return advice about an address that cannot be used, as the end of a sentence; ``number`` is the ``errno``."""
+    """Return advice about an address that cannot be used, as the last part of a sentence; ``number`` is the ``errno``."""
     if number == errno.EADDRINUSE:
         port = address.rsplit(":", 1)[-1]
         return (

@@ -31,7 +31,7 @@ def check(frames: Sequence[Buffer]) -> None:
     """Check the checksums of valid headers and data in turn. If one array has a checksum, all must have one.
 
     Raises:
-        FrameError: a checksum is wrong, or a header of highway is followed by other bytes.
+        FrameError: a checksum is wrong, or other bytes follow a header of highway.
     """
     headers = [memoryview(header).cast("B") for header in frames[::2]]
     if not any(behind_header(header)[:8] == envelope.MAGIC or header[-_SUM.size : -8] == MAGIC for header in headers):

@@ -27,17 +27,18 @@ class Connection:
         for xs, ys in highway.Connection("zsub://127.0.0.1:7880", epoch=1000000):
             train(xs, ys)
 
-    Use it on one thread, in the process that created it. Iteration ends when ``total`` is reached, or when all senders have announced
-    their end (:class:`~highway.modules.ZMQSink` does; stock tensorcom peers, and a ``Connection`` without ``?end=1`` in its URL, do not).
-    Both close the connection. If you leave the loop early, or send, use a ``with`` block or call :meth:`close`. A connection that you do
-    not close gives a ResourceWarning. It is closed when its thread opens another connection, or when the process exits.
+    Use it on one thread, in the process that created it. Iteration ends when ``total`` is reached, or when all senders have announced their
+    end. :class:`~highway.modules.ZMQSink` announces its end; stock tensorcom peers, and a ``Connection`` without ``?end=1`` in its URL, do
+    not. The end of the iteration closes the connection. If you leave the loop early, or send, use a ``with`` block or call :meth:`close`. A
+    connection that you do not close causes a ResourceWarning; it is closed when its thread opens another connection, or when the process
+    exits.
 
     Args:
         url: One URL or several. The scheme determines the socket and which end binds (see :mod:`highway.wire.url`). ``None`` if you call
             :meth:`connect` later.
         epoch: The value of ``len()``, for frameworks that need the length of an epoch.
         total: Samples after which iteration ends; -1 is no limit.
-        multipart: Whether a message has one frame for each header and array, or a single one.
+        multipart: Whether a message has one frame for each header and array, or a single frame.
         infos: When sending, one name of up to 8 ASCII characters for each array. When receiving, ``True`` returns ``(arrays, infos)``,
             and a list is compared with the infos received.
         device: Device of the received arrays, as torch tensors; ``None`` keeps numpy arrays.
@@ -45,7 +46,7 @@ class Connection:
         raw: Whether to return a message's frames undecoded.
         batch_transforms: Functions for the arrays of a received message, in order. If there are fewer functions than arrays, they are
             repeated from the first. An entry ``None`` leaves its array unchanged.
-        batch_count: Whether to count the samples of a batch (its first array's length), or each message as one.
+        batch_count: Whether to count the samples of a batch (the length of its first array), or to count each message as one sample.
         converters: As ``batch_transforms``, applied after them; or ``"torch"``, ``"torch_cuda"`` or ``"numpy"``.
         report: Samples between two printed lines about the rate, while iterating; -1 prints nothing.
         stats_horizon: Number of recent messages for the recent rates in :attr:`stats`.
@@ -60,7 +61,7 @@ class Connection:
         stats: Counts and rates of messages and bytes, a :class:`Statistics`.
         counters: Received ``messages``, ``bytes``, ``gaps``, ``duplicates``, ``late`` and ``malformed``.
         batch_size: Samples in the last received message; 1 before the first.
-        sampler, batch_sampler: ``None``, for frameworks that ask each loader for them.
+        sampler, batch_sampler: ``None``, for frameworks that read these attributes of each loader.
 
     Raises:
         ConfigError: the URL or a converter cannot be used as written.
@@ -135,7 +136,8 @@ class Connection:
         return self._end.bound if self._end else []
 
     def connect(self, url: str | Sequence[str], topic: str = "") -> None:
-        """Open the socket for one URL, or for several that share it. A second call adds URLs, for instance of a second publisher.
+        """Open the socket for one URL, or for several URLs that share the socket. A second call adds URLs, for instance of a second
+        publisher.
 
         Args:
             topic: Topic of a subscriber, if the URL has no ``#topic``.
@@ -176,13 +178,13 @@ class Connection:
     write = send
 
     def recv(self, timeout: float | None = None) -> Any:
-        """Wait for a message and return its arrays as a list (or dict, if one was sent), transformed and converted.
+        """Wait for a message and return its arrays as a list (or as a dict, if a dict was sent), transformed and converted.
 
-        They are read-only, unless the connection is ``writable``.
+        The arrays are read-only, unless the connection is ``writable``.
 
         Raises:
             EndOfStream: all senders have ended.
-            TimeoutError: nothing came within ``timeout`` seconds.
+            TimeoutError: no message came within ``timeout`` seconds.
             FrameError: the message is malformed, or its infos differ from ``infos``; the next call returns the next message.
             LinkError: the connection is closed, or can only send.
         """
@@ -207,12 +209,10 @@ class Connection:
         return data if self.infos is None else tenbin.check_infos(data, list(message.infos), self.infos)
 
     def serve(self, source: Iterable[Any], report: int | None = None) -> None:
-        """Send everything in ``source``, then wait until all of it has left this process.
+        """Send all items of ``source``, then wait until all messages have left this process.
 
         Args:
-            report: Samples between two printed lines about the rate; by default the connection's.
-
-        Raises:
+            report: Samples between two printed lines about the rate; by default the connection's ``report``. Raises:
             LinkError: the last messages could not be delivered.
         """
         for sample in self._reported(source, report):
@@ -246,7 +246,7 @@ class Connection:
         return to_dataset(self, signature)
 
     def close(self) -> None:
-        """Close the socket. Sent messages may leave within ``linger_ms``, in the background. Closing again does nothing."""
+        """Close the socket. Messages that wait are still sent for ``linger_ms``, in the background. Closing again does nothing."""
         if self._end:
             self._end.close()
         self._end = None

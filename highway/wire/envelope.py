@@ -41,12 +41,13 @@ class Envelope(NamedTuple):
         passport: The item's passport, if it has one.
         sender: Random bytes that identify the run of a sender; empty if the sender does not number its messages.
         number: The message's number among the messages of the sender, from 0; for an end, the number of messages.
-        shared: Whether the sender distributes its messages over several receivers, so that each sees gaps in the numbers.
+        shared: Whether the sender distributes its messages over several receivers, so that each receiver sees gaps in the numbers.
         end: Whether this message announces the end of the sender; its arrays are empty then.
         made: The sender's software, which affects pixels, and its host; empty if unknown.
         mark: Whether this message is a marker that tells a leaving receiver that it has read all its messages. Its arrays are empty.
-        leave: TCP port at which receivers announce that they leave; 0 if only receivers on the same machine can; ``None`` if none can.
-        extra: Whether receivers do not count this sender among the senders whose ends they wait for.
+        leave: TCP port at which receivers announce that they leave; 0 if only receivers on the same machine can announce it; ``None`` if no
+            receiver can.
+        extra: Whether the end of this sender does not count among the ends that receivers wait for.
         byte_strings: Positions of the arrays that are ``bytes``, such as image files, and travel as ``u1``.
     """
 

@@ -1,4 +1,4 @@
-"""How a receiver over tcp or ipc leaves without a loss: it tells its senders, and they pause until it is gone (docs/adr/0010-drain.md).
+"""How a receiver over tcp or ipc leaves without a loss: it notifies its senders, and they pause until it has left (docs/adr/0010-drain.md).
 
 A sender listens beside its link, on a separate thread: on a UNIX socket in the abstract namespace that is named after the sender. If
 the link goes to other machines, it also listens on a TCP port that its messages announce.
@@ -42,7 +42,7 @@ PENDING: Final = 128  # callers that have not named the sender yet; if there are
 
 
 class LeaveServer:
-    """Serves receivers that want to leave. Listens from construction until it is closed, on a separate thread.
+    """Serves receivers that want to leave. Listens on a separate thread from its construction until it is closed.
 
     Args:
         link: The link of the receivers.
@@ -51,7 +51,7 @@ class LeaveServer:
         mark: Returns the frames of a mark after a given number of messages.
 
     Attributes:
-        port: TCP port that it listens on besides the UNIX socket; 0 if there is none.
+        port: TCP port that it listens on besides the UNIX socket; 0 without a TCP port.
         left: Receivers that left after they had read all messages sent to them.
 
     Raises:
@@ -223,7 +223,7 @@ class _Caller:
 
 
 class Leave:
-    """The receiver's side: tells senders that this receiver leaves, and tracks which marks are missing. For the receiving thread."""
+    """The receiver's side: notifies senders that this receiver leaves, and tracks which marks are missing. For the receiving thread."""
 
     def __init__(self) -> None:
         self._asked: dict[bytes, socket.socket] = {}
@@ -234,7 +234,7 @@ class Leave:
         self.unreachable: set[bytes] = set()
 
     def tell(self, name: bytes, port: int | None, host: str) -> None:
-        """Tell a sender, or continue telling it; ``port`` is the port that it announced, ``None`` if it announced none."""
+        """Notify a sender, or continue to notify it; ``port`` is the port that the sender announced, if any."""
         if name in self._told or name in self.unreachable:
             return
         try:
@@ -248,7 +248,7 @@ class Leave:
             self.unreachable.add(name)
 
     def found(self, name: bytes, number: int) -> None:
-        """Note a sender's mark, unless it is for a receiver that left earlier: then messages may follow it."""
+        """Note a sender's mark. Ignore a mark for a receiver that left earlier, because messages may follow it."""
         if not self.waits_for(name) or name not in self._told or len(said := self._numbers.get(name, b"")) < _NUMBER.size:
             return
         if number >= _NUMBER.unpack(said)[0]:
@@ -275,7 +275,7 @@ class Leave:
         return True
 
     def go_on(self) -> None:
-        """Send a sign of life to the senders, if one is due."""
+        """Send a sign of life to the senders, if it is due."""
         if (now := time.monotonic()) >= self._due:
             self._due = now + READING
             for name in self._told - self.unreachable:
@@ -289,7 +289,7 @@ class Leave:
 
 
 def has_back_channel(link: Link) -> bool:
-    """Return whether receivers can tell a link's senders that they leave: push and pull over a transport that has marks."""
+    """Return whether receivers can notify a link's senders that they leave: push and pull over a transport that has marks."""
     return not link.fans_out and link.transport.departure == "marks"
 
 
@@ -299,7 +299,7 @@ def path_of(name: bytes) -> str:
 
 
 def interface(link: Link, bound: Sequence[str]) -> str:
-    """Return this machine's address that a link uses to reach others (for the first address); ``""`` if there is none or it is unknown."""
+    """Return this machine's address that a link uses to reach other machines (for the first address); ``""`` if it is unknown."""
     locations = [address.removeprefix("tcp://") for address in bound or link.addresses if address.startswith("tcp://")]
     if not locations:
         return rendezvous.directory(str(link)).host if link.transport.is_named else ""

@@ -38,7 +38,7 @@ def encode(item: Any) -> bytes:
     """Return an item as msgpack; an array is copied once.
 
     Raises:
-        TypeError: the item holds something that msgpack cannot express; the message names its type.
+        TypeError: msgpack cannot express a value of the item; the message names its type.
     """
     try:
         packed: bytes = msgpack.packb(item, default=_encode)

@@ -1,4 +1,4 @@
-"""A sender that a second thread may use too: to pause it, to send marks (:mod:`highway.wire.goodbye`), or to check its connections."""
+"""A sender that a second thread may also use, to pause it, to send marks (:mod:`highway.wire.goodbye`), or to check its connections."""
 
 from __future__ import annotations
 
@@ -66,13 +66,13 @@ class PausableSender:
                 self._sender.close(linger)
 
     def pause(self) -> int:
-        """Make the sending thread wait; return how many messages it has sent."""
+        """Make the sending thread wait; return the number of messages that it has sent."""
         self.is_paused = True
         with self._lock:  # so that it is not in the middle of a message
             return self._sent
 
     def mark(self, frames: Sequence[Frame]) -> None:
-        """Send a mark over each connection, or as many as there is room for; for the other thread."""
+        """Send a mark over each connection that has room; for the other thread."""
         with self._lock, contextlib.suppress(TimeoutError):
             peers = self._sender.peers()
             for _ in range(peers.live if peers else 0):

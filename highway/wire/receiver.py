@@ -84,8 +84,8 @@ class LinkReceiver:
         """Wait for the next item.
 
         Raises:
-            EndOfStream: every sender has ended; also on every later call.
-            TimeoutError: nothing came within ``timeout`` seconds.
+            EndOfStream: every sender has ended; each later call raises it again.
+            TimeoutError: no message came within ``timeout`` seconds.
             FrameError: the message is malformed; the next call returns the next message.
         """
         deadline = deadline_of(timeout)
@@ -117,7 +117,7 @@ class LinkReceiver:
         raise EndOfStream(f"{self._link}: the stream has ended")
 
     def recv_raw(self, timeout: float | None = None) -> list[Any]:
-        """Wait for the next message and return its frames undecoded, ends included. Raises as :meth:`recv`, but no ``FrameError``."""
+        """Wait for the next message or end, and return its frames undecoded. Raises the errors of :meth:`recv` except ``FrameError``."""
         frames = self._frames(deadline_of(timeout))
         if frames is None:
             raise EndOfStream(f"{self._link}: the stream has ended")
@@ -149,14 +149,14 @@ class LinkReceiver:
             return frames
 
     def leave(self) -> None:
-        """Make the senders use other receivers, if they can be told. Messages that they sent before can still be received."""
+        """Make the senders use other receivers, if they can be notified. Messages that they sent before can still be received."""
         self.transport_end.refuse()
         if has_back_channel(self._link):
             self._leave = Leave()
             self.awaits_marks()
 
     def awaits_marks(self) -> bool:
-        """After :meth:`leave`: return whether a sender may have sent something that was not received yet."""
+        """After :meth:`leave`: return whether a sender may have sent messages that were not received yet."""
         if self._leave is None:
             return False
         self._leave.go_on()
@@ -166,7 +166,7 @@ class LinkReceiver:
         return any(self._leave.waits_for(name) for name in senders)
 
     def untold(self) -> int:
-        """Return how many connected senders could not be told; messages under way from them are lost."""
+        """Return the number of connected senders that could not be notified; their messages under way are lost."""
         peers = None if self._leave is None else self.transport_end.peers()
         return 0 if peers is None or self._leave is None else max(0, self._unended(peers) - len(self._leave.marked))
 
@@ -196,7 +196,7 @@ class LinkReceiver:
         return names >= wanted if wanted else max(names, connections) >= len(self._link.locations)
 
     def is_over(self) -> bool:
-        """Return whether nothing more will come; called when nothing is left to read. Otherwise log from time to time what is awaited."""
+        """Return whether no more messages will come; called if there is nothing to read. If not, log the reason from time to time."""
         peers = self.transport_end.peers()
         if peers is None:
             return self._link.bind and self._enough
@@ -252,7 +252,7 @@ class _Silence:
 
     Args:
         messages: Number of messages before it.
-        since: Its start.
+        since: The start.
         tell: Seconds after the start at which the next warning is due.
         may_come: Whether a connected sender may send a message.
     """

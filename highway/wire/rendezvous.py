@@ -1,8 +1,8 @@
 """How ends of links with a name instead of an address find each other: ``zpush+named://images.reader.0``.
 
-The end that binds takes a free port, and publishes its address under the name. The end that connects follows the name: it connects to the
-published address, and to a new address when that is published. A separate thread uses the rendezvous, which all processes of a run share.
-The threads that move data only read the addresses that it has received last.
+The end that binds takes a free port, and publishes its address under the name. The end that connects uses the name: it connects to the
+published address, and to a new address when a new address is published. A separate thread uses the rendezvous, which all processes of a run
+share. The threads that move data only read the addresses that it has received last.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Directory:
     """The addresses of names that this process knows. A separate thread updates them until it is closed.
 
     It publishes its own names again only if the rendezvous has no address for them, as after a loss of the rendezvous. If the rendezvous
-    has another address for such a name, this process was disconnected for a while, and another process has replaced it.
+    has another address for such a name, this process was disconnected for some time, and another process has replaced it.
 
     Args:
         rendezvous: The rendezvous to use.
@@ -60,7 +60,7 @@ class Directory:
         self._begin()
 
     def follow(self, name: str) -> None:
-        """Query the address of a name from now on."""
+        """Begin to query the address of a name."""
         with self._lock:
             self._wanted.add(name)
         self._begin()
@@ -162,7 +162,7 @@ _directory: Directory | None = None
 
 
 def use(rendezvous: Rendezvous, host: str = "") -> Directory:
-    """Set the rendezvous for links with names that this process opens from now on.
+    """Set the rendezvous for all named links that this process opens later.
 
     Args:
         rendezvous: The rendezvous; the same for all processes of a run.
@@ -189,7 +189,7 @@ def directory(url: str) -> Directory:
 def own_address() -> str:
     """Return this host's address for others: the address of its name or, if that is a loopback or foreign address, of its default route.
 
-    A host with neither has its loopback address.
+    A host without such an address has its loopback address.
     """
     with contextlib.suppress(OSError):
         if not is_loopback(address := socket.gethostbyname(socket.gethostname())):

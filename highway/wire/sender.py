@@ -43,7 +43,7 @@ class LinkSender:
         hears_leave: Whether receivers over tcp and ipc can announce that they leave, which takes a thread.
 
     Attributes:
-        name: Its name in messages: random bytes.
+        name: The name in messages: random bytes.
         bound: Addresses that peers can connect to; empty if this end connects.
         transport_end: The end that transports its frames.
         tap: The tap for viewers, if the link has one.
@@ -173,12 +173,11 @@ class LinkSender:
                 )
 
     def finish(self) -> None:
-        """Wait until everything has left this process, and announce the end to the receivers, if the link's options say so.
-
-        While a receiver is connected there is no time limit; without one, it is ``linger_ms``.
+        """Wait until all messages have left this process, and announce the end to the receivers, if the link's options require it. While a
+        receiver is connected there is no time limit; without a receiver, the limit is ``linger_ms``.
 
         Raises:
-            LinkError: messages could not be delivered; the message tells how many.
+            LinkError: messages could not be delivered; the error has their number.
         """
         self._drain()
         if self._link.options.end:
@@ -193,8 +192,8 @@ class LinkSender:
     def close(self, linger: float | None = None) -> None:
         """Close the socket; unsent messages may leave within ``linger`` seconds (the link's, by default) in the background.
 
-        If ``linger`` is not given, messages wait and no receiver is connected, wait for a receiver for the link's time. If none comes, log
-        a warning.
+        If ``linger`` is not given, and messages wait while no receiver is connected, wait for a receiver for the link's time. If no
+        receiver comes, log a warning.
         """
         if self._closed:
             return

@@ -34,8 +34,9 @@ class SequenceNumbers:
         warns: Whether to log a warning at the first fault.
         first: The first number received.
         leave, host: Where receivers tell the sender that they leave: the port, as in an envelope, and its host.
-        in_order: Whether a missing number can no longer come. It can if several connections lead to the same sender, which distributes
-            its messages over them: then a number counts as missing when ``WINDOW`` later numbers have come, or the end.
+        in_order: Whether a missing number can no longer come. If several connections lead to the same sender, which distributes its
+            messages over them, it can still come. In this case, a number counts as missing after ``WINDOW`` later numbers, or the end, have
+            come.
     """
 
     def __init__(self, label: str, warns: bool, first: int, leave: int | None, host: str, in_order: bool) -> None:
@@ -66,7 +67,7 @@ class SequenceNumbers:
         return *missing, False
 
     def end(self, number: int) -> tuple[int, int]:
-        """Note the total number of messages; return the missing numbers as :meth:`take` does."""
+        """Note the total number of messages; return the missing numbers in the form of :meth:`take`."""
         missing = self._settle(max(number, self.next))
         self.next = max(number, self.next)
         return missing
@@ -105,7 +106,7 @@ class Senders:
         start(counters)
 
     def take(self, envelope: Envelope, source: Callable[[], SourceAddress]) -> None:
-        """Note a message; ``source`` is called for a sender that was not heard before."""
+        """Note a message; ``source`` is called for a new sender."""
         known = self._numbers.get(envelope.sender)
         if known is None:
             known = self._hear(envelope, source())
@@ -116,12 +117,12 @@ class Senders:
     def end(self, envelope: Envelope, source: SourceAddress, connections: int) -> bool:
         """Note the end of a sender, and return whether it is accepted.
 
-        It is accepted if the sender has sent messages, or if no other sender has used this connection.
+        The end is accepted if the sender has sent messages, or if no other sender has used this connection.
 
         Args:
             envelope: The envelope of the end.
             source: The source of the end.
-            connections: How many connections have had the identifier of this source.
+            connections: The number of connections that have had the identifier of this source.
         """
         known = self._numbers.get(envelope.sender)
         if known is None:
@@ -149,7 +150,7 @@ class Senders:
         return True
 
     def unended(self) -> dict[bytes, SequenceNumbers]:
-        """Return the senders that were heard and have not ended, by name."""
+        """Return the senders that have sent messages and have not ended, by name."""
         return {name: known for name, known in self._numbers.items() if name not in self._ended}
 
     def _refuse(self, envelope: Envelope) -> bool:

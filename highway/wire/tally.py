@@ -22,7 +22,7 @@ class Counts:
         received: Messages taken from links, including malformed ones.
         senders: Senders of these messages.
         sent: Messages handed to links, including a message that is being sent.
-        receivers: Receivers that were connected, concurrently or one after another. One that connects again is counted again.
+        receivers: Receivers that were connected, concurrently or one after another. A receiver that connects again is counted again.
         connections: Connections to senders that this process has had as a receiver; 0 if it was killed.
     """
 
@@ -52,7 +52,7 @@ class Tally:
         self._last = Counts()
 
     def read(self) -> Counts:
-        """Return the current counts; after :meth:`close` the last ones."""
+        """Return the current counts; after :meth:`close`, return the last counts."""
         if not self._memory.closed:
             with memoryview(self._memory).cast("q") as values:
                 self._last = Counts(*values)
@@ -84,10 +84,10 @@ def here() -> memoryview:
 
 
 def share(descriptor: int) -> None:
-    """Count in the memory of a :class:`Tally` from now on.
+    """Begin to count in the memory of a :class:`Tally`.
 
     Args:
-        descriptor: Its descriptor, inherited from the launcher.
+        descriptor: The descriptor, inherited from the launcher.
     """
     global _here
     memory = mmap.mmap(descriptor, SIZE)  # freed when the process ends

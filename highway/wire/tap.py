@@ -1,7 +1,7 @@
 """A tap: a second output at the sending end of a link, for viewers that come and go (``docs/howto/look.md``).
 
-It is a publisher beside the link's socket. While nobody has subscribed, it gets no messages. A slow viewer misses messages; the link
-never waits for it.
+A tap is a publisher beside the link's socket. While nobody has subscribed, it gets no messages. A slow viewer misses messages, because the
+link never waits for viewers.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ANY_SIZE = 1e6  # as ``max_mb``: the tap takes every frame that the link takes
 
 
 def open_tap(link: Link) -> Tap | None:
-    """Return the tap that a link's options ask for; ``None`` if they ask for none, or its address is in use or unavailable."""
+    """Return the tap of a link's options; ``None`` if the options have no tap, or the address is in use or unavailable."""
     if not link.options.tap:
         return None
     try:

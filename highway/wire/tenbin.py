@@ -1,11 +1,11 @@
 """The tenbin format. :mod:`highway.wire.chunks` puts several arrays into one buffer. The public module is :mod:`highway.tenbin`.
 
-Every array is a header and its data in C order. A header is a row of little-endian int64s: the dtype's code (8 ASCII bytes, zero
-padded), an info (8 ASCII bytes), the rank (0 to 9), the dimensions. Int64s after them are ignored here; :mod:`highway.wire.envelope`
-stores metadata there.
+Every array is a header and its data in C order. A header is a row of little-endian int64s: the dtype's code (8 ASCII bytes, zero padded),
+an info (8 ASCII bytes), the rank (0 to 9), the dimensions. This module ignores further int64s; :mod:`highway.wire.envelope` stores metadata
+in them.
 
 Names and semantics are tensorcom's. Decoded arrays are read-only views of the buffers, and a size is checked against the available bytes
-before memory is allocated for it.
+before memory is allocated.
 """
 
 from __future__ import annotations
@@ -208,7 +208,7 @@ def decode_header(h: Buffer) -> tuple[tuple[int, ...], np.dtype[Any], str]:
         h: The bytes of the header.
 
     Raises:
-        FrameError: the buffer is not a header; the message tells what was expected, and where.
+        FrameError: the buffer is not a header; the message names the expected content and the position.
 
     >>> decode_header(encode_header(np.zeros((2, 3), np.float32), "images"))
     ((2, 3), dtype('<f4'), 'images')

@@ -19,8 +19,8 @@ Transports are ``tcp`` (the default; location ``host:port``), ``ipc`` (a path), 
 ``inproc`` (a name within the process). Plain ``tcp://``, ``ipc://``, ``shm://`` and ``inproc://`` mean push at a sender and pull at a
 receiver; ``bind=`` selects the end that binds. ``named`` is tcp with a name as location, which is looked up at a rendezvous
 (:mod:`highway.wire.rendezvous`). Braces expand as in a shell, ``zsub://host:788{0..3}``. All expanded URLs share one socket. Several URLs
-in a list share one socket, too; they may mix tcp and ipc. Port ``0`` or ``*`` is a free port. Host ``*`` means all interfaces. An empty
-host means the loopback interface.
+in a list also share one socket, and may mix tcp and ipc. Port ``0`` or ``*`` is a free port. Host ``*`` means all interfaces. An empty host
+means the loopback interface.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ def parse(
         defaults: Values of options that the query does not set.
 
     Raises:
-        ConfigError: a URL is invalid; the message tells what is expected.
+        ConfigError: a URL is invalid; the message names the expected form.
     """
     given = [url] if isinstance(url, str) else list(url)
     urls = [each for one in given for each in (expand_braces(one, MOST_URLS) if braces else [one])]
@@ -164,7 +164,7 @@ def parse(
 
 
 def joined(links: Sequence[Link]) -> Link:
-    """Concatenate links that share a socket; a ConfigError names the first link that cannot."""
+    """Concatenate links that share a socket; a ConfigError names the first link that cannot share the socket."""
     first = links[0]
     for link in links[1:]:
         why = [each.alone for each in (*link.transports, *first.transports) if each.alone]

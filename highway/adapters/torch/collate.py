@@ -17,19 +17,20 @@ _NUMERIC = frozenset("biufc")
 def collate(samples: Sequence[Any]) -> Any:
     """Return the same as ``torch.utils.data.default_collate``: the same types, dtypes, nesting and errors.
 
-    Arrays and tensors of one shape are stacked without torch's threads, which belong to the training.
+    Arrays and tensors of one shape are stacked without torch's threads, so that these remain available for the training.
 
     Args:
         samples: At least one: tensors, arrays, numbers, texts, and any nesting of dicts, lists, tuples and named tuples of these.
 
     Returns:
-        Tensors with a new first axis; texts as lists, or tuples inside of others; dicts, lists and named tuples of these. Tuples become
+        Tensors with a new first axis; texts as lists, or as tuples if they are nested; dicts, lists and named tuples of these. Tuples
+        become
             lists, as in torch.
 
     Raises:
         RuntimeError: the samples differ in their shapes, or in their number of values.
         KeyError: a key of the first sample is missing in another.
-        TypeError: a value has another type.
+        TypeError: the type of a value is not supported.
 
     >>> collate([(np.zeros((2, 3), np.uint8), 1), (np.ones((2, 3), np.uint8), 7)])[1]
     tensor([1, 7])

@@ -20,12 +20,12 @@ class TensorcomDataset(IterableDataset[Any]):
         for images, labels in DataLoader(dataset, batch_size=None):  # tensors: uint8 (B, H, W, C) and int32 (B,)
             ...
 
-    Its items are batches already, hence ``batch_size=None``. As in tensorcom they arrive as they were sent: lists of arrays, images with
-    their channels last, which ``DataLoader`` converts to tensors. ``converters="torch"`` yields tensors with channels first and int64
-    labels.
+    The items are batches, so pass ``batch_size=None`` to the ``DataLoader``. As in tensorcom, the items are unchanged: lists of arrays,
+    images with the channels last. ``DataLoader`` converts them to tensors. ``converters="torch"`` yields tensors with channels first and
+    int64 labels.
 
-    Each process that iterates opens its own connection and keeps it from epoch to epoch: workers of a ``DataLoader`` share the batches of a
-    ``zrpull://``, and each gets all batches of a ``zsub://``.
+    Each process that iterates opens its own connection and keeps it from epoch to epoch: with ``zrpull://``, the workers of a
+    ``DataLoader`` share the batches; with ``zsub://``, each worker gets all batches.
 
     Args:
         urls: The URLs to receive from; see :class:`highway.Connection`.

@@ -36,8 +36,8 @@ def to_device(
     A thread copies the batches to pinned memory, and from there to the GPU on a separate CUDA stream. The stream of the training waits for
     each copy. On a CPU the thread does the same without streams. Tensors and arrays of any nesting are moved; other values are unchanged.
 
-    ``len``, ``set_epoch``, ``state_dict`` and ``load_state_dict`` are the loader's. If the loader is neither a pipeline nor a loader of
-    highway, only the returned loader knows which batches the loop has received: call its ``state_dict()``.
+    ``len``, ``set_epoch``, ``state_dict`` and ``load_state_dict`` are the loader's. If the loader does not belong to highway, only the
+    returned loader knows which batches the loop has received: call ``state_dict()`` of the returned loader.
 
     Args:
         loader: A :class:`~highway.Pipeline`, a :class:`~highway.adapters.torch.DataLoader`, torch's own, or any iterable of batches.
@@ -45,11 +45,12 @@ def to_device(
         depth: Batches that wait on the device, at least 1.
         channels_last: Whether images are ``(B, C, H, W)`` in ``torch.channels_last`` memory; images ``(B, H, W, C)`` with 1, 3 or 4
             channels are permuted without a copy.
-        dtype: Dtype of images on the device. They are converted there, so uint8 is transferred. ``None``: unchanged, or float32 with
-            ``normalize``.
+        dtype: Dtype of images on the device. Images are converted on the device, so uint8 is transferred. ``None``: unchanged, or float32
+            with ``normalize``.
         normalize: Mean and standard deviation of each channel, for pixels from 0 to 1: uint8 is divided by 255 first.
-        images: The field with the images, for these three: its name, or its position in a tuple. By default the field ``"image"`` or
-            ``"images"`` of a dict, so that masks ``(B, N, H, W)`` are unchanged; else all tensors of 4 axes.
+        images: The field with the images for ``channels_last``, ``dtype`` and ``normalize``: its name, or its position in a tuple. By
+            default the field ``"image"`` or ``"images"`` of a dict, so that masks ``(B, N, H, W)`` are unchanged; else all tensors of 4
+            axes.
 
     Raises:
         ConfigError: ``depth`` is below 1.

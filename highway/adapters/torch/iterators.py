@@ -43,7 +43,7 @@ class Stateful:
 
     Args:
         loader: The loader.
-        order: Its order.
+        order: The order.
         epoch: The number of the epoch.
         resumed: A snapshot to continue from.
     """

@@ -34,10 +34,10 @@ class DataLoader(torch.utils.data.DataLoader[T]):
 
     By default, everything that a program can observe is torch's: worker processes, seeds, order, batches, errors. In addition:
 
-    - :meth:`state_dict` and :meth:`load_state_dict` resume anywhere, with any sampler and dataset, as those of torchdata's
-      ``StatefulDataLoader``. With the same number of workers, random transforms continue bit for bit, too.
-    - An error of a sample has a note that names the sample. An error of a worker that died names the samples that the worker held.
-    - ``workers="threads"`` reads with threads, which share each batch: the first batch comes sooner, and memory is that of one process.
+    - :meth:`state_dict` and :meth:`load_state_dict` resume anywhere, with any sampler and dataset, like the methods of torchdata's
+    ``StatefulDataLoader``. With the same number of workers, random transforms continue bit for bit, too. - An error of a sample has a note
+    that names the sample. An error of a worker that died names the samples that the worker held. - ``workers="threads"`` reads with
+    threads, which share each batch: the first batch comes sooner, and only one process needs memory.
 
     ``DataLoader(pipeline)`` gives the items of a :class:`~highway.Pipeline`, with arrays as tensors; each loop is one epoch.
 
@@ -45,15 +45,16 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         dataset: A map-style dataset, an ``IterableDataset``, or a :class:`~highway.Pipeline`.
         batch_size, shuffle, sampler, batch_sampler, num_workers, collate_fn, pin_memory, drop_last, timeout: As in torch.
         worker_init_fn, multiprocessing_context, generator, prefetch_factor, persistent_workers, pin_memory_device, in_order: As in torch.
-        snapshot_every_n_steps: After how many batches of a worker the ``state_dict`` of an ``IterableDataset`` is called; 0 is never.
-            Resuming reads the batches since then again, and drops them.
+        snapshot_every_n_steps: Number of batches of a worker between two calls of ``state_dict`` of an ``IterableDataset``; 0 means never.
+            A resumed run reads the batches since the last call again, and drops them.
         workers: ``"processes"``: as torch does. ``"threads"``: threads of this process, if the dataset's first samples are the same when
             several threads read them. ``None``: threads for highway's own datasets, and for datasets whose class declares
             ``__thread_safe__ = True``, without ``collate_fn``, ``worker_init_fn`` and ``multiprocessing_context``; else processes.
-        isolated: Whether the threads run in a process of their own, until the loader is closed or collected. The dataset must be picklable.
+        isolated: Whether the threads run in a separate process, until the loader is closed or garbage-collected. The dataset must be
+            picklable.
         per_worker: Whether each thread has a copy of the dataset, made by ``copy.deepcopy``.
-        shard: Whether each rank reads its part of the dataset, as with torch's ``DistributedSampler``. Rank and world size are those of
-            ``torch.distributed``, or of the environment (torchrun, srun). The loader counts the epochs.
+        shard: Whether each rank reads its part of the dataset, as with torch's ``DistributedSampler``. Rank and world size come from
+            ``torch.distributed``, or from the environment (torchrun, srun). The loader counts the epochs.
         budget_mb: Megabytes of shared memory for batches from isolated threads.
         rank, world_size: The rank and the number of ranks for ``shard``, instead of those from ``torch.distributed`` or the environment.
 
@@ -287,7 +288,7 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         return self._batches.position() if self._pipeline is not None else self._snapshot()
 
     def received(self, position: Any) -> None:
-        """Have :meth:`state_dict` return the state at a position; see :meth:`highway.Pipeline.received`."""
+        """Make :meth:`state_dict` return the state at a position; see :meth:`highway.Pipeline.received`."""
         if self._pipeline is not None:
             self._batches.received(position)
             return
@@ -305,8 +306,8 @@ class DataLoader(torch.utils.data.DataLoader[T]):
     def state_dict(self) -> dict[str, Any]:
         """Return the state after the last batch that the loop has received.
 
-        Batches that workers read ahead are read again after a resume. Call it between two batches, after a loop or before one. After the
-        last batch, but before the loop has ended, the rest of the epoch is empty.
+        Batches that workers read ahead are read again after a resume. Call it between two batches, or before or after a loop. If you call
+        it after the last batch, but before the loop has ended, a resumed loop yields no batches.
 
         Returns:
             A dict that ``json`` can hold, except for the states of your own datasets and samplers.
@@ -327,13 +328,13 @@ class DataLoader(torch.utils.data.DataLoader[T]):
     def load_state_dict(self, state: Mapping[str, Any], allow_changed: Collection[str] = ()) -> None:
         """Resume the next loop from a state; an empty state restarts the epoch.
 
-        The state contains the generators of the process (torch's for the CPU, NumPy's, Python's). The next loop restores those that your
-        program has neither set nor used since this call.
+        The state contains the generators of the process (torch's for the CPU, NumPy's, Python's). The next loop restores these generators,
+        except for generators that your program has set or used since this call.
 
         Args:
             state: What :meth:`state_dict` returned.
-            allow_changed: Parameters that may have changed since, which is logged: stages of the pipeline by name, or, over a dataset,
-                names from the error, such as ``"batch_size"``.
+            allow_changed: Parameters that may have changed: names of stages of the pipeline, or for a dataset names from the error, such as
+                ``"batch_size"``. A change is logged.
 
         Raises:
             PipelineError: another loader saved the state, or ``allow_changed`` contains a name that is not compared.

@@ -31,7 +31,7 @@ class IndexOrder:
     """The index sampler of a loader, which counts its indices and can continue in the middle of an epoch.
 
     A sampler with ``state_dict`` and ``load_state_dict`` continues from its own state. Any other sampler runs again from the start of the
-    epoch, with all generators in their state of that time, and the indices that it had yielded are skipped.
+    epoch, with the states that all generators had then, and the indices that were already yielded are skipped.
 
     Args:
         sampler: Yields the indices: of a batch, or of a sample if there are no batches.

@@ -20,7 +20,7 @@ class EpochProgress:
     """The progress of an epoch.
 
     Args:
-        epoch: Its number, from 0.
+        epoch: The number, from 0.
         order: Yields the indices.
         is_map: Whether the dataset is read by index.
         num_workers: Number of workers.

@@ -1,7 +1,7 @@
 """Shared memory that worker processes reuse, so that the kernel need not provide and clear new pages for each batch.
 
-A worker collates into free slots and sends their numbers. The loader gives a slot back when nothing in its process refers to the memory
-any more. A slot that another process may have received is never filled again. If no slot is free, data travels as in torch.
+A worker collates into free slots and sends their numbers. The loader returns a slot when nothing in its process refers to the memory any
+more. A slot that another process may have received is never filled again. If no slot is free, data travels as in torch.
 """
 
 from __future__ import annotations

@@ -253,7 +253,7 @@ class ThreadIterator(Stateful, _BaseDataLoaderIter):
 
     Args:
         loader: The loader.
-        order: Its order.
+        order: The order.
         epoch: The number of the epoch.
         resumed: A snapshot to continue from.
         threads: The threads that read the batches.

@@ -194,7 +194,7 @@ def run_worker(
 
     Args:
         loop: torch's loop.
-        args: Its arguments.
+        args: The arguments.
         changed: Arguments with other values in a resumed epoch, by name.
         failed: Receives whether ``worker_init_fn`` has failed; ``None`` if nothing waits for it.
         fetching: Creates its fetchers.

@@ -32,7 +32,7 @@ class Compared:
     Args:
         prepared: Returns the expected samples.
         back: The converted dataset.
-        format: Its format.
+        format: The format.
     """
 
     prepared: Prepared

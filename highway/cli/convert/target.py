@@ -31,7 +31,7 @@ class Target:
 
     Args:
         path: The path; for several files with a placeholder for their number, such as ``photos-%06d.tar``.
-        format: Its format.
+        format: The format.
         size: Samples per file, if there are several files.
         given: Arguments of its writer besides the path.
     """
@@ -52,7 +52,7 @@ class Target:
 
     @property
     def name(self) -> str:
-        """Its name in messages."""
+        """The name in messages."""
         return shown(self.path)
 
     @property

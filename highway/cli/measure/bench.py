@@ -44,7 +44,7 @@ class Cost(NamedTuple):
 
     @property
     def workers(self) -> int:
-        """Its current number of workers."""
+        """The current number of workers."""
         return worker_count(self.stage, self.shape)
 
     @property

@@ -145,7 +145,7 @@ class Publisher:
 
     @property
     def addresses(self) -> list[str]:
-        """Its destinations: the address that it listens at, once it does, or the URL that it connects to."""
+        """The destinations: the address that it listens at, once it does, or the URL that it connects to."""
         link = self.sink.link
         return self.counters.get("bound", []) if link.bind else [str(link)]
 

@@ -25,7 +25,7 @@ def claimed(path: str) -> Iterator[bool]:
         Whether this process has the lock. If not, another process writes there.
 
     Raises:
-        ConfigError: the folder holds files that are not a cache's.
+        ConfigError: the folder holds files that do not belong to a cache.
     """
     os.makedirs(path, exist_ok=True)
     expect_caches_only(path)

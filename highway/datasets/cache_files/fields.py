@@ -37,7 +37,7 @@ def arrays_as_they_came(sample: Item) -> list[tuple[FieldSpec, np.ndarray]]:
     """Return the fields of a sample as arrays to store, for reading with their original types.
 
     Raises:
-        ItemError: there are no fields, or one would come back as something else; the message names it.
+        ItemError: there are no fields, or a field would be read as another type; the message names the field.
     """
     kind = type(sample)
     for form in FORMS.values():

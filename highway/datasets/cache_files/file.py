@@ -1,7 +1,7 @@
 """A finished cache (:data:`CacheFile`): samples, and an index with the position of each field and the checksum of each sample.
 
-A cache in a folder is read, never mapped: a file that somebody cuts short, or a disk that fails, is then an error that can be repaired,
-and not a SIGBUS that ends the process. A cache in memory is mapped, since nobody else can reach it.
+A cache in a folder is read, not mapped. If a file is cut short or a disk fails, reading raises an error that can be repaired, whereas a
+mapped file would end the process with SIGBUS. A cache in memory is mapped, because no other process can reach it.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class DiskFile(_Indexed):
         """Return the fields of some samples. Each field is an array with all values, or a list with one value per sample.
 
         Raises:
-            DamagedError: samples do not fit their checksums.
+            DamagedError: samples do not match their checksums.
         """
         places = [self._places(field, rows) for field in range(len(self.layout.fields))]
         damaged = [row for row, *parts in zip(rows, *(parts for _, parts in places), strict=True) if not self._read(row, parts)]
@@ -220,10 +220,10 @@ def _plan(places: np.ndarray, bad: np.ndarray, dropped: np.ndarray) -> np.ndarra
 
 
 def samples_of(file: CacheFile, rows: Sequence[int]) -> list[Item]:
-    """Return samples as they came; their arrays are read-only.
+    """Return samples in the form in which they were added; their arrays are read-only.
 
     Raises:
-        DamagedError: one does not fit its checksum.
+        DamagedError: a sample does not match its checksum.
     """
     columns = list(zip(file.layout.fields, file.columns(rows), strict=True))
     return [file.layout.item([_as_it_came(spec.kind, column[place : place + 1]) for spec, column in columns]) for place in range(len(rows))]
@@ -241,7 +241,7 @@ def _as_it_came(kind: Kind, column: Any) -> Any:
 
 
 def span_of(values: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Return a sample's fields as in the file, the first at a multiple of 64 bytes: uint8 ``(N,)`` each."""
+    """Return the bytes of a sample's fields in the file, each as uint8 ``(N,)``; the first begins at a multiple of 64 bytes."""
     span: list[np.ndarray] = []
     for value in (value.reshape(-1).view(np.uint8) for value in values):
         if span and (gap := -span[-1].nbytes % ALIGNMENT):

@@ -8,7 +8,7 @@
 ===================================  ==============================================================================================
 
 The manifest appears by an atomic rename after all other files are on the disk. A folder without a valid manifest holds no cache, even if it
-contains other cache files. Nothing is written into a folder with other files (except hidden files), and no other file is ever removed.
+contains other cache files. Nothing is written into a folder with other files (except hidden files), and other files are never removed.
 With an empty path, the cache is in memory.
 """
 
@@ -116,7 +116,7 @@ class CacheFolder:
         """Yield a writer for the cache, or ``None`` if another process writes it or has written it. Unsealed files are removed at the end.
 
         Raises:
-            ConfigError: the folder holds files that are not a cache's.
+            ConfigError: the folder holds files that do not belong to a cache.
         """
         with contextlib.ExitStack() as stack:
             if self.path:
@@ -163,9 +163,9 @@ class FolderWriter(CacheWriter):
         """Finish the cache and return it. The cache is then on the disk, and the cache that it replaces is removed.
 
         Args:
-            batch_size: Samples in the batches that they came in; 0 if they came as samples.
+            batch_size: Samples in each of the input batches; 0 if the inputs were samples.
             left_out: Number of errors that ``on_error="skip"`` skipped while the cache was written.
-            tried: The cache of an earlier try, if samples were skipped then.
+            tried: The cache of an earlier try in which samples were skipped, if any.
             places: Arrays to add to the index, see :data:`CacheFile`.
 
         Raises:
@@ -185,7 +185,7 @@ class FolderWriter(CacheWriter):
         return file
 
     def close(self) -> None:
-        """Let go of the file; remove what was written if it was not sealed."""
+        """Close the file, and remove it if it was not sealed."""
         super().close()
         if self._folder.path and not self._sealed:
             for end in ("data", "index"):

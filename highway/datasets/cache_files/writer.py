@@ -1,4 +1,4 @@
-"""Writes a cache: samples one after the other, and their index in the end."""
+"""Writes a cache: samples one after the other, and then their index."""
 
 from __future__ import annotations
 
@@ -63,12 +63,12 @@ class CacheWriter:
 
         Args:
             sample: Sample to append.
-            keys: Its keys.
+            keys: The keys.
             arrays: Converts the sample to the arrays that are written.
 
         Raises:
-            CacheFullError: it does not fit; nothing more can be appended.
-            ValueError: it differs from the samples before it in its fields, or in the type, dtype or number of axes of one.
+            CacheFullError: the sample does not fit; no further samples can be appended.
+            ValueError: the sample differs from earlier samples in its fields, or in the type, dtype or number of axes of a field.
             ItemError: the sample cannot be stored, or not with its original types.
         """
         found = arrays(sample)
@@ -100,10 +100,10 @@ class CacheWriter:
             raise ValueError(f"Cache: sample {len(self)} has {_describe(layout)}, but sample 0 {_describe(self._layout)}; make them alike")
 
     def finish(self, batch_size: int, places: Mapping[str, np.ndarray]) -> CacheFile:
-        """Return the finished samples; by then they are on the disk.
+        """Return the finished samples, after they are on the disk.
 
         Args:
-            batch_size: Samples in the batches that they came in; 0 if they came as samples.
+            batch_size: Samples in each of the input batches; 0 if the inputs were samples.
             places: Arrays to add to the index, see :data:`CacheFile`.
 
         Raises:
@@ -136,7 +136,7 @@ class CacheWriter:
         return index
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         with contextlib.suppress(OSError):  # flushing what a full disk has refused
             self._file.close()
 
@@ -150,7 +150,7 @@ def packed_index(index: dict[str, np.ndarray]) -> bytes:
 
 
 def unpacked_index(data: bytes, arrays: Sequence[str]) -> dict[str, np.ndarray]:
-    """Return an index from its bytes, and the names of its arrays. Raises ValueError if it is none."""
+    """Return an index from its bytes, and the names of its arrays. Raises ValueError if the bytes are not an index."""
     file = io.BytesIO(data)
     return {name: np.lib.format.read_array(file, allow_pickle=False) for name in arrays}
 

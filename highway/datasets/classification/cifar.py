@@ -1,4 +1,4 @@
-"""CIFAR-10 and CIFAR-100, from the files that they are published as (https://www.cs.toronto.edu/~kriz/cifar.html)."""
+"""CIFAR-10 and CIFAR-100, from the published files (https://www.cs.toronto.edu/~kriz/cifar.html)."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def read_mean_image(path: str) -> np.ndarray:
 
     Raises:
         FileNotFoundError: there is no such file.
-        DatasetError: the file is not an image of three channels, is damaged or truncated.
+        DatasetError: the file is not an image of three channels, or is damaged or truncated.
     """
     data = read_whole(path)
     try:
@@ -77,16 +77,17 @@ def read_training_boxes(data_dir: str, keys: Iterable[str]) -> list[np.ndarray]:
     """Read the boxes of the objects in training images of ILSVRC.
 
     Args:
-        data_dir: Folder that ``ILSVRC2012_bbox_train_v2.tar.gz`` was unpacked to, or its URL. It holds ``n01440764/n01440764_10040.xml``.
+        data_dir: Folder with the unpacked ``ILSVRC2012_bbox_train_v2.tar.gz``, or its URL; for example, it holds
+            ``n01440764/n01440764_10040.xml``.
         keys: The images' paths, such as ``ImageFolder("imagenet/train").keys``.
 
     Returns:
-        For each image float32 ``(N, 4)``, in the order of the file: xmin, ymin, xmax, ymax in pixels, as the file has them. N is 0 for an
-        image without a file, since only some images have one.
+        For each image float32 ``(N, 4)``, in the order of the file: xmin, ymin, xmax, ymax in pixels, unchanged. Only some images have a
+        file; N is 0 for the other images.
 
     Raises:
         FileNotFoundError: no image has a file.
-        DatasetError: a file is no annotation, is damaged or cut short.
+        DatasetError: a file is not an annotation, or is damaged or cut short.
     """
     found, any_file = list[np.ndarray](), False
     for key in keys:

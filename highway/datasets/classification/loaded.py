@@ -60,7 +60,7 @@ class LoadedImages(ABC):
             float32 ``(H, W, C)``, from 0 to 255. ``mean_image().mean(axis=(0, 1))`` is the mean of each channel.
 
         Raises:
-            FileNotFoundError: a file is not there.
+            FileNotFoundError: a file does not exist.
             DatasetError: a file is damaged or cut short, or there are no images.
         """
         images = [(self if split == self.split else replace(self, split=split))._arrays["image"] for split in splits or [self.split]]

@@ -98,7 +98,7 @@ def load_plain(data: bytes, where: str) -> dict[bytes, Any]:
         where: Name of the file in error messages.
 
     Raises:
-        DatasetError: it is no pickle, is cut short, or holds something else.
+        DatasetError: the data are not a pickle, are cut short, or hold other objects.
     """
     try:
         found = _Unpickler(io.BytesIO(data), encoding="bytes").load()

@@ -57,7 +57,7 @@ class COCO:
     A sample is a dict:
 
     - ``image``: the file's bytes;
-    - ``image_id``: int64, the id to report results under;
+    - ``image_id``: int64, the id of the image for evaluations;
     - ``boxes``: float32 ``(N, 4)``: x1, y1, x2, y2 in pixels from the upper left corner of the image; the file has x, y, width and height;
     - ``labels``: int32 ``(N,)``, from 0 in the order of the categories' ids; ``category_ids[label]`` is the id;
     - ``iscrowd``: bool ``(N,)``;
@@ -69,7 +69,7 @@ class COCO:
 
     Raises:
         OSError: a file is missing or cannot be read.
-        DatasetError: the JSON file is not valid, or has changed since. The message gives the index of the annotation, from 0.
+        DatasetError: the JSON file is not valid, or has changed since it was read. The message gives the index of the annotation, from 0.
 
     >>> dataset = COCO("highway:objects/JPEGImages", "highway:objects/instances_val.json")
     >>> sample = dataset[0]

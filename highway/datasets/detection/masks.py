@@ -1,8 +1,8 @@
 """Masks from COCO's descriptions: polygons, and run lengths as numbers or as compressed text.
 
 All masks equal the masks of pycocotools (``maskApi.c`` of https://github.com/cocodataset/cocoapi) to the pixel. Runs go down the columns,
-one column after the other. The first run does not belong to the object. pycocotools itself is not used: it would be a compiled dependency
-in place of 100 lines, with the same result.
+one column after the other. The first run does not belong to the object. pycocotools itself is not used: it would replace 100 lines by a
+compiled dependency, with the same result.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def draw(segmentation: Segmentation, mask: np.ndarray) -> None:
     """Set the pixels of an object to 1.
 
     Args:
-        segmentation: Its polygons, each x, y, x, y, ... in pixels from the image's upper left corner, or its run lengths.
+        segmentation: The polygons, each x, y, x, y, ... in pixels from the image's upper left corner, or its run lengths.
         mask: uint8 ``(H, W)``.
 
     Raises:

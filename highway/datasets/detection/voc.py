@@ -37,18 +37,16 @@ class VOC:
         data_dir: Folder that holds ``Annotations``, ``ImageSets`` and ``JPEGImages``, such as ``VOCdevkit/VOC2012``, or its URL.
             ``highway:objects`` refers to annotated photographs that are part of the package.
         split: The images to read: the name of a list in ``ImageSets/Main``, or with ``masks`` in ``ImageSets/Segmentation``.
-        classes: The names of the labels, indexed by label. By default those of VOC, beginning with ``aeroplane``.
+        classes: The names of the labels, indexed by label. By default the classes of VOC, beginning with ``aeroplane``.
         masks: ``"class"`` or ``"object"`` adds a mask of the classes, or of the objects.
 
     A sample is a dict:
 
-    - ``image``: the file's bytes;
-    - ``boxes``: float32 ``(N, 4)``: x1, y1, x2, y2 in pixels from the upper left corner of the image. Files count pixels from 1, and the
-      last one is within the box: x1 = xmin - 1, y1 = ymin - 1, x2 = xmax, y2 = ymax;
-    - ``labels``: int32 ``(N,)``;
-    - ``difficult``, ``truncated``: bool ``(N,)``, from the file. Difficult objects are included; evaluations do not count them;
-    - ``mask``: uint8 ``(H, W)``: 0 is the background and 255 the border of an object; else with ``"class"`` the label + 1, and with
-      ``"object"`` the number of the object + 1.
+    - ``image``: the file's bytes; - ``boxes``: float32 ``(N, 4)``: x1, y1, x2, y2 in pixels from the upper left corner of the image. Files
+    count pixels from 1, and the last pixel is within the box: x1 = xmin - 1, y1 = ymin - 1, x2 = xmax, y2 = ymax; - ``labels``: int32
+    ``(N,)``; - ``difficult``, ``truncated``: bool ``(N,)``, from the file. Difficult objects are included; evaluations do not count them; -
+    ``mask``: uint8 ``(H, W)``: 0 is the background, and 255 is the border of an object. Other pixels have the label + 1 with ``"class"``,
+        and the number of the object + 1 with ``"object"``.
 
     Raises:
         OSError: a file is missing or cannot be read.

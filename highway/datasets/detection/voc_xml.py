@@ -21,7 +21,7 @@ class Objects(NamedTuple):
         names: The class of each object.
         boxes: float32 ``(N, 4)``: x1, y1, x2, y2 in pixels.
         difficult: bool ``(N,)``: whether an object is hard to recognise, which evaluations do not count.
-        truncated: bool ``(N,)``: whether the object reaches out of its box.
+        truncated: bool ``(N,)``: whether a part of the object is outside its box.
     """
 
     names: list[str]
@@ -42,7 +42,7 @@ def read_objects(path: str, data: bytes) -> Objects:
 
     Args:
         path: The path of the file, for messages.
-        data: Its content.
+        data: The content.
 
     Raises:
         DatasetError: the file or an object in it is not valid. The message names the file and the index of the object, from 0.

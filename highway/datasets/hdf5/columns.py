@@ -1,4 +1,4 @@
-"""The rows of one dataset of an HDF5 file, read by index in the fastest way that its layout allows.
+"""The rows of one dataset of an HDF5 file, read by index in the fastest way for its layout.
 
 =========================================  =============================================================================================
 in the file                                read

@@ -100,8 +100,8 @@ class HDF5:
     """The rows of the datasets in an HDF5 file, or in a group of it. All datasets must have the same number of rows.
 
     Contiguous rows, and bytes of varying length from 4 kB on (such as encoded images), are read by position, by many threads at once.
-    Chunks are read completely, by one thread at a time, and the last ones are cached. Use ``shuffle="blocks"``, so that the rows of a chunk
-    are read together.
+    Chunks are read completely, by one thread at a time, and the last chunks are cached. Use ``shuffle="blocks"``, so that the rows of a
+    chunk are read together.
 
     Args:
         path: The file. If it is in a store, it is copied into the cache.
@@ -118,8 +118,8 @@ class HDF5:
     Raises:
         ConfigError: h5py is not installed.
         OSError: the file cannot be opened (when it is first read).
-        DatasetError: it is not an HDF5 file, or is truncated; its datasets differ in length, cannot be read, or have their values in other
-            files; or it has changed since.
+        DatasetError: the file is not an HDF5 file, or is truncated; its datasets differ in length, cannot be read, or have their values in
+            other files; or the file has changed since it was opened.
 
     >>> import h5py
     >>> with h5py.File("train.h5", "w") as file:

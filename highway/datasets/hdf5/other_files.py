@@ -12,16 +12,17 @@ from highway.stores.unchanging import FileState
 
 
 class OtherFiles:
-    """The other files that hold the values of a dataset. If values are missing there, HDF5 gives the fill value without an error.
+    """The other files that hold the values of a dataset. If values are missing in these files, HDF5 returns the fill value without an
+    error.
 
     Args:
         dataset: The h5py dataset.
         path: The file that contains it.
-        name: Its name in messages.
+        name: The name in messages.
         allowed: Whether other files may be read.
 
     Raises:
-        DatasetError: there are other files, and they may not be read, do not exist, or are too short.
+        DatasetError: there are other files, and they must not be read, do not exist, or are too short.
     """
 
     def __init__(self, dataset: Any, path: str, name: str, allowed: bool) -> None:

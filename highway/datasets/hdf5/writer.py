@@ -24,7 +24,7 @@ def hdf5_writer(path: str, compression: Literal["gzip", "lzf"] | None = None) ->
     Raises:
         ConfigError: h5py is not installed.
         OSError: the file cannot be written.
-        ItemError: a sample has other fields than the first, or a value that HDF5 cannot hold (raised when it is added).
+        ItemError: a sample has other fields than the first sample, or a value that HDF5 cannot hold (raised when it is added).
     """
     from highway.datasets.hdf5.growing import columns_of  # imported here, because only writing needs h5py
     from highway.datasets.hdf5.output import h5py_file

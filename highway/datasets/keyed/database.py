@@ -19,13 +19,13 @@ T = TypeVar("T")
 
 
 class Database(Protocol):
-    """A database that is open."""
+    """An open database."""
 
     def read(self, keys: Sequence[bytes], use: Callable[[Data], T]) -> list[T]:
         """Return ``use(value)`` for the value of each key. A value is valid only during the call.
 
         Raises:
-            BadValue: a key is not there, or ``use`` raises a ValueError.
+            BadValue: a key does not exist, or ``use`` raises a ValueError.
             DatasetError: the database has changed, or is damaged.
         """
 
@@ -33,10 +33,10 @@ class Database(Protocol):
         """Yield all keys, in their order."""
 
     def last_key(self) -> bytes | None:
-        """Return the last key, if there is one."""
+        """Return the last key, if there are keys."""
 
     def count(self) -> int | None:
-        """Return how many keys there are, or ``None`` if only listing them tells."""
+        """Return the number of keys, or ``None`` if it is unknown without listing them."""
 
 
 class BadValue(Exception):
@@ -81,11 +81,12 @@ class KeyedDataset(ABC):
         path: The database.
         decode: Encoding of the values: ``"bytes"``; ``"fields"``: highway's writer; ``"msgpack"``: msgpack with arrays as by
             msgpack-numpy, as in tensorpack; ``"caffe"``: a Datum; ``"example"``: a ``tf.train.Example``; ``"ten"``, ``"npy"`` or
-            ``"json"``: the content of such a file. ``None`` inspects the first value: fields, msgpack and Datum are recognised, all else is
-            bytes. ``"trusted_pickle"`` loads pickles, which tensorpack writes by default; loading a pickle can run any code, so use it only
+            ``"json"``: the content of such a file. ``None`` inspects the first value: fields, msgpack and Datum are recognised, and all
+                other values are bytes. ``"trusted_pickle"`` loads pickles, which tensorpack writes by default; loading a pickle can run any
+                code, so use it only
             for a file on this machine that you trust.
-        fields: The fields to read, under new names, if samples are dicts: ``{"image": "png;jpg", "label": "cls"}`` takes the first that
-            a sample has. ``None`` reads all fields under their own names.
+        fields: The fields to read, under new names, if samples are dicts: ``{"image": "png;jpg", "label": "cls"}`` takes the first name
+            that a sample has. ``None`` reads all fields under their own names.
     """
 
     path: str
@@ -149,12 +150,12 @@ class KeyedWriter(ABC):
         self.samples = 0
 
     def add(self, key: str, sample: Mapping[str, Any]) -> None:
-        """Add a sample; a key that was there before gets a number, else one sample would take the place of another.
+        """Add a sample; a repeated key gets a number, because otherwise the second sample would replace the first.
 
         Raises:
             ItemError: the key is reserved for metadata, or the database does not accept it.
             TypeError: the value of a field cannot be encoded.
-            OSError: it cannot be written.
+            OSError: the database cannot be written.
         """
         self.put(key.encode(errors="surrogateescape"), encode_sample(sample))
 

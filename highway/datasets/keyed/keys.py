@@ -1,4 +1,4 @@
-"""The keys of a database, in little memory: millions of them are one row of bytes."""
+"""The keys of a database in little memory: millions of keys are one row of bytes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def is_sample(key: bytes) -> bool:
 
 
 class Keys(LazyKeys):
-    """Keys as texts, each made when it is asked for.
+    """Keys as texts, each created on request.
 
     Args:
         keys: Keys of samples and metadata; the latter are skipped.
@@ -54,7 +54,7 @@ class Keys(LazyKeys):
         return self._row[begin:end]
 
     def are_distinct(self) -> bool:
-        """Return whether no key comes twice; by chance also false for some distinct keys, if two have the same hash."""
+        """Return whether all keys are distinct. The result is also false if two distinct keys have the same hash."""
         hashes = np.fromiter((hash(self.encoded(number)) for number in range(self._length)), np.int64, self._length)
         return len(np.unique(hashes)) == self._length
 
@@ -67,7 +67,7 @@ class Keys(LazyKeys):
 
 
 class ZeroKeys(Keys):
-    """Keys of n zero bytes, as Highway of 2017 wrote them; as texts they are n.
+    """Keys of n zero bytes, as Highway of 2017 wrote them; the text of such a key is n.
 
     Args:
         keys: All keys. The object does not keep them.

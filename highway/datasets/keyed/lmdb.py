@@ -169,10 +169,10 @@ class _LMDBDatabase:
 class LMDB(KeyedDataset):
     """The values of an LMDB database, in the order of their keys.
 
-    Keys that begin and end with ``__`` are no samples. The list of all other keys is read from ``__keys__``, where tensorpack and our
-    writer put it. If there is none, one pass over the database lists about a million keys per second. The file is open once in each
-    process, mapped for reading only, without LMDB's locks: nobody may write to it meanwhile. If it is cut short, the next read is an error;
-    if that happens during a read, the process ends. LMDB has no checksums: damage in a value is not detected.
+    Keys that begin and end with ``__`` are not samples. The list of all other keys is read from ``__keys__``, in which tensorpack and
+    highway's writer store it. Without this list, one pass over the database lists about a million keys per second. The file is open once in
+    each process, mapped for reading only, without LMDB's locks: nobody may write to it at the same time. If the file is cut short, the next
+    read is an error; if this happens during a read, the process ends. LMDB has no checksums: damage in a value is not detected.
 
     Args:
         path: The database: a folder with ``data.mdb`` in it, or such a file. If it is in a store, it is copied into the cache.
@@ -182,8 +182,8 @@ class LMDB(KeyedDataset):
     Raises:
         ConfigError: ``fields`` are given, but samples have no fields; or lmdb is not installed.
         OSError: there is no such file, or it cannot be opened (when it is first read).
-        DatasetError: the file is no LMDB database, or was cut short (on the first read); ``decode`` does not fit a value; or the file has
-            changed since.
+        DatasetError: the file is not an LMDB database, or was cut short (on the first read); ``decode`` does not fit a value; or the file
+            has changed since it was opened.
 
     >>> Pipeline([[{"txt": "a text", "cls": 3}, {"txt": "another", "cls": 5}], LMDBSink("train.lmdb")]).run()
     >>> dataset = LMDB("train.lmdb", fields={"text": "txt", "label": "cls"})
@@ -198,7 +198,7 @@ class LMDB(KeyedDataset):
         return _LMDBDatabase(data_file(path))
 
     def fingerprint(self) -> str:
-        """Return a text that changes when the file is written to, or its values are decoded otherwise."""
+        """Return a text that changes when the file is written to, or when ``decode`` or ``fields`` change."""
         return f"{fingerprint_of([(shown(self.path), data_file(local(self.path)))])} {self.decode} {self.fields}"
 
 

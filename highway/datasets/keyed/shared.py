@@ -22,7 +22,7 @@ _lock = threading.Lock()
 
 
 def shared(name: Hashable, opening: Callable[[], T]) -> T:
-    """Return what is open under a name, or what ``opening`` returns; it closes when nobody refers to it any more."""
+    """Return the open object with a name, or the result of ``opening``; the object is closed when nobody refers to it any more."""
     with _lock:
         found: T | None = _open.get(name)  # type: ignore[assignment]  # a name is of one type
         if found is None:
@@ -39,7 +39,7 @@ os.register_at_fork(after_in_child=_forked)
 
 
 class Watch:
-    """Notices when a file in a folder is written to, at the price of one system call; several threads may use it."""
+    """Detects writes to the files of a folder, with one system call; several threads may use it."""
 
     def __init__(self, folder: str) -> None:
         libc = ctypes.CDLL(None)

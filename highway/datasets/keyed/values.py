@@ -1,8 +1,8 @@
 """Encode and decode the values of a database.
 
-A value that a writer of ours has written is a map in msgpack. ``"__fields__"`` comes first, with the version 1; then the fields of the
-sample, each named as the extension of its file in a shard, with the bytes of that file (see :mod:`highway.datasets.field_codecs`).
-``{"jpg": JPEG, "cls": 7}`` is::
+A value from highway's writers is a map in msgpack. The first entry is ``"__fields__"`` with the version 1. Each field of the sample
+follows, with the extension and the bytes that it would have as a file in a shard (see :mod:`highway.datasets.field_codecs`). ``{"jpg":
+JPEG, "cls": 7}`` is::
 
     83                              a map of three entries
     aa 5f5f6669656c64735f5f  01     "__fields__": 1

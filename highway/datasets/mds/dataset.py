@@ -64,9 +64,9 @@ class MDS(PartedDataset):
 
     Args:
         path: The folder that has the ``index.json``, or its URL.
-        fields: The columns to read, under new names: ``{"image": "jpeg;png", "label": "class"}`` takes the first that a shard has. ``None``
-            reads all columns under their own names.
-        verify: Whether to compare the checksums in the index, if it has some, which reads each shard as a whole before its first sample.
+        fields: The columns to read, under new names: ``{"image": "jpeg;png", "label": "class"}`` takes the first column that a shard has.
+            ``None`` reads all columns under their own names.
+        verify: Whether to compare the checksums in the index, if any. This reads each shard as a whole before its first sample.
 
     A sample is a dict. Images in ``jpeg`` and ``png`` stay encoded, as ``bytes``. Numbers and arrays have the dtypes of their columns
     (``int`` is int64). ``json`` is decoded (:mod:`highway.datasets.mds.encodings`). A column ``__key__`` is not a field: it names the
@@ -74,8 +74,8 @@ class MDS(PartedDataset):
 
     Raises:
         OSError: the folder has no index, or a shard cannot be opened (when it is read).
-        DatasetError: a shard exists only compressed, is cut short, differs from the index, or has changed since; a column has an encoding
-            that cannot be read; a sample is damaged.
+        DatasetError: a shard exists only in compressed form, is cut short, differs from the index, or has changed since it was opened; a
+            column has an encoding that cannot be read; or a sample is damaged.
 
     >>> Pipeline([[{"x": 1, "text": "first"}, {"x": 2, "text": "second"}], MDSSink("train")]).run()
     >>> dataset = MDS("train")
@@ -93,7 +93,7 @@ class MDS(PartedDataset):
 
     @property
     def keys(self) -> Sequence[str] | None:
-        """The samples' keys, if they have some."""
+        """The samples' keys, if they have keys."""
         return LazyKeys(self._shards.key, len(self)) if self._shards.has_keys else None
 
     @property

@@ -52,7 +52,7 @@ class Encoding(NamedTuple):
 
     Args:
         decode: Decodes bytes. Raises ValueError if they are invalid.
-        size: Bytes that each value has; ``None`` if that varies.
+        size: Bytes of each value; ``None`` if the size varies.
     """
 
     decode: Callable[[bytes], Any]
@@ -148,7 +148,7 @@ _DECODERS: dict[str, Callable[[bytes], Any]] = {
 
 
 def encoding_for(name: str, value: Any) -> str:
-    """Return the encoding that a column is written in, by the name of the field and its first value.
+    """Return the encoding to write a column, from the name of the field and its first value.
 
     Raises:
         ItemError: no encoding can hold the value. The message names the field and the way out.

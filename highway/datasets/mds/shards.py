@@ -33,8 +33,8 @@ class FileEntry(msgspec.Struct):
     """A file in an index.
 
     Args:
-        basename: Its path in the folder.
-        bytes: Its size.
+        basename: The path in the folder.
+        bytes: The size.
         hashes: Checksums, by the name of the algorithm.
     """
 
@@ -84,7 +84,7 @@ def read_index(folder: str) -> Index:
     """Return the index in a folder.
 
     Raises:
-        FileNotFoundError: there is none.
+        FileNotFoundError: there is no index.
         DatasetError: the index is invalid. The message names the expected and the actual content.
     """
     path = join(folder, INDEX)
@@ -119,7 +119,7 @@ class Shard:
         state: The expected state of the file; ``None``: any state.
 
     Raises:
-        OSError: it cannot be opened.
+        OSError: the shard cannot be opened.
         DatasetError: the file does not match the index, or has columns that cannot be read.
     """
 

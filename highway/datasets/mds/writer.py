@@ -39,7 +39,7 @@ class MDSWriter:
         """Append a sample.
 
         Raises:
-            ItemError: it has other fields than the first sample, a field has another kind, or no encoding can hold it.
+            ItemError: the sample has other fields than the first sample, a field has another kind, or no encoding can hold a field.
         """
         row = {KEYS: key, **sample}
         if not self.samples:
@@ -99,9 +99,9 @@ def mds_writer(path: str, size_limit: Annotated[int, Range(ge=1, lt=_LARGEST)] =
         durable: Whether to wait until everything is on the disk.
 
     Raises:
-        FileExistsError: there is already a file or folder.
+        FileExistsError: a file or folder exists at the path.
         OSError: a file cannot be written.
-        ItemError: a sample has other fields than the first, or a value that MDS cannot hold (raised when it is added).
+        ItemError: a sample has other fields than the first sample, or a value that MDS cannot hold (raised when it is added).
     """
     with writing_folder(path, INDEX, durable) as folder:
         writer = MDSWriter(folder, min(size_limit, _LARGEST // 2))

@@ -46,14 +46,14 @@ class Interleave:
     """The positions of an epoch of a mix.
 
     The datasets are the leaves of a binary tree. At each branch, the right half of its datasets gets its weighted share of the branch's
-    positions, as evenly as integers allow. So after any number of positions each dataset has had its share to within one or two samples,
-    and the dataset at a position is found in as many steps as the tree is high. Shares are multiples of ``2**-24``.
+    positions, as evenly as integers allow. Therefore, after any number of positions, each dataset has had its share to within one or two
+    samples. The number of steps to find the dataset at a position is the height of the tree. Shares are multiples of ``2**-24``.
 
     Args:
         sizes: Number of samples of each dataset, at least 1.
         weights: Relative frequency of each dataset: a list; lists by the position at which they start; or a function of the position.
-        stop: When the epoch ends: before a dataset would repeat (``"first"``); or when all datasets have been read completely, and each
-            completed dataset is skipped from then on (``"all"``) or restarts (``"restart"``).
+        stop: When the epoch ends: before a dataset would repeat (``"first"``), or when all datasets have been read completely. Until then,
+            a completed dataset is skipped (``"all"``) or restarts (``"restart"``).
         length: Number of positions of the epoch, instead of ``stop``.
 
     Attributes:
@@ -172,7 +172,7 @@ def checked_weights(weights: Sequence[float], count: int, where: str = "") -> li
     """Return weights as a list of floats.
 
     Raises:
-        ConfigError: their number differs from the number of datasets, one is negative or not a number, or all are 0.
+        ConfigError: the number of weights differs from the number of datasets, a weight is negative or not a number, or all weights are 0.
     """
     found = [float(weight) for weight in weights]
     if len(found) != count or not all(0 <= weight < float("inf") for weight in found) or not any(found):

@@ -25,7 +25,7 @@ class MixedDataset:
     """Mix several datasets by weights: each position of an epoch holds a sample of one dataset.
 
     A reader reads the mix as any other dataset: its order depends only on the seed, ranks share it, and it can resume at any sample. Each
-    dataset has its own order, a new order per pass, and continues in the next epoch where the last one stopped, so that all its samples
+    dataset has its own order, and a new order for each pass. In the next epoch, it continues at its next sample, so that all its samples
     occur equally often. The dataset of a position is computed, not random: after any number of positions, each dataset has had its share to
     within a sample or two. If the reader shuffles, it also shuffles within each 64 positions, so that a rank does not get a single dataset.
     With ``shuffle=False``, the positions follow the weights, and each dataset is read in order.
@@ -35,17 +35,17 @@ class MixedDataset:
         weights: Relative frequency of each dataset, above 0. ``None``: all equal. For steps: a dict by the first position of each step,
             which starts at 0, as ``{0: [9, 1], 100_000: [1, 1]}``; or a function that takes a position and returns the weights, which is
             called every 1,024 positions (or about 1,000 times per epoch); in steps and functions, some weights may be 0.
-        stop: When an epoch ends. ``"all"``: when all datasets have been read completely; completed datasets are skipped from then on, so
-            each sample occurs once. ``"first"``: before a dataset would repeat. ``"restart"``: when all datasets have been read
-            completely; completed datasets restart.
+        stop: When an epoch ends. ``"all"``: when all datasets have been read completely; until then, completed datasets are skipped, so
+            each sample occurs once. ``"first"``: before a dataset would repeat. ``"restart"``: when all datasets have been read completely;
+            completed datasets restart.
         length: Number of samples of an epoch, instead of an end by ``stop``; then ``stop`` must be ``"restart"``.
 
     A sample is a sample of one of the datasets. ``mixed[5]`` returns the sample that has position 5 without shuffling.
 
     Raises:
-        ConfigError: weights do not fit the datasets; or an epoch would have no end, or labels have other names in one dataset than in
-            another (when it is first read).
-        DatasetError: a dataset is empty (when it is first read).
+        ConfigError: weights do not fit the datasets; or an epoch would have no end, or the names of the labels differ between datasets
+            (when the mix is first read).
+        DatasetError: a dataset is empty (when the mix is first read).
 
     >>> mixed = MixedDataset([["a", "b", "c", "d"], ["x", "y"]], weights=[2, 1])
     >>> [mixed[position] for position in range(len(mixed))]
@@ -72,7 +72,7 @@ class MixedDataset:
 
     @opened
     def parts(self) -> Parts:
-        """The datasets one after the other, as a reader reads them."""
+        """The concatenated datasets, as a reader reads them."""
         return Parts(self)
 
     def __len__(self) -> int:

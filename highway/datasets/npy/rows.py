@@ -42,18 +42,18 @@ Rows = Callable[[Sequence[int]], np.ndarray]  # returns rows by their numbers, s
 
 
 class StoredRows:
-    """Rows that lie in a file one after the other.
+    """Consecutive rows in a file.
 
     Args:
         file: The file.
         name: Name of the array in messages.
-        offset: Where its first row begins.
+        offset: The position of the first row.
         shape: Shape of the array.
         dtype: Type of the array.
-        end: Where the array ends; ``None``: somewhere up to the end of the file.
+        end: The end of the array; ``None``: it is not checked beyond the end of the file.
 
     Raises:
-        DatasetError: the rows do not end there, or would end after the file.
+        DatasetError: the rows do not end at ``end``, or would end after the file.
     """
 
     def __init__(
@@ -156,7 +156,8 @@ class Npy(_OfFile):
 
     Raises:
         OSError: the file cannot be opened (when it is first read).
-        DatasetError: it is not whole, or holds Python objects, a single value, or an array in Fortran order; or it has changed since.
+        DatasetError: the file is incomplete, or holds Python objects, a single value, or an array in Fortran order; or it has changed since
+            it was opened.
 
     >>> np.save("points.npy", np.arange(6, dtype=np.float32).reshape(3, 2))
     >>> dataset = Npy("points.npy")
@@ -241,7 +242,7 @@ def _column(file: UnchangingFile, archive: zipfile.ZipFile, member: zipfile.ZipI
 class Npz(_OfFile):
     """The rows of all arrays in a ``.npz`` file. All of them must have the same number of rows.
 
-    Compressed arrays are loaded at the first read, and stay in memory; others are read row by row.
+    Compressed arrays are loaded at the first read, and stay in memory; other arrays are read row by row.
 
     Args:
         path: The file, or its URL.
@@ -256,8 +257,8 @@ class Npz(_OfFile):
 
     Raises:
         OSError: the file cannot be opened (when it is first read).
-        DatasetError: it is not whole, its arrays differ in their length, or one cannot be read, as for :class:`Npy`; or it has changed
-            since.
+        DatasetError: the file is incomplete, its arrays differ in length, or an array cannot be read, as for :class:`Npy`; or the file has
+            changed since it was opened.
 
     >>> np.savez("points.npz", x=np.zeros((3, 2), np.float32), label=np.arange(3))
     >>> dataset = Npz("points.npz")
@@ -282,7 +283,7 @@ class Npz(_OfFile):
 
     @property
     def keys(self) -> Sequence[str] | None:
-        """The samples' keys, if the file names them."""
+        """The samples' keys, if the file has keys."""
         return self._columns.keys
 
     def __getitems__(self, numbers: Sequence[int]) -> list[Any]:

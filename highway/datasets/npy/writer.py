@@ -56,17 +56,17 @@ class ColumnLike(Protocol):
     """A collection of the values of one field."""
 
     def add(self, value: Any, /) -> None:
-        """Append a value. Raises ItemError if it is not like the first one."""
+        """Append a value. Raises ItemError if its shape or dtype differs from the first value."""
 
 
 C = TypeVar("C", bound=ColumnLike)
 
 
 class RowsWriter(Generic[C]):
-    """Adds samples that have all the same fields, to a column for each; see :func:`npz_writer`.
+    """Adds samples with the same fields, to a column for each field; see :func:`npz_writer`.
 
     Args:
-        column: Returns the column for a field, by its name and its first value; one of them is named ``__key__``.
+        column: Returns the column for a field, from its name and its first value. The field ``__key__`` has the keys.
     """
 
     def __init__(self, column: Callable[[str, Any], C]) -> None:
@@ -78,7 +78,7 @@ class RowsWriter(Generic[C]):
         """Append a row to each array.
 
         Raises:
-            ItemError: the sample has other fields than the first, a field has another shape or dtype, or no array can hold it.
+            ItemError: the sample has other fields than the first sample, a field has another shape or dtype, or no array can hold a field.
         """
         row = {KEYS: key, **sample}
         if not self.samples:
@@ -111,7 +111,7 @@ def alike(name: str, value: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -
     """Return a value as an array, if it has this shape and dtype.
 
     Raises:
-        ItemError: the value has another shape or dtype, or is no array. The message names the field and the way out.
+        ItemError: the value has another shape or dtype, or is not an array. The message names the field and the way out.
     """
     row = as_array(name, value)
     if (row.shape, row.dtype) != (shape, dtype):
@@ -143,7 +143,7 @@ def npz_writer(path: str) -> Iterator[RowsWriter[_Rows | _Texts]]:
     """Write samples with the same fields into a ``.npz`` file, not compressed. The file gets its name only when it is complete.
 
     Each field becomes an array with a row for each sample. Numbers become int64, float64 and bool. A ``str`` takes as much room as the
-    longest one of its field. The keys are the array ``__key__``.
+    longest ``str`` of its field. The keys are the array ``__key__``.
     """
     with writing(path, durable=True) as part, ExitStack() as stack:
         writer = _arrays_for(part, stack)

@@ -28,16 +28,16 @@ class Zarr:
 
     Args:
         path: The folder of a group of arrays, or of one array. If it is in a store, it is copied into the cache.
-        fields: The arrays to read, under new names: ``{"image": "img;image"}`` takes the first that exists. ``None`` reads all. Not
-            used if ``path`` is one array.
+        fields: The arrays to read, under new names: ``{"image": "img;image"}`` takes the first array that exists. ``None`` reads all
+            arrays. Not used if ``path`` is a single array.
 
-    A sample is a dict with one row of each array of the group: an array, or a number if the array has one dimension. If ``path`` is one
-    array, a sample is its row.
+    A sample is a dict with one row of each array of the group: an array, or a number if the array has one dimension. If ``path`` is a
+        single array, a sample is a row of this array.
 
     Raises:
         ConfigError: zarr is not installed.
-        FileNotFoundError: there is no group or array (when it is first read).
-        DatasetError: it is damaged, or its arrays differ in their length.
+        FileNotFoundError: the group or array does not exist (when it is first read).
+        DatasetError: the group or array is damaged, or the arrays differ in length.
 
     >>> import zarr
     >>> group = zarr.open_group("points.zarr", mode="w")

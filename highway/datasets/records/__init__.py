@@ -1,1 +1,1 @@
-"""Files of records one after the other: TFRecord, ArrayRecord, and the ``tf.train.Example`` that is in most of them."""
+"""Files of consecutive records: TFRecord, ArrayRecord, and the ``tf.train.Example`` that most of these records contain."""

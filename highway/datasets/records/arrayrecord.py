@@ -95,7 +95,7 @@ class ArrayRecord(Records):
         ConfigError: there are ``fields`` or a ``key`` without ``example``, or array-record is not installed.
         OSError: a file cannot be opened (when it is first read).
         DatasetError: a file is not an ArrayRecord file, or is truncated (when it is first read); a record is damaged, or is not an Example;
-            or a file has changed since.
+            or a file has changed since it was opened.
 
     >>> samples = [{"text": "first", "label": 3}, {"text": "second", "label": 5}]
     >>> Pipeline([samples, ArrayRecordSink("train.array_record")]).run()

@@ -49,16 +49,16 @@ def decode_example(data: Data, wanted: Collection[str] | None = None, views: boo
     """Return the features of an Example.
 
     Args:
-        data: Its bytes.
+        data: The bytes.
         wanted: The names of the features to decode; ``None``: all.
         views: Whether ``bytes`` may be views of a ``memoryview``.
 
     Returns:
-        Features by name: ``bytes``, or a list of bytes if there are several or none; int64 and float32 arrays, or a number if there is one;
-            and values of :func:`encode_example` with their original types. Features without a value are omitted.
+        Features by name: ``bytes``, or a list of bytes if there is not exactly one value; int64 and float32 arrays, or a number if there is
+            one value; and values of :func:`encode_example` with their original types. Features without a value are omitted.
 
     Raises:
-        ValueError: it is not an Example, is incomplete, or is a SequenceExample.
+        ValueError: the bytes are not an Example, are incomplete, or are a SequenceExample.
     """
     found: dict[str, Any] = {}
     for encoded, content, begin, end in _features(data):
@@ -101,7 +101,7 @@ def key_of(data: Data, name: str) -> str | None:
 
 
 def first_key(start: bytes) -> str | None:
-    """Return the key, if it comes first, as from our writer; ``None`` if another feature comes first, or the key is long or cut off."""
+    """Return the key if it is the first feature, as highway writes it; ``None`` if another feature is first, or the key is long or cut."""
     if (found := _BEGIN.match(start)) is None:
         return None
     begin, (feature, values, size) = found.end(), found[1] + found[2] + found[3]

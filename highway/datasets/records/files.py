@@ -91,7 +91,7 @@ class Records(PartedDataset):
             number (int64, float32), with several values a list of ``bytes`` or an array. A feature without values is skipped. Records of
             highway's writer have their original dtypes and shapes.
         fields: The features to decode, by new name: ``{"image": "image/encoded", "label": "image/class/label"}``; ``"a;b"`` uses the first
-            that exists. ``None`` decodes all features under their own names.
+            feature that exists. ``None`` decodes all features under their own names.
         key: The feature with the key of a sample. ``None``: ``__key__``, which highway's writer adds, if the first record has it.
     """
 

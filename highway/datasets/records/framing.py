@@ -58,7 +58,7 @@ def check_records(file: UnchangingFile, records: Sequence[Data], footers: Sequen
         file: The file, for messages.
         records: The data of each record.
         footers: The checksum after each record's data.
-        begins: Where in the file each record begins.
+        begins: The position of each record in the file.
     """
     contents = (np.frombuffer(data, np.uint8) if isinstance(data, memoryview) else data for data in records)  # crc32c takes no memoryview
     found = _masked(np.fromiter(map(_crc32c(), contents), np.uint32, len(records)))

@@ -1,8 +1,9 @@
 """Random access to the sequences of Megatron-LM's indexed datasets: a file of tokens, ``.bin``, and its index, ``.idx``.
 
-The index holds, in little-endian order: ``MMIDIDX\\0\\0``, the version (uint64, 1), the code of the tokens' dtype (uint8), the number of
-sequences and of document boundaries (uint64 each), and then the length of each sequence (int32), where it begins in ``.bin``, in bytes
-(int64), and the boundaries of the documents, as numbers of sequences (int64). An int8 per sequence may follow, the mode of multimodal data.
+The index is little-endian. Its header is ``MMIDIDX\\0\\0``, the version (uint64, 1), the code of the tokens' dtype (uint8), the number of
+sequences and the number of document boundaries (uint64 each). Three arrays follow: the length of each sequence (int32), its position in
+``.bin`` in bytes (int64), and the boundaries of the documents as numbers of sequences (int64). An int8 per sequence may follow: the mode
+of multimodal data.
 Source: megatron/core/datasets/indexed_dataset.py of NVIDIA/Megatron-LM. Its older format, ``TNTIDX``, is refused.
 """
 
@@ -105,7 +106,7 @@ class MegatronIndexed:
         return samples
 
     def costs(self, kind: str) -> np.ndarray | None:
-        """Return the number of tokens of each sequence, from the index, int32 ``(N,)``; ``None`` for another kind."""
+        """Return the number of tokens of each sequence, from the index, int32 ``(N,)``; ``None`` for other kinds of costs."""
         return self._index.lengths if kind == "tokens" else None
 
     def blocks(self) -> list[range]:

@@ -1,8 +1,8 @@
-"""The wire format of Protocol Buffers: the parts of it that ``tf.train.Example`` and Caffe's ``Datum`` use.
+"""The parts of the wire format of Protocol Buffers that ``tf.train.Example`` and Caffe's ``Datum`` use.
 
-A message is fields one after the other: a varint, ``number << 3 | type``, and then by the type a varint (0), eight bytes (1), a varint and
-that many bytes (2), or four bytes (5). A varint holds seven bits per byte, lowest first; the highest bit of a byte marks that more follow.
-https://protobuf.dev/programming-guides/encoding/
+A message consists of consecutive fields. A field is a varint, ``number << 3 | type``, and its value. The type defines the value: a varint
+(0), eight bytes (1), a length as a varint and the bytes (2), or four bytes (5). A varint holds seven bits per byte, lowest first; the
+highest bit of a byte marks that more follow. https://protobuf.dev/programming-guides/encoding/
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Field = tuple[int, int, int]  # the tag, and where the content begins and ends; 
 
 
 def read_fields(data: Data, at: int, end: int) -> list[Field]:
-    """Return the fields of the message between two places.
+    """Return the fields of the message between two positions.
 
     Raises:
         ValueError: the message is invalid or incomplete. Lengths in it are not trusted: no memory is allocated for them.
@@ -53,10 +53,10 @@ def read_fields(data: Data, at: int, end: int) -> list[Field]:
 
 
 def read_varint(data: Data, at: int) -> tuple[int, int]:
-    """Return an unsigned varint, and where it ends.
+    """Return an unsigned varint, and the position of its end.
 
     Raises:
-        ValueError: it is not whole, or too long.
+        ValueError: the varint is incomplete or too long.
     """
     value, shift, place = 0, 0, at
     try:
@@ -73,10 +73,10 @@ def read_varint(data: Data, at: int) -> tuple[int, int]:
 
 
 def read_int64s(data: Data, begin: int, end: int) -> np.ndarray:
-    """Return varints one after the other as int64.
+    """Return consecutive varints as int64.
 
     Raises:
-        ValueError: the last is not whole, or one has more than 10 bytes.
+        ValueError: the last varint is incomplete, or a varint has more than 10 bytes.
     """
     found = np.frombuffer(data, np.uint8, end - begin, begin)
     last = found < 0x80
@@ -94,7 +94,7 @@ def read_int64s(data: Data, begin: int, end: int) -> np.ndarray:
 
 
 def write_varint(value: int) -> bytes:
-    """Return an integer of 64 bits as a varint; a negative one takes ten bytes."""
+    """Return an integer of 64 bits as a varint; a negative integer takes ten bytes."""
     value &= 0xFFFF_FFFF_FFFF_FFFF
     found = bytearray()
     while value >= 0x80:
@@ -105,10 +105,10 @@ def write_varint(value: int) -> bytes:
 
 
 def write_int64s(values: Iterable[int]) -> bytes:
-    """Return integers as varints one after the other."""
+    """Return integers as consecutive varints."""
     return b"".join(map(write_varint, values))
 
 
 def write_bytes(tag: int, data: bytes) -> bytes:
-    """Return a field of bytes, or a message in a message."""
+    """Return a field that contains bytes, or a nested message."""
     return b"%c%b%b" % (tag, write_varint(len(data)), data)

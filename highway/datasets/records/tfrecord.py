@@ -120,8 +120,8 @@ class TFRecord(Records):
     Raises:
         ConfigError: there are ``fields`` or a ``key`` without ``example``, or google-crc32c is not installed.
         OSError: a file cannot be opened, or an index cannot be written (when it is first read).
-        DatasetError: a file is no TFRecord file, is compressed, damaged or cut short (when it is first read); a record does not fit its
-            checksum, or is no Example; or a file has changed since.
+        DatasetError: a file is not a TFRecord file, or is compressed, damaged or cut short (when it is first read); a record does not match
+            its checksum, or is not an Example; or a file has changed since it was opened.
 
     >>> Pipeline([[{"text": "first", "label": 3}, {"text": "second", "label": 5}], TFRecordSink("train.tfrecord")]).run()
     >>> dataset = TFRecord("train.tfrecord", example=True, fields={"y": "label"})
@@ -169,7 +169,7 @@ class TFRecord(Records):
         return super().fingerprint() + (" trusted_pickle" if self.trusted_pickle else "")
 
     def kept_at(self, facts: str) -> str | None:
-        """Return the file for facts about all samples, where the index of the first file is; ``None`` if no index is written."""
+        """Return the path of the file for facts about all samples, beside the index of the first file; ``None`` if no index is written."""
         return index_path(f"{self.files[0]}.{facts}", self.index) if self.index else None
 
     @opened

@@ -63,7 +63,7 @@ class _Unpickler(pickle.Unpickler):
 
 
 def load(value: Data) -> Any:
-    """Return what a pickle holds; a list comes back as a tuple.
+    """Return the object in a pickle; a list is returned as a tuple.
 
     Raises:
         ValueError: the pickle cannot be loaded.

@@ -1,5 +1,5 @@
 """Tables in columns: Parquet, Arrow and Hugging Face, read by row number, and how they are written.
 
-May use what ``datasets`` may, and pyarrow, by ``backend`` alone, which imports it when it is first used. Begin with
+May use the same rooms as ``datasets``, and pyarrow. Only ``backend`` imports pyarrow, on its first use. Begin with
 ``table``, then ``values``.
 """

@@ -110,10 +110,10 @@ class _Mapped:
 class Arrow(FilesTable[_Mapped]):
     """The rows of Arrow files, in the order of the files and of the rows in them.
 
-    Reads files and streams of the IPC format, including Feather, and folders of Hugging Face's ``save_to_disk``; the
-    package datasets is not required. Files are mapped into memory and read row by row, in any order, so ``shuffle=True``
-    costs nothing. Compressed files, such as Feather by default, are read record batch by record batch, as
-    :class:`~highway.datasets.Parquet` reads row groups: by ``shuffle="blocks"``.
+    Reads files and streams of the IPC format, including Feather, and folders of Hugging Face's ``save_to_disk``; the package datasets is
+    not required. Files are mapped into memory and read row by row, in any order, so ``shuffle=True`` costs nothing. Compressed files, such
+    as Feather by default, are read record batch by record batch, as :class:`~highway.datasets.Parquet` reads row groups; use
+    ``shuffle="blocks"`` for them.
 
     Args:
         paths: A folder, a file, a pattern such as ``"train-*.arrow"`` (braces expand), or a list of these, as for
@@ -129,8 +129,8 @@ class Arrow(FilesTable[_Mapped]):
     Raises:
         ConfigError: pyarrow is not installed, or the folder holds a ``DatasetDict``, which has splits.
         FileNotFoundError: there are no such files (when it is first read).
-        DatasetError: a file is not in Arrow format, is damaged or truncated, or has changed since; columns are missing, or differ in type
-            between files; there is a null.
+        DatasetError: a file is not in Arrow format, is damaged or truncated, or has changed since it was opened; columns are missing, or
+            differ in type between files; there is a null.
 
     >>> Pipeline([[{"text": "first", "label": 3}, {"text": "second", "label": 5}], ArrowSink("train.arrow")]).run()
     >>> dataset = Arrow("train.arrow", fields={"y": "label"})

@@ -35,5 +35,5 @@ __all__ = ["ipc", "pa", "pq", "unreadable"]
 
 
 def unreadable() -> tuple[type[BaseException], ...]:
-    """Return what pyarrow raises for a file that is not as it should be."""
+    """Return the errors that pyarrow raises for an invalid file."""
     return pa.ArrowException, OSError, EOFError, UnicodeDecodeError

@@ -50,7 +50,7 @@ class Kind(NamedTuple):
 
 
 def cell(value: Any) -> tuple[Kind, Any, int]:
-    """Return the kind of a value, the form in which it waits to be written, and the approximate bytes of that form.
+    """Return the kind of a value, the form in which it is stored until it is written, and the approximate bytes of this form.
 
     Raises:
         ItemError: no column can hold the value. The message names its type and the way out.

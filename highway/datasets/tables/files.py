@@ -180,7 +180,7 @@ def files_at(path: str, suffixes: Sequence[str]) -> list[str]:
     As pyarrow does, skip files and folders whose names begin with ``.`` or ``_``: they are unfinished, backups or metadata.
 
     Raises:
-        FileNotFoundError: there are none.
+        FileNotFoundError: there are no files.
     """
     if is_url(path):
         name = without_options(path)

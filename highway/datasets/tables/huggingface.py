@@ -57,7 +57,7 @@ class HubLayout(TableLayout):
 @checked
 @dataclass
 class HuggingFace(Table[HubLayout]):
-    """The rows of a Hugging Face table, in the order after ``select``, ``filter`` and ``shuffle``.
+    """The rows of a Hugging Face table, in the order that ``select``, ``filter`` and ``shuffle`` have defined.
 
     ``Reader`` also accepts the table itself. This class keeps images and audio encoded, for highway's decoder, without ``cast_column``. It
     keeps the dtypes of arrays. It has keys, label names, and a fingerprint with which caches and checkpoints detect changes.
@@ -155,10 +155,10 @@ def _expect_table(found: Any) -> None:
 
 
 def load(dataset: Any, split: str | None, config: str | None, streaming: bool = False) -> Any:
-    """Return a table of Hugging Face, or a stream. ``dataset`` is a table, a stream, a dict of them by split, or the name of one.
+    """Return a table of Hugging Face, or a stream. ``dataset`` is a table, a stream, a dict of these by split, or a name.
 
     Raises:
-        ConfigError: the package datasets is not installed, or there are several splits and ``split`` is not the name of one.
+        ConfigError: the package datasets is not installed, or there are several splits and ``split`` is not one of their names.
     """
     found = dataset
     if isinstance(dataset, str):

@@ -25,9 +25,9 @@ class Parquet(FilesTable[Any]):
     """The rows of Parquet files, in the order of the files and of the rows in them.
 
     A row group is read and decoded as a whole, with the selected columns. Each process keeps it in memory until the space is needed, and
-    threads that need it wait for the thread that decodes it. So read with ``shuffle="blocks"``: blocks are row groups, and each row group
-    of a window is decoded once. A single random row costs a row group: ``shuffle=True`` reads some hundred rows per second, and a window
-    a hundred thousand. In this case a warning is issued.
+    threads that need it wait for the thread that decodes it. Therefore use ``shuffle="blocks"``: blocks are row groups, and each row group
+    of a window is decoded once. With ``shuffle=True``, each row costs a whole row group: it reads some hundred rows per second instead of a
+    hundred thousand, and logs a warning.
 
     Args:
         paths: A folder, a file, a pattern such as ``"train-*.parquet"`` (braces expand), their URL, or a list of these. A folder includes
@@ -46,8 +46,8 @@ class Parquet(FilesTable[Any]):
     Raises:
         ConfigError: pyarrow is not installed.
         FileNotFoundError: there are no such files (when it is first read).
-        DatasetError: a file is not in Parquet format, is damaged or truncated, or has changed since; columns are missing, or differ in type
-            between files; a row group does not fit into ``cache_mb``; there is a null.
+        DatasetError: a file is not in Parquet format, is damaged or truncated, or has changed since it was opened; columns are missing, or
+            differ in type between files; a row group does not fit into ``cache_mb``; there is a null.
 
     >>> Pipeline([[{"img": b"a file", "fine_label": 3}, {"img": b"another", "fine_label": 5}], ParquetSink("train.parquet")]).run()
     >>> dataset = Parquet("train.parquet", fields={"image": "img", "label": "fine_label"})

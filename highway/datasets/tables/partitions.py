@@ -1,6 +1,6 @@
-"""Columns that the names of folders hold, as Hive and Spark write them: ``label=0/part-1.parquet``.
+"""Columns in the names of folders, as Hive and Spark write them: ``label=0/part-1.parquet``.
 
-Their values are integers (int32, or int64 for larger ones) if all of them are, else texts, as pyarrow reads them.
+If all values of a column are integers, they are int32 (or int64 for larger values). Otherwise they are texts, as in pyarrow.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _PATTERN = "*?[{"
 
 
 class TableFile(NamedTuple):
-    """A file of a table: its path, and the values that the names of its folders hold, by column."""
+    """A file of a table: its path, and the values in the names of its folders, by column."""
 
     path: str
     values: dict[str, str]
@@ -53,10 +53,10 @@ def _values(file: str, above: int) -> dict[str, str]:
 
 
 def columns_of(files: Sequence[TableFile], own: Sequence[str]) -> Mapping[str, pa.Array]:
-    """Return the columns that the names of folders hold, with a value for each file. Columns that the files themselves have are left out.
+    """Return the columns in the names of folders, with a value for each file. Columns that the files contain are skipped.
 
     Raises:
-        DatasetError: some of the files lie in folders that name other columns.
+        DatasetError: the folders of some files name other columns.
     """
     from highway.datasets.tables.backend import pa  # here, since only files that are read need pyarrow
 

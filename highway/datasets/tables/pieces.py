@@ -26,7 +26,7 @@ class Pieces(Generic[T]):
     recently used pieces are removed first.
 
     Args:
-        budget: Maximum bytes of all cached pieces. At least one is always kept. Pieces being decoded are not counted.
+        budget: Maximum bytes of all cached pieces. At least one piece is always kept. Pieces being decoded are not counted.
 
     Attributes:
         again: Number of pieces that were decoded again after their removal.

@@ -36,7 +36,7 @@ def select(schema: pa.Schema, fields: Mapping[str, str] | None, key: str | None,
     """Return the columns to read of a table.
 
     Args:
-        schema: Its columns.
+        schema: The columns.
         fields: New names, each with the columns, separated by ``;``. The first column that exists is used. ``None``: all columns except
             ``__key__``.
         key: The column of the keys; ``None``: ``__key__``, if it exists.

@@ -27,7 +27,7 @@ class Piece:
 
     Args:
         file: The index of its file.
-        index: Its index in the file.
+        index: The index in the file.
         first: The index of its first row in the file.
         rows: Number of rows.
     """

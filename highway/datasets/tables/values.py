@@ -5,7 +5,7 @@ column                                 value
 =====================================  ==============================================================================================
 integers, floats, bool                 a number of NumPy's, of the column's dtype
 string; binary                         ``str``; ``bytes``
-lists of numbers, and lists of such    an array of the column's dtype; a list of arrays where the inner ones differ in length
+lists of numbers, and lists of such    an array of the column's dtype; a list of arrays if the inner lists differ in length
 tensors (Arrow's two extension types)  an array of their shape
 struct of ``bytes`` and ``path``       the bytes; Hugging Face stores images and sounds in this form
 other structs and lists                a dict; a list

@@ -18,7 +18,7 @@ def parquet_writer(
 
     Args:
         path: The file.
-        rows_per_block: Rows of a row group; ``None``: as many as 16 MiB hold.
+        rows_per_block: Rows of a row group; ``None``: as many rows as fit into 16 MiB.
         compression: ``"snappy"``, ``"zstd"``, ``"none"``, or another compression of Parquet.
         durable: Whether to wait until the file is on the disk, so that it survives a crash of the machine.
 
@@ -33,11 +33,11 @@ def parquet_writer(
 
 @contextmanager
 def arrow_writer(path: str, rows_per_block: int | None = None, durable: bool = False) -> Iterator[SampleWriter]:
-    """Write an Arrow file that is not compressed, so that its rows can be read one by one; all else is as for :func:`parquet_writer`.
+    """Write an Arrow file that is not compressed, so that its rows can be read one by one. The rest is as for :func:`parquet_writer`.
 
     Args:
         path: The file.
-        rows_per_block: Rows of a record batch; ``None``: as many as 16 MiB hold.
+        rows_per_block: Rows of a record batch; ``None``: as many rows as fit into 16 MiB.
         durable: Whether to wait until the file is on the disk, so that it survives a crash of the machine.
 
     >>> with arrow_writer("photos.arrow") as writer:

@@ -35,9 +35,9 @@ def fingerprint(components: Sequence[Any], seed: int = 0) -> str:
     """Return the fingerprint of a source and the stages after it, as 32 hexadecimal digits.
 
     Components are identified by their parameters and code (:mod:`highway.engine.hashing`), or by the ``fingerprint`` that they declare
-    (:class:`~highway.engine.component.Traits`); readers also by the names, sizes and times of their files. The decoder and highway's
-    version count, because pixels differ between them. So do the pipeline's seed and the name of each stage that draws random numbers
-    (:func:`chance`).
+    (:class:`~highway.engine.component.Traits`); readers also by the names, sizes and times of their files. The fingerprint includes the
+    decoder and highway's version, because pixels differ between them. It also includes the pipeline's seed and the name of each stage that
+    draws random numbers (:func:`chance`).
 
     A warning names values that code refers to and that cannot be hashed.
 
@@ -98,12 +98,12 @@ class Share(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Name of the part; empty if it is the whole."""
+        """Name of the part; empty if the rank reads all samples."""
         return f"rank-{self.rank}-of-{self.world_size}" if self.world_size > 1 else ""
 
 
 def share_of(components: Sequence[Stage]) -> Share:
-    """Return the part of the samples that a source yields on this rank. If readers in it differ, the first that is divided counts."""
+    """Return the part of the samples that a source yields on this rank. With several readers, the first reader that ranks share counts."""
     shares = [Share(*rank_and_world_size(reader.rank, reader.world_size)) for stage in components[:1] for reader in _readers(stage.op)]
     return next((share for share in shares if share.world_size > 1), Share(0, 1))
 
@@ -124,7 +124,7 @@ def _readers(value: Any) -> Iterator[Sampling]:
 
 
 def samples_of(components: Sequence[Stage]) -> int | None:
-    """Return the number of samples in the first epoch of a reader; ``None`` if only reading shows it."""
+    """Return the number of samples in the first epoch of a reader; ``None`` if it is unknown before reading."""
     reader = components[0].layers[-1] if components else None
     return samples_of_epoch(cast(ReaderLike, reader)) if isinstance(reader, Sampling) else None
 

@@ -1,4 +1,4 @@
-"""The source before a cache, which need not start if the cache is complete."""
+"""The source before a cache. It does not start if the cache is complete."""
 
 from __future__ import annotations
 

@@ -19,8 +19,8 @@ log = logging.getLogger("highway")
 def repair(file: DiskFile, stages: Sequence[Stage], arrays: Arrays, error: DamagedError) -> None:
     """Check all samples of a cache, and create the damaged ones again.
 
-    They come from a separate pipeline of the stages before the cache, which runs until the last damaged sample is found. A sample is
-    identified by its checksum, regardless of its position in the order.
+    A separate pipeline of the stages before the cache creates the samples. It runs until the last damaged sample is found. A sample is
+    identified by its checksum, not by its position in the order.
 
     Args:
         file: The cache.

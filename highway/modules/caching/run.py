@@ -67,7 +67,7 @@ class CacheRun:
 
     @property
     def gated(self) -> bool:
-        """Whether the source before it is wrapped by a :class:`Gate`, which opens the cache."""
+        """Whether a :class:`Gate`, which opens the cache, wraps the source before the cache."""
         return bool(self.before) and hasattr(self.before[0].op, "__iter__")
 
     @property

@@ -42,21 +42,22 @@ class _Random(Random):
 class Albumentations(Adapter):
     """Apply transforms of Albumentations to each image of a batch, or to the image of a sample, and to boxes, points and masks.
 
-    Each worker has a copy of the transforms, and each image draws from the pipeline's generator. So the results differ from epoch to epoch,
-    but do not depend on the number of workers or on the process or host that runs the stage, and do not change if the run resumes. The
-    ``seed`` of a ``Compose`` is ignored. Tested with 2.0.8, the last version under the MIT licence: ``pip install albumentations==2.0.8``.
+    Each worker has a copy of the transforms, and each image draws from the pipeline's generator. Therefore the results differ from epoch to
+    epoch. They do not depend on the number of workers, or on the process or host that runs the stage, and do not change if the run resumes.
+    The ``seed`` of a ``Compose`` is ignored. Tested with 2.0.8, the last version under the MIT licence: ``pip install
+    albumentations==2.0.8``.
 
     Args:
         transforms: One or several transforms, including ``A.Compose``, ``A.Sequential`` and ``A.OneOf``. A ``Compose`` must not have its
             own ``bbox_params``, ``keypoint_params`` or ``additional_targets``, because the parameters of this stage define the annotations.
             In YAML ``albumentations:HorizontalFlip: {p: 0.5}``, or ``package.module:name`` for your own object.
-        min_area: Boxes whose remaining area is smaller, in pixels, are removed, as are empty boxes.
+        min_area: Boxes with a smaller remaining area, in pixels, and empty boxes are removed.
         min_visibility: Boxes with a smaller remaining fraction of their area, from 0 to 1, are removed.
 
     Returns:
         The item with these fields changed, in new arrays. Images of a batch become one array. Boxes become float32, clipped to the image.
         Empty boxes, including the padding of a batch and boxes outside the image, are removed, with their rows of ``with_boxes``. So these
-        fields of a batch become lists. Points remain, wherever they are.
+        fields of a batch become lists. Points remain, even outside the image.
 
     Raises:
         ConfigError: the package is not installed, or an entry of ``transforms`` is not one of its transforms (raised on construction).

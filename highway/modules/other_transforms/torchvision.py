@@ -30,10 +30,10 @@ class TorchvisionV2(Adapter):
     """Apply transforms of ``torchvision.transforms.v2`` to each image of a batch, or to the image of a sample, and to its annotations.
 
     Inputs and outputs are arrays. torch has one generator for the whole process. It is seeded for each image from the pipeline's generator,
-    and restored afterwards, under a lock. So the results differ from epoch to epoch, but do not depend on the number of workers or on the
-    process or host that runs the stage, and do not change if the run resumes. But threads take turns, and no other thread of the process
-    may draw from that generator meanwhile. Put this stage into ``Processes``, which is also faster, or use
-    ``Pipeline(..., isolated=True)``. Tested with 0.28.
+    and restored afterwards, under a lock. Therefore the results differ from epoch to epoch. They do not depend on the number of workers, or
+    on the process or host that runs the stage, and do not change if the run resumes. However, only one thread at a time can transform an
+    image, and no other thread of the process may use torch's generator at the same time. To avoid this, put the stage into ``Processes``,
+    which is also faster, or use ``Pipeline(..., isolated=True)``. Tested with 0.28.
 
     Args:
         transforms: One or several transforms of ``torchvision.transforms.v2``, or callables with the same input. They receive a dict: an

@@ -22,7 +22,7 @@ from highway.parameters.ranges import Count
 class ConcatThenSplit:
     """Concatenate sequences, and split the result into rows of one length.
 
-    A sequence that does not fit into a row continues in the next one. Only the last row of an epoch may need padding.
+    A sequence that does not fit into a row continues in the next row. Only the last row of an epoch may need padding.
 
     Args:
         length: Values per row.

@@ -33,9 +33,9 @@ from highway.parameters.ranges import Count
 @checked
 @dataclass
 class Pack:
-    """Pack several sequences into each row of one length, first-fit: each sequence goes into the first open row with room.
+    """Pack several sequences into each row of one length, first-fit: each sequence goes into the first open row that has room.
 
-    No sequence is split. If a sequence fits into none of the open rows, all open rows are yielded and new ones are opened. At the end of an
+    No sequence is split. If a sequence fits into none of the open rows, all open rows are yielded and new rows are opened. At the end of an
     epoch, the open rows are yielded too.
 
     Args:
@@ -43,9 +43,8 @@ class Pack:
         bins: Number of open rows, at least 1. More rows need less padding.
         max_sequences_per_bin: Maximum number of sequences per row.
         fill: Padding value, for all fields or by field.
-        budgets: Further limits of a row, by field, such as ``{"images": 8, "patches": 2048}``. An array uses as much of its budget as it
-            is long, and a number uses its value. The values of such a field are concatenated, but not padded, and get no segment ids and
-            positions.
+        budgets: Further limits of a row, by field, such as ``{"images": 8, "patches": 2048}``. An array uses its length of the budget, and
+            a number uses its value. The values of such a field are concatenated, but not padded, and get no segment ids and positions.
         cu_seqlens: Whether to add the fields that flash attention needs (see below).
         batched: Whether the inputs are batches of sequences, which ``Reader`` and :class:`Batch` yield with ``ragged="list"`` or
             ``"offsets"``, instead of single sequences. Packing batches is a tenth faster.
@@ -59,11 +58,11 @@ class Pack:
         ``(length,)``: the position within the sequence, from 0. In tuples, the added fields follow all others. Passport: epoch, origin and
         times of the first sequence, a running index, and the keys of all sequences.
 
-        With ``cu_seqlens``, also ``tokens_cu_seqlens``, int32 ``(k + 1,)``: where each of the row's k sequences begins, and the end;
-        ``tokens_max_seqlen``, int32: the length of the longest; and ``tokens_mask``, bool ``(length,)``: False for padding. Padding counts
-        as a last sequence, so that attention writes every value of its output. With ``max_sequences_per_bin=m``, ``tokens_cu_seqlens``
-        always has m + 2 values, so that rows can be batched: the last value is repeated, which means empty sequences. A field of
-        ``budgets`` gets only ``<field>_cu_seqlens``.
+        With ``cu_seqlens``, also ``tokens_cu_seqlens``, int32 ``(k + 1,)``: the start of each of the row's k sequences, and the end of the
+        row; ``tokens_max_seqlen``, int32: the length of the longest sequence; and ``tokens_mask``, bool ``(length,)``: False for padding.
+        Padding counts as an additional last sequence, so that attention writes every value of its output. With ``max_sequences_per_bin=m``,
+        ``tokens_cu_seqlens`` always has m + 2 values, so that rows can be batched: the last value is repeated, which means empty sequences.
+        A field of ``budgets`` gets only ``<field>_cu_seqlens``.
 
     Raises:
         ValueError: a sequence is longer than a row or exceeds a budget, or sequences differ in their fields, in dtype, or in shape after
@@ -114,7 +113,7 @@ class Pack:
             yield sequences
 
     def limit(self, name: Field) -> int:
-        """Return the maximum of the sum of the counts of a field in a row."""
+        """Return the maximum sum of the counts of a field in a row."""
         return self.budgets[name] if name in self.budgets else length_of_row(self.length, name)
 
     def _remake(self, inputs: list[Stamped], places: list[Any]) -> Stamped:

@@ -41,7 +41,7 @@ class Sequences:
 
     @property
     def first_place(self) -> int:
-        """The index of the first sequence here in its input."""
+        """The index of the first sequence in its input."""
         return self.places[0] if self.places else 0
 
     @property
@@ -139,7 +139,7 @@ class Bounds(NamedTuple):
     size: int | None
 
     def of(self, counts: np.ndarray) -> np.ndarray:
-        """Return the start of each sequence, and finally the end of the last one, int32, from the lengths of the sequences."""
+        """Return the start of each sequence and the end of the last sequence, int32, from the lengths of the sequences."""
         ends = np.concatenate(([0], counts.cumsum())).astype(np.int32)
         return ends if self.size is None else np.pad(ends, (0, self.size - len(ends)), "edge")
 
@@ -213,7 +213,7 @@ def _counts_of(column: Sequence[Any]) -> list[int]:
 
 
 def cost_of(value: Any, count: int) -> int:
-    """Return how much of a budget a value uses: the length of an array, or the value of a number."""
+    """Return the part of a budget that a value uses: the length of an array, or the value of a number."""
     if np.ndim(value):
         return count
     if (cost := int(value)) < 0 or cost != value:

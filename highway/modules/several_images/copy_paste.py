@@ -23,7 +23,8 @@ from highway.transforms.parameters import Share
 @checked
 @dataclass
 class CopyPaste:
-    """Paste objects of another image of the batch into each image, using their masks, with their boxes, masks and labels.
+    """Paste objects of another image of the batch into each image, with their boxes, masks and labels. The masks define the pixels of the
+    objects.
 
     "Simple Copy-Paste is a Strong Data Augmentation Method for Instance Segmentation", Ghiasi et al. 2021. Before this stage, bring all
     images to one size, for example with ``LargeScaleJitter``, and apply flips.
@@ -33,8 +34,8 @@ class CopyPaste:
         mask: The field of the masks: for each image ``(N, H, W)``, one mask per object, which is not 0 on the object.
         with_boxes: Further fields with one row per box, such as labels and points.
         p: Probability that objects are pasted into an image.
-        p_object: Probability for each object of the other image that it is pasted.
-        min_visibility: Objects with a smaller remaining fraction of their pixels are removed, as are objects that are covered completely.
+        p_object: Probability that an object of the other image is pasted.
+        min_visibility: Objects with a smaller remaining fraction of their pixels, and objects that are covered completely, are removed.
         field: The field of the images, ``(B, H, W, C)`` or a list. By default the first of a tuple; of a dict ``"image"`` or ``"images"``.
 
     Returns:

@@ -114,7 +114,7 @@ class _Mixing:
 @checked
 @dataclass
 class MixUp(_Mixing):
-    """Mix each image of a batch with another one, and their labels in the same proportion.
+    """Mix each image of a batch with another image, and their labels in the same proportion.
 
     "mixup: Beyond Empirical Risk Minimization", Zhang et al. 2018. As in torchvision's ``MixUp``, one share is drawn per batch, and the
     partner of each image is the image before it.
@@ -127,7 +127,7 @@ class MixUp(_Mixing):
         field: The field of the images: uint8 or floats ``(B, H, W, C)``, or a list of images of one shape. By default the first field of a
             tuple; in a dict ``"image"`` or ``"images"``.
         labels: The field of the labels: integers ``(B,)``, or numbers ``(B, K)``, such as one-hot labels. By default ``"label"`` or
-            ``"labels"`` of a dict, and the other field of a tuple of two.
+            ``"labels"`` of a dict, or the other field of a tuple with two fields.
 
     Returns:
         The item with new images of the same shape and dtype (uint8 values are rounded), and labels float32 ``(B, K)``. Other fields are

@@ -29,8 +29,8 @@ class Mosaic:
     """Combine four images of a batch into one around a random centre, with their boxes, points and masks.
 
     The mosaic of YOLOv4 ("YOLOv4: Optimal Speed and Accuracy of Object Detection", Bochkovskiy et al. 2020). There are as many mosaics as
-    images. Each contains the image of its own row and three others of the batch, without repetition if the batch has at least four images.
-    Pixels outside an image's part are cut off.
+    images. Each mosaic contains the image of its own row and three other images of the batch. If the batch has at least four images, no
+    image is repeated. Pixels outside an image's part are cut off.
 
     Args:
         shape: Height and width of the mosaic in pixels.
@@ -43,7 +43,7 @@ class Mosaic:
         fit_mode: How an image fills its part, with its aspect ratio kept: ``"cover"`` cuts out a window at a random position, ``"contain"``
             shows the whole image next to the centre, surrounded by ``fill``.
         fill: A number, or one number per channel.
-        min_visibility: Boxes with a smaller remaining fraction of their area are removed, as are boxes that are cut off completely.
+        min_visibility: Boxes with a smaller remaining fraction of their area, and boxes that are cut off completely, are removed.
         interpolation: As for :class:`~highway.transforms.Resize`. Masks always use ``"nearest"``.
         field: The field of the images, ``(B, H, W, C)`` or a list of images of any sizes. By default the first field of a tuple; in a dict
             ``"image"`` or ``"images"``.

@@ -51,7 +51,7 @@ class ServedPage:
     """A page that is served until it is closed; a notebook shows its address as a link.
 
     Attributes:
-        url: Its address.
+        url: The address.
     """
 
     def __init__(self, answers: Answers) -> None:

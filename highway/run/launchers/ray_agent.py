@@ -31,7 +31,7 @@ class RayAgent:
         software: The software of other processes of its role.
         spec: The process to run, a :class:`~highway.run.launcher.LaunchSpec` in JSON.
         run: The name of the run.
-        folder: Its current directory, unless the job has its own working directory.
+        folder: The current directory, unless the job has its own working directory.
         environment: Variables of the launcher's environment, which the process gets.
     """
 
@@ -50,7 +50,7 @@ class RayAgent:
         self._lock, self._told, self._last = threading.Lock(), 0, b""
 
     def __repr__(self) -> str:
-        """Its name in Ray's logs and dashboard."""
+        """The name in Ray's logs and dashboard."""
         return self._name
 
     def news(self, number: int) -> bytes:

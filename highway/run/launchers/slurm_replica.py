@@ -28,8 +28,8 @@ class ReplicaJob:
 
     Args:
         folder: The folder of the run.
-        role: Its role.
-        replica: Its number.
+        role: The role.
+        replica: The number.
         show: As for :class:`~highway.run.launchers.local.LocalLauncher`.
 
     Attributes:

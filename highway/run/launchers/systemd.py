@@ -70,7 +70,7 @@ def unit(description: str, command: Sequence[str], directory: str, user: str | N
     """Return the text of a unit.
 
     Args:
-        description: Its name in ``systemctl status``.
+        description: The name in ``systemctl status``.
         command: The program, as an absolute path, and its arguments. The argument :data:`HOSTNAME` becomes the machine's name.
         directory: Current directory of the program.
         user: User of the program, or ``None`` for a unit of a user's own systemd.

@@ -13,16 +13,16 @@ class Rendezvous(Protocol):
     """Where the processes of a run publish addresses by name. Its methods are called on one thread, which they may block.
 
     Attributes:
-        host: Address of this host for others, if the rendezvous knows a better one than this host's name.
+        host: Address of this host for other hosts, if the rendezvous knows a better address than this host's name.
     """
 
     host: str
 
     def publish(self, addresses: Mapping[str, str]) -> None:
-        """Publish the addresses of this process's names: ``tcp://host:port`` of each. Raises OSError if it cannot be reached."""
+        """Publish the address ``tcp://host:port`` of each name of this process. Raises OSError if the rendezvous cannot be reached."""
 
     def find(self, names: Collection[str]) -> Mapping[str, str]:
-        """Return the addresses of those names that are known. Raises as :meth:`publish`."""
+        """Return the addresses of the known names. Raises as :meth:`publish`."""
 
 
 def is_address(text: object) -> bool:

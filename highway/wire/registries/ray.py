@@ -34,10 +34,11 @@ NEVER: Since = ("", 0)
 
 
 class AddressBook:
-    """An actor that stores the addresses of a run's names. If its process is lost, Ray starts a new one, and all processes publish again.
+    """An actor that stores the addresses of a run's names. If its process is lost, Ray starts a new process, and all processes publish
+    again.
 
-    Changes are numbered, and each address is stored with the number of its change. A new actor process has another ``life``: it ignores
-    the numbers of changes of earlier ones.
+    Changes are numbered, and each address is stored with the number of its change. A new actor process has another ``life``: it ignores the
+    numbers of changes of earlier actor processes.
     """
 
     def __init__(self) -> None:
@@ -52,7 +53,7 @@ class AddressBook:
                 self._found[name] = self._number, address
 
     def changes(self, since: Since) -> tuple[Since, bool, dict[str, str]]:
-        """Return the last change, whether these are all names, and the addresses that came after change ``since``."""
+        """Return the number of the last change, whether the result has all names, and the addresses that came after change ``since``."""
         life, last = since
         last = last if life == self._life else 0
         found = {name: address for name, (number, address) in self._found.items() if number > last}
@@ -60,7 +61,8 @@ class AddressBook:
 
 
 def start_registry(run: str) -> Any:
-    """Start the registry of a run. It runs on the head node, because the cluster cannot outlive that node, and ends with this process.
+    """Start the registry of a run. It runs on the head node, because the cluster cannot outlive that node. The registry ends with this
+    process.
 
     Raises:
         ConfigError: a run of that name already has a registry.

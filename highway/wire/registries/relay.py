@@ -1,4 +1,4 @@
-"""One process of a host asks a rendezvous for the other processes, which then need not import the libraries of the rendezvous."""
+"""One process of a host asks a rendezvous on behalf of the other processes, which then do not import the libraries of the rendezvous."""
 
 from __future__ import annotations
 

@@ -21,8 +21,8 @@ SETTINGS = ("GLIBC_TUNABLES", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TOP_PAD_", "MALL
 def keep_freed_memory() -> None:
     """Make glibc keep up to 256 MB of freed memory in each of its arenas for later messages, instead of returning it to the system.
 
-    ZeroMQ allocates and frees the memory of each message. Memory that glibc returns to the system is faulted in again, 4 kB at a time. If
-    the user has set one of :data:`SETTINGS`, or if there is no glibc, this function does nothing; mallopt(3).
+    ZeroMQ allocates and frees the memory of each message. Memory that glibc returns to the system causes a page fault for each 4 kB when it
+    is used again. If the user has set one of :data:`SETTINGS`, or if there is no glibc, this function does nothing; mallopt(3).
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None and not any(name in os.environ for name in SETTINGS):

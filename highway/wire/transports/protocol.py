@@ -62,7 +62,7 @@ class TransportEnd(Protocol):
         """Return the connections, or ``None`` if the transport does not report them."""
 
     def close(self, linger: float) -> None:
-        """Close; unsent messages may leave within ``linger`` seconds, in the background."""
+        """Close. Unsent messages are still sent for ``linger`` seconds, in the background."""
 
 
 class TransportSender(TransportEnd, Protocol):
@@ -74,7 +74,7 @@ class TransportSender(TransportEnd, Protocol):
         The wait counts as waiting for room (:func:`highway.engine.context.Context.blocked`).
 
         Raises:
-            TimeoutError: there was no room within ``timeout`` seconds.
+            TimeoutError: there was no room for the message within ``timeout`` seconds.
             Cancelled: the stage that runs on this thread was cancelled.
         """
 
@@ -82,20 +82,20 @@ class TransportSender(TransportEnd, Protocol):
         """Send a message to each connected receiver; ``receivers`` is their assumed number. Raises as :meth:`send`."""
 
     def unsent(self) -> int:
-        """Return how many messages are known not to have left this process."""
+        """Return the number of messages that have certainly not left this process."""
 
     def settle(self, timeout: float) -> None:
         """Wait at most ``timeout`` seconds until no more messages are given to peers that :meth:`peers` no longer reports."""
 
     def unread(self) -> bool:
-        """Return whether a receiver has yet to read messages that would be lost if this end closed now."""
+        """Return whether a receiver has unread messages that would be lost if this end closed now."""
 
 
 class TransportReceiver(TransportEnd, Protocol):
     """An end that receives."""
 
     def refuse(self) -> None:
-        """Make the senders use other receivers, if the transport can tell them; messages sent before can still be received."""
+        """Make the senders use other receivers, if the transport can notify them. Messages that they sent before can still be received."""
 
     def recv(self, timeout: float | None = None) -> list[Frame]:
         """Wait for a message and return its frames. ``len(frame)`` is its size in bytes. Frames stay valid while they are referenced.
@@ -103,7 +103,7 @@ class TransportReceiver(TransportEnd, Protocol):
         The wait counts as waiting for input (:func:`highway.engine.context.Context.starved`).
 
         Raises:
-            TimeoutError: nothing came within ``timeout`` seconds.
+            TimeoutError: no message came within ``timeout`` seconds.
             Cancelled: the stage that runs on this thread was cancelled.
         """
 
@@ -111,7 +111,7 @@ class TransportReceiver(TransportEnd, Protocol):
         """Return the connection of the last message; ``None`` if the transport does not report it."""
 
     def times_used(self, connection: Hashable) -> int:
-        """Return how many connections have had this identifier: it may be used again after its connection has closed."""
+        """Return the number of connections that have had this identifier, which may be used again after its connection has closed."""
 
 
 class Opener(Protocol):

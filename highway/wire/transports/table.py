@@ -18,7 +18,7 @@ class Transport:
     """A transport.
 
     Args:
-        name: Its name in URLs and topologies.
+        name: The name in URLs and topologies.
         package: The package beside this module that opens its ends (:mod:`highway.wire.transports.opening`).
         location: The part of its URLs after ``://``.
         alone: End of the error message if its URLs are to share a socket with URLs of other transports; empty if they can share one.

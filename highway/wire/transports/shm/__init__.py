@@ -1,8 +1,8 @@
 """Same-host links: messages in shared memory between processes of one user, push and pull (``docs/reference/same-host.md``).
 
 A sender copies the frames of a message into a slot of its pool and sends the slot's number to one receiver. The receiver returns read-only
-views of the slot, and sends the number back when the last view is gone. So a message costs one copy and two small packets. A sender without
-a free slot, or without a receiver, waits.
+views of the slot, and sends the number back when the last view is deleted. Therefore a message costs one copy and two small packets. A
+sender waits while it has no free slot or no receiver.
 """
 
 from __future__ import annotations

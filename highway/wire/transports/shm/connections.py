@@ -1,7 +1,7 @@
 """How the two ends of a same-host link find each other: SEQPACKET sockets with names in Linux's abstract namespace.
 
-Such a name is not a file: it disappears with the process that listens, however that ends. The name contains the user ID, and each end asks
-the kernel for the user at the other end: processes of other users are refused at once. Then each end sends a hello.
+Such a name is not a file: it disappears with the process that listens, even if the process is killed. The name contains the user ID, and
+each end asks the kernel for the user at the other end: processes of other users are refused at once. Then each end sends a hello.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class Connections(Generic[P]):
         self._watch(sock, sock)
 
     def connect(self, name: str) -> None:
-        """Connect to the process that listens under a name, as soon as there is one, and again when the connection is lost."""
+        """Connect to the process that listens under a name as soon as it exists, and again when the connection is lost."""
         _address(name)
         self._targets.append(_Target(name))
 
@@ -116,11 +116,11 @@ class Connections(Generic[P]):
 
     @property
     def is_over(self) -> bool:
-        """Whether there are no connections and can be none."""
+        """Whether there are no connections, and no connection can come."""
         return not self._watched and not self._targets
 
     def count(self) -> Peers:
-        """Return the number of peers now and so far, and of connections."""
+        """Return the current number of peers, the number of peers so far, and the number of connections."""
         return Peers(len(self.peers), self.seen, self.seen + len(self._pending()))
 
     def check(self) -> None:
@@ -131,7 +131,7 @@ class Connections(Generic[P]):
             raise LinkError(f"{self.link} is closed")
 
     def poll(self, timeout: float) -> list[P]:
-        """Wait at most ``timeout`` seconds for an event; return the peers that have something to read, or are gone.
+        """Wait at most ``timeout`` seconds for an event; return the peers that have something to read, or have disconnected.
 
         Raises:
             LinkError: the other end is incompatible; or as :meth:`check`.

@@ -1,6 +1,7 @@
 """The work for each message over a same-host link: copy its frames into a slot, send and read its packet, and return views of the slot.
 
-In C if the extension was built, else in Python; both do the same. Other modules choose the slot and check the peers.
+The functions are in C if the extension was built, otherwise in Python, with the same results. Other modules choose the slot and check the
+peers.
 """
 
 from __future__ import annotations
@@ -43,8 +44,8 @@ class Calls(NamedTuple):
     Args:
         measured: Returns the lengths of frames, and their total size in a slot in bytes.
         fill: Copies frames of the measured lengths into a slot; without the GIL for more than 128 kB.
-        lend: Returns the frames of a message as views, or ``None`` if they do not fit into the memory. Calls the function with the
-            number when the last view of the last frame is gone: on any thread, possibly during a garbage collection.
+        lend: Returns the frames of a message as views, or ``None`` if they do not fit into the memory. Calls the function with the number
+            when the last view of the last frame is deleted: on any thread, possibly during a garbage collection.
         poster: Returns a function that sends a packet over a socket without waiting, or raises OSError; valid while the socket is open.
         reader: Returns a function that reads the next packet from a socket, or raises OSError; valid while the socket is open.
     """
@@ -57,7 +58,7 @@ class Calls(NamedTuple):
 
 
 class BorrowedBytes(Bytes):
-    """The bytes of one message in a slot. All views of the bytes keep this object alive; when they are gone, it calls ``give_back``."""
+    """The bytes of one message in a slot. All views of the bytes keep this object alive; after the last view, it calls ``give_back``."""
 
     __slots__ = ("give_back", "number")
     give_back: Callable[[int], object]

@@ -63,7 +63,7 @@ class ShmReceiver:
         self.connections.adopt(sock)
 
     def peers(self) -> Peers:
-        """Return the number of senders that are connected now, that were connected so far, and that are being connected."""
+        """Return the number of currently connected senders, of senders so far, and of senders that are connecting."""
         if time.monotonic() - self._looked > SOON:
             self.look()
         return self.connections.count()
@@ -71,12 +71,12 @@ class ShmReceiver:
     def recv(self, timeout: float | None = None) -> list[memoryview]:
         """Return the frames of the next message, taking the senders in turn.
 
-        The frames are views of the sender's memory, read-only unless ``writable``, each aligned to 64 bytes. The sender uses the memory
-        again when the last view is gone. If more than half of the sender's memory is held already, they are views of a copy, so that a
-        consumer that keeps messages does not stop the sender.
+        The frames are views of the sender's memory, read-only unless ``writable``, each aligned to 64 bytes. The sender reuses the memory
+        after the last view is deleted. If this receiver already holds more than half of the sender's memory, the frames are views of a
+        copy, so that a consumer that keeps messages does not block the sender.
 
         Raises:
-            TimeoutError: nothing came within ``timeout`` seconds.
+            TimeoutError: no message came within ``timeout`` seconds.
             LinkError: a message's memory cannot be mapped, or there is no connection and none is possible.
         """
         deadline = deadline_of(timeout)
@@ -118,7 +118,7 @@ class ShmReceiver:
                 peer.sock.shutdown(socket.SHUT_RD)
 
     def expect(self) -> None:
-        """Return free slots now, and from now on as soon as they are free. Call this before the thread waits for something else."""
+        """Return free slots at once, now and later. Call this before the thread waits for something else."""
         for peer in self.connections.peers:
             peer.expect()
 

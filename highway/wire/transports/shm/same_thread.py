@@ -1,4 +1,5 @@
-"""The receivers of same-host links that a thread has opened. While a sender on this thread waits for its peers, it lets them check theirs.
+"""The receivers of same-host links that a thread has opened. While a sender on this thread waits for its peers, it lets these receivers
+check their peers.
 
 Otherwise a sender and a receiver on the same thread would wait for each other.
 """
@@ -19,7 +20,7 @@ class LocalReceiver(Protocol):
     thread: int
 
     def look(self, timeout: float = 0.0) -> None:
-        """Check for peers that have come or gone."""
+        """Check for peers that have connected or disconnected."""
 
 
 ident = threading.get_ident

@@ -65,32 +65,32 @@ class ShmSender:
 
         Raises:
             TimeoutError: there was no receiver or free slot within ``timeout`` seconds.
-            LinkError: the message is larger than the budget allows, memory is short, or there are no connections and can be none.
+            LinkError: the message is larger than the budget allows, memory is short, or there are no connections and none can come.
         """
         if timeout is not None or time.monotonic() - self._looked > SOON:
             self.look()
         self._send(frames, deadline_of(timeout))
 
     def send_to_each(self, frames: Sequence[Any], receivers: int = 0, timeout: float | None = None) -> None:
-        """Send a message to each receiver that is connected now, whatever ``receivers`` is. Raises as :meth:`send`."""
+        """Send a message to each connected receiver; ``receivers`` has no effect. Raises as :meth:`send`."""
         deadline = deadline_of(timeout)
         self.look()
         for peer in list(self.connections.peers):
             self._send(frames, deadline, peer)
 
     def in_use(self) -> int:
-        """Return how many messages are unread or still held by receivers, as far as known."""
+        """Return the number of messages that are unread or still held by receivers, as far as known."""
         return sum(len(peer.out) for peer in self.connections.peers)
 
     def unsent(self) -> int:
-        """Return 0: a sent message is in its receiver's hands."""
+        """Return 0, because a sent message belongs to its receiver."""
         return 0
 
     def settle(self, timeout: float) -> None:
-        """Do nothing: a receiver that is gone gets no messages."""
+        """Do nothing, because a disconnected receiver gets no messages."""
 
     def unread(self) -> bool:
-        """Return False: sent messages can be read after this end has closed."""
+        """Return False, because sent messages can be read after this end has closed."""
         return False
 
     def look(self, timeout: float = 0.0) -> None:
@@ -101,7 +101,7 @@ class ShmSender:
         self._looked = time.monotonic()
 
     def close(self, linger: float = 0.0) -> None:
-        """Close. Receivers keep sent messages, read or not, so nothing needs to linger. Closing again does nothing."""
+        """Close. Receivers keep all sent messages, so closing does not wait. Closing again does nothing."""
         for peer in self.connections.close():
             for slot in peer.out.values():
                 self._pool.drop(slot)

@@ -1,7 +1,7 @@
 """The memory of a same-host link's sender: slots that it writes, and the pool that provides them.
 
-A slot is a memfd: memory with a descriptor and without a name, so that it is freed when the processes that hold it are gone, however they
-end. It is sealed against shrinking, so that a receiver's view of it can never lose its pages. It is also sealed against writing by other
+A slot is a memfd: memory with a descriptor and without a name, so that it is freed when the processes that hold it have ended, even if they
+were killed. It is sealed against shrinking, so that a receiver's view never loses its pages. It is also sealed against writing by other
 processes, unless the receiver belongs to this program.
 """
 
@@ -31,7 +31,7 @@ class MemorySlot:
     """A slot of a sender's shared memory.
 
     Args:
-        number: Its number at the sender; never used again.
+        number: The number at the sender; never used again.
         size: Bytes, a multiple of the page size.
         writable: Whether its receiver may write to it, too.
 

@@ -1,4 +1,4 @@
-"""The memory of a same-host link's receiver: a sender's slots, and views that report when they are gone."""
+"""The memory of a same-host link's receiver: a sender's slots, and views that report their deletion."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _checked_size(fd: int, nbytes: int) -> int:
 
 
 def lend(mapping: Mapping, lengths: tuple[int, ...], give_back: Callable[[int], object], number: int) -> list[memoryview]:
-    """Return the frames of a message as views; ``give_back(number)`` is called when the last view of the last frame is gone.
+    """Return the frames of a message as views; ``give_back(number)`` is called when the last view of the last frame is deleted.
 
     Raises:
         FrameError: the frames do not fit into the slot.

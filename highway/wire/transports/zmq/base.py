@@ -274,7 +274,7 @@ class BaseSocket:
             self._call(self.socket.disconnect, str(self.link), url)
 
     def close(self, linger: float) -> None:
-        """Close; unsent messages may leave within ``linger`` seconds (at least 1), in the background. Closing again does nothing."""
+        """Close. Unsent messages are still sent for ``linger`` seconds (at least 1), in the background. Closing again does nothing."""
         if self._is_closed or os.getpid() != self._pid:
             return
         self._is_closed = True

@@ -52,8 +52,8 @@ def current() -> zmq.Context[zmq.Socket[bytes]]:
 class Doorkeeper(threading.Thread):
     """Accepts or refuses the peers of this process's sockets. ZeroMQ asks it over a socket: ZAP, https://rfc.zeromq.org/spec/27.
 
-    If peers must announce that they are highway, the socket uses the PLAIN mechanism, and ZeroMQ rejects peers with another mechanism
-    without asking. The thread ends with the context.
+    If peers must announce that they are highway, the socket uses the PLAIN mechanism, and ZeroMQ itself rejects peers with another
+    mechanism. The thread ends with the context.
     """
 
     def __init__(self) -> None:
@@ -98,8 +98,8 @@ def start_doorkeeper() -> None:
 def settle(timeout: float) -> None:
     """Wait at most ``timeout`` seconds until ZeroMQ's threads have finished their current work and the work that results from it.
 
-    A thread that has failed to connect a probe socket has finished all earlier commands. The end of a connection goes from its thread to
-    the thread of the bound address, back, and to the socket: hence three rounds.
+    A thread that has failed to connect a probe socket has finished all earlier commands. The end of a connection passes from its thread to
+    the thread of the bound address, back, and to the socket. This takes three rounds.
     """
     context, deadline = current(), time.monotonic() + timeout
     for _ in range(3):

@@ -58,8 +58,8 @@ class Monitor:
         heard: Descriptors of connections over which a message has come.
         strangers: Connections that ZeroMQ closed because the other end does not speak ZMTP 3, or is not highway although that is required.
         closed: URLs to which this end was connected.
-        tries_both: Whether this end connects to highway peers that require an announcement and to other peers.
-        refused: Number of failed handshakes by URL, for an end that connects. If ZeroMQ in this process ended the handshake, it counts
+        tries_both: Whether this end connects to highway peers that require an announcement, and also to other peers.
+        refused: Number of failed handshakes by URL, for an end that connects. A handshake that ZeroMQ in this process ended counts
             ``REFUSALS`` times.
         ended: The URLs in ``refused`` to which ZeroMQ does not reconnect.
         other_user: The user to whom this end connected over a UNIX socket, if other than this user or root.
@@ -159,7 +159,7 @@ class Monitor:
         self._used[fd] += 1
 
     def hear(self, fd: int) -> None:
-        """Note that a message has come over a connection, which must therefore be a peer."""
+        """Note that a message has come over a connection, which proves that the connection is a peer."""
         self.heard.add(fd)
         self._rivals.pop(fd, None)
         self._correct(fd)
@@ -242,7 +242,7 @@ class Monitor:
                 self.ended.add(url)
 
     def count_stranger(self, url: str) -> None:
-        """Count another end that fails its handshake, and report the first one."""
+        """Count a peer that fails its handshake, and report the first such peer."""
         self.strangers += 1
         if self.strangers == 1:
             log.warning("%s: what was connected to %s %s: nothing is exchanged with it. %s", self._link, url, *_WHY[self._wanted])

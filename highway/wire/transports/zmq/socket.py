@@ -188,7 +188,7 @@ class ZMQSender(BaseSocket):
         return connected._replace(live=min(len(self._monitor.heard), self._subscriptions), seen=self._subscribed)
 
     def unsent(self) -> int:
-        """Return how many messages are known not to have left: those of 64 kB and more, and all messages if no receiver has ever come."""
+        """Return how many messages have not left: of messages of 64 kB and more, and of all messages if no receiver has ever connected."""
         peers = self.peers()
         if peers is None:
             return 0
@@ -204,7 +204,7 @@ class ZMQSender(BaseSocket):
         return self._backlog.count()
 
     def settle(self, timeout: float) -> None:
-        """Wait until ZeroMQ gives no more messages to closed connections: it reports the end of a connection before that."""
+        """Wait until ZeroMQ passes no more messages to closed connections; it reports the end of a connection earlier."""
         with contextlib.suppress(zmq.ZMQError):  # there is no free descriptor
             context.settle(timeout)
         self.socket.getsockopt(zmq.EVENTS)
@@ -212,8 +212,8 @@ class ZMQSender(BaseSocket):
     def unread(self) -> bool:
         """Return whether a receiver has unread data that is lost if this end closes.
 
-        That happens with UNIX sockets: if the other end closes, ZeroMQ may notice it before it has read all data, and drops the rest. With
-        TCP, the end of the connection comes after the data.
+        That happens with UNIX sockets: if the other end closes, ZeroMQ may notice this before it has read all data, and drops the rest.
+        With TCP, the end of the connection comes after the data.
         """
         return self.peers() is not None and self._monitor.unread()
 
