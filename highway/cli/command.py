@@ -45,8 +45,8 @@ class Command:
         name: The name after ``highway``.
         module: The :class:`CommandModule`, below ``highway.cli``; imported when the command is given.
         summary: A one-line description.
-        alone: The name as a separate program, if it is one.
-        logs: Whether errors and warnings are printed with its name; other commands print them with ``highway``, and handle warnings
+        alone: The name as a separate program, if the command has one.
+        logs: Whether errors and warnings are printed with its name; other commands print errors with ``highway``, and handle warnings
             themselves.
     """
 
@@ -131,7 +131,7 @@ class RunError(Exception):
 
 
 def exit_code(error: BaseException) -> int:
-    """Return the exit code of a command that an error ends."""
+    """Return the exit code of a command that ends with an error."""
     return INTERRUPTED if isinstance(error, KeyboardInterrupt) else WRONG if isinstance(error, ConfigError) else FAILED
 
 

@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Measure both in turn, and print which is better."""
+    """Measure threads and processes in turn, and print the better choice."""
     dataset, workers = load(options.dataset), options.num_workers or available_cores()
     rates: dict[str, list[float]] = {}
     with ExitStack() as closing:

@@ -1,4 +1,4 @@
-"""Standard output and standard error that never end a run, even if a disk is full or the reader is gone; and output that is always JSON."""
+"""Standard output and standard error that never end a run, even if a disk is full or nobody reads them; and output that is always JSON."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def run_apart(command: Callable[[], int], library: str, document: Callable[[int,
     """Run a command in a child process, and print its document even if a library ends the process. Return the exit code.
 
     If other code called highway, that code may have threads, so the command runs in this process. Standard output of the child is a file,
-    because processes that the child leaves behind could keep a pipe open. Signals are passed on to the child; it has a process group of its
-    own, so that a terminal does not send them to it, too.
+    because processes that the child leaves behind could keep a pipe open. Signals are passed on to the child. The child has its own process
+    group, so that a terminal does not also send signals to it.
 
     Args:
         command: The command.
@@ -132,7 +132,7 @@ class Output(io.TextIOBase):
         return self._stream.fileno()
 
     def finish(self) -> None:
-        """Drop buffered text: Python would try again to write it at exit, and fail."""
+        """Drop buffered text, because Python would try to write it again at exit, and fail."""
         with contextlib.suppress(OSError):
             self._stream.flush()
             return

@@ -190,7 +190,7 @@ def _endpoint(wiring: Wiring, options: argparse.Namespace, screen: Screen) -> It
 
 
 def served(wiring: Wiring, address: str, metrics: MetricsSpec | None, screen: Screen) -> Endpoint:
-    """Return the endpoint that serves the page of a run; if ``metrics`` is given, also its metrics, at that address."""
+    """Return the endpoint that serves the page of a run; if ``metrics`` is given, the endpoint also serves metrics, at this address."""
     from highway.cli.check import sentences  # here, as above
     from highway.observe.dashboard.local import OPTION, parse_address, site_of
     from highway.observe.endpoint import Endpoint

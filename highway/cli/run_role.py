@@ -25,10 +25,10 @@ class Listener(Protocol):
         """Receive the statistics of the role."""
 
     def draining(self) -> None:
-        """Note that it was asked to end."""
+        """Note that the role was asked to end."""
 
     def done(self) -> None:
-        """Note that it has ended normally, and has delivered all its items."""
+        """Note that the role has ended normally, and has delivered all its items."""
 
 
 def run_role(spec: ProcessSpec, registry: Registry, drain_timeout: float, listener: Listener) -> int:

@@ -102,9 +102,9 @@ class Screen:
             print(f"[{self._shown - self._started:.0f} s] items: {', '.join(rates)}", file=self._error, flush=True)
 
     def summary(self, states: Sequence[ReplicaState], links: Sequence[Account], ends: Mapping[str, Ends]) -> None:
-        """Print what limited the run, the results of each process, and the messages of each link.
+        """Print the bottleneck of the run, the results of each process, and the messages of each link.
 
-        The table of a restarted replica shows only its last process; links count all of them.
+        The table of a restarted replica shows only its last process; the counts of links include all processes.
         """
         parts = [wrapped(answer(states, ends), terminal_width())]
         for state in states:

@@ -51,7 +51,7 @@ def broken_off(code: int, message: str) -> str:
 
 
 def answer(states: Sequence[ReplicaState], ends: Mapping[str, Ends]) -> str:
-    """Return what limited a whole run, in which role, and which change would help; empty if nothing ran.
+    """Return the bottleneck of a whole run, its role, and the change that would help; empty if nothing ran.
 
     Args:
         states: The replicas at the end.

@@ -1,4 +1,4 @@
-"""``highway top``: shows a whole topology live in a terminal, wherever its roles run."""
+"""``highway top``: shows a whole topology live in a terminal, on all machines."""
 
 from __future__ import annotations
 

@@ -22,9 +22,9 @@ class Departure:
         failed: Whether it did not end normally.
         counts: The counts of received and sent messages; exact even if it was killed, unless ``is_lost``.
         stats: The last figures, up to half a second older than its end if it was killed.
-        was_killed: Whether it failed by a signal, not by an error of its own.
-        unfinished: Whether it was stopped before it had delivered all that it had received, while other processes still needed it.
-        is_lost: Whether ``counts`` are the last reported ones, and the true counts may be higher.
+        was_killed: Whether a signal ended the process, not an error of its own.
+        unfinished: Whether the process was stopped before it had delivered all received items, while other processes still needed them.
+        is_lost: Whether ``counts`` are the last reported counts, and the true counts may be higher.
     """
 
     name: str
@@ -38,7 +38,7 @@ class Departure:
 
     @property
     def held(self) -> int:
-        """Maximum number of messages that it had received and not processed, if it failed or was stopped too early; else 0.
+        """Maximum number of messages that the process had received and not processed, if it failed or was stopped too early; else 0.
 
         The maximum is the capacity of its queues plus one message each in its source and sink, and at most the number of messages received
         without a message sent for them.
@@ -66,10 +66,11 @@ class Account:
         sent: Messages that its senders sent; if it publishes, a message counts once for each receiver. ``None`` if no sender runs here.
         received: Messages that its receivers took from it. ``None`` if no receiver runs here.
         missing: Messages that were sent and not received, exact unless ``lost`` is set; ``None`` if some ends of the link are not seen.
-        reasons: Why some are missing, as far as known.
+        reasons: Why messages are missing, as far as known.
         unwanted: Whether the missing messages were not needed: the receivers ended normally, before the senders.
-        doubts: Why the number of missing messages is unknown although all ends in the file are seen: other programs received or sent some.
-        lost: Processes that were lost with their hosts. Their counts are the last reported ones.
+        doubts: Why the number of missing messages is unknown although all ends in the file are seen: other programs received or sent
+            messages.
+        lost: Processes that were lost with their hosts. Their counts are the last reported counts.
     """
 
     link: str

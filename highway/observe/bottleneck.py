@@ -35,8 +35,9 @@ class _Role:
 def bottleneck(samples: Sequence[Sample]) -> str:
     """Return one sentence that names the bottleneck of the whole topology, from the recent figures of its replicas.
 
-    It is the stage whose workers are busiest, over all replicas of its role: stages downstream of it starve, and stages upstream of it are
-    blocked, over links too. If a role waits to send, but its receiver is not among the seen roles, the receiver is the bottleneck.
+    The bottleneck is the stage whose workers are busiest, over all replicas of its role. Stages downstream of it starve, and stages
+    upstream of it are blocked, also over links. If a role waits to send, but its receiver is not among the seen roles, the receiver is the
+    bottleneck.
     """
     roles = _roles(samples)
     if not roles:

@@ -22,11 +22,11 @@ class StageCost:
         name: The label.
         seconds: Busy seconds of one worker; 0 if it was not measured.
         cpu: Seconds of cores.
-        held: Maximum seconds in which it held the GIL.
-        read: Bytes that it reads from files.
+        held: Maximum seconds in which the stage held the GIL.
+        read: Bytes that the stage reads from files.
         nbytes: Bytes of the arrays in one of its items.
         workers: The worker threads in the file.
-        waiting: Finished items that may wait after it.
+        waiting: Finished items that may wait after the stage.
     """
 
     name: str
@@ -47,8 +47,8 @@ class RoleCost:
     Args:
         stages: The stages; for an external role, the cost of receiving.
         samples: Samples in an item at its end.
-        taken: Samples that it takes for each sample at its end.
-        message: Bytes of an item on the link to which it is sent; 0 if it sends nothing.
+        taken: Samples that the role takes for each sample at its end.
+        message: Bytes of an item on the link to which it is sent; 0 if the role sends nothing.
     """
 
     stages: Sequence[StageCost]

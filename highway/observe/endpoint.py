@@ -25,7 +25,7 @@ FIGURES = ("/metrics", "/stats", "/health")
 
 
 class Answers:
-    """Answers over HTTP with the current state. The constructor opens the port, the first free one of a range.
+    """Answers over HTTP with the current state. The constructor opens the port, or the first free port of a range.
 
     Args:
         snapshot: Returns the current state.
@@ -35,7 +35,7 @@ class Answers:
 
     Attributes:
         url: The address.
-        page: The address of the page, with its token; empty if there is none.
+        page: The address of the page, with its token; empty if there is no page.
 
     Raises:
         ConfigError: no port is free, or the address does not belong to this machine.
@@ -89,7 +89,7 @@ class Answers:
 
 
 class Endpoint(Answers):
-    """Answers with the last states that it was given, for some processes of a topology."""
+    """Answers with the last given states of some processes of a topology."""
 
     def __init__(self, wiring: Wiring, spec: MetricsSpec, site: Site | None = None, option: str = "--metrics") -> None:
         latest = Latest(wiring)

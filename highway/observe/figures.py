@@ -20,7 +20,7 @@ _COUNTS = ("items", "bytes", "errors", "busy", "starved", "blocked")
 
 
 class Totals:
-    """Sums the figures of all processes of each replica. Add every state: a process that is never seen is not counted."""
+    """Sums the figures of all processes of each replica. Add every state, because a process that is never seen is not counted."""
 
     def __init__(self) -> None:
         self._replicas: dict[tuple[str, int], _Replica] = {}
@@ -51,9 +51,8 @@ class Recent:
         self._seen: dict[Hashable, deque[PipelineStats]] = {}
 
     def add(self, key: Hashable, stats: PipelineStats) -> PipelineStats:
-        """Add the figures of ``key`` since its start, and return those of the last seconds.
-
-        If the figures have restarted, a new process reports them, and the result restarts too.
+        """Add the figures of ``key`` since its start, and return the figures of the last seconds. If the figures have restarted, a new
+        process reports them, and the result also restarts.
         """
         seen = self._seen.setdefault(key, deque())
         if seen and (stats.seconds < seen[-1].seconds or len(stats.stages) != len(seen[-1].stages)):
@@ -65,12 +64,12 @@ class Recent:
         return seen[-1] if len(seen) == 1 else minus(seen[-1], seen[0])
 
     def keep(self, keys: Collection[Hashable]) -> None:
-        """Forget the figures of all other keys, which will not come again."""
+        """Delete the figures of all keys that are not in ``keys``, because these keys will not be added again."""
         self._seen = {key: seen for key, seen in self._seen.items() if key in keys}
 
 
 def plus(first: PipelineStats | None, second: PipelineStats | None) -> PipelineStats | None:
-    """Return the sum of the figures of two processes; figures that are no sums, such as a queue's level, come from the second one."""
+    """Return the sum of the figures of two processes; figures that are not sums, such as a queue's level, come from the second process."""
     if first is None or second is None:
         return second or first
     return _added(first, second, 1)
@@ -95,7 +94,7 @@ def waited(stats: PipelineStats) -> float:
 
 
 def load(stats: PipelineStats) -> float:
-    """Return the fraction, 0 to 1, of its time in which a role had work: it waited neither for input nor for its receivers."""
+    """Return the fraction, 0 to 1, of its time in which a role had work: it did not wait for input or for its receivers."""
     return max(0.0, 1.0 - share(stats.stages[:1], "starved") - share(stats.stages[-1:], "blocked"))
 
 

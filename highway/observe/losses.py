@@ -31,13 +31,14 @@ class _Link:
 class Losses:
     """Counts the messages that links lose when a process at one of their ends ends. Add every state, several times per second.
 
-    While messages are under way, it is unknown which of them are lost. But their number stays about constant. So the minimum of the seconds
-    before a process ended is compared with the minimum of the seconds after, and the increase counts as lost. When all processes of a link
-    have ended, the number of lost messages is exact, unless it was estimated too large before: it never falls.
+    While messages are under way, it is unknown which of them are lost, but their number is about constant. Therefore the minimum number in
+    the seconds before a process ended is compared with the minimum in the seconds after it, and the increase counts as lost. When all
+    processes of a link have ended, the number of lost messages is exact, unless an earlier estimate was too large, because the number never
+    falls.
 
     Args:
         ends: The links of each replica, by the replica's name.
-        whole: The links to count: those with all ends seen.
+        whole: The links to count: the links with all ends seen.
     """
 
     def __init__(self, ends: Mapping[str, Ends], whole: Collection[str], clock: Callable[[], float] = time.monotonic) -> None:

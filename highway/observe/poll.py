@@ -1,4 +1,4 @@
-"""All replicas of a topology, wherever they run: polls every endpoint, and merges the answers."""
+"""All replicas of a topology, on all hosts: polls every endpoint, and merges the answers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ AT_ONCE = 64  # endpoints
 
 @dataclass(frozen=True)
 class PollTarget:
-    """An endpoint, ``http://host:port``, and the host to name if it does not answer; empty if it need not answer."""
+    """An endpoint, ``http://host:port``, and the host to name if the endpoint does not answer; empty if no answer is required."""
 
     url: str
     host: str
@@ -44,7 +44,7 @@ class Sample:
         state: The state, with figures since its start.
         recent: The figures of the last seconds.
         ends: The links.
-        machine: The name of its machine in the file, or the machine's own.
+        machine: The name of its machine in the file, or the machine's own name.
     """
 
     state: ReplicaState
@@ -59,7 +59,7 @@ class Sample:
 
     @property
     def runs(self) -> bool:
-        """Whether it works at present, so that its rates are meaningful."""
+        """Whether the replica currently works, so that its rates are meaningful."""
         return self.recent is not None and self.state.phase in ("running", "draining")
 
 

@@ -65,9 +65,9 @@ class Figures(NamedTuple):
     Args:
         seconds: Busy seconds of one worker.
         cpu: CPU seconds of its process, and of processes that it has started.
-        held: Seconds in which no other thread could run Python, because it held the GIL; only if requested.
-        read: Bytes that it has read from files.
-        made: Items that it yields for each item at the end.
+        held: Seconds in which no other thread could run Python, because the stage held the GIL; only if requested.
+        read: Bytes that the stage has read from files.
+        made: Items that the stage yields for each item at the end.
         nbytes: Bytes of the arrays in one of its items.
     """
 
@@ -89,7 +89,7 @@ class Profile(NamedTuple):
     Args:
         stages: The figures of each stage.
         items: The results of the last stage; empty if it is a sink.
-        example: An item that the last stage yielded, or took if it is a sink; ``None`` if there was none.
+        example: An item that the last stage yielded, or that it took if it is a sink; ``None`` without an item.
     """
 
     stages: list[Figures]
@@ -103,12 +103,12 @@ def profile(
     """Run stages one after another.
 
     Args:
-        stages: The stages of a pipeline, as :func:`highway.engine.stage.expand` returns them. They can be run only once.
+        stages: The stages of a pipeline, as :func:`highway.engine.stage.expand` returns them. The stages can be run only once.
         seed: The pipeline's.
         most: Number of items requested from the source.
         limit: Maximum seconds for each stage.
         given: Items to use instead of the source, which is then not run.
-        rivalled: Whether each stage runs beside a thread that constantly wants the GIL: then only ``held`` is valid.
+        rivalled: Whether each stage runs beside a thread that constantly requests the GIL; then only ``held`` is valid.
     """
     (source, _), *others = stages
     if given is None:

@@ -1,4 +1,4 @@
-"""A thread that constantly wants the GIL: the time that it does not get it is the time that others hold it."""
+"""A thread that constantly requests the GIL. While this thread waits for the GIL, other threads hold it."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ AT_ONCE = 50  # steps of plain Python between two checks whether it is over
 class Rival:
     """Runs plain Python beside the code in a ``with`` block.
 
-    It works only when no other thread holds the GIL, and requests a core only then. So the rest of the time, others held the GIL, or were
-    about to. On a machine that is busy with other processes, it finds less: a thread that waits for a core and the GIL counts as waiting
-    for a core.
+    The thread works only while no other thread holds the GIL, and requests a core only then. Therefore, in the rest of the time, other
+    threads hold the GIL, or are about to take it. On a machine that is busy with other processes, the result is too small, because a thread
+    that waits for a core and for the GIL counts as waiting for a core.
 
     Attributes:
-        kept_out: Seconds in which it could not work; known at the end.
+        kept_out: Seconds in which this thread could not work; known at the end.
     """
 
     def __init__(self) -> None:

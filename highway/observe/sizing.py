@@ -89,10 +89,10 @@ def size(plan: Plan, given: Calibration, host: HostSize, rate: float) -> list[Ro
     """Return the needs of each measured role.
 
     Args:
-        plan: Roles and links. The number of a role's replicas matters if they do not share its work, and at both ends of the topology.
+        plan: Roles and links. The number of a role's replicas is used if they do not share its work, and at both ends of the topology.
         given: The costs of the roles.
         host: The resources of each host.
-        rate: Samples per second of each role at an end: of all its processes together, or of each of them if each gets all samples.
+        rate: Samples per second of each role at an end: of all its processes together, or of each process if each process gets all samples.
     """
     handed_on = demands(plan, given, rate)
     known = [role for role in plan.roles.values() if role.name in given.roles]
@@ -142,9 +142,9 @@ def lookups(plan: Plan, sizes: Sequence[RoleSize]) -> Lookups:
 
 
 def possible(plan: Plan, given: Calibration, host: HostSize) -> Used | None:
-    """Return the resource of a topology that is used up first, and the rate at which it is; ``None`` if nothing was measured.
+    """Return the resource of a topology that is used up first, and the rate at which this happens; ``None`` if nothing was measured.
 
-    Each of its hosts, or its only host if it names none, has the resources ``host``. Memory is not considered.
+    Each host of the file, or the only host of a file without hosts, has the resources ``host``. Memory is not considered.
     """
     handed_on, used = demands(plan, given, 1.0), []
     for name, cost in given.roles.items():

@@ -37,7 +37,7 @@ class Loss:
 
     Args:
         missing: Messages that were sent and not received: under way, or lost.
-        lost: Messages that are lost, because a process at one of its ends has ended; exact when no message is under way any more.
+        lost: Messages that are lost, because a process at one of its ends has ended; exact if no message is under way.
     """
 
     missing: int = 0
@@ -50,7 +50,7 @@ class Snapshot:
 
     Args:
         topology: The name of the topology.
-        states: The replicas that it runs; the figures of a restarted one continue.
+        states: The replicas that it runs; the figures of a restarted replica continue.
         ends: The links of each replica, by the replica's name.
         losses: The links with all ends in this run, by name.
         loads: The working replicas, by name, each with the fraction of the last half minute in which it had work.

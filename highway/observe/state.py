@@ -21,10 +21,10 @@ class ReplicaState:
         host: The host in the file, or ``""``.
         phase: The phase, from start to end.
         stats: The last figures of its current or last process; ``None`` before the first report.
-        restarts: How many times its process was started again.
+        restarts: Number of restarts of its process.
         error: The error that ended its last process, in words; ``""`` if there was none.
         single: Whether the role has no other replicas.
-        counts: The messages that all its processes have received and sent over links; exact even if one was killed.
+        counts: The messages that all its processes have received and sent over links; exact even if a process was killed.
     """
 
     role: str
@@ -39,5 +39,5 @@ class ReplicaState:
 
     @property
     def name(self) -> str:
-        """The name in messages: ``reader``, or ``worker[1]`` if the role has several."""
+        """The name in messages: ``reader``, or ``worker[1]`` if the role has several replicas."""
         return self.role if self.single else f"{self.role}[{self.replica}]"

@@ -20,7 +20,7 @@ class Moments:
     """Count, mean and variance of numbers that come in pieces.
 
     Two instances are merged as in Chan, Golub, LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances" (1979):
-    nothing of the size of the sum of squares is ever subtracted, so a small deviation on a large mean survives.
+    the method never subtracts values of the size of the sum of squares, so a small deviation from a large mean is exact.
     """
 
     count: int = 0
@@ -56,11 +56,11 @@ class FieldSummary:
     Args:
         dtypes: Names of its dtypes.
         shapes: Shapes of its samples (of its arrays, if they have no batch axis); at most :data:`MAX_SHAPES` of them.
-        more_shapes: Whether there were more.
+        more_shapes: Whether there were more shapes.
         size: Number of elements.
         nan: Number of NaN elements.
         inf: Number of infinite elements.
-        min: The minimum finite element; NaN if there is none. ``max`` is the maximum.
+        min: The minimum of the finite elements; NaN if there are none. ``max`` is their maximum.
         moments: Moments of the finite elements.
     """
 

@@ -1,4 +1,4 @@
-"""The URLs to subscribe to in order to look into a running link."""
+"""The URLs at which a viewer can subscribe to a running link."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from highway.wire.url import url_of
 def viewer_urls(plan: Plan, link: str, role: str | None = None, replica: int | None = None) -> list[str]:
     """Return the URLs, for one socket, at which a viewer on this machine sees the messages of a link.
 
-    They are the taps of the link's senders: of all, of one role, or of one replica. If a publisher has no reachable tap, subscribe to the
-    link itself.
+    The URLs are the taps of the link's senders: of all senders, of one role, or of one replica. If a publisher has no reachable tap, the
+    URL is the link itself.
 
     Raises:
         ConfigError: the link does not exist, the process does not send on it, or its tap cannot be reached from here.

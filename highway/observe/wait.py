@@ -1,4 +1,4 @@
-"""Computes how long the trainer of a run waited for data, for the page and for the terminal."""
+"""Computes the time that the trainer of a run waited for data, for the page and for the terminal."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ LITTLE = 0.05  # fraction of its time that a trainer may wait without advice
 
 
 class Wait(NamedTuple):
-    """How long the trainer waited.
+    """The time that the trainer waited.
 
     Args:
         share: The fraction of its time, 0 to 1; ``None`` if no trainer runs.
         sentence: The explanation, with the change that would help.
-        outside: Whether the trainer is outside the run. ``share`` is an upper limit then.
-        of: The role; the last one of the run if the trainer is outside.
+        outside: Whether the trainer is outside the run. In this case ``share`` is an upper limit.
+        of: The role; the last role of the run if the trainer is outside.
         seconds: The time that the figures cover, at most :data:`MINUTE`.
     """
 
@@ -35,9 +35,9 @@ class Wait(NamedTuple):
 def waiting(samples: Sequence[Sample]) -> Wait:
     """Return how long the trainer waited for data, from the recent figures of the samples.
 
-    The trainer consumes the items at the end: it is the loop over a pipeline or over its ``to_device``, or else a sink that sends nothing.
-    For a trainer outside the run, only its sender is visible: it tells a minimum of the time in which the trainer did *not* wait. The
-    result is for the trainer that waited most.
+    The trainer consumes the items at the end. It is the loop over a pipeline or over its ``to_device``, or a sink that sends nothing. For a
+    trainer outside the run, only its sender is visible: the sender gives a lower limit of the time in which the trainer did *not* wait.
+    With several trainers, the result is for the trainer that waited most.
     """
     received = {one.ends.receives for one in samples}
     found: list[tuple[float, bool, Sample]] = []

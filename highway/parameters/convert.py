@@ -29,7 +29,7 @@ class Notation(Protocol):
         """Return the object for ``value`` if the hint is a class (or ``Callable``)."""
 
     def misfit(self, value: Any, expected: str, location: Location, hint: Any = None, choices: Sequence[Any] = ()) -> ConfigError:
-        """Return the error for a value that msgspec rejects; it contains the type that msgspec ``expected``, the ``hint`` or the ``choices``."""
+        """Return the error for a value that msgspec rejects; it names the type that msgspec ``expected``, the ``hint`` or ``choices``."""
 
 
 def argument(value: Any, parameter: inspect.Parameter, location: Location, notation: Notation) -> Any:

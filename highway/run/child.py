@@ -23,12 +23,12 @@ class Child:
 
     Args:
         started: Start time, by ``time.monotonic()``.
-        error: The error that ended it, as it reported.
-        leaving: Whether it was asked to end.
-        done: Whether it reported that it has ended normally, and has delivered all its items.
+        error: The error that ended the process, as the process reported it.
+        leaving: Whether the process was asked to end.
+        done: Whether the process reported that it has ended normally, and has delivered all its items.
         wanted: Whether its remaining items are still needed.
         code: The exit code; negative for a signal; ``None`` while it runs, or before all its reports are read.
-        idle: Seconds for which it has received nothing although it waited for input.
+        idle: Seconds for which the process has received nothing although it waited for input.
     """
 
     handle: Handle
@@ -42,7 +42,7 @@ class Child:
     idle: float = 0.0
 
     def poll(self) -> bool:
-        """Process its reports, and return whether it has ended."""
+        """Handle the reports of the process, and return whether it has ended."""
         code = self.handle.poll()
         for report in self.handle.reports():
             if report.stats:
@@ -57,30 +57,30 @@ class Child:
         return code is not None
 
     def ask(self, number: int, wanted: bool = True) -> None:
-        """Ask it, if it runs, to end: SIGTERM drains it, SIGINT stops it; ``wanted`` is whether its remaining items are needed."""
+        """Ask the process, if it runs, to end: SIGTERM drains it, SIGINT stops it; ``wanted`` is whether its remaining items are needed."""
         if not self.poll():
             self.leaving, self.wanted = True, wanted
             self.handle.signal(number)
 
     @property
     def failed(self) -> bool:
-        """Whether it has ended, but not normally."""
+        """Whether the process has ended, but not normally."""
         as_it_should = (self.code == 0 and self.done) or (self.leaving and self.code in _ASKED)
         return self.code is not None and not as_it_should
 
     @property
     def was_killed(self) -> bool:
-        """Whether a signal from outside has ended it, not an error or a crash."""
+        """Whether a signal from outside has ended the process, not an error or a crash."""
         return self.failed and (self.code or 0) < 0 and -(self.code or 0) not in _CRASHES
 
     @property
     def unfinished(self) -> bool:
-        """Whether it was stopped before it had delivered items that are needed."""
+        """Whether the process was stopped before it had delivered items that are needed."""
         return self.leaving and self.wanted and not self.done
 
     @property
     def how(self) -> str:
-        """How it ended, in two or three words."""
+        """How the process ended, in two or three words."""
         code = self.code or 0
         if not self.failed:
             return "ended" if not self.leaving else "was drained" if self.done else "was stopped"
@@ -90,5 +90,5 @@ class Child:
 
     @property
     def failure(self) -> str:
-        """How it ended, with the error."""
+        """How the process ended, with the error."""
         return f"({self.how.removeprefix('was ').removeprefix('failed with ')}): {self.error or 'it ended without a word'}"

@@ -56,12 +56,12 @@ def _received(connection: socket.socket) -> bytes:
 class ControlServer:
     """Receives the request to drain.
 
-    Wait for ``sockets``; :meth:`poll` serves those that are ready. Outside Linux there are none.
+    Wait for ``sockets``; :meth:`poll` serves the ready sockets. Outside Linux there are no sockets.
 
     Args:
         key: The role of the process.
         replica: The number in the file.
-        on_drain: Called once, when it is asked to drain.
+        on_drain: Called once, when the process is asked to drain.
     """
 
     def __init__(self, key: RoleKey, replica: int, on_drain: Callable[[], None] = lambda: None) -> None:
@@ -93,7 +93,7 @@ class ControlServer:
         return self.drains
 
     def answer(self, items: int, complete: bool) -> None:
-        """Tell the clients how many items were delivered, and whether that was all of them."""
+        """Report to the clients the number of delivered items, and whether all items were delivered."""
         for client in self._clients:
             with contextlib.suppress(OSError):  # it did not wait
                 client.send(json.dumps({"items": items, "complete": complete}).encode(), socket.MSG_NOSIGNAL)
@@ -133,7 +133,7 @@ class ControlClient:
     connection: socket.socket
 
     def ask(self) -> None:
-        """Ask it to drain; returns at once."""
+        """Ask the process to drain; returns at once."""
         with contextlib.suppress(OSError):  # it is ending already, which wait() notices
             self.connection.send(_DRAIN, socket.MSG_NOSIGNAL)
 
@@ -141,7 +141,7 @@ class ControlClient:
         """Wait until the process has ended.
 
         Returns:
-            How many items it delivered, and whether that was all of them; ``None`` if it ended without an answer.
+            The number of delivered items, and whether all items were delivered; ``None`` if the process ended without an answer.
         """
         pid, _ = peer_process(self.connection)
         answer = self.answer()
@@ -150,7 +150,7 @@ class ControlClient:
         return answer
 
     def answer(self) -> tuple[int, bool] | None:
-        """Wait for the answer that it sends when its pipeline has ended, just before the process ends. Returns the same as :meth:`wait`."""
+        """Wait for the answer of the process, which it sends when its pipeline has ended. Returns the same as :meth:`wait`."""
         if not (said := _received(self.connection)):
             return None
         answer = json.loads(said)

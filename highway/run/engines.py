@@ -29,7 +29,7 @@ class Engine:
 
     Args:
         name: The name for ``--on``.
-        what: Where it runs processes, in words.
+        what: The place where the engine runs processes, in words.
         problems: Yields a ConfigError for each part of a topology that the engine does not support.
         options: Options that only this engine has.
     """
@@ -43,7 +43,7 @@ class Engine:
         """Check that the engine can run a topology.
 
         Raises:
-            ConfigError: it cannot; the message has a line for each reason.
+            ConfigError: the engine cannot run the topology; the message has a line for each reason.
         """
         if texts := list(map(str, self.problems(topology))):
             raise ConfigError("\n".join(texts))
@@ -61,8 +61,8 @@ class LiveEngine(Engine):
     Args:
         connect: Returns a launcher.
         placed: Returns the processes of a topology, with their links in this engine.
-        preview: Returns the texts that would be submitted to the engine, by name; ``None`` if it takes no texts.
-        may_be_ended_by: The library that may end the process of the launcher without raising an error; empty if none does.
+        preview: Returns the texts that would be submitted to the engine, by name; ``None`` if the engine takes no texts.
+        may_be_ended_by: The library that may end the process of the launcher without raising an error; empty if no library does.
     """
 
     connect: Callable[[Wiring, argparse.Namespace, Show], Launcher]

@@ -2,8 +2,8 @@
 
 News are the output, reports and counts of the replica's process (:class:`~highway.run.remote.News`).
 
-Files that are rewritten are replaced atomically. Files that grow are opened for each line, because only then a network file system shows
-the line to other hosts.
+Files that are rewritten are replaced atomically. Files that grow are opened for each line, because a network file system shows the line to
+other hosts only after the file is closed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class JobOrder(msgspec.Struct, frozen=True):
     """The launcher's orders for the job of a replica.
 
     Args:
-        start: How many times the replica's process should have been started; the last time from ``spec``.
+        start: The number of times that the replica's process should have been started; the last start uses ``spec``.
         spec: The process to run, a :class:`~highway.run.launcher.LaunchSpec` in JSON.
         signals: Signals to send to that process, in order.
         version: The launcher's version of highway.
@@ -64,8 +64,8 @@ class Line(msgspec.Struct, frozen=True):
 class RunFolder:
     """The folder of a run.
 
-    A *place* is the base name of a replica's files (:func:`place_of`). A *holder* is the name of a job's files: the job's ID, and how often
-    Slurm has queued the job again.
+    A *place* is the base name of a replica's files (:func:`place_of`). A *holder* is the name of a job's files: the job's ID, and the
+    number of times that Slurm has queued the job again.
 
     Args:
         path: The folder.
@@ -80,7 +80,7 @@ class RunFolder:
         """Create the folder. Processes that join the run may have published their addresses there already.
 
         Raises:
-            OSError: it cannot be created, or belongs to an earlier run.
+            OSError: the folder cannot be created, or belongs to an earlier run.
         """
         self.rendezvous.mkdir(parents=True, exist_ok=True)
         for folder in (self.logs, self.jobs, self._orders, self._news):

@@ -1,7 +1,7 @@
 """``python -m highway.run.job FOLDER PLACE``: the program of a replica's job, on its host.
 
-It starts the process as often as the launcher orders, and writes reports for the launcher to a shared folder. It ends when the launcher
-does not need it any more, when the launcher is gone, or when the engine asks it to.
+The program starts the process as often as the launcher orders, and writes reports for the launcher to a shared folder. It ends when the
+launcher does not need it any more, when the launcher has ended, or when the engine stops it.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Job:
         self._asked = True
 
     def run(self) -> None:
-        """Run until there is nothing more to do."""
+        """Run until the job is not needed any more."""
         due = 0.0
         try:
             while time.monotonic() < self._until and not (self._leaving and self._agent is None):

@@ -24,8 +24,8 @@ STOP_SECONDS = 30  # seconds between an engine's drain and its kill: longer than
 class LaunchSpec:
     """A process to start.
 
-    ``process`` is all that the process needs to know, so that it reads no file and checks no other role. ``arguments`` are the arguments of
-    ``highway run`` that select it and set how it runs.
+    ``process`` contains all information for the process, so that it reads no file and checks no other role. ``arguments`` are the arguments
+    of ``highway run`` that select it and set how it runs.
     """
 
     name: str
@@ -54,7 +54,7 @@ class Handle(Protocol):
         """Return its exit code, or minus the signal that ended it; ``None`` while it runs. After the end, all its reports are available."""
 
     def signal(self, number: int) -> None:
-        """Send it a signal, if it runs: SIGTERM drains it, SIGINT stops it, SIGKILL kills it and all processes that it has started."""
+        """Send a signal if the process runs: SIGTERM drains it, SIGINT stops it, SIGKILL kills it and all processes that it has started."""
 
     def reports(self) -> Sequence[RoleReport]:
         """Return its reports since the last call."""
@@ -64,7 +64,7 @@ class Handle(Protocol):
 
     @property
     def is_lost(self) -> bool:
-        """Whether its engine has lost it: then its counts are the last reported ones, and the true counts may be higher."""
+        """Whether the engine has lost the process. The counts are then the last reported counts, and the true counts may be higher."""
 
 
 class Launcher(Protocol):

@@ -1,4 +1,4 @@
-"""The last checks before processes start on this machine: are the ports free, are the addresses known?"""
+"""The last checks before processes start on this machine: whether the ports are free, and whether the addresses are known."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def preflight(ends: Iterable[LinkEnd], any_order: bool = False) -> None:
 
     Args:
         ends: Their ends of links.
-        any_order: Whether names of other ends may lack addresses until their processes run.
+        any_order: Whether names of other ends may be without addresses until their processes run.
 
     Raises:
         ConfigError: a port is in use, an address does not belong to this machine, or a name has no address.

@@ -81,7 +81,7 @@ class Agent:
         self._process.signal(number)
 
     def drain(self) -> None:
-        """Drain the process through :mod:`highway.run.control`; further requests to drain, of any kind, do no harm."""
+        """Drain the process through :mod:`highway.run.control`; further requests to drain, of any kind, have no effect."""
         for found in find(self._key):
             with found.connection:
                 if peer_process(found.connection)[0] == self._process.popen.pid:
@@ -119,9 +119,9 @@ class RemoteProcess:
             self._show(self.name, text, is_error)
 
     def lose(self, why: str, code: int = -9, counts: Counts | None = None) -> None:
-        """Record that the process, and maybe its host, no longer exists or cannot be reached, so that no more news will come.
+        """Record that the process, or its host, does not exist any more or cannot be reached, so that no more news will come.
 
-        ``counts`` are its final counts, if its host can still report them."""
+        ``counts`` are the final counts of the process, if its host can still report them."""
         if self._code is None:
             self._code, self.is_lost = code, counts is None
             self._counts = counts or self._counts

@@ -19,7 +19,7 @@ from highway.wire.tally import Counts
 class Replica:
     """A replica of a role, in a sequence of child processes.
 
-    ``spec`` returns the process to start. It is called at each start, because the addresses of others may be known only then.
+    ``spec`` returns the process to start. It is called at each start, because the addresses of other processes may not be known earlier.
     """
 
     def __init__(self, process: Process, role: Role, spec: Callable[[str, Process], LaunchSpec]) -> None:
@@ -48,7 +48,7 @@ class Replica:
 
     @property
     def has_begun(self) -> bool:
-        """Whether a process of it was ever started."""
+        """Whether a process of this replica was ever started."""
         return self._child is not None
 
     @property
@@ -68,7 +68,7 @@ class Replica:
 
     @property
     def has_ended_by_itself(self) -> bool:
-        """Whether its process has ended normally without being asked to: nothing more will come."""
+        """Whether its process has ended normally without a request, so that no more items will come."""
         return self.phase == "ended" and self.has_begun and not self.child.leaving and not self.child.failed
 
     @property
@@ -77,7 +77,7 @@ class Replica:
 
     @property
     def is_over(self) -> bool:
-        """Whether no process of it runs, and none will unless the role is scaled up."""
+        """Whether the replica has no running process, and will have none unless the role is scaled up."""
         return self.phase in ("ended", "failed")
 
     def state(self) -> ReplicaState:
@@ -103,7 +103,7 @@ class Replica:
         self._child = child
 
     def settle(self, may_restart: bool) -> str:
-        """Note that its process has ended, and decide what follows, which may be a restart.
+        """Note that its process has ended, and decide whether to restart it.
 
         Returns:
             A message without the replica's name; empty if it ended normally.
@@ -126,7 +126,7 @@ class Replica:
         return f"{how or 'has ended'}; started again in {delay:g} s ({which})"
 
     def give_up(self) -> None:
-        """Do not start it again."""
+        """Do not start the process again."""
         if self.phase == "waiting":
             self.phase = "failed" if self.child.failed else "ended"
 

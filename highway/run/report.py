@@ -23,7 +23,7 @@ class Reporter:
         """Report the figures.
 
         Raises:
-            Terminated: the launcher is gone.
+            Terminated: the launcher has ended.
         """
         self._send(stats=asdict(stats))
 

@@ -27,7 +27,7 @@ _LAST_RESORT = 15  # maximum seconds that a process takes to end
 
 
 class Terminated(SystemExit):
-    """The process was asked to end: by SIGTERM, or because its launcher is gone.
+    """The process was asked to end: by SIGTERM, or because its launcher has ended.
 
     The attribute ``drained`` tells whether the process delivered all items in flight before it ended.
     """
@@ -65,10 +65,10 @@ def run(
 
     Args:
         pipeline: The pipeline to run.
-        progress: Called every ``tick`` seconds, and once at the end, however it ends.
+        progress: Called every ``tick`` seconds, and once at the end, also after an error.
         tick: Seconds.
         drain_timeout: Seconds after SIGTERM for items in flight to be delivered; after that, or at a second signal, the pipeline is
-            stopped. With 0 it is stopped at once.
+            stopped. With 0, the pipeline is stopped at once.
         control: Receives requests to drain, too.
 
     Raises:

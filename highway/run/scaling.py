@@ -1,4 +1,4 @@
-"""The number of a role's running replicas: one more if they are too busy, one fewer if fewer would be enough."""
+"""Scaling of a role: adds a replica if the replicas are too busy, and removes a replica if fewer replicas are enough."""
 
 from __future__ import annotations
 
@@ -34,8 +34,9 @@ class Look(NamedTuple):
     Args:
         time: Seconds.
         replicas: Number of replicas.
-        load: Fraction of the recent time, 0 to 1, in which a replica had work: the mean of all, with 0 for a replica that has not begun.
-        waiting: Messages that wait for them; ``None`` if that is unknown.
+        load: Fraction of the recent time, 0 to 1, in which a replica had work: the mean over all replicas, with 0 for a replica that has
+            not begun.
+        waiting: Messages that wait for the replicas; ``None`` if unknown.
     """
 
     time: float
@@ -45,12 +46,12 @@ class Look(NamedTuple):
 
 
 def wanted(looks: Sequence[Look], scale: AutoscaleSpec) -> int:
-    """Return how many replicas should work: the current number, one more, or one fewer.
+    """Return the number of replicas that should work: the current number, or one more or one fewer.
 
     A replica is added only if messages have waited recently.
 
     Args:
-        looks: The looks since the number last changed, oldest first, at least one.
+        looks: The looks since the last change of the number, oldest first; at least one look.
     """
     last, lately, long = looks[-1], _during(looks, scale.grow_s), _during(looks, scale.shrink_s)
     if lately and last.replicas < scale.max and last.load > LOAD and any(look.waiting != 0 for look in lately):
@@ -73,7 +74,8 @@ def _with_one_fewer(look: Look) -> float:
 class Scaler:
     """Starts and drains replicas of the roles with ``autoscale``.
 
-    The first ``min`` replicas of a role always run. Of the others, the lowest number is started first, and the highest drained first.
+    The first ``min`` replicas of a role always run. Of the other replicas, the lowest number is started first, and the highest number is
+    drained first.
 
     Args:
         replicas: All possible replicas.
@@ -92,7 +94,7 @@ class Scaler:
         self._whole = wiring.whole_links if self._roles else set()
 
     def step(self, states: Sequence[ReplicaState], has_ended: Callable[[str], bool]) -> None:
-        """Start or drain a replica of each role if that is due; call it several times per second.
+        """Start or drain a replica of each role if necessary; call this method several times per second.
 
         Args:
             states: The states of all replicas of the run.
@@ -107,14 +109,14 @@ class Scaler:
             role.step(now, waiting.get(self._ends[role.any_name].receives), has_ended(name))
 
     def withdraw(self) -> None:
-        """Start no more replicas, and drain those that have not begun to work."""
+        """Start no more replicas, and drain the replicas that have not begun to work."""
         for role in self._roles.values():
             role.withdraw()
 
     def excuse(self, replica: Replica) -> bool:
         """Return whether the run continues without a replica whose process has failed.
 
-        It does if the replica could not be added, or was lost while it was drained and its role allows restarts."""
+        The run continues if the replica could not be added, or if it was lost while it was drained and its role allows restarts."""
         role = self._roles.get(replica.process.role)
         return role is not None and role.excuse(replica)
 

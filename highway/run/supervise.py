@@ -34,7 +34,7 @@ class Watcher(Protocol):
     """Gets the states of the replicas."""
 
     def update(self, states: Sequence[ReplicaState]) -> None:
-        """Process the states of all replicas; called several times per second, and once when all have ended."""
+        """Handle the states of all replicas; called several times per second, and once when all replicas have ended."""
 
 
 class Display(Watcher, Protocol):
@@ -49,7 +49,8 @@ class Result:
     """The result of a launch.
 
     Args:
-        code: 0 if all went well or ``restart`` allowed the failures, 1 if a role failed, 128 plus the signal's number if a signal ended it.
+        code: 0 if there were no failures or ``restart`` allowed them, 1 if a role failed, 128 plus the signal's number if a signal ended
+            it.
         message: A description of the failure; empty if there was none.
         states: The final state of each replica.
         departures: The ended processes, replica by replica.
@@ -72,8 +73,9 @@ def launch(
 ) -> Result:
     """Run processes of a topology until they have ended, and leave no process running.
 
-    The launch ends when the sinks end: after the last role that sends nothing over a link has ended, the others get some seconds to end by
-    themselves and are then stopped. If a process fails and is not started again, the others are stopped. SIGTERM drains the run: roles that
+    The launch ends when the sinks end: after the last role that sends nothing over a link has ended, the other roles have some seconds to
+        end, and are then stopped. If a process fails and is not started again, the other processes are stopped. SIGTERM drains the run:
+        roles that
     receive nothing from another role of this launch end their sources, and all items in flight are delivered. SIGINT stops all processes.
     A second signal kills them.
 

@@ -25,9 +25,8 @@ _SHOWN = 20  # differences that are printed
 
 @dataclass
 class Compared:
-    """A map that compares converted samples with those of the source. Its input is sample numbers, or samples that were already read.
-
-    It returns their count and sentences about differences, and counts ``samples``.
+    """A map that compares converted samples with the samples of the source. The inputs are sample numbers, or samples that were already
+    read. The outputs are the number of samples and sentences about differences. The map counts ``samples``.
 
     Args:
         prepared: Returns the expected samples.

@@ -1,7 +1,7 @@
 """``highway convert``: converts images and samples from one format to another.
 
-An interrupted conversion continues if its source is the same: complete files are kept; a format with a single file starts again. A sample
-that cannot be read or written ends the conversion with an error that names the sample; no sample is skipped.
+If the source is the same, an interrupted conversion continues: complete files are kept. A conversion to a single file starts again. A
+sample that cannot be read or written ends the conversion with an error that names the sample; no sample is skipped.
 """
 
 from __future__ import annotations

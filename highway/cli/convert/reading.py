@@ -40,7 +40,8 @@ class Input:
     Args:
         data: A dataset, or an iterable that yields samples with passports.
         shape: Function that converts each sample.
-        names: Names of the fields of tuples; empty: ``image`` and ``label`` if the first is an encoded image, else their positions.
+        names: Names of the fields of tuples; empty: ``image`` and ``label`` if the first field is an encoded image, otherwise their
+            positions.
         fields: Fields to keep; empty: all.
         number_keys: Whether a sample's key is its number.
     """
@@ -62,7 +63,7 @@ class Input:
         return None if self.number_keys or self.total is None else keys_of(self.data)
 
     def fingerprint(self, paths: Sequence[str]) -> str:
-        """Return a text that changes when the source does."""
+        """Return a text that changes when the source changes."""
         if self.total is not None and (own := fingerprint_of(self.data)) is not None:
             return own()
         digest = hashlib.blake2b(digest_size=16)

@@ -84,7 +84,7 @@ class Target:
         return not (names_in(self.path) - {self.record} or (exists(self.path) and not os.path.isdir(self.path)))
 
     def expect_readable(self) -> None:
-        """Raise ConfigError if files in a store could not be read back here."""
+        """Raise ConfigError if files in a store cannot be read back on this machine."""
         if is_url(self.path) and self.format.is_copied and not parse(self.path).options.cache_dir:
             raise ConfigError(
                 f"{self.name}: --check reads {self.format.name} from a copy on this machine; say where: HIGHWAY_CACHE_DIR in the "
@@ -92,7 +92,7 @@ class Target:
             )
 
     def has(self, number: int) -> bool:
-        """Return whether the sample with a number is complete, as far as paths can tell."""
+        """Return whether the file of a sample, given by its number, is complete, as far as paths show."""
         if not self.pattern:
             return False
         path = self.pattern % (number // self.size)

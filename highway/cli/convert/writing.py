@@ -32,7 +32,7 @@ def converting(source: Input, target: Target, workers: int | None) -> Pipeline:
 
 
 def unwritten(source: Input, target: Target | None) -> Any:
-    """Return a source of ranges of sample numbers, or of samples if there is no random access, except for samples in the target."""
+    """Return a source of ranges of sample numbers, or of samples without random access; samples that the target already has are skipped."""
     if source.total is None:
         return Remaining(source, target)
     return partial(_runs, source.total)

@@ -1,6 +1,7 @@
 """``highway bench``: the possible rate of each stage alone, the bottleneck of each role, and balanced numbers of workers.
 
-A role that other roles in the file feed is measured with their items, so they need not run; the links themselves are not measured.
+If other roles in the file send to a role, the role is measured with their items, without running these roles. The links themselves are not
+measured.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class Cost(NamedTuple):
         return isinstance(self.stage.op, (ZMQSink, ZMQSource))
 
     def rate(self, cores: int, processes: float = 1) -> float:
-        """Return the items per second of all its workers, in one process or several on a machine. It must have been measured."""
+        """Return the items per second of all its workers, in one process or several on a machine. The stage must have been measured."""
         threads = self.workers * processes / self.seconds
         return min(threads, cores / self.cpu) if self.cpu else threads
 
@@ -65,7 +66,7 @@ class Balance:
     Args:
         rate: Items per second at the role's end, with these workers.
         workers: Number of workers of each stage, so that no stage waits for another.
-        limit: What limits the rate.
+        limit: The limit of the rate, in words.
     """
 
     rate: float
@@ -129,7 +130,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def crowded(load: float, cores: int) -> str:
-    """Return a warning if other programs use all cores: then waiting for a core looks like waiting for a disk."""
+    """Return a warning if other programs use all cores: in this case, waiting for a core looks like waiting for a disk."""
     if load <= cores - FREE:
         return ""
     used = f"all {cores} cores" if cores > 1 else "the only core"

@@ -33,7 +33,7 @@ MOST_BYTES = 500_000_000  # of a role's items, kept for the roles that it feeds
 
 @dataclass
 class Roles:
-    """Measures roles, each once, and keeps their items for the roles that they feed.
+    """Measures each role once, and keeps its items for the roles to which it sends.
 
     Args:
         topology: The topology.
@@ -181,7 +181,7 @@ def as_in_file(found: Calibration, topology: Topology, cores: int) -> Calibratio
     """Return a calibration with the workers of a file's stages, on hosts with ``cores`` cores.
 
     Raises:
-        ConfigError: the file has other roles or stages than were measured.
+        ConfigError: the file has other roles or stages than the calibration.
     """
     roles = {}
     for name, role in topology.roles.items():

@@ -19,14 +19,14 @@ def check_output(path: str | None) -> None:
     """Check the value of ``--output``, if given.
 
     Raises:
-        ConfigError: it is not the name of a picture.
+        ConfigError: the value is not the name of a picture.
     """
     if path is not None and _suffix(path) not in _FORMATS:
         raise ConfigError(f"--output {path}: expected a name that ends in .png or .jpg")
 
 
 def put_out(picture: Image.Image, title: str, path: str | None, default: str) -> None:
-    """Write a picture to a file, or show it in a window if there is a display and no path; print which.
+    """Write a picture to a file, or show it in a window if there is a display and no path; print the place.
 
     Args:
         picture: The picture.

@@ -123,7 +123,7 @@ class Publisher:
         sent: Called after each batch.
 
     Attributes:
-        count: The sent batches, and the time of the last one. Only the sending thread writes it.
+        count: The sent batches, and the time of the last one. Only the sending thread changes it.
     """
 
     def __init__(self, pipeline: Pipeline, sink: ZMQSink, repeats: bool, sent: Callable[[], None]) -> None:
@@ -145,7 +145,7 @@ class Publisher:
 
     @property
     def addresses(self) -> list[str]:
-        """The destinations: the address that it listens at, once it does, or the URL that it connects to."""
+        """The destinations: the address at which the publisher listens, as soon as it listens, or the URL to which it connects."""
         link = self.sink.link
         return self.counters.get("bound", []) if link.bind else [str(link)]
 

@@ -1,4 +1,4 @@
-"""The input of the tools that view a stream, their messages about missing data, and its rates."""
+"""The input of the tools that view a stream, their messages about missing data, and the rates of the stream."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Subscription:
 
     Args:
         urls: The URLs to receive from.
-        timeout: Seconds to wait for a batch; negative means for ever.
+        timeout: Seconds to wait for a batch; negative: no limit.
         where: Their name in messages; by default the URLs.
 
     Raises:
@@ -98,7 +98,7 @@ class Subscription:
             raw: Whether to leave messages undecoded: then an item is a message's size in bytes, and gaps and ends are not noticed.
 
         Raises:
-            LinkError: nothing came within the timeout.
+            LinkError: no message came within the timeout.
         """
         while self.count < count:
             now = time.monotonic()

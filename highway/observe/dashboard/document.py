@@ -49,7 +49,7 @@ def document(view: View, minute: View, graph: Graph | None = None) -> Values:
     Args:
         view: A view, with the rates of the last seconds.
         minute: The same view, with the figures of the last minute.
-        graph: The roles and links of the file; by default those that are seen.
+        graph: The roles and links of the file; by default the roles and links that are seen.
     """
     graph = graph or seen_graph(view.samples)
     links = {link.link: link for link in traffic(view.samples)}

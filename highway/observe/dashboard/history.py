@@ -27,7 +27,7 @@ class History:
         return self._count
 
     def add(self, time: float, values: Mapping[str, float]) -> None:
-        """Add a point; it replaces the oldest one if there are :data:`LENGTH`."""
+        """Add a point, which replaces the oldest point if there are :data:`LENGTH` points."""
         at = self._count % LENGTH
         self._times[at] = time
         for figure in self._figures.values():

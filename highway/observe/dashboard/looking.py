@@ -1,4 +1,4 @@
-"""Batches to show, from a link's tap or a pipeline of this process. They are taken on request, and drawn once for all viewers."""
+"""Batches to show, from a link's tap or a pipeline of this process. The batches are taken on request, and drawn once for all viewers."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class ShownBatch(NamedTuple):
 
 
 class Looker:
-    """Takes batches from places, at most one every :data:`EVERY` seconds from each, and only on request."""
+    """Takes batches from places, at most one batch every :data:`EVERY` seconds from each place, and only on request."""
 
     def __init__(self, places: Mapping[str, Take]) -> None:
         self._places = list(places.values())
@@ -57,7 +57,7 @@ class Looker:
         self._pool = ThreadPoolExecutor(1, "highway-look")
 
     def look(self, place: int) -> ShownBatch:
-        """Return the last batch of a place, and take another one for the next request.
+        """Return the last batch of a place, and take another batch for the next request.
 
         Raises:
             IndexError: the place does not exist.

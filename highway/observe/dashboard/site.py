@@ -104,7 +104,8 @@ class Site:
         self._failed = ""
 
     def open_at(self, listen: str, port: int, snapshot: Callable[[], Snapshot]) -> str:
-        """Note where it is served, and return the address for users; an address beyond this machine contains a required token.
+        """Note where the page is served, and return the address for users. An address for other machines contains a token, which is
+        required.
 
         Args:
             listen: The address that is bound.
@@ -126,7 +127,7 @@ class Site:
         self._lines.append((self._count, round(time.time(), 3), name, text[:LONGEST], is_error))
 
     def tick(self) -> None:
-        """Rebuild the document if that is due; called on the serving thread, several times per second."""
+        """Rebuild the document if this is due; called on the serving thread, several times per second."""
         now = time.monotonic()
         is_sample = now - self._sampled >= EVERY
         if not is_sample and not (now - self._asked < ASKED and now - self._built >= FRESH):
@@ -191,7 +192,7 @@ class Site:
         return "", _Packed(b"there is no such page")
 
     def refuses(self, environ: WSGIEnvironment) -> str:
-        """Return the status of a refused request; empty if it is allowed."""
+        """Return the status of a refused request; empty if the request is allowed."""
         if environ["REQUEST_METHOD"] not in ("GET", "HEAD"):
             return "405 Method Not Allowed"
         if not self._knows(environ.get("HTTP_HOST", "")):

@@ -2,8 +2,9 @@
 
 It runs alone, without the rest of highway: ``python -I -S guard.py SECONDS KEEP``. Each line on its standard input names a process group,
 ``+GROUP`` when its first process has started and ``-GROUP`` before that process is reaped. When standard input ends, the remaining groups
-have the given seconds to end by themselves. A group is killed at once when its first process has ended, because its other processes then
-have no purpose. After that the program waits KEEP seconds, so that others can read the files whose descriptors it has inherited.
+have the given seconds to end by themselves. When the first process of a group has ended, the group is killed at once, because its other
+processes have no purpose any more. After that, the program waits KEEP seconds, so that other processes can read the files whose descriptors
+it has inherited.
 """
 
 from __future__ import annotations

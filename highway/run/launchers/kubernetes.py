@@ -1,12 +1,12 @@
 """Kubernetes: renders a topology as manifests, which ``kubectl apply -k`` starts. highway itself never contacts a cluster.
 
 A pod is a host that runs one process. Pods find each other at the ports of the file and the names of a headless service. A second topology
-file contains these names, and is merged over the user's. The kind of object for a role's pods depends on the role's restart policy, because
-Kubernetes restarts all pods except those of jobs, even after a normal end:
+file contains these names, and is merged over the user's file. The kind of object for a role's pods depends on the role's restart policy,
+because Kubernetes restarts all pods except those of jobs, even after a normal end:
 
 - ``autoscale``: a Deployment with a HorizontalPodAutoscaler; a pod whose role has ended remains until it is deleted;
 - ``restart: always``: a StatefulSet;
-- otherwise an Indexed Job: an ended pod is not restarted, a failed one is replaced as often as the file allows.
+- otherwise an Indexed Job: an ended pod is not restarted, and a failed pod is replaced as often as the file allows.
 """
 
 from __future__ import annotations

@@ -109,7 +109,7 @@ class LocalLauncher:
         return process
 
     def wait(self, seconds: float) -> bool:
-        """Wait at most ``seconds`` until a process prints, reports or ends; return whether one did."""
+        """Wait at most ``seconds`` until a process prints, reports or ends; return whether this has happened."""
         ready = self._selector.select(seconds)
         for key, _ in ready:
             key.data.read()
@@ -177,7 +177,7 @@ class LocalProcess:
         return self._tally.read()
 
     def reap(self) -> None:
-        """Kill it, if it runs, and all processes that it has started."""
+        """Kill the process, if it runs, and all processes that it has started."""
         self.signal(signal.SIGKILL)
         if self.popen.returncode is None:
             self._tell_guard(f"-{self.popen.pid}")  # before its PID can be another's
@@ -276,10 +276,10 @@ def _last_state(line: bytes) -> bytes:
 
 
 def environment(own: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of a process that imports the same highway as this one, whatever the current directory contains.
+    """Return the environment of a process that imports the same highway as this process, from any current directory.
 
-    Numerical libraries get one thread each, because the stages of a role have their own threads. The user's environment overrides that, and
-    the role's ``own`` overrides both.
+    Numerical libraries get one thread each, because the stages of a role have their own threads. The user's environment overrides this
+    setting, and the role's ``own`` overrides both.
     """
     home = str(Path(highway.__file__).parents[1])
     paths = [] if home == sysconfig.get_path("purelib") else [home]

@@ -96,14 +96,14 @@ def _look(host: str, port: int) -> None:
 
 
 class Needs(NamedTuple):
-    """Resources that a process requires of a node; ``cpus=None`` reserves one core until the process has a node, and none afterwards."""
+    """Resources that a process requires of a node; ``cpus=None`` reserves one core until the process has a node, and no core afterwards."""
 
     cpus: float | None
     gpus: float
     memory: float = 0.0  # bytes
 
     def of_node(self, placed: bool = False) -> dict[str, float]:
-        """Return the resources by Ray's names: if ``placed``, those that the process holds, else those that a node must have free."""
+        """Return the resources by Ray's names: if ``placed``, what the process holds, otherwise what must be free on a node."""
         return {"CPU": (0 if placed else 1) if self.cpus is None else self.cpus, "GPU": self.gpus, "memory": self.memory}
 
 
@@ -175,7 +175,7 @@ class RayProcess(RemoteProcess):
         super().hear(news)
 
     def signal(self, number: int) -> None:
-        """Send a signal to the process. Give the process up if it has no node, or does not end after SIGKILL."""
+        """Send a signal to the process. If the process has no node, or does not end after SIGKILL, it counts as lost."""
         if self.poll() is None and (not self.address or self._was_killed):
             import_ray().kill(self.actor)
             self.lose(*(self.end or ("it had not begun" if not self.address else f"{self.address} does not answer", -number)))
@@ -193,7 +193,7 @@ class RayLauncher:
         show: As for :class:`~highway.run.launchers.local.LocalLauncher`.
 
     Raises:
-        ConfigError: a run of that name exists already.
+        ConfigError: a run with this name exists.
     """
 
     def __init__(self, wiring: Wiring, software: Mapping[str, str], run: str, show: Show) -> None:
@@ -236,7 +236,7 @@ class RayLauncher:
         return process
 
     def wait(self, seconds: float) -> bool:
-        """Wait at most ``seconds`` for news of a process; return whether there was any."""
+        """Wait at most ``seconds`` for news of a process; return whether news came."""
         for process in [one for one in self._cut_off if time.monotonic() >= one.due]:
             self._cut_off.remove(process)
             self._ask(process)

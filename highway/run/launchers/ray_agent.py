@@ -64,11 +64,11 @@ class RayAgent:
             return self._last
 
     def signal(self, number: int) -> None:
-        """Send the process a signal."""
+        """Send a signal to the process."""
         self._agent.signal(number)
 
     def close(self) -> None:
-        """End the process and all that it has started."""
+        """End the process and all processes that it has started."""
         with self._lock:
             self._agent.close()
         self._relay.close()

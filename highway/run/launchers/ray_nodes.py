@@ -26,8 +26,8 @@ def check_nodes(topology: Topology, roles: Iterable[str], say: Callable[[str], N
         say: Called with a message while a node has not answered.
 
     Raises:
-        ConfigError: no node has the resources of a role, the nodes that have them differ in software that pixels depend on, or a node has
-            another version of highway or reports no software.
+        ConfigError: no node has the resources of a role, the nodes with these resources differ in software that pixels depend on, or a node
+            has another version of highway or reports no software.
     """
     nodes = [node for node in import_ray().nodes() if node["Alive"]]
     fitting = {name: _fitting(topology, topology.roles[name], nodes) for name in sorted(roles)}

@@ -1,8 +1,8 @@
 """Jobs of Slurm: an array for each role with several replicas, a job for each other role.
 
-A job runs :mod:`highway.run.job`, which starts the process of its replica as often as ordered, and exchanges files with the launcher in
-the folder of the run. So a restarted process stays on its node, and does not wait in the queue again. If a node fails, Slurm requeues the
-job, and the next process runs on the new node.
+A job runs :mod:`highway.run.job`, which starts the process of its replica as often as ordered, and exchanges files with the launcher in the
+folder of the run. Therefore a restarted process stays on its node, and does not wait in the queue again. If a node fails, Slurm requeues
+the job, and the next process runs on the new node.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class SlurmLauncher:
         return self._jobs[name].start(spec)
 
     def wait(self, seconds: float) -> bool:
-        """Read the folder of the run if that is due within ``seconds``, else only wait; return whether a job has sent news.
+        """Read the folder of the run if this is due within ``seconds``, otherwise only wait; return whether a job has sent news.
 
         Raises:
             ConfigError: Slurm refuses a job, with Slurm's message.

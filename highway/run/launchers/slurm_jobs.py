@@ -81,7 +81,7 @@ def call(command: Sequence[str]) -> str:
     """Return the output of a command of Slurm.
 
     Raises:
-        ConfigError: it failed, with its own message.
+        ConfigError: the command failed; the error has its message.
     """
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     if done.returncode:

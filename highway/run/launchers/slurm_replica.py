@@ -33,7 +33,7 @@ class ReplicaJob:
         show: As for :class:`~highway.run.launchers.local.LocalLauncher`.
 
     Attributes:
-        id: Slurm's ID of the job; empty if there is none.
+        id: Slurm's ID of the job; empty if there is no job.
         cancelled: IDs of the jobs that were cancelled.
         process: The current or last process.
     """
@@ -53,11 +53,11 @@ class ReplicaJob:
 
     @property
     def runs(self) -> bool:
-        """Whether its process runs, or is about to."""
+        """Whether its process runs, or will be started."""
         return self.process.poll() is None
 
     def start(self, spec: LaunchSpec) -> RemoteProcess:
-        """Start a process in its job, once it has one."""
+        """Start a process in its job, as soon as the job exists."""
         self.process = RemoteProcess(spec.name, self._show, self._ask)
         self._begun, self._since = False, time.monotonic()
         self._want(JobOrder(self._order.start + 1 if self._order else 1, spec.to_json(), [], highway.__version__))
@@ -68,7 +68,7 @@ class ReplicaJob:
         self.id, self._holder, self._reader, self._heard = job, "", None, None
 
     def hear(self, holders: Collection[str]) -> bool:
-        """Read the news of its job, if the job is among ``holders``; return whether there was any."""
+        """Read the news of its job, if the job is among ``holders``; return whether there was news."""
         if (holder := newest(holders, self.id)) not in ("", self._holder):
             if self._begun:
                 self._lose("its job was queued again, since its node failed or others go before")
@@ -86,7 +86,7 @@ class ReplicaJob:
         return happened
 
     def judge(self, state: JobState) -> None:
-        """Decide what follows from the state of its job."""
+        """React to the state of its job."""
         now, where = time.monotonic(), f"job {self.id}{f' on {state.nodes}' if state.nodes else ''}"
         again = f"{where} was queued again, since its node failed or others go before"
         if state.what != RUNS:
