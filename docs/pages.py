@@ -44,6 +44,7 @@ PUBLIC = {  # pages of public names; a module without ``__all__`` shows what it 
         "highway.adapters.arrays",
     ],
     "stores": ["highway.stores.file", "highway.stores.url"],
+    "topology": ["highway.topology"],
     "tenbin": ["highway.tenbin"],
 }
 SHAPES = {"source": "Sources", "map": "Maps", "stream": "Streams", "sink": "Sinks", "composite": "Composites"}
@@ -173,7 +174,7 @@ def _shape(cls: type) -> str:
 
 
 def _entry(module: str, name: str) -> Iterator[str]:
-    with_members = module in ("highway", "highway.adapters.torch", "highway.stores.url")
+    with_members = module in ("highway", "highway.adapters.torch", "highway.stores.url", "highway.topology")
     found = None if "adapters" in module else getattr(importlib.import_module(module), name)
     if is_value(found):
         value = "A map returns this to drop its item." if found is highway.DROP else f"``{' '.join(str(found).split())}``"

@@ -109,19 +109,11 @@ def zsend_single(socket: Socket, l: Sequence[Array], infos: Sequence[str] | None
 
 
 def zrecv_single(socket: Socket, infos: Infos = False) -> Any:
-    """Receive arrays as a message of one frame.
+    """Receive arrays as a message of one frame; see the example of :func:`zsend_single`.
 
     Args:
         socket: A ``zmq.Socket``.
         infos: As for :func:`decode_buffer`.
-
-    >>> import zmq
-    >>> with zmq.Context() as context, context.socket(zmq.PAIR) as one, context.socket(zmq.PAIR) as other:
-    ...     port = one.bind("inproc://arrays"), other.connect("inproc://arrays")
-    ...     sent = zsend_single(one, [np.uint8([1, 2])])
-    ...     arrays = zrecv_single(other)
-    >>> arrays
-    [array([1, 2], dtype=uint8)]
     """
     return decode_buffer(socket.recv(), infos)
 
@@ -146,18 +138,10 @@ def zsend_multipart(socket: Socket, l: Sequence[Array], infos: Sequence[str] | N
 
 
 def zrecv_multipart(socket: Socket, infos: Infos = False) -> Any:
-    """Receive arrays as a multipart message.
+    """Receive arrays as a multipart message; see the example of :func:`zsend_multipart`.
 
     Args:
         socket: A ``zmq.Socket``.
         infos: As for :func:`decode_buffer`.
-
-    >>> import zmq
-    >>> with zmq.Context() as context, context.socket(zmq.PAIR) as one, context.socket(zmq.PAIR) as other:
-    ...     port = one.bind("inproc://arrays"), other.connect("inproc://arrays")
-    ...     sent = zsend_multipart(one, [np.uint8([1, 2])])
-    ...     arrays = zrecv_multipart(other)
-    >>> arrays
-    [array([1, 2], dtype=uint8)]
     """
     return decode_list(socket.recv_multipart(), infos)

@@ -47,7 +47,10 @@ class Runner(doctest.DocTestRunner):
 @pytest.mark.parametrize(("module", "name"), list(public_names()))
 def test_the_example_of_a_public_name_runs(module, name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    text = PAGES.runnable(inspect.cleandoc(imported(module, name).__doc__ or ""), module)
+    text = inspect.cleandoc(imported(module, name).__doc__ or "")
+    if shared := re.search(r"see the example of :func:`(\w+)`", text):
+        text = inspect.cleandoc(imported(module, shared[1]).__doc__)
+    text = PAGES.runnable(text, module)
     test = doctest.DocTestParser().get_doctest(text, {"__name__": "example"}, name, None, 0)
     assert re.search(rf"\b{name}\b", "".join(example.source for example in test.examples if "import" not in example.source))
     report = []

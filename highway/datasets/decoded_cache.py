@@ -29,13 +29,12 @@ _LARGE = 1 << 16  # bytes of a sample; for larger ones, reading several at once 
 @checked
 @dataclass
 class DecodedCache:
-    """The samples of a complete cache, written by :class:`~highway.modules.Cache` or ``highway convert``, in the order in which they were
-    written.
+    """The samples of a complete cache, in the order in which :class:`~highway.modules.Cache` or ``highway convert`` wrote them.
 
     Args:
         path: The cache's folder. If it is in a store, it is copied to this machine.
 
-    A sample has the form in which it was stored, with read-only arrays. If each sample had a key, samples keep their keys.
+    A sample is the value that was stored, with read-only arrays. If each sample had a key, samples keep their keys.
 
     Raises:
         FileNotFoundError: there is no finished cache (when it is first read).

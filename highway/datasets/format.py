@@ -165,7 +165,7 @@ class Format:
     def recognised_by(self) -> str:
         """A description of how paths of the format are recognised."""
         suffixes = (f"*{suffix}" for suffix in self.suffixes + self.streams if not suffix.endswith(":"))
-        return " ".join(suffixes) or ("what is in it" if self.magic or self.inside or self.is_at else "")
+        return " ".join(suffixes) or ("content" if self.magic or self.inside or self.is_at else "")
 
     def named(self, key: str, sample: Mapping[str, Any]) -> str:
         """Return the key of a sample in this format, from its key and its fields."""

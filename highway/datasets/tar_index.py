@@ -80,8 +80,7 @@ def _kept_in_stores(urls: Sequence[str]) -> dict[str, TarIndex]:
 
 
 def index_of(path: str, write: bool) -> TarIndex:
-    """Return the index of a shard: from the file beside the shard, if it is valid; else a new index, which is written to this file if
-        ``write``.
+    """Return the index of a shard: from the file beside the shard if it is valid, else a new index, which is saved there if ``write``.
 
     Raises:
         ShardError: the shard is not a tar archive, is compressed, damaged or cut short, or holds files without random access.

@@ -27,8 +27,9 @@ ColorMode = Literal[
 
 @computed_in_float32
 def saturation(image: np.ndarray, factor: float) -> np.ndarray:
-    """Interpolate between the grey image (``factor`` 0) and the image (1); above 1 it is more saturated. An image with one channel does not
-    change.
+    """Interpolate between the grey image (``factor`` 0) and the image (1); above 1 it is more saturated.
+
+    An image with one channel does not change.
 
     Args:
         image: uint8 or floats, in RGB.
@@ -65,8 +66,9 @@ def grayscale(image: np.ndarray, keep_channels: bool = True) -> np.ndarray:
 
 @computed_in_float32
 def hue(image: np.ndarray, turn: float) -> np.ndarray:
-    """Rotate the hue (HSV) by ``turn``, a fraction of the circle from -0.5 to 0.5: 1/3 turns red to green. An image with one channel does
-    not change.
+    """Rotate the hue (HSV) by ``turn``, a fraction of the circle from -0.5 to 0.5: 1/3 turns red to green.
+
+    An image with one channel does not change.
 
     uint8 images use multiples of 1/256 of the circle.
 
@@ -110,8 +112,9 @@ def _turned(image: np.ndarray, turn: float) -> np.ndarray:
 def lighting(
     image: np.ndarray, strengths: tuple[float, float, float], values: Three = EIGENVALUES, vectors: Rows = EIGENVECTORS
 ) -> np.ndarray:
-    """Add PCA colour noise (AlexNet): one colour along the principal axes of a dataset's colours. An image with one channel does not
-    change.
+    """Add PCA colour noise (AlexNet): one colour along the principal axes of a dataset's colours.
+
+    An image with one channel does not change.
 
     Args:
         image: RGB; floats span 0 to 1.

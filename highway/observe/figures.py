@@ -51,8 +51,9 @@ class Recent:
         self._seen: dict[Hashable, deque[PipelineStats]] = {}
 
     def add(self, key: Hashable, stats: PipelineStats) -> PipelineStats:
-        """Add the figures of ``key`` since its start, and return the figures of the last seconds. If the figures have restarted, a new
-        process reports them, and the result also restarts.
+        """Add the figures of ``key`` since its start, and return the figures of the last seconds.
+
+        If the figures have restarted, a new process reports them, and the result also restarts.
         """
         seen = self._seen.setdefault(key, deque())
         if seen and (stats.seconds < seen[-1].seconds or len(stats.stages) != len(seen[-1].stages)):

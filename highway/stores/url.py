@@ -120,7 +120,11 @@ class StoreURL:
         return self.at(f"{self.key}/{name}" if self.key else name)
 
     def at(self, key: str) -> StoreURL:
-        """Return the URL of another key of the bucket."""
+        """Return the URL of another key of the bucket.
+
+        Args:
+            key: The key of an object, or a prefix of keys.
+        """
         return dataclasses.replace(self, key=key)
 
     @property

@@ -79,7 +79,17 @@ def _check_ports(given: int | str | None, location: Location, example: str) -> N
 
 
 def check(topology: Topology) -> list[ConfigError]:
-    """Return all errors of a topology, without data or network: builds every stage; compares links, ports and addresses."""
+    """Return all errors of a topology, without data or network. Builds every stage, and compares links, ports and addresses.
+
+    Args:
+        topology: The topology.
+
+    >>> with open("noise.yaml", "w") as file:
+    ...     text = file.write("roles: {source: [{Noise: {shape: [2]}}, FlipZ]}")
+    >>> [error] = check(load("noise.yaml"))
+    >>> print(error)
+    noise.yaml:1: roles.source[1]: unknown component 'FlipZ'; did you mean FlipY?
+    """
     errors: dict[str, ConfigError] = {}
     uses: dict[str, Collection[tuple[str, Direction]]] = {}
     found: list[LinkEnd] = []

@@ -26,10 +26,22 @@ def load_checked(
     plugins: Collection[str] = (),
     look_only: bool = False,
 ) -> Topology:
-    """Read a topology and check it; arguments as for :func:`load`.
+    """Read a topology and check it: :func:`load`, and then :func:`check`.
+
+    Args:
+        path: As for :func:`load`.
+        variables: As for :func:`load`.
+        plugins: As for :func:`load`.
+        look_only: As for :func:`load`.
 
     Raises:
         ConfigError: the topology has errors; the message lists all errors.
+
+    >>> with open("noise.yaml", "w") as file:
+    ...     text = file.write("roles: {source: [{Noise: {shape: [2], count: -1}}]}")
+    >>> load_checked("noise.yaml")
+    Traceback (most recent call last):
+    highway.errors.ConfigError: noise.yaml:1: roles.source[0].Noise.count: expected at least 0, or null for no end, got int -1
     """
     topology = load(path, variables, plugins, look_only)
     if errors := check(topology):
@@ -56,6 +68,13 @@ def load(
     Raises:
         ConfigError: a file is invalid, lacks one of ``variables``, or a plug-in cannot be imported. :func:`highway.topology.check`, and the
             building of a role, find errors inside its stages.
+
+    >>> with open("noise.yaml", "w") as file:
+    ...     text = file.write("vars: {n: 3}\nroles: {source: [{Noise: {shape: [2], count: '${n}'}}]}")
+    >>> topology = load("noise.yaml", {"n": 5})
+    >>> with topology.pipeline("source") as pipeline:
+    ...     print(len(list(pipeline)))
+    5
     """
     components = Components(plugins, look_only)
     components.import_plugins()

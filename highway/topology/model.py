@@ -27,7 +27,19 @@ LinkParameters = Callable[[str, Direction], dict[str, Any]]  # link, direction -
 class Topology:
     """The content of a file, from :func:`highway.topology.load`. Components are built when the stages of a role are requested.
 
-    ``path`` is the file, or the last of several merged files; ``seed`` is the seed of all pipelines.
+    Args:
+        path: The file, or the last of several merged files.
+        plan: The roles, hosts and links.
+        seed: The seed of all pipelines.
+        variables: The variables, and their values.
+        registry: Builds the components.
+
+    >>> from highway.topology import load
+    >>> with open("noise.yaml", "w") as file:
+    ...     text = file.write("roles: {source: [{Noise: {shape: [2], count: 3}}], other: [[1, 2], Identity]}")
+    >>> topology: Topology = load("noise.yaml")
+    >>> list(topology.roles)
+    ['source', 'other']
     """
 
     path: str
@@ -160,8 +172,9 @@ class Topology:
     def build(
         self, role: Role, replica: int, linked: LinkParameters, only: Sequence[int] | None = None
     ) -> Iterator[tuple[int, Stage | ConfigError]]:
-        """Yield the stages of a role, or only the stages in ``only``, with their indices. For a stage that cannot be built, yield its
-        error.
+        """Yield the stages of a role, or only the stages in ``only``, with their indices.
+
+        For a stage that cannot be built, yield its error.
 
         ``linked`` returns the parameters for ``{link: NAME}``, and is called once for each link.
         """

@@ -217,8 +217,9 @@ class ColorSpace(Transform):
 @checked
 @dataclass(frozen=True)
 class Lighting(Transform):
-    """Add PCA colour noise (AlexNet): a random colour along the principal axes of a dataset's colours. Without ``rng``, the image does not
-    change.
+    """Add PCA colour noise (AlexNet): a random colour along the principal axes of a dataset's colours.
+
+    Without ``rng``, the image does not change.
 
     Args:
         std: Standard deviation of the normally distributed strength of each axis.

@@ -63,8 +63,9 @@ def warn_unresolved(url: str, location: str) -> None:
 
 
 def check_folder(url: str, path: str) -> None:
-    """Create :data:`SOCKETS_FOLDER` if a socket's path is in it. Other users must not be able to write into it, because they could replace
-    the other end.
+    """Create :data:`SOCKETS_FOLDER` if a socket's path is in it.
+
+    Other users must not be able to write into it, because they could replace the other end.
 
     Raises:
         LinkError: another user can write into the folder.

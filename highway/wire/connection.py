@@ -136,10 +136,12 @@ class Connection:
         return self._end.bound if self._end else []
 
     def connect(self, url: str | Sequence[str], topic: str = "") -> None:
-        """Open the socket for one URL, or for several URLs that share the socket. A second call adds URLs, for instance of a second
-        publisher.
+        """Open the socket for one URL, or for several URLs that share the socket.
+
+        A second call adds URLs, for instance of a second publisher.
 
         Args:
+            url: One URL, or several.
             topic: Topic of a subscriber, if the URL has no ``#topic``.
 
         Raises:
@@ -162,7 +164,12 @@ class Connection:
             self._end.wait_for_receivers()
 
     def send(self, data: Any, allow64: bool = False, timeout: float | None = None) -> None:
-        """Send arrays (a list, tuple or dict). Do not change them afterwards. Waits if the receivers are slow.
+        """Send arrays. Waits if the receivers are slow.
+
+        Args:
+            data: The arrays, in a list, tuple or dict. Do not change them afterwards.
+            allow64: Whether arrays with 64-bit elements may be sent, in addition to the connection's ``allow64``.
+            timeout: Seconds to wait for room; ``None``: no limit.
 
         Raises:
             TypeError: a value is not an array, or is 64 bits wide without ``allow64``.
@@ -181,6 +188,9 @@ class Connection:
         """Wait for a message and return its arrays as a list (or as a dict, if a dict was sent), transformed and converted.
 
         The arrays are read-only, unless the connection is ``writable``.
+
+        Args:
+            timeout: Seconds to wait for a message; ``None``: no limit.
 
         Raises:
             EndOfStream: all senders have ended.
@@ -212,7 +222,10 @@ class Connection:
         """Send all items of ``source``, then wait until all messages have left this process.
 
         Args:
-            report: Samples between two printed lines about the rate; by default the connection's ``report``. Raises:
+            source: Yields the items, each as for :meth:`send`.
+            report: Samples between two printed lines about the rate; by default the connection's ``report``.
+
+        Raises:
             LinkError: the last messages could not be delivered.
         """
         for sample in self._reported(source, report):
@@ -224,7 +237,7 @@ class Connection:
         """Yield received messages, until ``total`` samples have come or all senders have ended.
 
         Args:
-            report: Samples between two printed lines about the rate; by default the connection's.
+            report: Samples between two printed lines about the rate; by default the connection's ``report``.
         """
         yield from self._reported(self._received(), report)
 
@@ -235,12 +248,20 @@ class Connection:
         return self.epoch
 
     def batchsize(self, xs: Any) -> int:
-        """Return the samples in a message: the length of its first array, or 1 without ``batch_count``."""
+        """Return the number of samples in a message: the length of its first array, or 1 without ``batch_count``.
+
+        Args:
+            xs: The arrays of the message.
+        """
         values = batch.fields(xs)
         return len(values[0]) if self.batch_count and values else 1
 
     def to_dataset(self, signature: Any = None) -> Any:
-        """Return the received messages as a ``tf.data.Dataset``; see :func:`highway.adapters.tensorflow.to_dataset`."""
+        """Return the received messages as a ``tf.data.Dataset``; see :func:`highway.adapters.tensorflow.to_dataset`.
+
+        Args:
+            signature: As for :func:`~highway.adapters.tensorflow.to_dataset`.
+        """
         from highway.adapters.tensorflow import to_dataset  # here, because it needs TensorFlow
 
         return to_dataset(self, signature)

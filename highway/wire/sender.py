@@ -173,8 +173,9 @@ class LinkSender:
                 )
 
     def finish(self) -> None:
-        """Wait until all messages have left this process, and announce the end to the receivers, if the link's options require it. While a
-        receiver is connected there is no time limit; without a receiver, the limit is ``linger_ms``.
+        """Wait until all messages have left this process, and announce the end to the receivers, if the link's options require it.
+
+        While a receiver is connected there is no time limit; without a receiver, the limit is ``linger_ms``.
 
         Raises:
             LinkError: messages could not be delivered; the error has their number.

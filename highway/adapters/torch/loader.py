@@ -50,8 +50,7 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         workers: ``"processes"``: as torch does. ``"threads"``: threads of this process, if the dataset's first samples are the same when
             several threads read them. ``None``: threads for highway's own datasets, and for datasets whose class declares
             ``__thread_safe__ = True``, without ``collate_fn``, ``worker_init_fn`` and ``multiprocessing_context``; else processes.
-        isolated: Whether the threads run in a separate process, until the loader is closed or garbage-collected. The dataset must be
-            picklable.
+        isolated: Whether the threads run in a separate process until the loader is closed or deleted. The dataset must be picklable.
         per_worker: Whether each thread has a copy of the dataset, made by ``copy.deepcopy``.
         shard: Whether each rank reads its part of the dataset, as with torch's ``DistributedSampler``. Rank and world size come from
             ``torch.distributed``, or from the environment (torchrun, srun). The loader counts the epochs.
@@ -100,12 +99,8 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         rank: int | None = None,
         world_size: int | None = None,
     ) -> None:
-        self.snapshot_every_n_steps, self.isolated, self.per_worker, self.budget_mb = (
-            snapshot_every_n_steps,
-            isolated,
-            per_worker,
-            budget_mb,
-        )
+        self.snapshot_every_n_steps, self.budget_mb = snapshot_every_n_steps, budget_mb
+        self.isolated, self.per_worker = isolated, per_worker
         self.has_default_collate = collate_fn is None
         self._epoch = self._loops = 0
         self._progress: Any = None  # of the last loop, or a snapshot
@@ -262,7 +257,10 @@ class DataLoader(torch.utils.data.DataLoader[T]):
                     set_state(generator, state)
 
     def set_epoch(self, epoch: int) -> None:
-        """Make the next loop this epoch, and call ``set_epoch`` of samplers that have it. Without this call, epochs are counted.
+        """Set the epoch of the next loop, and call ``set_epoch`` of samplers that have it. Without this call, epochs are counted.
+
+        Args:
+            epoch: The number of the epoch, from 0.
 
         Raises:
             ConfigError: a state in the middle of another epoch was loaded, or a pipeline is in another epoch.
@@ -333,8 +331,7 @@ class DataLoader(torch.utils.data.DataLoader[T]):
 
         Args:
             state: What :meth:`state_dict` returned.
-            allow_changed: Parameters that may have changed: names of stages of the pipeline, or for a dataset names from the error, such as
-                ``"batch_size"``. A change is logged.
+            allow_changed: What may have changed, with a warning: stages of the pipeline, or names from the error such as ``"batch_size"``.
 
         Raises:
             PipelineError: another loader saved the state, or ``allow_changed`` contains a name that is not compared.

@@ -25,8 +25,10 @@ _SHOWN = 20  # differences that are printed
 
 @dataclass
 class Compared:
-    """A map that compares converted samples with the samples of the source. The inputs are sample numbers, or samples that were already
-    read. The outputs are the number of samples and sentences about differences. The map counts ``samples``.
+    """A map that compares converted samples with the samples of the source.
+
+    The inputs are sample numbers, or samples that were already read. The outputs are the number of samples and sentences about differences.
+    The map counts ``samples``.
 
     Args:
         prepared: Returns the expected samples.

@@ -12,8 +12,9 @@ from highway.stores.unchanging import FileState
 
 
 class OtherFiles:
-    """The other files that hold the values of a dataset. If values are missing in these files, HDF5 returns the fill value without an
-    error.
+    """The other files that hold the values of a dataset.
+
+    If values are missing in these files, HDF5 returns the fill value without an error.
 
     Args:
         dataset: The h5py dataset.

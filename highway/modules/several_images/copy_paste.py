@@ -23,8 +23,9 @@ from highway.transforms.parameters import Share
 @checked
 @dataclass
 class CopyPaste:
-    """Paste objects of another image of the batch into each image, with their boxes, masks and labels. The masks define the pixels of the
-    objects.
+    """Paste objects of another image of the batch into each image, with their boxes, masks and labels.
+
+    The masks define the pixels of the objects.
 
     "Simple Copy-Paste is a Strong Data Augmentation Method for Instance Segmentation", Ghiasi et al. 2021. Before this stage, bring all
     images to one size, for example with ``LargeScaleJitter``, and apply flips.

@@ -104,8 +104,9 @@ class Site:
         self._failed = ""
 
     def open_at(self, listen: str, port: int, snapshot: Callable[[], Snapshot]) -> str:
-        """Note where the page is served, and return the address for users. An address for other machines contains a token, which is
-        required.
+        """Note where the page is served, and return the address for users.
+
+        An address for other machines contains a token, which is required.
 
         Args:
             listen: The address that is bound.

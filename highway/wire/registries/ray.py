@@ -34,8 +34,9 @@ NEVER: Since = ("", 0)
 
 
 class AddressBook:
-    """An actor that stores the addresses of a run's names. If its process is lost, Ray starts a new process, and all processes publish
-    again.
+    """An actor that stores the addresses of a run's names.
+
+    If its process is lost, Ray starts a new process, and all processes publish again.
 
     Changes are numbered, and each address is stored with the number of its change. A new actor process has another ``life``: it ignores the
     numbers of changes of earlier actor processes.
@@ -61,8 +62,9 @@ class AddressBook:
 
 
 def start_registry(run: str) -> Any:
-    """Start the registry of a run. It runs on the head node, because the cluster cannot outlive that node. The registry ends with this
-    process.
+    """Start the registry of a run.
+
+    It runs on the head node, because the cluster cannot outlive that node. The registry ends with this process.
 
     Raises:
         ConfigError: a run of that name already has a registry.

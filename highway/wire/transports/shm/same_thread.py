@@ -1,5 +1,6 @@
-"""The receivers of same-host links that a thread has opened. While a sender on this thread waits for its peers, it lets these receivers
-check their peers.
+"""The receivers of same-host links that a thread has opened.
+
+While a sender on this thread waits for its peers, it lets these receivers check their peers.
 
 Otherwise a sender and a receiver on the same thread would wait for each other.
 """
