@@ -28,12 +28,13 @@ class Dataset(Protocol):
       :class:`~highway.datasets.dataset.StoredFiles`. Readers of images then read a range of files with one call.
     - ``__getviews__(numbers)``: returns several samples as ``__getitems__`` does, but ``bytes`` may be replaced by a ``memoryview`` of the
       data that was read, which saves a copy. Readers of images use it, because they decode the images at once.
-    - ``blocks()``: returns consecutive ranges of indexes that are cheap to read together, such as row groups, chunks or shards. -
-    ``fingerprint()``: returns a text that changes when the samples change. Caches and checkpoints compare it. - ``locate(number)``: returns
-    the location of a sample, such as a path, for error messages. - ``classes``: the names of the labels, indexed by label. -
-    ``costs(kind)``: returns the ``"pixels"`` or ``"tokens"`` of each sample, one number per sample, or ``None`` if they are unknown. With
-    known costs, a deal (:class:`~highway.reading.deal.Deal`) reads no samples. - ``kept_at(facts)``: returns the path of a file in which
-    highway stores such facts about the samples, or ``None``.
+    - ``blocks()``: returns consecutive ranges of indexes that are cheap to read together, such as row groups, chunks or shards.
+    - ``fingerprint()``: returns a text that changes when the samples change. Caches and checkpoints compare it.
+    - ``locate(number)``: returns the location of a sample, such as a path, for error messages.
+    - ``classes``: the names of the labels, indexed by label.
+    - ``costs(kind)``: returns the ``"pixels"`` or ``"tokens"`` of each sample, one number per sample, or ``None`` if they are unknown. With
+      known costs, a deal (:class:`~highway.reading.deal.Deal`) reads no samples.
+    - ``kept_at(facts)``: returns the path of a file in which highway stores such facts about the samples, or ``None``.
     """
 
     def __len__(self) -> int: ...

@@ -68,8 +68,8 @@ class Cache:
         batched: Whether the inputs are batches, whose rows are the samples; output batches then have the same size. ``False``: inputs are
             samples, and outputs are the same tuples, lists, dicts or bare values, with the types of their fields; arrays are read-only.
             ``None``: derived from the stages before it (:class:`Batch`, readers, :class:`Unbatch`, ...), or from the first item: an item
-                with as many keys as rows, and at least 2, is a batch; an item whose fields share no batch axis, with at most one key, is a
-                sample.
+            with as many keys as rows, and at least 2, is a batch; an item whose fields share no batch axis, with at most one key, is a
+            sample.
 
     Yields:
         Tuples, lists or dicts like the inputs. Passports hold the epoch, the index of the batch or sample in it, and the samples' keys.

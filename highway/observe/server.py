@@ -89,7 +89,7 @@ class Server(TcpWSGIServer):  # type: ignore[misc]  # waitress has no types
         """Wait up to a second for connections and requests, handle them, and close connections that last too long.
 
         Close them between two polls only: a new connection may get the number of a descriptor that was closed during a poll, and then be
-            closed because of events of the old connection.
+        closed because of events of the old connection.
         """
         wasyncore.loop(timeout=1, use_poll=True, map=self._map, count=1)
         for channel in list(self.active_channels.values()):

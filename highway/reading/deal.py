@@ -38,13 +38,14 @@ class Deal:
     Args:
         cost: The cost of each sample, at least 0. Costs are compared only with each other, so their unit does not matter.
 
-            - ``"pixels"``: the height x width in the header of each image; - ``"tokens"``: the length of the field ``input_ids`` or
-            ``tokens``, or else of the sample's only sequence; - a list or array with one number per sample, or a function that receives the
-            dataset and returns such a list or array. All ranks must get the same numbers. If the work of a sequence grows faster than its
-            length, pass ``lambda dataset: dataset.costs("tokens") ** 2``.
+            - ``"pixels"``: the height x width in the header of each image;
+            - ``"tokens"``: the length of the field ``input_ids`` or ``tokens``, or else of the sample's only sequence;
+            - a list or array with one number per sample, or a function that receives the dataset and returns such a list or array. All
+              ranks must get the same numbers. If the work of a sequence grows faster than its length, pass ``lambda dataset:
+              dataset.costs("tokens") ** 2``.
 
             A dataset may know its costs: ``MegatronIndexed`` has the tokens in its index, and ``COCO`` has the sizes of its images. Of
-                other datasets, each sample is read once. ``Tar`` and ``TFRecord`` keep the costs beside their index with ``index=True``.
+            other datasets, each sample is read once. ``Tar`` and ``TFRecord`` keep the costs beside their index with ``index=True``.
         equal_counts: Whether all ranks get the same number of samples of each global batch. With ``False``, costs are more even, but the
             mean of the ranks' gradients is no longer the mean over all samples: weight the loss of each rank by its number of samples.
 

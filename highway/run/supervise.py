@@ -74,10 +74,9 @@ def launch(
     """Run processes of a topology until they have ended, and leave no process running.
 
     The launch ends when the sinks end: after the last role that sends nothing over a link has ended, the other roles have some seconds to
-        end, and are then stopped. If a process fails and is not started again, the other processes are stopped. SIGTERM drains the run:
-        roles that
-    receive nothing from another role of this launch end their sources, and all items in flight are delivered. SIGINT stops all processes.
-    A second signal kills them.
+    end, and are then stopped. If a process fails and is not started again, the other processes are stopped. SIGTERM drains the run: roles
+    that receive nothing from another role of this launch end their sources, and all items in flight are delivered. SIGINT stops all
+    processes. A second signal kills them.
 
     Args:
         wiring: The processes of a topology without errors.

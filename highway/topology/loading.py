@@ -70,7 +70,7 @@ def load(
             building of a role, find errors inside its stages.
 
     >>> with open("noise.yaml", "w") as file:
-    ...     text = file.write("vars: {n: 3}\nroles: {source: [{Noise: {shape: [2], count: '${n}'}}]}")
+    ...     text = file.write("vars: {n: 3}\\nroles: {source: [{Noise: {shape: [2], count: '${n}'}}]}")
     >>> topology = load("noise.yaml", {"n": 5})
     >>> with topology.pipeline("source") as pipeline:
     ...     print(len(list(pipeline)))

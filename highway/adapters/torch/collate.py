@@ -24,8 +24,7 @@ def collate(samples: Sequence[Any]) -> Any:
 
     Returns:
         Tensors with a new first axis; texts as lists, or as tuples if they are nested; dicts, lists and named tuples of these. Tuples
-        become
-            lists, as in torch.
+        become lists, as in torch.
 
     Raises:
         RuntimeError: the samples differ in their shapes, or in their number of values.

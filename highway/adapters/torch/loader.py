@@ -35,9 +35,9 @@ class DataLoader(torch.utils.data.DataLoader[T]):
     By default, everything that a program can observe is torch's: worker processes, seeds, order, batches, errors. In addition:
 
     - :meth:`state_dict` and :meth:`load_state_dict` resume anywhere, with any sampler and dataset, like the methods of torchdata's
-    ``StatefulDataLoader``. With the same number of workers, random transforms continue bit for bit, too. - An error of a sample has a note
-    that names the sample. An error of a worker that died names the samples that the worker held. - ``workers="threads"`` reads with
-    threads, which share each batch: the first batch comes sooner, and only one process needs memory.
+      ``StatefulDataLoader``. With the same number of workers, random transforms continue bit for bit, too.
+    - An error of a sample has a note that names the sample. An error of a worker that died names the samples that the worker held.
+    - ``workers="threads"`` reads with threads, which share each batch: the first batch comes sooner, and only one process needs memory.
 
     ``DataLoader(pipeline)`` gives the items of a :class:`~highway.Pipeline`, with arrays as tensors; each loop is one epoch.
 

@@ -82,9 +82,8 @@ class KeyedDataset(ABC):
         decode: Encoding of the values: ``"bytes"``; ``"fields"``: highway's writer; ``"msgpack"``: msgpack with arrays as by
             msgpack-numpy, as in tensorpack; ``"caffe"``: a Datum; ``"example"``: a ``tf.train.Example``; ``"ten"``, ``"npy"`` or
             ``"json"``: the content of such a file. ``None`` inspects the first value: fields, msgpack and Datum are recognised, and all
-                other values are bytes. ``"trusted_pickle"`` loads pickles, which tensorpack writes by default; loading a pickle can run any
-                code, so use it only
-            for a file on this machine that you trust.
+            other values are bytes. ``"trusted_pickle"`` loads pickles, which tensorpack writes by default; loading a pickle can run any
+            code, so use it only for a file on this machine that you trust.
         fields: The fields to read, under new names, if samples are dicts: ``{"image": "png;jpg", "label": "cls"}`` takes the first name
             that a sample has. ``None`` reads all fields under their own names.
     """

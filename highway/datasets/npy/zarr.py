@@ -32,7 +32,7 @@ class Zarr:
             arrays. Not used if ``path`` is a single array.
 
     A sample is a dict with one row of each array of the group: an array, or a number if the array has one dimension. If ``path`` is a
-        single array, a sample is a row of this array.
+    single array, a sample is a row of this array.
 
     Raises:
         ConfigError: zarr is not installed.

@@ -55,7 +55,7 @@ def decode_example(data: Data, wanted: Collection[str] | None = None, views: boo
 
     Returns:
         Features by name: ``bytes``, or a list of bytes if there is not exactly one value; int64 and float32 arrays, or a number if there is
-            one value; and values of :func:`encode_example` with their original types. Features without a value are omitted.
+        one value; and values of :func:`encode_example` with their original types. Features without a value are omitted.
 
     Raises:
         ValueError: the bytes are not an Example, are incomplete, or are a SequenceExample.
