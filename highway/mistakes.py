@@ -62,8 +62,8 @@ class InputWatch:
         holder = next((stage for roots, stage in self._roots if written and _holds(roots, written, seen)), None)
         if holder is not None:
             log.warning(
-                "highway: the map %s writes into its input, which the stage %s still holds: the data are altered, and the next epoch reads "
-                "what was written; return a new array, such as image * 2 for image *= 2, or copy the items first: "
+                "highway: the map %s writes into its input, which the stage %s still holds: the data are changed, and the next epoch reads "
+                "the changed data; return a new array, such as image * 2 for image *= 2, or copy the items first: "
                 "Pipeline([..., copy.deepcopy, %s, ...]); %s",
                 name,
                 holder,

@@ -56,7 +56,7 @@ class DecodedCache:
         try:
             found = CacheFolder(local(self.path), None).finished()
         except DatasetError as error:
-            raise DatasetError(f"{shown(self.path)}: a cache of which nothing can be read: {error}; make it anew") from error
+            raise DatasetError(f"{shown(self.path)}: the cache cannot be read: {error}; create it again") from error
         if found is None:
             path = shown(self.path)
             raise FileNotFoundError(f"{path!r}: no finished cache there; make one with `highway convert SRC {path} --to cache`")

@@ -163,7 +163,9 @@ class Files(_Folder):
 
     def __post_init__(self) -> None:
         if self.class_names is not None and self.labels is None:
-            raise ConfigError(f"Files: class_names={self.class_names!r}, but no labels; name the list that says which image has which")
+            raise ConfigError(
+                f"Files: class_names={self.class_names!r}, but no labels; name the list with the label of each image by labels="
+            )
 
     def _found(self) -> ImageFiles:
         root = resolve_data_dir(self.data_dir)

@@ -96,7 +96,7 @@ class SVMLight:
     def _lines(self) -> _Lines:
         file = open_file(self.path)
         if file.read(0, min(2, file.state.size)) == b"\x1f\x8b":
-            raise DatasetError(f"{file.path}: compressed by gzip: its lines have no places; unpack it")
+            raise DatasetError(f"{file.path}: compressed by gzip: there is no random access to its lines; unpack it")
         size, begins_line, found, doubtful = file.state.size, True, list[np.ndarray](), list[np.ndarray]()
         for offset in range(0, size, _CHUNK):
             check_cancelled()

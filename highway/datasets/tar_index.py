@@ -95,14 +95,16 @@ def index_of(path: str, write: bool) -> TarIndex:
                 return found
         start = file.read(6)
         if kind := next((name for magic, name in COMPRESSED.items() if start.startswith(magic)), None):
-            raise ShardError(f"{shard}: compressed by {kind}: its files have no places; unpack it, or read it with WebDatasetSource")
+            raise ShardError(
+                f"{shard}: compressed by {kind}: there is no random access to its files; unpack it, or read it with WebDatasetSource"
+            )
         file.seek(0)
         try:
             index = _scanned(file, pread, state)
         except (tarfile.TarError, EOFError, ValueError) as error:
             raise ShardError(f"{shard}: no tar archive, damaged or cut short; {error}") from error
         if state_of(path) != state:
-            raise ShardError(f"{shard}: it was written to while its headers were read; read it when it is whole")
+            raise ShardError(f"{shard}: it was written to while its headers were read; read it when it is complete")
     if write:
         save_index(place, _VERSION, index._asdict())
     return index

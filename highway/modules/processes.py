@@ -90,7 +90,9 @@ class Processes:
         parts = expand([(), *self.maps])[1:]
         for part, shape in parts:
             if shape != "map":
-                raise PipelineError(f"Processes: {part.label} is a {shape}, and only maps can run in processes; put it before or behind")
+                raise PipelineError(
+                    f"Processes: {part.label} is a {shape}, and only maps can run in processes; put it before or after Processes"
+                )
             if given := [name for name in part.settings if name != "drops"]:
                 raise PipelineError(
                     f"Processes: {part.label} has settings of its own ({', '.join(given)}); give them to a Stage around Processes"

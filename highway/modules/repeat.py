@@ -94,7 +94,7 @@ class Repeat:
         first, *rest = stages
         for stage in stages:
             if stage.traits.repeats:
-                raise ConfigError(f"Repeat: {stage.label} before it repeats by itself; give epochs= to that")
+                raise ConfigError(f"Repeat: {stage.label} before it already repeats; give epochs= to that stage")
         repeated = _repeated(first.op, self.times)
         passes = _Passes(first.op, self.times)
         source = replace(first, op=passes if repeated is None else repeated, name=first.label)

@@ -65,7 +65,7 @@ class Fill:
         """Return one of the samples that were read together."""
         batch = runs[0].item.batch
         if not self._fill(batch, RowRange(batch, row, row + 1), here()) or not (read := self._samples(batch, [row])).items:
-            raise PipelineError(f"{locate(batch.reading.dataset, batch.numbers[row])} cannot be read now, though it was handed on before")
+            raise PipelineError(f"{locate(batch.reading.dataset, batch.numbers[row])} cannot be read now, although it was read before")
         return Stamped(read.items[0], Passport(keys=read.keys[0]))
 
     def _fill(self, batch: BatchInWork, run: RowRange, context: Context) -> bool:
@@ -201,7 +201,7 @@ def _located(error: Exception, dataset: Dataset, number: int, total: int) -> Exc
         located: Exception = ImageError(f"{where}: {error}")
     elif isinstance(error, (IndexError, EndOfStream, StopIteration)) or (isinstance(error, KeyError) and error.args == (number,)):
         what = f"{type(error).__name__}{f': {error}' if str(error) else ''}"
-        located = DatasetError(f"{where} cannot be read, though it says that it has {total} samples: {what}")
+        located = DatasetError(f"{where} cannot be read, although the dataset has {total} samples: {what}")
     else:
         if where not in str(error):
             error.add_note(f"highway: it is about {where}")

@@ -124,7 +124,7 @@ def test_a_damaged_sample_is_named_or_replaced_by_the_next(path):
 def test_a_cache_that_was_cut_short_or_is_a_file_is_said(path, tmp_path):
     data = DecodedCache(path).file.path
     os.truncate(data, 100)
-    with pytest.raises(DatasetError, match=r"of which nothing can be read: it is damaged \(.*\.data has 100 bytes, not .*make it anew"):
+    with pytest.raises(DatasetError, match=r"the cache cannot be read: it is damaged \(.*\.data has 100 bytes, not .*create it again"):
         len(DecodedCache(path))
     (tmp_path / "file").touch()
     with pytest.raises(FileNotFoundError, match="file': no finished cache there"):

@@ -117,7 +117,9 @@ def test_images_that_are_not_there_are_counted_and_the_first_is_named(folder):
 
 
 def test_classes_need_a_list():
-    with pytest.raises(ConfigError, match=r"class_names='synsets\.txt', but no labels; name the list"):
+    with pytest.raises(
+        ConfigError, match=r"class_names='synsets\.txt', but no labels; name the list with the label of each image by labels="
+    ):
         Files("folder", class_names="synsets.txt")
 
 

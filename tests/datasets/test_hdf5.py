@@ -254,7 +254,10 @@ def test_references_and_other_objects_are_refused_by_name(path):
         file.create_dataset("ref", data=[file["x"].ref] * 3, dtype=h5py.ref_dtype)
         file.create_dataset("many", (3,), h5py.vlen_dtype(h5py.string_dtype()))
         file["one"] = 3
-    for name, message in (("ref", "it holds references; leave it out, by fields"), ("many", "it holds values of a kind that is not read")):
+    for name, message in (
+        ("ref", "it holds references; skip it: name the other datasets by fields"),
+        ("many", "it holds values of a kind that is not read"),
+    ):
         with pytest.raises(DatasetError, match=rf"a\.h5: '/{name}': {message}"):
             len(HDF5(path, {"x": "x", "y": name}))
     with pytest.raises(DatasetError, match=r"a\.h5: '/one': a single value; expected a dataset with rows"):
@@ -416,7 +419,7 @@ def test_other_files_that_are_gone_cut_short_or_changed_are_an_error(path, kind)
     dataset = HDF5(path, other_files=True)
     assert dataset[5]["x"] == 5
     os.utime(other, ns=(0, 0))
-    with pytest.raises(DatasetError, match=r"/other' is not what it was when it was first read; begin anew"):
+    with pytest.raises(DatasetError, match=r"/other' has changed since it was first read; start again"):
         dataset[4]
     del dataset  # while it is open, HDF5 does not look at the file anew
     os.truncate(other, 40)
@@ -428,7 +431,7 @@ def test_other_files_that_are_gone_cut_short_or_changed_are_an_error(path, kind)
     if kind == "virtual":
         with h5py.File(other, "w") as source:
             source["data"] = np.arange(3)
-        with pytest.raises(DatasetError, match=r"its source 'data' in '.*/other' has shape \(3,\), which is not what is taken of it"):
+        with pytest.raises(DatasetError, match=r"its source 'data' in '.*/other' has shape \(3,\), which does not match this dataset"):
             len(HDF5(path, other_files=True))
 
 

@@ -182,7 +182,9 @@ def test_a_shard_that_is_there_only_compressed_is_refused_with_the_way_out(golde
     os.rename(golden / "shard.00000.mds", golden / "shard.00000.mds.zstd")
     zipped = {"compression": "zstd:3", "zip_data": {"basename": "shard.00000.mds.zstd", "bytes": 3, "hashes": {}}}
     change_index(golden, lambda entry: entry.update(zipped))
-    with pytest.raises(DatasetError, match=r"00000\.mds: it is there only compressed, .* as by zstd -d shard\.00000\.mds\.zstd"):
+    with pytest.raises(
+        DatasetError, match=r"00000\.mds: it exists only in compressed form, .* for example by zstd -d shard\.00000\.mds\.zstd"
+    ):
         MDS(str(golden))[0]
     os.rename(golden / "shard.00000.mds.zstd", golden / "shard.00000.mds")
     assert MDS(str(golden))[0]["b"] == "ü"

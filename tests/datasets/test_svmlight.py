@@ -153,7 +153,7 @@ def test_files_that_are_empty_compressed_or_change_are_named(path, tmp_path):
     (tmp_path / "e").write_bytes(b"")
     assert len(SVMLight(str(tmp_path / "e"))) == 0
     (tmp_path / "z").write_bytes(b"\x1f\x8b....")
-    with pytest.raises(DatasetError, match="z: compressed by gzip: its lines have no places; unpack it"):
+    with pytest.raises(DatasetError, match="z: compressed by gzip: there is no random access to its lines; unpack it"):
         len(SVMLight(str(tmp_path / "z")))
     dataset = SVMLight(path)
     before = dataset.fingerprint()

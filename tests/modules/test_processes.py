@@ -411,7 +411,7 @@ Pipeline([[1], Processes([f])]).dequeue()
     ("maps", "error", "message"),
     [
         ([], ConfigError, r"maps=\[\]; expected at least one map"),
-        ([Batch(3)], PipelineError, "Batch is a stream, and only maps can run in processes; put it before or behind"),
+        ([Batch(3)], PipelineError, "Batch is a stream, and only maps can run in processes; put it before or after Processes"),
         ([lambda n: n], PipelineError, "lambda cannot be sent to another process: .*; use functions and classes from the top level"),
         ([Stage(square, num_workers=3)], PipelineError, r"square has settings of its own \(num_workers\); give them to a Stage around"),
     ],

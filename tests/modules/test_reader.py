@@ -265,7 +265,7 @@ def test_what_a_dataset_raises_says_which_sample_it_is_about(batch_size):
 def test_a_dataset_that_has_fewer_samples_than_it_says_is_told_so(error):
     text = failure(Reader(Samples(20, {7: error}), 4), DatasetError)
     what = f"{type(error).__name__}{f': {error}' if str(error) else ''}"
-    assert text.startswith(f"sample 7 of Samples cannot be read, though it says that it has 20 samples: {what}\n")
+    assert text.startswith(f"sample 7 of Samples cannot be read, although the dataset has 20 samples: {what}\n")
 
 
 def test_a_dataset_that_shrinks_or_grows_between_epochs_is_an_error():

@@ -130,7 +130,7 @@ def batched(items, size):
     [
         (lambda: Pipeline([range(3), Repeat(range(3), 2)]), r"leave it out to repeat those: Repeat\(times=...\)"),
         (lambda: list(Repeat(times=2)), "as the first stage it needs a source"),
-        (lambda: Pipeline([[(1,)], Cache(), Repeat(times=2)]), "Cache.* repeats by itself; give epochs= to that"),
+        (lambda: Pipeline([[(1,)], Cache(), Repeat(times=2)]), "Cache.* already repeats; give epochs= to that stage"),
         (lambda: Pipeline([range(3), Stage(Repeat(times=2), buffer_size=3)]), "Repeat runs as the stages before it do"),
     ],
 )

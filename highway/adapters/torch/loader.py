@@ -319,7 +319,7 @@ class DataLoader(torch.utils.data.DataLoader[T]):
             raise self._received
         if self._received is None and getattr(self._progress, "is_in_stage", False) and not in_stage():
             raise PipelineError(
-                "state_dict: a stage of a pipeline takes the batches ahead of your loop; call state_dict() of what your loop is over"
+                "state_dict: a stage of a pipeline takes the batches ahead of your loop; call state_dict() of the object in your loop"
             )
         return {**to_public(self._received or self._snapshot()), "of": identity_of(self)}
 

@@ -161,7 +161,7 @@ def _finish_of(name: str, dtype: np.dtype[Any], axes: int) -> Callable[[Any], An
     inner = h5py.check_vlen_dtype(dtype)
     if dtype.hasobject and (inner is None or axes > 1 or not isinstance(inner, np.dtype) or inner.hasobject):
         what = "references" if h5py.check_ref_dtype(dtype) is not None else "values of a kind that is not read by number"
-        raise DatasetError(f"{name}: it holds {what}; leave it out, by fields={{...}} that name the others")
+        raise DatasetError(f"{name}: it holds {what}; skip it: name the other datasets by fields={{...}}")
     if inner == np.uint8 or (dtype.kind == "V" and dtype.names is None and dtype.subdtype is None and axes == 1):
         return _bytes  # the form of encoded images
     return None

@@ -62,7 +62,7 @@ class OtherFiles:
             fits = len(shape) == len(ends) and all(end < length for end, length in zip(ends, shape, strict=True))
         if not fits:
             raise DatasetError(
-                f"{self._name}: its source {source.dset_name!r} in {place!r} has shape {shape}, which is not what is taken of it"
+                f"{self._name}: its source {source.dset_name!r} in {place!r} has shape {shape}, which does not match this dataset"
             )
 
     def _add(self, place: str, size: int) -> None:
@@ -77,4 +77,4 @@ class OtherFiles:
         """Raise DatasetError if one of the files has changed."""
         for place, state in self.states.items():
             if not os.path.exists(place) or FileState.of(place) != state:
-                raise DatasetError(f"{self._name}: {place!r} is not what it was when it was first read; begin anew")
+                raise DatasetError(f"{self._name}: {place!r} has changed since it was first read; start again")

@@ -58,7 +58,7 @@ def use_all(keys: Iterable[bytes], get: Callable[[bytes], Data | None], use: Cal
     try:
         for key in keys:
             if (value := get(key)) is None:
-                raise ValueError("it is listed, but not there any more; write the database anew")
+                raise ValueError("it is listed, but does not exist any more; write the database again")
             found.append(use(value))
     except (ValueError, RecursionError) as error:
         raise BadValue(len(found), error) from error
@@ -114,7 +114,9 @@ class KeyedDataset(ABC):
             except BadValue as bad:
                 raise DatasetError(f"{shown(self.path)}: sample {keys[0]!r}: {bad.reason}") from bad.__cause__
             if name == "bytes" and self.fields is not None:
-                raise ConfigError(f"{shown(self.path)}: its values do not say what they are; fields={self.fields!r} needs decode= besides")
+                raise ConfigError(
+                    f"{shown(self.path)}: the encoding of its values is unknown; fields={self.fields!r} needs decode= besides"
+                )
         return _Contents(database, keys, decoder(name, self.fields))
 
     def __len__(self) -> int:

@@ -130,7 +130,7 @@ class Shard:
         self.path, self._entry = shown(path), entry
         if entry.zip_data is not None and not exists(path):
             unpack = f"{str(entry.compression).partition(':')[0]} -d {entry.zip_data.basename}"
-            raise DatasetError(f"{self.path}: it is there only compressed, which has no places: unpack it, as by {unpack}")
+            raise DatasetError(f"{self.path}: it exists only in compressed form, without random access: unpack it, for example by {unpack}")
         self.file = open_file(path, state)
         size, count = self.file.state.size, entry.samples
         if size != entry.raw_data.bytes:

@@ -166,7 +166,7 @@ def _check_lengths(file: UnchangingFile, headers: bytes | bytearray, offsets: ar
     start = rows[0].tobytes()
     if kind := _COMPRESSED.get(start[:2]):
         raise DatasetError(
-            f"{file.path}: compressed by {kind}: its records have no places; decompress it first"
+            f"{file.path}: compressed by {kind}: there is no random access to its records; decompress it first"
             + (", with `gzip -d`" if kind == "GZIP" else ", with Python's zlib.decompress")
         )
     raise DatasetError(f"{file.path}: no TFRecord file: the checksum of the first length does not fit ({how})")

@@ -153,7 +153,7 @@ class Arrow(FilesTable[_Mapped]):
     def _details(self, layout: FilesLayout[_Mapped], file: int) -> tuple[_Mapped, pa.Schema, list[int]]:
         mapped = _Mapped(layout.files[file], self.cache_mb << 20)
         if state_of(layout.files[file]) != layout.open(file).state:
-            raise DatasetError(f"{layout.files[file]}: it was replaced while it was opened; begin anew")
+            raise DatasetError(f"{layout.files[file]}: it was replaced while it was opened; start again")
         return mapped, mapped.schema, mapped.counts
 
     def _decode_piece(self, layout: FilesLayout[_Mapped], piece: Piece) -> tuple[DecodedRows, int]:
@@ -209,7 +209,9 @@ def _saved_files(folder: str) -> Sequence[str]:
     if not files or len(files) != len(named):
         raise DatasetError(f"{folder}: its state.json names {named}; expected files of this folder")
     if state.get("_indices_files") or state.get("_indices_data_files"):
-        raise DatasetError(f"{folder}: the order of its rows lies beside them; save it anew by dataset.flatten_indices().save_to_disk(...)")
+        raise DatasetError(
+            f"{folder}: it has an additional order of its rows; save it again by dataset.flatten_indices().save_to_disk(...)"
+        )
     return files
 
 

@@ -101,7 +101,7 @@ def test_what_is_decoded_can_be_said(tmp_path):
     assert LMDB(path)[0] == b'{"a": 1}' and LMDB(path, decode="json")[0] == {"a": 1}
     with pytest.raises(DatasetError, match=r"a: sample 'k': "):
         LMDB(path, decode="npy")[0]
-    with pytest.raises(ConfigError, match=r"its values do not say what they are; fields={'a': 'b'} needs decode="):
+    with pytest.raises(ConfigError, match=r"the encoding of its values is unknown; fields={'a': 'b'} needs decode="):
         len(LMDB(path, fields={"a": "b"}))
     with pytest.raises(ConfigError, match=r"decode='bytes' gives no fields that fields={'a': 'b'} could name"):
         LMDB(path, "bytes", {"a": "b"})

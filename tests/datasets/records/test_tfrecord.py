@@ -300,8 +300,8 @@ def test_what_is_no_tfrecord_file_is_said(tmp_path):
     path = tmp_path / "a"
     for data, message in [
         (b"a text and no records", "no TFRecord file: the checksum of the first length does not fit"),
-        (gzip.compress(GOLDEN), "compressed by GZIP: its records have no places; decompress it first, with `gzip -d`"),
-        (zlib.compress(GOLDEN), "compressed by ZLIB: its records have no places; decompress it first, with Python's zlib"),
+        (gzip.compress(GOLDEN), "compressed by GZIP: there is no random access to its records; decompress it first, with `gzip -d`"),
+        (zlib.compress(GOLDEN), "compressed by ZLIB: there is no random access to its records; decompress it first, with Python's zlib"),
     ]:
         path.write_bytes(data)
         with pytest.raises(DatasetError, match=message):

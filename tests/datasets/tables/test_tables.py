@@ -337,7 +337,7 @@ def test_folders_that_hugging_face_has_saved_are_read_in_the_order_of_their_file
         with pytest.raises(DatasetError, match="expected files of this folder"):
             len(Arrow(str(folder)))
     state(["data-0.arrow"], _indices_data_files=[{"filename": "indices.arrow"}])
-    with pytest.raises(DatasetError, match="the order of its rows lies beside them; save it anew by dataset"):
+    with pytest.raises(DatasetError, match="it has an additional order of its rows; save it again by dataset"):
         len(Arrow(str(folder)))
     for content, message in (('{"_data', "state.json: no JSON, or cut short"), ('{"_data_files": 3}', "does not say which files")):
         (folder / "state.json").write_text(content)
