@@ -56,7 +56,8 @@ def tonumpy(dtype: Any = None, transpose: bool = True) -> Converter:
 
     Args:
         dtype: The arrays' dtype; ``None`` keeps the tensors' dtype.
-        transpose: Whether channels (of 3 or 4, the first axis of an image, the second of a batch) come last.
+        transpose: Whether to move channels to the last axis. Channels are an axis of 3 or 4: the first axis of an image, or the second axis
+            of a batch.
 
     >>> import torch
     >>> tonumpy()(torch.zeros(8, 3, 32, 32)).shape

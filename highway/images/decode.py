@@ -5,9 +5,10 @@ OpenCV, else Pillow. PNG and BMP are decoded by OpenCV or else Pillow; GIF (the 
 formats are refused. The result is always ``(H, W, 3)`` uint8 in RGB, upright (Exif's orientation is applied). Grey is repeated three times,
 palettes are resolved, 16-bit values are reduced to the high byte, and alpha is dropped without blending.
 
-JPEGs are decoded with the fast inverse DCT and the fast chroma upsampling: this is 7% faster, and differs from the exact result by 1 to 2
-of 255 levels on average, which is less than the loss by compression. If a box is at least twice as large as its output in both directions,
-the DCT decodes it at 1/2, 1/4 or 1/8 of the size, which averages, and the result is interpolated: this gives less aliasing, and is faster.
+JPEGs are decoded with the fast inverse DCT and the fast chroma upsampling: this is 7% faster. The result differs from the exact result by 1
+to 2 of 255 levels on average, which is less than the loss by compression. If a box is at least twice as large as its output in both
+directions, the DCT decodes it at 1/2, 1/4 or 1/8 of the size, and the result is interpolated. This averages pixels, so there is less
+aliasing, and it is faster.
 
 A file that is cut short is an error with every decoder. Damage inside a JPEG is an error with simplejpeg, and with the extension if
 the damage shows before the end of the box; the other decoders continue.

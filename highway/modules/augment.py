@@ -41,8 +41,8 @@ class Augmentations:
         field: The field of the images: its name or position; or a list of fields, whose images get the same parameters and have one size,
             such as both images of a stereo camera. By default the first field of a tuple; in a dict ``"image"`` or ``"images"``, otherwise
             the first field. An array ``(B, H, W, C)``, and a list or object array of images, is a batch; an array ``(H, W)``, or ``(H, W,
-            C)`` of 1 to 4 channels, is one image. Any other array of three axes is refused, since it may be a batch of grey images (needing
-            a channel axis: ``(B, H, W, 1)``). Arrays with the channels first are refused, too.
+            C)`` of 1 to 4 channels, is one image. Any other array of three axes is refused, because it may be a batch of grey images, which
+            needs a channel axis: ``(B, H, W, 1)``. Arrays with the channels first are refused, too.
         boxes: The field of the boxes, x1, y1, x2, y2 in pixels: for one image ``(N, 4)``; for a batch an array ``(B, N, 4)``, padded with
             empty boxes, or a list or object array of B arrays ``(N_i, 4)``. The result has the same form, as float32.
         points: The field of the points, or a list of fields: x and y in pixels, for one image ``(N, 2)``, or ``(N, K, 2)`` for K points
@@ -56,9 +56,10 @@ class Augmentations:
             the K points of an object, or of an image with points ``(N, 2)``. A rotation by 180 degrees does not mirror.
         with_points: Fields with one entry per point: ``(N, K)``, or ``(N,)``. Their entries are swapped and removed with the points.
         visibility: A field with one number per point, as in COCO; it becomes 0 if the point leaves the image in any transform.
-        keep: How to treat boxes and points outside the image. Boxes are clipped, and a box outside becomes (0, 0, 0, 0). ``"cut"``
-            keeps all rows, and points may lie outside; ``"clip"`` moves points to the nearest place on the image's border;
-            ``"drop"`` removes the rows of empty boxes, including padding, and of points ``(N, 2)`` outside, unless they belong to boxes.
+        keep: How to treat boxes and points outside the image. Boxes are clipped, and a box outside becomes (0, 0, 0, 0). ``"cut"`` keeps
+            all rows and the coordinates of points outside. ``"clip"`` moves these points to the nearest place on the image's border.
+            ``"drop"`` removes the rows of empty boxes, including padding. It also removes points ``(N, 2)`` outside, unless they belong to
+            boxes.
         as_list: Whether to return the images of a batch and their annotations as lists; the images may then differ in size.
 
     Returns:

@@ -68,7 +68,7 @@ class Cache:
         batched: Whether the inputs are batches, whose rows are the samples; output batches then have the same size. ``False``: inputs are
             samples, and outputs are the same tuples, lists, dicts or bare values, with the types of their fields; arrays are read-only.
             ``None``: derived from the stages before it (:class:`Batch`, readers, :class:`Unbatch`, ...), or from the first item: an item
-            with as many keys as rows, and at least 2, is a batch; an item whose fields share no batch axis, with at most one key, is a
+            with at least 2 rows and one key for each row is a batch; an item with at most one key, whose fields share no batch axis, is a
             sample.
 
     Yields:
@@ -84,9 +84,9 @@ class Cache:
     True
 
     Raises:
-        ConfigError: a parameter is out of its range; or (when it runs) ``key`` is needed, the folder holds other files, inputs cannot be
-            identified as batches or samples, or a source that gives a rank other samples in each epoch has not filled the cache in the
-            first epoch.
+        ConfigError: a parameter is out of its range; or, when the cache runs: ``key`` is needed, the folder holds other files, inputs
+            cannot be identified as batches or samples, or the cache is incomplete after the first epoch of a source that gives a rank other
+            samples in each epoch.
         DamagedError: samples are damaged, and the stages before the cache do not create the same samples again.
         OSError: the folder cannot be created or written to, for other reasons than a lack of space.
         ItemError: the cache cannot hold a field, or cannot restore it exactly.

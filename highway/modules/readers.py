@@ -119,8 +119,8 @@ class ImageReader(DecodeOptions, Sampling, _OfImages):
         max_pixels: Maximum height x width that a file may declare.
 
     Yields:
-        ``(images,)``: uint8 ``(B, H, W, 3)`` in RGB; if they keep their own sizes, a list of B arrays ``(H, W, 3)``. The passport's keys
-        are the files' paths, relative to ``data_dir``, or the keys of the dataset.
+        ``(images,)``: uint8 ``(B, H, W, 3)`` in RGB; or a list of B arrays ``(H, W, 3)`` if the images keep their own sizes. The passport's
+        keys are the files' paths, relative to ``data_dir``, or the keys of the dataset.
 
     Raises:
         ConfigError: a parameter is out of its range, or ``shape`` differs from the shape of ``crop``.

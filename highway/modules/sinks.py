@@ -106,7 +106,8 @@ class ContactSheet:
         limit: Maximum number of images, at least 1.
         size: Height and width in pixels of each cell, at least 16.
         field: Name or position of the field that holds the images; by default ``"image"``, ``"images"`` or the first.
-        label: Name or position of the field with an integer per image, or per box. By default ``"label"``, ``"labels"`` or the second.
+        label: Name or position of the field with an integer per image, or per box. By default ``"label"``, ``"labels"`` or the second
+            field.
         classes: Names of the labels, indexed by label.
         boxes: Name or position of the field of the boxes, ``(N, 4)`` per image. By default ``"boxes"``, if it holds boxes.
         mask: Name or position of the field of the masks, ``(H, W)`` or ``(N, H, W)``. By default ``"masks"`` or ``"mask"``.

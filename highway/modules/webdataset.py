@@ -45,8 +45,8 @@ def _numbers_files(path: str) -> bool:
 class WebDatasetSource:
     """Read WebDataset shards and yield samples as dicts.
 
-    A field is named by its file's extension, in lower case, which also defines its type (:mod:`highway.datasets.field_codecs`): ``.ten``
-    and ``.npy`` are arrays, ``.cls`` an int32, ``.txt`` a str; images and all other files stay bytes, for :class:`DecodeImage` and other
+    The file's extension, in lower case, is the name of a field, and defines its type (:mod:`highway.datasets.field_codecs`): ``.ten`` and
+    ``.npy`` are arrays, ``.cls`` is an int32, ``.txt`` is a str. Images and all other files stay bytes, for :class:`DecodeImage` and other
     maps.
 
     Args:

@@ -180,7 +180,7 @@ def totals() -> dict[str, int]:
 
 
 async def in_thread(call: Callable[[], T]) -> T:
-    """Return the result of a blocking call, which runs on its own thread; nobody waits for the thread after a cancellation."""
+    """Return the result of a blocking call, which runs on its own thread. After a cancellation, nobody waits for this thread."""
     loop, done = asyncio.get_running_loop(), asyncio.get_running_loop().create_future()
 
     def work() -> None:

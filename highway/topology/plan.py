@@ -211,7 +211,8 @@ class Plan:
         return host_and_port(address, port)
 
     def urls(self, link: str, role: str, replica: int, direction: Direction, most: int | None = None) -> list[str]:
-        """Return the URLs of one end of a link, without options. ``most`` limits their number, for callers that need only their form.
+        """Return the URLs of one end of a link, without options. ``most`` limits the number of URLs, for callers that need only the form of
+        the URLs.
 
         Raises:
             ConfigError: the link does not exist, or the role is not at this end of the link.

@@ -43,7 +43,7 @@ class _Factor(Transform):
 @checked
 @dataclass(frozen=True)
 class Brightness(_Factor):
-    """Multiply the image by a random factor from ``1 - amount`` (at least 0) to ``1 + amount``; 1 without ``rng``.
+    """Multiply the image by a random factor from ``1 - amount`` (at least 0) to ``1 + amount``. Without ``rng``, the image does not change.
 
     >>> image = np.array([[0, 100, 200]], np.uint8)
     >>> Brightness(0.5)(image, np.random.default_rng(0))
@@ -56,7 +56,9 @@ class Brightness(_Factor):
 @checked
 @dataclass(frozen=True)
 class Contrast(_Factor):
-    """Multiply the distance from the mean grey by a factor from ``1 - amount`` (at least 0) to ``1 + amount``; 1 without ``rng``.
+    """Multiply the distance from the mean grey by a factor from ``1 - amount`` (at least 0) to ``1 + amount``.
+
+    Without ``rng``, the image does not change.
 
     Args:
         amount: Maximum distance of the factor from 1: from 0 to 10.
@@ -77,7 +79,9 @@ class Contrast(_Factor):
 @checked
 @dataclass(frozen=True)
 class Saturation(_Factor):
-    """Multiply each pixel's distance from its grey by a factor from ``1 - amount`` (at least 0) to ``1 + amount``; 1 without ``rng``.
+    """Multiply each pixel's distance from its grey by a factor from ``1 - amount`` (at least 0) to ``1 + amount``.
+
+    Without ``rng``, the image does not change.
 
     >>> image = np.array([[[200, 100, 0]]], np.uint8)
     >>> Saturation(0.5)(image, np.random.default_rng(0))
@@ -90,7 +94,9 @@ class Saturation(_Factor):
 @checked
 @dataclass(frozen=True)
 class Sharpness(_Factor):
-    """Multiply the distance from a smoothed image by a factor from ``1 - amount`` (at least 0) to ``1 + amount``; 1 without ``rng``.
+    """Multiply the distance from a smoothed image by a factor from ``1 - amount`` (at least 0) to ``1 + amount``.
+
+    Without ``rng``, the image does not change.
 
     >>> image = np.array([[0, 0, 0], [0, 90, 0], [0, 0, 0]], np.uint8)
     >>> Sharpness(0.5)(image, np.random.default_rng(0))[1]
@@ -103,7 +109,7 @@ class Sharpness(_Factor):
 @checked
 @dataclass(frozen=True)
 class Hue(Transform):
-    """Rotate the hue by a random fraction of the circle from ``-amount`` to ``amount``; 0 without ``rng``.
+    """Rotate the hue by a random fraction of the circle from ``-amount`` to ``amount``. Without ``rng``, the image does not change.
 
     Args:
         amount: From 0 to 0.5.

@@ -235,7 +235,7 @@ class Chain(_Composite):
 @checked
 @dataclass(frozen=True)
 class Shuffled(_Composite):
-    """Apply all transforms in random order; in the order of the list without ``rng``.
+    """Apply all transforms in random order. Without ``rng``, apply them in the order of the list.
 
     Args:
         transforms: The transforms, or lists of them. A list inside the list is one step and keeps its order.
@@ -275,7 +275,7 @@ class Sometimes(_Composite, _AtTimes):
 @checked
 @dataclass(frozen=True)
 class OneOf(_Composite):
-    """Apply one random transform; none without ``rng``.
+    """Apply one random transform. Without ``rng``, the image does not change.
 
     Args:
         transforms: The transforms. A list inside the list is one choice: all its transforms are applied.
@@ -311,7 +311,7 @@ class _SoMany:
 @checked
 @dataclass(frozen=True)
 class SomeOf(_Composite, _SoMany):
-    """Apply ``n`` random transforms, each at most once, in the order of the list; none without ``rng``.
+    """Apply ``n`` random transforms, each at most once, in the order of the list. Without ``rng``, the image does not change.
 
     Args:
         transforms: The transforms. A list inside the list counts as one.

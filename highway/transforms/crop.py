@@ -189,8 +189,8 @@ class RandomResizedCrop(Crop):
         ratio: Minimum and maximum width / height of the box; uniform on a logarithmic scale.
         interpolation: As for :class:`Resize`. A reader or DecodeImage that takes this crop as ``crop=`` always uses bilinear interpolation.
 
-    The sampling follows "Going deeper with convolutions" (Szegedy et al. 2015, section 6), as in torchvision's ``RandomResizedCrop``: ten
-    tries for a box that fits into the image, then the largest centred box with an aspect ratio within ``ratio``.
+    The sampling follows "Going deeper with convolutions" (Szegedy et al. 2015, section 6), as in torchvision's ``RandomResizedCrop``. If no
+    box of ten tries fits into the image, the box is the largest centred box with an aspect ratio within ``ratio``.
 
     >>> photo = np.zeros((300, 400, 3), np.uint8)
     >>> RandomResizedCrop((224, 224))(photo, np.random.default_rng(0)).shape

@@ -77,7 +77,7 @@ class FlipY(_Flip):
 @checked
 @dataclass(frozen=True)
 class Shift(Geometric):
-    """Move the image by a random number of whole pixels, up to ``shift`` in each direction; 0 without ``rng``.
+    """Move the image by a random number of whole pixels, up to ``shift`` in each direction. Without ``rng``, the image does not change.
 
     Args:
         shift: A float below 1 is a fraction of the image's height and width; an integer is pixels. At least 0.
@@ -173,7 +173,7 @@ class Transpose(Geometric):
 @checked
 @dataclass(frozen=True)
 class Rotate90(Geometric):
-    """Rotate the image counterclockwise by a random multiple of 90 degrees; 0 without ``rng``.
+    """Rotate the image counterclockwise by a random multiple of 90 degrees. Without ``rng``, the image does not change.
 
     >>> image = np.array([[1, 2, 3], [4, 5, 6]], np.uint8)
     >>> Rotate90()(image, np.random.default_rng(0))
@@ -297,7 +297,7 @@ class Paste(_Pasted):
 
     Args:
         shape: Height and width of the canvas in pixels.
-        place: ``"centre"``, or ``"random"``: a random position where it fits, the centre without ``rng``.
+        place: ``"centre"``, or ``"random"``: a random position at which the image fits. Without ``rng``, it is the centre.
         fill: Colour of the canvas: a number, or one per channel.
 
     >>> Paste((3, 4), fill=7)(np.zeros((1, 2), np.uint8))
@@ -320,7 +320,9 @@ class Paste(_Pasted):
 @checked
 @dataclass(frozen=True)
 class RandomZoomOut(_Pasted):
-    """Paste the image at a random position onto a larger canvas of one colour, with probability ``p``; never without ``rng``.
+    """Paste the image at a random position onto a larger canvas of one colour, with probability ``p``.
+
+    Without ``rng``, the image does not change.
 
     Args:
         fill: Colour of the canvas: a number, or one per channel.

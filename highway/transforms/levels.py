@@ -40,7 +40,7 @@ class _Maybe(Transform):
 @checked
 @dataclass(frozen=True)
 class Gamma(Transform):
-    """Raise all values, as fractions of the full range, to a random power; 1 without ``rng``.
+    """Raise all values, as fractions of the full range, to a random power. Without ``rng``, the image does not change.
 
     Args:
         exponent: Minimum and maximum of the power; below 1 is brighter.

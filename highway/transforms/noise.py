@@ -38,7 +38,7 @@ class _Seeded(Transform):
 @checked
 @dataclass(frozen=True)
 class AdditiveNoise(_Seeded):
-    """Add normal noise to each value; none without ``rng``.
+    """Add normal noise to each value. Without ``rng``, the image does not change.
 
     Args:
         strength: Factor of the noise.
@@ -61,7 +61,7 @@ class AdditiveNoise(_Seeded):
 @checked
 @dataclass(frozen=True)
 class GaussianNoise(_Seeded):
-    """Add normal noise of a random standard deviation to each value; none without ``rng``.
+    """Add normal noise of a random standard deviation to each value. Without ``rng``, the image does not change.
 
     Args:
         sigma: Minimum and maximum standard deviation, in the image's own units: grey levels for uint8.
@@ -87,7 +87,7 @@ _STEPS = 63
 @checked
 @dataclass(frozen=True)
 class SaltPepper(_Seeded):
-    """Set random pixels to white and others to black; none without ``rng``.
+    """Set random pixels to white and others to black. Without ``rng``, the image does not change.
 
     Args:
         salt: Fraction of the pixels that become white.
@@ -111,7 +111,7 @@ class SaltPepper(_Seeded):
 @checked
 @dataclass(frozen=True)
 class ISONoise(_Seeded):
-    """Add the noise of a camera sensor at high ISO (:func:`highway.functional.iso_noise`); none without ``rng``.
+    """Add the noise of a camera sensor at high ISO (:func:`highway.functional.iso_noise`). Without ``rng``, the image does not change.
 
     Args:
         color_shift: Minimum and maximum rotation of the hue, as a fraction of the circle.

@@ -97,7 +97,7 @@ class _Scaled(Geometric):
 @checked
 @dataclass(frozen=True)
 class ResizeShortestEdge(_Scaled):
-    """Resize the image so that its shorter edge has a random length of a list; the first length without ``rng``.
+    """Resize the image so that its shorter edge has a random length of a list. Without ``rng``, it has the first length.
 
     Args:
         short_edge_length: The length in pixels, or several lengths to choose from.

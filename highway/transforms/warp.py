@@ -98,7 +98,9 @@ def joins(one: object, other: object) -> bool:
 @checked
 @dataclass(frozen=True)
 class Rotate(Warp):
-    """Rotate the image around its centre by a random angle from ``-angle`` to ``angle`` degrees; 0 without ``rng``.
+    """Rotate the image around its centre by a random angle from ``-angle`` to ``angle`` degrees.
+
+    Without ``rng``, the image does not change.
 
     Args:
         angle: Degrees, at least 0. An int draws whole degrees, a float any angle.
@@ -157,7 +159,7 @@ class Rotate(Warp):
 @checked
 @dataclass(frozen=True)
 class Zoom(Warp):
-    """Scale the image by a random factor from ``1 - fac`` to ``1 + fac`` and keep its size; 1 without ``rng``.
+    """Scale the image by a random factor from ``1 - fac`` to ``1 + fac`` and keep its size. Without ``rng``, the image does not change.
 
     A smaller image gets a random position on a background of 0; a larger image is cropped at a random position.
 
@@ -177,7 +179,7 @@ class Zoom(Warp):
     interpolation: F.Sampling = "nearest"
 
     def draw(self, size: Size, rng: Generator | None) -> tuple[float, tuple[float, float]]:
-        """Return the factor, and the position of the image or window: from top to bottom and from left to right, each 0 to 1."""
+        """Return the factor, and the position of the image or window from top to bottom and from left to right, each from 0 to 1."""
         if rng is None:
             return 1.0, (0.5, 0.5)
         return 1 + self.fac * (2 * rng.random() - 1), (rng.random(), rng.random())
@@ -337,7 +339,9 @@ class Shear(_Affine):
 @checked
 @dataclass(frozen=True)
 class Translate(_Affine):
-    """Shift the image by a random amount, which may be a fraction of a pixel; 0 without ``rng``. :class:`Shift` moves by whole pixels.
+    """Shift the image by a random amount, which may be a fraction of a pixel.
+
+    Without ``rng``, the image does not change. :class:`Shift` moves by whole pixels.
 
     Args:
         translate: Maximum shift as fractions of width and height, in both directions.
@@ -359,7 +363,7 @@ class Translate(_Affine):
 @checked
 @dataclass(frozen=True)
 class Perspective(Warp):
-    """Move each corner of the image inwards by a random amount, with probability ``p``; never without ``rng``.
+    """Move each corner of the image inwards by a random amount, with probability ``p``. Without ``rng``, the image does not change.
 
     Args:
         distortion_scale: Maximum move, as a fraction of half the width and half the height.

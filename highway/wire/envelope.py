@@ -47,7 +47,7 @@ class Envelope(NamedTuple):
         mark: Whether this message is a marker that tells a leaving receiver that it has read all its messages. Its arrays are empty.
         leave: TCP port at which receivers announce that they leave; 0 if only receivers on the same machine can announce it; ``None`` if no
             receiver can.
-        extra: Whether the end of this sender does not count among the ends that receivers wait for.
+        extra: Whether receivers ignore the end of this sender when they count ended senders.
         byte_strings: Positions of the arrays that are ``bytes``, such as image files, and travel as ``u1``.
     """
 

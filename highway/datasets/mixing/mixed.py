@@ -32,9 +32,10 @@ class MixedDataset:
 
     Args:
         datasets: Datasets, other mixes, or paths. Their samples must fit into one batch.
-        weights: Relative frequency of each dataset, above 0. ``None``: all equal. For steps: a dict by the first position of each step,
-            which starts at 0, as ``{0: [9, 1], 100_000: [1, 1]}``; or a function that takes a position and returns the weights, which is
-            called every 1,024 positions (or about 1,000 times per epoch); in steps and functions, some weights may be 0.
+        weights: Relative frequency of each dataset, above 0. ``None``: all equal. To change weights in an epoch, give a dict with the
+            weights of each step by its first position, ``{0: [9, 1], 100_000: [1, 1]}``, or a function that returns the weights of a
+            position. highway calls the function every 1,024 positions (or about 1,000 times per epoch). With a dict or function, some
+            weights may be 0.
         stop: When an epoch ends. ``"all"``: when all datasets have been read completely; until then, completed datasets are skipped, so
             each sample occurs once. ``"first"``: before a dataset would repeat. ``"restart"``: when all datasets have been read completely;
             completed datasets restart.

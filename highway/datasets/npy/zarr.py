@@ -96,7 +96,7 @@ class Zarr:
         return f"{shown(self.path)}: row {number}"
 
     def fingerprint(self) -> str:
-        """Return a text that changes when a file of the group is added, removed or written to, or other arrays are read."""
+        """Return a text that changes when a file of the group is added, removed or written to, or when other arrays are selected."""
         root = local(self.path)
         files = ((name, os.path.join(root, name)) for name in files_below(root, hidden=()))
         return f"{fingerprint_of(files)} {self.fields}"

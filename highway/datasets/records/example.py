@@ -10,11 +10,11 @@
     message Int64List { repeated int64 value = 1; }           // packed, or one by one
 
 An Example holds bytes, int64 and float32, and lists of these without a shape. To restore the original values, the writer adds the feature
-``__types__`` if necessary: JSON that holds for each such field its dtype (``"<i4"``: a number), its dtype and shape (``["<f8", [2, 3]]``:
-an array), ``"str"``, or the extension of a file in a shard with the same bytes (``"ten"``, ``"json"``; see
-:mod:`highway.datasets.field_codecs`). Integers of up to 64 bits, other than uint8 and uint64, are stored in ``int64_list``, float16 and
-float32 in ``float_list``, and all others in ``bytes_list`` as the array's bytes, little-endian, in C order, as ``tf.io.decode_raw`` reads
-them.
+``__types__`` if necessary: JSON with a description of each such field. A dtype (``"<i4"``) is a number; a dtype and a shape (``["<f8", [2,
+3]]``) are an array; ``"str"`` is a text. ``"ten"`` and ``"json"`` are extensions of a file in a shard with the same bytes
+(:mod:`highway.datasets.field_codecs`). Integers of up to 64 bits, other than uint8 and uint64, are stored in ``int64_list``. float16 and
+float32 are stored in ``float_list``. All other arrays are stored in ``bytes_list``, as bytes in C order, little-endian, for
+``tf.io.decode_raw``.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ class Parquet(FilesTable[Any]):
         ConfigError: pyarrow is not installed.
         FileNotFoundError: there are no such files (when it is first read).
         DatasetError: a file is not in Parquet format, is damaged or truncated, or has changed since it was opened; columns are missing, or
-            differ in type between files; a row group does not fit into ``cache_mb``; there is a null.
+            differ in type between files; a row group does not fit into ``cache_mb``; or there is a null.
 
     >>> Pipeline([[{"img": b"a file", "fine_label": 3}, {"img": b"another", "fine_label": 5}], ParquetSink("train.parquet")]).run()
     >>> dataset = Parquet("train.parquet", fields={"image": "img", "label": "fine_label"})

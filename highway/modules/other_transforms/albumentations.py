@@ -63,8 +63,8 @@ class Albumentations(Adapter):
         ConfigError: the package is not installed, or an entry of ``transforms`` is not one of its transforms (raised on construction).
         KeyError: a field does not exist.
         ValueError: an array is not an image; a transform moves pixels, but no parameter names the item's field of boxes, such as
-            ``"boxes"``; the new images of a batch differ in shape; a transform removes points, or creates tensors; boxes, points, masks or
-            fields with boxes do not fit.
+            ``"boxes"``; the new images of a batch differ in shape; a transform removes points, or creates tensors; or boxes, points, masks
+            or fields with boxes do not fit the image.
 
     >>> import albumentations as A
     >>> images = np.zeros((2, 32, 32, 3), np.uint8)

@@ -49,8 +49,8 @@ class TorchvisionV2(Adapter):
         ConfigError: torchvision is not installed, or a transform belongs to version 1 or converts boxes (raised on first use).
         KeyError: a field does not exist.
         ValueError: an array is not an image; a transform moves pixels, but no parameter names the item's field of boxes, such as
-            ``"boxes"``; the new images of a batch differ in shape; a transform removes points, or returns no tensors; boxes, points, masks
-            or fields with boxes do not fit.
+            ``"boxes"``; the new images of a batch differ in shape; a transform removes points, or returns no tensors; or boxes, points,
+            masks or fields with boxes do not fit the image.
 
     >>> from torchvision.transforms import v2
     >>> images = np.zeros((2, 32, 32, 3), np.uint8)

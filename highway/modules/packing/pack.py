@@ -58,11 +58,11 @@ class Pack:
         ``(length,)``: the position within the sequence, from 0. In tuples, the added fields follow all others. Passport: epoch, origin and
         times of the first sequence, a running index, and the keys of all sequences.
 
-        With ``cu_seqlens``, also ``tokens_cu_seqlens``, int32 ``(k + 1,)``: the start of each of the row's k sequences, and the end of the
-        row; ``tokens_max_seqlen``, int32: the length of the longest sequence; and ``tokens_mask``, bool ``(length,)``: False for padding.
-        Padding counts as an additional last sequence, so that attention writes every value of its output. With ``max_sequences_per_bin=m``,
-        ``tokens_cu_seqlens`` always has m + 2 values, so that rows can be batched: the last value is repeated, which means empty sequences.
-        A field of ``budgets`` gets only ``<field>_cu_seqlens``.
+        With ``cu_seqlens``, there are three more fields. ``tokens_cu_seqlens``, int32 ``(k + 1,)``, has the start of each of the row's k
+        sequences, and the end of the row. ``tokens_max_seqlen``, int32, is the length of the longest sequence. ``tokens_mask``, bool
+        ``(length,)``, is False for padding. Padding counts as an additional last sequence, so that attention writes every value of its
+        output. With ``max_sequences_per_bin=m``, ``tokens_cu_seqlens`` always has m + 2 values, so that rows can be batched: the last value
+        is repeated, which means empty sequences. A field of ``budgets`` gets only ``<field>_cu_seqlens``.
 
     Raises:
         ValueError: a sequence is longer than a row or exceeds a budget, or sequences differ in their fields, in dtype, or in shape after

@@ -78,7 +78,7 @@ class ServedPage:
 def serve(pipelines: Mapping[str, Pipeline], address: str = "", title: str = "") -> ServedPage:
     """Serve the page of pipelines of this process, by name, and print its address.
 
-    It is served until it is closed, or until all the pipelines are gone.
+    The page is served until it is closed, or until all the pipelines are deleted.
 
     Raises:
         ConfigError: the address is invalid, in use, or not an address of this machine.

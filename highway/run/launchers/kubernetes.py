@@ -2,7 +2,7 @@
 
 A pod is a host that runs one process. Pods find each other at the ports of the file and the names of a headless service. A second topology
 file contains these names, and is merged over the user's file. The kind of object for a role's pods depends on the role's restart policy,
-because Kubernetes restarts all pods except those of jobs, even after a normal end:
+because Kubernetes restarts all pods that do not belong to a job, even after a normal end:
 
 - ``autoscale``: a Deployment with a HorizontalPodAutoscaler; a pod whose role has ended remains until it is deleted;
 - ``restart: always``: a StatefulSet;
