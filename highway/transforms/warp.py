@@ -339,9 +339,7 @@ class Shear(_Affine):
 @checked
 @dataclass(frozen=True)
 class Translate(_Affine):
-    """Shift the image by a random amount, which may be a fraction of a pixel.
-
-    Without ``rng``, the image does not change. :class:`Shift` moves by whole pixels.
+    """Shift the image by a random amount, also by fractions of a pixel. Without ``rng``, the image does not change.
 
     Args:
         translate: Maximum shift as fractions of width and height, in both directions.
