@@ -79,8 +79,8 @@ class Fitted:
 
     Args:
         columns: Indices of the remaining columns.
-        rows: Their texts, row by row; safe for a terminal.
-        styles: Their styles, row by row.
+        rows: The texts of these columns, row by row; safe for a terminal.
+        styles: The styles of the texts, row by row.
         gap: Spaces between two columns.
     """
 

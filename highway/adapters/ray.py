@@ -98,7 +98,7 @@ class RaySource:
     Args:
         dataset: A ``ray.data.Dataset``, or a shard of one (``ray.train.get_dataset_shard``).
         batch_size: Rows in a batch; ``None``: the rows of a block.
-        epochs: Passes over it, or ``None`` to repeat indefinitely.
+        epochs: Passes over the pipeline, or ``None`` to repeat indefinitely.
         drop_last: Whether to drop a last batch with fewer rows.
 
     Yields:

@@ -76,7 +76,7 @@ def arrays_of(spec: Any, value: Any, place: str) -> list[np.ndarray]:
     """Return the arrays of an item, in the order of :func:`dtypes_of`.
 
     Raises:
-        ValueError: it does not match its signature.
+        ValueError: the item does not match the signature.
     """
     if isinstance(spec, (dict, tuple)):
         names = list(spec) if isinstance(spec, dict) else list(range(len(spec)))

@@ -87,7 +87,7 @@ class DataFlowSource:
 
     Args:
         dataflow: The DataFlow.
-        epochs: Passes over it, or ``None`` to repeat indefinitely.
+        epochs: Passes over the DataFlow, or ``None`` to repeat indefinitely.
 
     Yields:
         Its datapoints: lists or dicts.

@@ -19,7 +19,7 @@ def put_in(path: str | Path) -> Iterator[str]:
     """Write a file atomically, so that readers of the file always find a complete one: yield the path to write to.
 
     Raises:
-        ConfigError: it cannot be written.
+        ConfigError: the file cannot be written.
     """
     try:
         with writing(str(path)) as part:
@@ -51,10 +51,10 @@ def load_checked(options: argparse.Namespace, look_only: bool = True) -> topolog
 
     Args:
         options: The options.
-        look_only: Whether it will not be run; then only modules of ``--plugin`` are imported.
+        look_only: Whether the topology is only looked at, not run; then only modules of ``--plugin`` are imported.
 
     Raises:
-        ConfigError: it has errors; the message lists them all.
+        ConfigError: the topology has errors; the message lists them all.
     """
     allow_plugins(options.plugin)
     return topology.load_checked(options.files, variables(options.set), options.plugin, look_only)

@@ -55,7 +55,7 @@ def answer(states: Sequence[ReplicaState], ends: Mapping[str, Ends]) -> str:
 
     Args:
         states: The replicas at the end.
-        ends: Their links, by the names of the replicas.
+        ends: The links of the replicas, by the names of the replicas.
     """
     ran = [
         Sample(replace(state, phase="running"), state.stats, ends.get(state.name, Ends()), state.host) for state in states if state.stats

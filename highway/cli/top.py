@@ -111,7 +111,7 @@ def endpoints(options: argparse.Namespace) -> list[PollTarget]:
     """Return the endpoints that are given instead of a file; empty if there is a file.
 
     Raises:
-        ConfigError: there are other arguments besides them.
+        ConfigError: there are other arguments besides the endpoints.
     """
     urls = [url.rstrip("/") for url in options.files if url.startswith("http://")]
     if urls and (len(urls) < len(options.files) or options.metrics or options.host):

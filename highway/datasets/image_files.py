@@ -26,7 +26,7 @@ class ImageFiles(NamedTuple):
 
     Args:
         root: The folder, or its URL.
-        keys: The files' paths, relative to it, with ``/``.
+        keys: The files' paths relative to the folder, with ``/``.
         labels: The number of each file's label; empty if there are no labels.
         listing: The same files in a store; ``None`` if they are on this machine.
     """
@@ -77,7 +77,7 @@ def listed_files(root: str, found: LabelList, labels: str) -> ImageFiles:
     """Return the images in a list of labels, in its order.
 
     Args:
-        root: Their folder, or its URL.
+        root: The folder of the files, or its URL.
         found: The list.
         labels: Path of the list, for messages.
 

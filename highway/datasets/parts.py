@@ -73,7 +73,7 @@ class Joined:
         datasets: The datasets. Their lengths are computed here.
 
     Attributes:
-        spans: The ranges of their samples.
+        spans: The ranges of the datasets' samples.
     """
 
     def __init__(self, datasets: Sequence[Dataset]) -> None:

@@ -72,7 +72,7 @@ def files_below(root: str, folder: str = "", hidden: tuple[str, ...] = (".",)) -
 
     Args:
         root: A folder.
-        folder: A folder in it; empty: ``root`` itself.
+        folder: A folder in the root; empty: ``root`` itself.
         hidden: Prefixes of names; entries with such a name are skipped.
 
     Raises:

@@ -78,7 +78,9 @@ def writing(path: str, durable: bool = False) -> Iterator[str]:
     Raises:
         ConfigError: the kind of URL cannot be written.
         OSError: the folder cannot be created or the file cannot be written. A note names it.
-        FileNotFoundError: the bucket does not exist. PermissionError: the file must not be written. StoreError: the store refuses the file.
+        FileNotFoundError: the bucket does not exist.
+        PermissionError: the file must not be written.
+        StoreError: the store refuses the file.
     """
     if is_url(path):
         from highway.stores.writing import uploading  # imported here, because plain paths do not need it

@@ -235,7 +235,9 @@ def clahe(image: np.ndarray, clip_limit: float = 4.0, tiles: tuple[int, int] = (
         tiles: Number of rows and columns of tiles.
 
     Raises:
-        ConfigError: OpenCV is not installed. TypeError: the image is not uint8. ValueError: the image has neither 1 nor 3 channels.
+        ConfigError: OpenCV is not installed.
+        TypeError: the image is not uint8.
+        ValueError: the image has neither 1 nor 3 channels.
 
     >>> image = np.arange(64, dtype=np.uint8).reshape(8, 8)
     >>> equalized = clahe(image, tiles=(2, 2))

@@ -140,7 +140,8 @@ def jpeg_noise(image: np.ndarray, quality: int) -> np.ndarray:
         quality: From 1 to 100; lower values cause larger errors.
 
     Raises:
-        TypeError: the image is not uint8. ValueError: the image has neither 1 nor 3 channels.
+        TypeError: the image is not uint8.
+        ValueError: the image has neither 1 nor 3 channels.
 
     >>> image = np.random.default_rng(0).integers(0, 256, (16, 16, 3), np.uint8)
     >>> noisy = jpeg_noise(image, quality=20)

@@ -40,8 +40,8 @@ class SampleSink:
         """Return a sample's key (from its passport, else from epoch and index), and the sample.
 
         Raises:
-            TypeError: it is not a dict.
-            ValueError: it is a batch.
+            TypeError: the item is not a dict.
+            ValueError: the item is a batch.
         """
         name = type(self).__name__
         if not isinstance(item, dict):

@@ -260,7 +260,7 @@ class Targets:
         """Return the field of each role, and the targets of a batch whose images will be combined: none, or at least two.
 
         Raises:
-            ValueError: it is not a batch, or has only one image; the images differ in dtype or channels; or annotations do not fit.
+            ValueError: the item is not a batch, or has only one image; the images differ in dtype or channels; or annotations do not fit.
         """
         where = self.fields(item)
         given = {role: get(item, field) for role, field in where.items()}
@@ -330,7 +330,7 @@ def joined(parts: Sequence[Any], role: str, owner: str) -> Any:
     """Concatenate the rows of several targets, arrays or lists. Parts without rows may have any type.
 
     Raises:
-        ValueError: their rows differ in shape.
+        ValueError: the rows of the targets differ in shape.
     """
     filled = [part for part in parts if len(part)] or parts[:1]
     if not all(isinstance(part, np.ndarray) for part in filled):

@@ -18,8 +18,8 @@ class Departure:
     """A process that has ended.
 
     Args:
-        how: How it ended, in words.
-        failed: Whether it did not end normally.
+        how: How the process ended, in words.
+        failed: Whether the process failed.
         counts: The counts of received and sent messages; exact even if it was killed, unless ``is_lost``.
         stats: The last figures, up to half a second older than its end if it was killed.
         was_killed: Whether a signal ended the process, not an error of its own.

@@ -51,8 +51,8 @@ class Server(TcpWSGIServer):  # type: ignore[misc]  # waitress has no types
     ``tick`` is called on the serving thread, at least once per second.
 
     Attributes:
-        port: The port that it listens on.
-        paused_until: When it accepts connections again, by ``time.monotonic()``, after it ran out of descriptors; else 0.
+        port: The port that the server listens on.
+        paused_until: When the server accepts connections again, by ``time.monotonic()``, after it ran out of descriptors; else 0.
     """
 
     channel_class = _Channel

@@ -74,8 +74,7 @@ def filled(text: str, width: int) -> str:
     Do this now.
     <BLANKLINE>
     Args:
-        p: How probable
-            it is.
+        p: The probability.
     """
     paragraphs: list[list[str]] = []
     for line in text.splitlines():

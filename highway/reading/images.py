@@ -130,7 +130,7 @@ def image_and_label(sample: Any, labelled: bool) -> tuple[bytes | memoryview, An
     Args:
         sample: A tuple or list ``(image, label, ...)``, a dict with a field such as ``image`` or ``jpg``, and ``label`` or ``cls``, or an
             image alone. An image is ``bytes``, a uint8 array of these bytes (tensorpack), or a dict with ``bytes`` (Hugging Face).
-        labelled: Whether it must have a label.
+        labelled: Whether the sample must have a label.
 
     Raises:
         TypeError: the sample has none of these forms, or the label is not an integer.
@@ -174,7 +174,7 @@ def number_of_classes(dataset: Dataset) -> int:
     """Return the number of labels of a dataset.
 
     Raises:
-        ConfigError: the dataset does not define it.
+        ConfigError: the dataset does not define the number.
     """
     classes = getattr(dataset, "classes", None)
     if classes is None:

@@ -199,7 +199,7 @@ class _Reading:
         """Make ranges longer if one was filled quickly.
 
         Args:
-            seconds: The time it took.
+            seconds: The time that the read took.
             samples: The samples, if there is no ``batch_size``.
         """
         if seconds < QUICK and self.run < self._most:

@@ -13,7 +13,7 @@ def preflight(ends: Iterable[LinkEnd], any_order: bool = False) -> None:
     """Check that processes that start here can open the ports of their links, and know the addresses of the other ends.
 
     Args:
-        ends: Their ends of links.
+        ends: The processes' ends of links.
         any_order: Whether names of other ends may be without addresses until their processes run.
 
     Raises:

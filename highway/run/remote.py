@@ -98,7 +98,7 @@ class RemoteProcess:
     Args:
         name: The name of its replica.
         show: As for :class:`~highway.run.launchers.local.LocalLauncher`.
-        ask: Sends it a signal.
+        ask: Sends the process a signal.
     """
 
     def __init__(self, name: str, show: Callable[[str, str, bool], None], ask: Callable[[int], None]) -> None:
@@ -132,7 +132,7 @@ class RemoteProcess:
         return self._code
 
     def signal(self, number: int) -> None:
-        """Send it a signal, if it runs."""
+        """Send the process a signal, if it runs."""
         if self._code is None:
             self._ask(number)
 

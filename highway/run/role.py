@@ -73,7 +73,7 @@ def run(
 
     Raises:
         Terminated: the process was asked to end, by SIGTERM or by ``progress``, or it was not drained in time.
-        KeyboardInterrupt: it was interrupted.
+        KeyboardInterrupt: the role was interrupted.
         StuckError: the pipeline did not stop when asked to.
         Exception: an error of a stage or of ``progress``.
     """

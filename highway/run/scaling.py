@@ -79,7 +79,7 @@ class Scaler:
 
     Args:
         replicas: All possible replicas.
-        launcher: Starts them.
+        launcher: Starts the replicas.
         say: Shows a message about each change, with the reason.
     """
 

@@ -70,7 +70,8 @@ def local_copy(path: str) -> str:
         path: The URL. Its options, or the environment, set the cache.
 
     Raises:
-        ConfigError: there is no cache. CacheFullError: the cache is too small for the copy.
+        ConfigError: there is no cache.
+        CacheFullError: the cache is too small for the copy.
         FileNotFoundError: the object or folder does not exist. PermissionError, StoreError: it cannot be read.
         DatasetError: the object or folder changed while it was copied.
     """

@@ -18,7 +18,9 @@ def open_file(path: str, state: FileState | None = None) -> UnchangingFile:
         state: The required state; ``None``: the current state.
 
     Raises:
-        FileNotFoundError: the file does not exist. PermissionError: it must not be read. StoreError: the store does not answer.
+        FileNotFoundError: the file does not exist.
+        PermissionError: it must not be read.
+        StoreError: the store does not answer.
         DatasetError: the state of the file differs from ``state``.
         ConfigError: the URL is invalid, or needs a package that is not installed.
 

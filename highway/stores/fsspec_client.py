@@ -41,10 +41,10 @@ class FsspecClient:
     """One bucket, or the first part after the scheme.
 
     Args:
-        url: The URL of any object in it.
+        url: The URL of any object in the bucket.
 
     Raises:
-        ConfigError: a package that fsspec needs for it is not installed, or it cannot be configured.
+        ConfigError: a package that fsspec needs for the store is not installed, or the store cannot be configured.
     """
 
     has_empty_folders = True

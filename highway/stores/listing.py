@@ -56,8 +56,10 @@ class Listing:
         """Return the contents of several objects, read concurrently.
 
         Raises:
-            FileNotFoundError: an object does not exist any more. DatasetError: an object has changed since the listing.
-            PermissionError: an object may not be read. StoreError: the store does not answer.
+            FileNotFoundError: an object does not exist any more.
+            DatasetError: an object has changed since the listing.
+            PermissionError: an object may not be read.
+            StoreError: the store does not answer.
         """
         objects = [self.object(number) for number in numbers]
         try:
@@ -90,7 +92,9 @@ def listing_of(path: str, below: bool = True) -> Listing:
 
     Raises:
         FileNotFoundError: the folder does not exist.
-        PermissionError: it may not be listed, or the listing may not be written. StoreError: the store does not answer, or cannot list.
+        PermissionError: the folder may not be listed, or the listing may not be written.
+        StoreError: the store does not answer, or cannot
+            list.
         DatasetError: the kept listing is malformed.
     """
     url = parse(path)

@@ -52,7 +52,7 @@ class ObstoreClient:
     """One bucket.
 
     Args:
-        url: The URL of any object in it.
+        url: The URL of any object in the bucket.
 
     Raises:
         ConfigError: its settings in the environment are invalid.

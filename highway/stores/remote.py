@@ -200,7 +200,8 @@ def write_object(path: str, data: bytes) -> None:
     """Write an object atomically.
 
     Raises:
-        PermissionError: the object must not be written. StoreError: the store refuses it.
+        PermissionError: the object must not be written.
+        StoreError: the store refuses it.
     """
     url = parse(path)
     loop.run(requests_of(url).put(url, data))

@@ -35,7 +35,7 @@ class Requests:
     """The requests to a bucket.
 
     Args:
-        url: The URL of any object in it; its options apply.
+        url: The URL of any object in the bucket; its options apply.
     """
 
     def __init__(self, url: StoreURL) -> None:

@@ -14,12 +14,12 @@ class Store:
         schemes: The schemes of its URLs.
         first: Required first part after ``://``; empty if it may be missing.
         by_obstore: Whether the library obstore supports the store; otherwise fsspec supports it.
-        is_http: Whether it is a web server: keys are quoted, the query is the server's, a user precedes the host; it is read-only.
-        credentials: Advice if it refuses a request.
-        endpoint: The environment variables for its address, as messages name them.
+        is_http: Whether the store is a web server: keys are quoted, the query is the server's, a user precedes the host; it is read-only.
+        credentials: Advice if the store refuses a request.
+        endpoint: The environment variables for the store's address, as messages name them.
         lists_in_order: Whether its listings can begin after a key.
         shows_parts: Whether a file is visible before it is complete.
-        is_here: Whether it is in the memory of this process.
+        is_here: Whether the store is in the memory of this process.
     """
 
     schemes: tuple[str, ...] = ()

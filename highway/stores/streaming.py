@@ -24,7 +24,9 @@ class ObjectStream(io.RawIOBase):
         url: The URL.
 
     Raises:
-        FileNotFoundError: the object does not exist. PermissionError: it must not be read. StoreError: the store does not answer.
+        FileNotFoundError: the object does not exist.
+        PermissionError: it must not be read.
+        StoreError: the store does not answer.
         DatasetError: the object has changed while it was read.
     """
 

@@ -248,7 +248,7 @@ def parse(url: str) -> StoreURL:
         url: For example ``s3://bucket/key?timeout=5``.
 
     Raises:
-        ConfigError: it has no bucket, an unknown option, or an invalid value.
+        ConfigError: the URL has no bucket, an unknown option, or an invalid value.
 
     >>> url = parse("s3://bucket/photos/a.jpg")
     >>> url.host, url.key

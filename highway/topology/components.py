@@ -61,7 +61,7 @@ class Components:
     Args:
         plugins: Modules (with all submodules) whose classes and functions can be named as ``package.module:Class``, in addition to the
             entry points in the group ``highway.plugins`` of installed packages.
-        look_only: Whether to import no module except ``plugins``, not even installed plug-ins. Components of other modules are then
+        look_only: Whether to import only the modules in ``plugins``, without installed plug-ins. Components of other modules are then
             :class:`NotImported`. If False, a module that is not allowed is an error."""
 
     plugins: Collection[str] = ()

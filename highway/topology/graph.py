@@ -19,7 +19,7 @@ class Node:
     Args:
         name: The role's name, or the address.
         where: The hosts, in words; empty if the file names none.
-        outside: Whether ``highway run`` does not start it.
+        outside: Whether other software starts the node, not ``highway run``.
         levels: For each stage, its busy share, and the level of the queue after it; empty if not measured.
         figures: The figures, as lines.
         alarms: The problems, as lines.

@@ -129,7 +129,7 @@ class _Composite(Steps):
 
     @property
     def parts(self) -> tuple[TransformLike, ...]:
-        """The transforms that it consists of."""
+        """The transforms of this transform."""
         return self._each
 
     @property

@@ -51,11 +51,11 @@ class LeaveServer:
         mark: Returns the frames of a mark after a given number of messages.
 
     Attributes:
-        port: TCP port that it listens on besides the UNIX socket; 0 without a TCP port.
+        port: TCP port that the server listens on besides the UNIX socket; 0 without a TCP port.
         left: Receivers that left after they had read all messages sent to them.
 
     Raises:
-        OSError: it cannot listen.
+        OSError: the server cannot listen.
     """
 
     def __init__(self, link: Link, name: bytes, sender: PausableSender, mark: Callable[[int], Sequence[Frame]]) -> None:

@@ -66,7 +66,7 @@ class LinkReceiver:
         """Open further addresses on the same socket.
 
         Raises:
-            ConfigError: they cannot share the socket.
+            ConfigError: the URLs cannot share the socket.
             LinkError: an address cannot be bound or connected.
         """
         whole = joined([self._link, link])

@@ -85,7 +85,7 @@ def str64(s: str) -> int:
         s: Up to 8 ASCII characters.
 
     Raises:
-        ValueError: it is longer, or not ASCII.
+        ValueError: the text is longer, or not ASCII.
 
     >>> str64("ab")
     25185
@@ -100,7 +100,7 @@ def unstr64(i: int) -> str:
         i: The integer.
 
     Raises:
-        FrameError: it holds bytes that are not ASCII.
+        FrameError: the number holds bytes that are not ASCII.
 
     >>> unstr64(str64("ab"))
     'ab'
@@ -153,7 +153,7 @@ def check_infos(data: Any, infos: Sequence[str], required_infos: Infos = None) -
 
     Args:
         data: The arrays.
-        infos: Their names.
+        infos: The names of the arrays.
         required_infos: The required names. ``True`` checks nothing and returns ``(data, infos)``. ``None`` or ``False`` checks nothing.
 
     Raises:

@@ -35,7 +35,7 @@ def expect_same(here: Mapping[str, Any], there: Mapping[str, Any], allow_changed
     """Compare the loader that loads a state with the one that saved it.
 
     Raises:
-        PipelineError: they differ in a parameter that ``allow_changed`` does not name; or it names an unknown parameter.
+        PipelineError: the loaders differ in a parameter that ``allow_changed`` does not name; or it names an unknown parameter.
     """
     if unknown := [name for name in allow_changed if name not in here]:
         raise PipelineError(f"load_state_dict: allow_changed names {', '.join(unknown)}; what is compared is {', '.join(here)}")

@@ -43,7 +43,7 @@ def check_threads(dataset: Any, num_threads: int) -> None:
 
     Args:
         dataset: Has ``__len__`` and ``__getitem__``.
-        num_threads: Number of threads that will read it.
+        num_threads: Number of threads that will read the dataset.
 
     Raises:
         ConfigError: the samples draw random numbers from a generator that all threads share, or differ when threads read them.

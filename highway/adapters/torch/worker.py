@@ -60,7 +60,7 @@ class WorkerResult:
 
     @property
     def cannot_begin(self) -> bool:
-        """Whether this is an error from before the worker's first batch: of ``worker_init_fn``, or of a resume."""
+        """Whether this is an error that came before the worker's first batch: an error of ``worker_init_fn``, or of a resume."""
         return isinstance(self.data, ExceptionWrapper) and self.state.generators is None
 
     def pin_memory(self, *_: Any) -> WorkerResult:

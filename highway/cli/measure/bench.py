@@ -50,7 +50,7 @@ class Cost(NamedTuple):
 
     @property
     def is_link(self) -> bool:
-        """Whether it sends or receives: its rate depends on both ends."""
+        """Whether the stage sends or receives: the rate of a link depends on both ends."""
         return isinstance(self.stage.op, (ZMQSink, ZMQSource))
 
     def rate(self, cores: int, processes: float = 1) -> float:

@@ -118,8 +118,8 @@ class Publisher:
 
     Args:
         pipeline: Yields the batches; it has no sink.
-        sink: Sends them.
-        repeats: Whether it sends its first batch repeatedly.
+        sink: Sends the batches.
+        repeats: Whether the publisher sends its first batch repeatedly.
         sent: Called after each batch.
 
     Attributes:

@@ -69,7 +69,7 @@ class Subscription:
     Args:
         urls: The URLs to receive from.
         timeout: Seconds to wait for a batch; negative: no limit.
-        where: Their name in messages; by default the URLs.
+        where: The name of the senders in messages; by default the URLs.
 
     Raises:
         ConfigError: a URL is invalid.

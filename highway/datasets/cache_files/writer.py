@@ -29,8 +29,8 @@ class CacheWriter:
     """Appends samples to a cache that is not finished yet.
 
     Args:
-        path: The file for them, or ``""`` for memory.
-        budget: The bytes that they may take.
+        path: The file for the samples, or ``""`` for memory.
+        budget: The bytes that the samples may take.
     """
 
     def __init__(self, path: str, budget: int) -> None:

@@ -39,7 +39,7 @@ def draw(segmentation: Segmentation, mask: np.ndarray) -> None:
         mask: uint8 ``(H, W)``.
 
     Raises:
-        ValueError: it is not an object of an image of that size.
+        ValueError: the segmentation does not belong to an image of that size, or is only a box.
     """
     if isinstance(segmentation, RunLengths):
         if tuple(segmentation.size) != mask.shape:

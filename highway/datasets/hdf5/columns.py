@@ -59,7 +59,7 @@ class Column:
         dataset: The h5py dataset.
         file: The file.
         name: Name of the column in messages.
-        chunks: The cache of its chunks, if it has chunks.
+        chunks: The cache of the dataset's chunks, if the dataset has chunks.
         other_files: Whether its values may be in other files.
 
     Raises:

@@ -18,7 +18,7 @@ class OtherFiles:
 
     Args:
         dataset: The h5py dataset.
-        path: The file that contains it.
+        path: The file that contains the dataset.
         name: The name in messages.
         allowed: Whether other files may be read.
 

@@ -51,7 +51,7 @@ class ShardEntry(msgspec.Struct):
         column_encodings: Encoding of each column.
         column_sizes: Bytes of each column; ``None`` for columns of variable size.
         raw_data: The file.
-        samples: Number of samples in it.
+        samples: Number of samples in the shard.
         format: ``"mds"``.
         version: 2.
         compression: Compression of ``zip_data``.

@@ -87,7 +87,7 @@ def key_of(data: Data, name: str) -> str | None:
     """Return the text in a feature of an Example; ``None`` if it has no such feature.
 
     Raises:
-        ValueError: it is not an Example, is incomplete, or the feature holds no text or number.
+        ValueError: the data is no Example or is incomplete, or the feature holds no text or number.
     """
     for found, content, begin, end in _features(data):
         if _text(found) == name:

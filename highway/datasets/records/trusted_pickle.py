@@ -34,7 +34,7 @@ def refusal(what: str, option: str, serializer: str) -> str:
 
     Args:
         what: The start of the sentence, such as ``"its values are pickles"``.
-        option: The option that loads them.
+        option: The option that allows pickles.
         serializer: The class of tensorpack that writes such files.
     """
     return (

@@ -36,7 +36,7 @@ class FilesLayout(TableLayout, Generic[F]):
     """The files of a table.
 
     Args:
-        found: Their paths, and the values in the names of their folders.
+        found: The paths of the files, and the values in the names of their folders.
 
     Attributes:
         names: Names of the files in messages.

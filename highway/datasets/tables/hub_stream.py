@@ -21,7 +21,7 @@ def encoded_stream(stream: Any) -> Any:
     """Return a copy of a stream that leaves images and sounds encoded.
 
     Raises:
-        ConfigError: it is not a stream, or its version does not support this.
+        ConfigError: ``stream`` is not an ``IterableDataset``, or the installed version of the package does not support this.
     """
     if not hasattr(stream, "features") or not hasattr(stream, "load_state_dict"):
         way_out = "; Reader(HuggingFace(...)) reads tables" if hasattr(stream, "features") else ""

@@ -27,7 +27,7 @@ class HubLayout(TableLayout):
 
     Args:
         table: A ``datasets.Dataset``.
-        wanted: The dataset that reads it.
+        wanted: The dataset that reads the table.
         name: Name of the table in messages.
     """
 

@@ -18,7 +18,7 @@ class DecodedRows:
     Args:
         batches: The rows, one batch after the other.
         columns: The columns to convert.
-        access: Access to their memory.
+        access: Access to the memory of the rows.
     """
 
     def __init__(self, batches: Sequence[pa.RecordBatch], columns: Sequence[str], access: Access = IN_MEMORY) -> None:

@@ -163,7 +163,7 @@ class Passing:
         """Return the samples of a batch, with their keys.
 
         Raises:
-            ValueError: it is not a batch.
+            ValueError: the item is not a batch.
         """
         way_out = "if it is one sample, say batched=False, or give batch_size= to make batches of samples"
         try:

@@ -19,7 +19,7 @@ class Places:
     """The places of the samples that enter a cache in one epoch.
 
     Args:
-        source: The plan of the reader that yields them. Only maps are between the reader and the cache.
+        source: The plan of the reader that yields the samples. Only maps are between the reader and the cache.
         context: The context of the cache.
 
     Attributes:

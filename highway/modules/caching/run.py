@@ -45,7 +45,7 @@ class CacheRun:
 
     Args:
         cache: The component.
-        before: The stages before it; empty if they are unknown.
+        before: The stages before the cache; empty if they are unknown.
     """
 
     cache: CacheOptions

@@ -45,8 +45,8 @@ class CopyPaste:
         boxes. All other fields are unchanged.
 
     Raises:
-        ValueError: it is not a batch, or has only one image; the images differ in size, dtype or channels; or boxes, masks or fields with
-            boxes do not fit.
+        ValueError: the item is not a batch, or has only one image; the images differ in size, dtype or channels; or boxes, masks or fields
+            with boxes do not fit.
         KeyError: a field does not exist.
 
     >>> images = np.zeros((2, 8, 8, 3), np.uint8)

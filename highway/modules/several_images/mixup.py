@@ -134,8 +134,8 @@ class MixUp(_Mixing):
         unchanged.
 
     Raises:
-        ValueError: it is not a batch, or has only one image; the images differ in size; a label is out of range; or the item has boxes,
-            points or masks, which cannot be mixed.
+        ValueError: the item is not a batch, or has only one image; the images differ in size; a label is out of range; or the item has
+            boxes, points or masks, which cannot be mixed.
         KeyError: a field does not exist.
 
     >>> batch = np.zeros((2, 8, 8, 3), np.uint8), np.array([0, 1])

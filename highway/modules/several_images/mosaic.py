@@ -55,8 +55,8 @@ class Mosaic:
         keep the values of the row's own image.
 
     Raises:
-        ValueError: it is not a batch, or has only one image; the images differ in dtype or channels; or boxes, points, masks or fields with
-            boxes do not fit.
+        ValueError: the item is not a batch, or has only one image; the images differ in dtype or channels; or boxes, points, masks or
+            fields with boxes do not fit.
         KeyError: a field does not exist.
 
     >>> batch = [np.zeros((30, 40, 3), np.uint8), np.ones((50, 20, 3), np.uint8)], [3, 7]

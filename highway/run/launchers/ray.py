@@ -113,7 +113,8 @@ _UNITS = {"CPU": (1, "cores"), "GPU": (1, "GPUs"), "memory": (1e6, "MB of memory
 def no_room(
     nodes: Mapping[str, Mapping[str, float]], free: Mapping[str, float], running: Sequence[tuple[str, Needs]], waiting: Mapping[str, Needs]
 ) -> str:
-    """Return a sentence if waiting processes fit on no node, or their own run holds the resources; otherwise an empty text.
+    """Return a sentence if waiting processes fit on no node, or if other processes of the same run hold the resources; otherwise an empty
+    text.
 
     Args:
         nodes: Resources of each node of the cluster, by its address and by Ray's names.

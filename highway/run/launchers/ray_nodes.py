@@ -22,7 +22,7 @@ def check_nodes(topology: Topology, roles: Iterable[str], say: Callable[[str], N
 
     Args:
         topology: The topology of the roles.
-        roles: Their names.
+        roles: The names of the roles.
         say: Called with a message while a node has not answered.
 
     Raises:

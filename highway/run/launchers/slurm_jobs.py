@@ -108,7 +108,7 @@ class JobState(NamedTuple):
 
     @property
     def what(self) -> str:
-        """The activity, or how it has ended, in words."""
+        """The activity of the job, or how the job ended, in words."""
         return STATES.get(self.name, RUNS)
 
 

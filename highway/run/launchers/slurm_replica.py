@@ -64,7 +64,7 @@ class ReplicaJob:
         return self.process
 
     def submitted(self, job: str) -> None:
-        """Note that it has a job."""
+        """Record the ID of the replica's job."""
         self.id, self._holder, self._reader, self._heard = job, "", None, None
 
     def hear(self, holders: Collection[str]) -> bool:

@@ -54,7 +54,7 @@ class TransportEnd(Protocol):
         """Open the addresses of another link in addition to the current addresses. The other settings stay the same.
 
         Raises:
-            ConfigError: they cannot share a socket.
+            ConfigError: the URLs cannot share a socket.
             LinkError: an address cannot be bound or connected.
         """
 

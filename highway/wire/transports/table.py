@@ -26,7 +26,7 @@ class Transport:
         within_process: Whether both ends are in one process: then connections are not reported, and a receiver refers to the sender's
             memory.
         checks_user: Whether an end that connects refuses another user at the other end.
-        is_named: Whether its locations are names, under which the end that binds publishes its address (:mod:`highway.wire.rendezvous`).
+        is_named: Whether the locations are names; the end that binds publishes its address under the name (:mod:`highway.wire.rendezvous`).
         prefix: Prefix of the locations of a topology's links, on one host.
         budget_mb: Default megabytes that may wait at each end of each connection.
         is_senders_budget: Whether ``budget_mb`` applies to the sender instead, for all connections together.

@@ -90,7 +90,7 @@ class Connections(Generic[P]):
         """Listen under a name.
 
         Raises:
-            LinkError: another process listens under it.
+            LinkError: another process listens under the name.
         """
         sock = _new_socket()
         try:

@@ -33,13 +33,13 @@ class MemorySlot:
     Args:
         number: The number at the sender; never used again.
         size: Bytes, a multiple of the page size.
-        writable: Whether its receiver may write to it, too.
+        writable: Whether the receiver may write to the slot, too.
 
     Attributes:
         memory: The memory for a message's frames.
 
     Raises:
-        LinkError: there is no memory or descriptor for it.
+        LinkError: there is no memory or descriptor for the slot.
     """
 
     def __init__(self, number: int, size: int, writable: bool = False) -> None:
@@ -72,7 +72,7 @@ class Pool:
         budget: Maximum bytes of all slots, rounded up to whole pages. One slot may take half, so that there is room for a message
             while receivers hold others.
         most: Maximum number of slots.
-        writable: Whether receivers may write to them, too.
+        writable: Whether receivers may write to the slots, too.
     """
 
     def __init__(self, budget: int, most: int = MOST_SLOTS, writable: bool = False) -> None:

@@ -30,7 +30,7 @@ class Mapping:
 
     Raises:
         FrameError: the memory can shrink, its size does not fit the message, or it is not completely allocated.
-        LinkError: this process has no memory or descriptor to map it.
+        LinkError: this process has no memory or descriptor to map the slot.
     """
 
     def __init__(self, fd: int, nbytes: int, writable: bool) -> None:

@@ -98,8 +98,8 @@ def start_doorkeeper() -> None:
 def settle(timeout: float) -> None:
     """Wait at most ``timeout`` seconds until ZeroMQ's threads have finished their current work and the work that results from it.
 
-    A thread that has failed to connect a probe socket has finished all earlier commands. The end of a connection passes from its thread to
-    the thread of the bound address, back, and to the socket. This takes three rounds.
+    A thread that has failed to connect a probe socket has finished all earlier commands. Three rounds are needed: the news that a
+    connection has ended passes from the connection's thread to the thread of the bound address, back, and then to the socket.
     """
     context, deadline = current(), time.monotonic() + timeout
     for _ in range(3):
