@@ -56,7 +56,7 @@ class InputWatch:
         return [_Part(part, ids, _content(part)) for part, ids in found] if size <= _MOST_BYTES else []
 
     def warn(self, parts: list[_Part], name: str) -> bool:
-        """Warn if the map has changed a part that an earlier stage holds; return whether the watch is over."""
+        """Warn if the map has changed a part of an item that an earlier stage holds. Return whether to stop checking."""
         written = [part for part in parts if _content(part.value) != part.before]
         seen = set[int]()
         holder = next((stage for roots, stage in self._roots if written and _holds(roots, written, seen)), None)

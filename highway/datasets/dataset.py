@@ -79,7 +79,7 @@ class LazyKeys(Sequence[str]):
 
 
 def length_of(dataset: Dataset) -> int:
-    """Return ``len(dataset)``. If it raises an error, add a note that names the dataset."""
+    """Return ``len(dataset)``. Errors get a note that names the dataset."""
     try:
         return len(dataset)
     except Exception as error:

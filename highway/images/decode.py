@@ -88,7 +88,7 @@ def decode(data: bytes, max_pixels: int = MAX_PIXELS) -> np.ndarray:
 
 
 def checked_header(data: bytes, max_pixels: int = MAX_PIXELS) -> Header:
-    """Return the header of an image file. Raises as :func:`decode`, also if the image is too large."""
+    """Return the header of an image file. Raises the errors of :func:`decode`, which include a too large image."""
     header = read_header(data)
     if header.height * header.width > max_pixels:
         raise ImageError(

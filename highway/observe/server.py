@@ -88,8 +88,8 @@ class Server(TcpWSGIServer):  # type: ignore[misc]  # waitress has no types
     def turn(self) -> None:
         """Wait up to a second for connections and requests, handle them, and close connections that last too long.
 
-        Close them between two polls only: a new connection may get the number of a descriptor that was closed during a poll, and then be
-        closed because of events of the old connection.
+        Connections are closed only between two polls. If one were closed during a poll, a new connection could get the number of its
+        descriptor. The poll would then close the new connection because of events of the old one.
         """
         wasyncore.loop(timeout=1, use_poll=True, map=self._map, count=1)
         for channel in list(self.active_channels.values()):

@@ -1,4 +1,4 @@
-"""The links between some processes of a topology: the feeders of each role, and the links that are complete."""
+"""The links between some processes of a topology: the roles that send to each role, and the links that are complete."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ def decode_chunks(buf: Buffer) -> list[memoryview]:
 
 
 def _chunks(nbytes: int, part: Callable[[int, int], Buffer]) -> Iterator[tuple[int, int]]:
-    """Yield the offset and the length of each chunk in ``nbytes`` bytes. Raises as :func:`decode_chunks`.
+    """Yield the offset and the length of each chunk in ``nbytes`` bytes. Raises the errors of :func:`decode_chunks`.
 
     Args:
         part: Returns the bytes between two offsets, or up to the end.
@@ -108,7 +108,7 @@ def encode_buffer(l: Sequence[Array], infos: Sequence[str] | None = None) -> byt
 
 
 def decode_buffer(buf: Buffer, infos: Infos = False) -> Any:
-    """Return the arrays in one buffer, as views of it. Raises as :func:`decode_chunks` and :func:`decode_list`.
+    """Return the arrays in one buffer, as views of it. Raises the errors of :func:`decode_chunks` and :func:`decode_list`.
 
     Args:
         buf: The bytes.

@@ -77,7 +77,7 @@ class LinkSender:
         self.tap = open_tap(link)
 
     def attach(self, link: Link) -> None:
-        """Open further addresses on the same socket. Raises as :meth:`highway.wire.receiver.LinkReceiver.attach`."""
+        """Open further addresses on the same socket. Raises the errors of :meth:`highway.wire.receiver.LinkReceiver.attach`."""
         whole = joined([self._link, link])
         self.transport_end.attach(link)
         self._link = whole

@@ -137,7 +137,7 @@ def no_array(field: object, found: type) -> ItemError:
 
 
 def check_type(dtype: np.dtype[Any], rank: int, field: object, allow64: bool) -> None:
-    """Check that arrays of this dtype and number of dimensions can be sent. Raises as :func:`check_acceptable_input_type`."""
+    """Check that arrays of this dtype and number of dimensions can be sent. Raises the errors of :func:`check_acceptable_input_type`."""
     little = dtype if dtype in _CODES else dtype.newbyteorder("<")
     if little not in _CODES and little != np.bool_:
         raise ItemError(f"field {field!r} has dtype {dtype}; the wire takes bool, {', '.join(long_to_short)}")
@@ -191,7 +191,7 @@ def encode_header(a: Array, info: str = "", extension: bytes = b"") -> bytes:
 
 
 def header(dtype: np.dtype[Any], shape: tuple[int, ...], info: str = "") -> bytes:
-    """Return the header of arrays of this dtype and shape. Raises as :func:`encode_header`."""
+    """Return the header of arrays of this dtype and shape. Raises the errors of :func:`encode_header`."""
     code = _CODES.get(dtype)
     if code is None:
         check_type(dtype, 0, info or "array", allow64=True)
@@ -259,7 +259,7 @@ def decode_list(l: Sequence[Buffer], infos: Infos = False) -> Any:  # noqa: E741
 def decode_frames(frames: Sequence[Buffer], first: ArrayLayout | None = None) -> tuple[list[Array], list[str]]:
     """Return the arrays in a list of buffers, as views, and their infos; ``first`` is the layout in the first header, if known.
 
-    Raises as :func:`decode_list`.
+    Raises the errors of :func:`decode_list`.
     """
     if len(frames) % 2:
         raise FrameError(f"{len(frames)} frames; expected an even number, a header and the data of each array")
@@ -296,7 +296,7 @@ class ArrayLayout(NamedTuple):
 
 
 def layout(buffer: Buffer) -> ArrayLayout:
-    """Return the content of a header; bytes after the dimensions are ignored. Raises as :func:`decode_header`."""
+    """Return the content of a header; bytes after the dimensions are ignored. Raises the errors of :func:`decode_header`."""
     view = memoryview(buffer)
     if view.nbytes > _LARGEST:  # cut off the bytes after the dimensions: they differ from message to message, which would defeat the cache
         _check_length(view.nbytes)

@@ -51,7 +51,7 @@ class Roles:
         self._edges = [edge for edge in graph(self.topology).edges if edge.source in self.topology.roles]
 
     def in_order(self) -> list[str]:
-        """Return the roles with stages, feeders first."""
+        """Return the roles with stages; senders come before their receivers."""
         order: list[str] = []
         for name, role in self.topology.roles.items():
             if role.stages:
@@ -59,7 +59,7 @@ class Roles:
         return order
 
     def known(self) -> list[str]:
-        """Return the roles whose feeders are in the file, including external roles."""
+        """Return the roles that receive nothing, or receive from roles in the file; and all roles without stages."""
         order = self.in_order()
         return [role for role in order if not self.outside(role)] + [role for role in self.topology.roles if role not in order]
 
@@ -70,7 +70,7 @@ class Roles:
         return [urls] if isinstance(urls, str) else urls
 
     def measure(self, role: str) -> tuple[list[tuple[Stage, Shape]], Profile]:
-        """Return a role's stages and their profile, without sending. If the role receives, it gets its feeders' items instead."""
+        """Return a role's stages and their profile, without sending. If the role receives, it gets the items of its senders."""
         if role not in self._done:
             stages = self._stages(role)
             found = self._profile(stages, self._given(role))

@@ -53,7 +53,7 @@ class BadValue(Exception):
 
 
 def use_all(keys: Iterable[bytes], get: Callable[[bytes], Data | None], use: Callable[[Data], T]) -> list[T]:
-    """Return ``use(get(key))`` for each key. Raises as :meth:`Database.read`."""
+    """Return ``use(get(key))`` for each key. Raises the errors of :meth:`Database.read`."""
     found: list[T] = []
     try:
         for key in keys:

@@ -141,7 +141,7 @@ class ArrayRecordWriter:
         self.samples += 1
 
     def close(self) -> None:
-        """Write the remaining records and their positions. Raises as :meth:`write`."""
+        """Write the remaining records and their positions. Raises the errors of :meth:`write`."""
         try:
             self._writer.close()
         except RuntimeError as error:

@@ -95,7 +95,7 @@ LATER = "--begin=now+1hour"
 
 
 def begin(job: str) -> None:
-    """Let a delayed job start as soon as it has a node. Raises as :func:`call`."""
+    """Let a delayed job start as soon as it has a node. Raises the errors of :func:`call`."""
     call(["scontrol", "update", f"JobId={job}", "StartTime=now"])
 
 

@@ -22,7 +22,7 @@ class Rendezvous(Protocol):
         """Publish the address ``tcp://host:port`` of each name of this process. Raises OSError if the rendezvous cannot be reached."""
 
     def find(self, names: Collection[str]) -> Mapping[str, str]:
-        """Return the addresses of the known names. Raises as :meth:`publish`."""
+        """Return the addresses of the known names. Raises the errors of :meth:`publish`."""
 
 
 def is_address(text: object) -> bool:

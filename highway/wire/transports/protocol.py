@@ -79,7 +79,7 @@ class TransportSender(TransportEnd, Protocol):
         """
 
     def send_to_each(self, frames: Sequence[Frame], receivers: int, timeout: float | None = None) -> None:
-        """Send a message to each connected receiver; ``receivers`` is their assumed number. Raises as :meth:`send`."""
+        """Send a message to each connected receiver; ``receivers`` is their assumed number. Raises the errors of :meth:`send`."""
 
     def unsent(self) -> int:
         """Return the number of messages that have certainly not left this process."""
@@ -126,7 +126,7 @@ class Opener(Protocol):
         """
 
     def open_receiver(self, link: Link) -> TransportReceiver:
-        """Return the receiving end. Raises as :meth:`open_sender`."""
+        """Return the receiving end. Raises the errors of :meth:`open_sender`."""
 
     def start_threads(self, link: Link) -> None:
         """Start the helper threads of an end, while threads can still be started."""

@@ -72,7 +72,7 @@ class ShmSender:
         self._send(frames, deadline_of(timeout))
 
     def send_to_each(self, frames: Sequence[Any], receivers: int = 0, timeout: float | None = None) -> None:
-        """Send a message to each connected receiver; ``receivers`` has no effect. Raises as :meth:`send`."""
+        """Send a message to each connected receiver; ``receivers`` has no effect. Raises the errors of :meth:`send`."""
         deadline = deadline_of(timeout)
         self.look()
         for peer in list(self.connections.peers):

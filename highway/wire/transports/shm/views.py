@@ -77,7 +77,7 @@ def lend(mapping: Mapping, lengths: tuple[int, ...], give_back: Callable[[int], 
 
 
 def copy(mapping: Mapping, lengths: tuple[int, ...]) -> list[memoryview]:
-    """Return the frames of a message as views of a copy. Raises as :func:`lend`."""
+    """Return the frames of a message as views of a copy. Raises the errors of :func:`lend`."""
     found, end = places(lengths)
     if end > mapping.size:
         raise _too_much(mapping, lengths)
