@@ -46,18 +46,6 @@ class Begin(NamedTuple):
     is_counted: bool
 
 
-class Begun(NamedTuple):
-    """What the stages reported about themselves when the first item came out.
-
-    Args:
-        says_its_state: Whether the source reports its state.
-        holding: The numbers of stages that may hold items.
-    """
-
-    says_its_state: bool
-    holding: list[int]
-
-
 class Ended(NamedTuple):
     """The last message from an isolated pipeline: how its run ended.
 
@@ -140,9 +128,7 @@ def _hand_over(run: Run, begin: Begin, items: ShmSender) -> None:
     while True:
         item, passport = run.take(None)
         if first:
-            source, *rest = run.workers
-            holding = [worker.number for worker in rest if worker.context.holds]
-            items.send(pack(("begun", Begun(source.context.says_its_state, holding))))
+            items.send(pack(("begun", run.workers[0].context.refusal)))
             first = False
         try:
             frames = pack_arrays(("item", (item, _plain(passport, begin))))

@@ -5,13 +5,13 @@ its settings), ``pipeline`` (the user's interface), ``channel`` (the queue), ``w
 with several items in flight), ``threads`` (starts the threads). May use: parameters, process. Begin with ``component``, then ``pipeline``.
 """
 
-from highway.engine.component import Traits
+from highway.engine.component import NotNowError, Position, Stateless, Traits
 from highway.engine.context import Context
 from highway.engine.pipeline import Pipeline
 from highway.engine.stage import DROP, Stage
 from highway.errors import EndOfStream
 from highway.renamed import explain_missing
 
-__all__ = ["DROP", "Context", "EndOfStream", "Pipeline", "Stage", "Traits"]
+__all__ = ["DROP", "Context", "EndOfStream", "NotNowError", "Pipeline", "Position", "Stage", "Stateless", "Traits"]
 
 explain_missing(__name__)

@@ -20,9 +20,10 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, Protocol, runtime_checkable
 
 from highway.engine.old_words import old_words
 from highway.errors import PipelineError
@@ -41,6 +42,51 @@ Ranks = list[list[int]]
 @runtime_checkable
 class Component(Protocol):
     """The type hint of a parameter that takes any stage: a component, or a :class:`Stage` around one."""
+
+
+class NotNowError(Exception):
+    """Raised by ``state`` of a :class:`RunState` if a run cannot be resumed at this point. highway asks again at a later point."""
+
+
+class RunState(Protocol):
+    """The state of a source or stream in one run."""
+
+    def state(self) -> Any:
+        """Return the state between two items, in a form that JSON can hold; ``None``: the component is at its beginning.
+
+        Raises:
+            NotNowError: a run cannot be resumed at this point.
+        """
+
+    def restore(self, state: Any) -> None:
+        """Take over a state that :meth:`state` has returned in another run. Called before the component begins, unless it is ``None``."""
+
+
+class Position:
+    """A state that is one value: ``Traits(state=lambda: Position(0))``.
+
+    Args:
+        value: The value at the beginning. The component sets it to the value after each item, or to a function that returns this value,
+            which is called when the state is saved.
+    """
+
+    def __init__(self, value: Any = None) -> None:
+        self.value = value
+
+    def state(self) -> Any:
+        return self.value() if callable(self.value) else deepcopy(self.value)
+
+    def restore(self, state: Any) -> None:
+        self.value = deepcopy(state)
+
+
+class Stateless(Position):
+    """The state of a stream that holds nothing between two items: ``Traits(state=Stateless)``."""
+
+
+def not_now() -> NoReturn:
+    """The value of a :class:`Position` while a run cannot be resumed."""
+    raise NotNowError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,6 +122,8 @@ class Traits:
         one_to_one: Whether each input of a map or stream becomes exactly one output, even if errors are skipped. ``"in order"``: before the
             next input is taken. ``"reordered"``: at any time, with its own passport. ``None``: unknown; a plain map is taken to be
             one-to-one unless it drops items or skips errors.
+        state: For a source or stream that can resume, creates the object that holds its state in one run (:class:`RunState`), such as a
+            :class:`Position`. Its code gets the object from :meth:`highway.engine.context.Context.state_of`.
         remake: Makes an item again when a run resumes. For a source, receives the epoch and index of the item, and the ``part`` of its
             lineage (else ``None``). For a stream, or a map that returns ``Several``, receives the inputs of the item
             (each a ``Stamped``) and the part. Returns the item, a stream with its passport.
@@ -113,6 +161,7 @@ class Traits:
     epochs: int | None = None
     # Resume:
     one_to_one: OneToOne | None = None
+    state: Callable[[], RunState] | None = None
     remake: Callable[..., Any] | None = None
     identity: Callable[[], str] | None = None
     ranks: Callable[[], Ranks] | None = None
@@ -144,6 +193,10 @@ class Traits:
         if not isinstance(declared, cls):
             raise PipelineError(f"{name_of(op)}.__highway__() returned {declared!r:.80}; expected highway.Traits(...)")
         return replace(declared, **old) if (old := old_words(op)) else declared
+
+    def new_state(self) -> RunState | None:
+        """Return a new state of the component for one run; ``None`` if it does not support states."""
+        return None if self.state is None else self.state()
 
 
 def layers(op: Any) -> Iterator[Any]:

@@ -18,7 +18,7 @@ import highway
 from highway.engine.component import Ranks
 from highway.engine.context import in_stage
 from highway.engine.identity import expect_same, expect_stages, is_named
-from highway.engine.resume import Marker, Remaker, StageState, from_json, resume
+from highway.engine.resume import Marker, Remaker, StageState, from_json
 from highway.engine.source import ranks_of
 from highway.engine.stage import Stamped
 from highway.engine.stats import Meter
@@ -233,8 +233,8 @@ class Consumer:
         first, position = self._run.workers[0], self._received or self
         if first.context.refusal:
             raise PipelineError(f"state_dict: {first.context.refusal}")
-        if refused := position._marker.refused or (first.stage.name if position._taken and not first.context.says_its_state else ""):
-            raise PipelineError(f"state_dict: {refused} does not say where it is; see highway.engine.resume")
+        if refused := position._marker.refused or (first.stage.name if position._taken and not first.has_state else ""):
+            raise PipelineError(f"state_dict: {refused} does not say where it is; it can by Traits(state=...)")
         self._expect_items_to_be_known_again()
         with self._place:
             state = position._state(first) | {"stages": list(self._identities.items())}
@@ -245,7 +245,7 @@ class Consumer:
         first = self._run.workers[0]
         if not first.context.draining:
             return first.context.flushed
-        return first.context.flushed | {worker.stage.name for worker in self._run.workers[1:] if worker.context.holds}
+        return first.context.flushed | {worker.stage.name for worker in self._run.workers[1:] if worker.may_hold}
 
     def _state(self, source: StageWorkers) -> dict[str, Any]:
         return {
@@ -317,7 +317,7 @@ class Consumer:
         self._errors = Counter({int(number): errors for number, errors in state["errors"].items()})
         for number, worker in enumerate(workers):
             worker.left_out.earlier = self._errors[number]
-            resume(worker, self._marker.states.get(number), Remaker(workers, number))
+            worker.resumed, worker.remaker = self._marker.states.get(number), Remaker(workers, number)
         self.epoch, self._has_begun, self._loop = state["epoch"], state["begun"], state["loop"]
         self._skipped, self._repeated = state["skipped"], items
         self._last = last and tuple(last)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from highway.engine.batch import nbytes
 from highway.engine.channel import Together
 from highway.engine.context import Context
-from highway.engine.resume import Marker, between_epochs, mark
+from highway.engine.resume import Marker, mark
 from highway.engine.stage import Items, Passport, Stamped
 from highway.engine.stats import Meter
 from highway.errors import Cancelled, EndOfStream
@@ -21,11 +21,12 @@ if TYPE_CHECKING:
 class StageInput:
     """The input of a stream or sink: bare items, and the passport of the last item."""
 
-    epoch = 0
+    epoch, runs = 0, True  # the current epoch of a stream that restarts with each epoch, and whether it is within that epoch
 
     def __init__(self, workers: StageWorkers, meter: Meter, count: bool = False) -> None:
         self.passport, self.context = Passport(), workers.context
         self._workers, self._meter, self._count = workers, meter, count
+        self.waiting: Any = []
         self.rest: Iterator[Stamped] = iter(())  # the remaining items of an entry of several
 
     @property
@@ -53,7 +54,7 @@ class StageInput:
                 if type(came) is Together:
                     self.rest = iter(came)
                 elif type(came.item) is Marker:
-                    mark(workers, came, self.epoch)
+                    mark(workers, came, self)
                     workers.here.marker = came.item
                 elif came.passport.epoch > workers.context.skipped or workers.traits.whole_epochs:
                     return came
@@ -77,10 +78,10 @@ class InputByEpoch(StageInput):
 
     def begin_next(self) -> bool:
         """Skip the rest of this epoch, and return whether there is another one."""
-        self._workers.context.save = between_epochs
+        self.runs = False
         for _ in self:
             pass
-        self._workers.context.save = None
+        self.runs = True
         if self._ahead is None:
             return False
         self.epoch = self._ahead.passport.epoch

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
+import warnings
 from functools import partial
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 from highway.engine.batch import weighed
 from highway.engine.channel import Together
-from highway.engine.resume import made_by
+from highway.engine.resume import as_json
 from highway.engine.stage import DROP, Lineage, Origin, Passport, Several, Stamped
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def yielded(workers: StageWorkers, output: Stamped) -> Stamped:
     """Return an item that a source or stream stamped, with the missing entries of its passport filled in."""
     if not output.passport.times:
         output = _complete(output, workers.origin, (time.time(),))
-    return Stamped(output.item, made_by(workers, output.passport)) if output.passport.made_of else output
+    return Stamped(output.item, _made_by(workers, output.passport)) if output.passport.made_of else output
 
 
 def weight(result: Any) -> tuple[int, int, int]:
@@ -64,3 +65,28 @@ def _complete(given: Stamped, origin: Origin, times: tuple[float, ...]) -> Stamp
     """Fill in the origin and times of an item, if the stage that stamped it did not."""
     epoch, index, _, keys, own, made_of = given.passport
     return given if own else Stamped(given.item, Passport(epoch, index, origin, keys, times, made_of))
+
+
+def _made_by(worker: StageWorkers, passport: Passport) -> Passport:
+    """Complete the lineage of a passport with the number of the stage that made the item."""
+    inputs, part, stage = _lineage_of(worker, passport)
+    if stage is None:
+        return Passport(*passport[:5], Lineage(inputs, part, worker.number))  # half of the time of _replace
+    if worker.shape == "source":  # the item comes from an inner pipeline: its lineage has a stage number there
+        return passport._replace(made_of=Lineage((), as_json(passport), worker.number))
+    return passport
+
+
+def _lineage_of(worker: StageWorkers, passport: Passport) -> Lineage:
+    """Return the lineage of a passport. Up to version 0.1.0 it was ``(None, inputs, part)``, which works with a warning until 0.3."""
+    made_of: Any = passport.made_of
+    if type(made_of) is Lineage:
+        return made_of
+    _, inputs, part = made_of
+    warnings.warn(
+        f"{worker.stage.name}: made_of=(None, inputs, part) in a passport is made_of=Lineage(inputs, part) now, of highway; highway reads "
+        "the tuple until version 0.3",
+        FutureWarning,
+        stacklevel=2,
+    )
+    return Lineage(inputs, part)

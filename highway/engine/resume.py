@@ -11,92 +11,25 @@ items are made again. docs/adr/0011 gives the reasons, and docs/howto/resume.md 
 from __future__ import annotations
 
 import time
-import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from highway.engine.context import entered, here, on_behalf_of
+from highway.engine.component import NotNowError
+from highway.engine.context import entered, on_behalf_of
 from highway.engine.source import remake_of
 from highway.engine.stage import DROP, Lineage, Passport, Stamped
 from highway.errors import PipelineError
+from highway.renamed import explain_missing
 
 if TYPE_CHECKING:
+    from highway.engine.input import StageInput
     from highway.engine.workers import StageWorkers
 
 MARK_EVERY = 100  # outputs of the source between two markers at most,
 MARK_APART = 0.01  # but at least this many seconds between them
 MARK_WITHIN = 0.25  # seconds between two markers at most, if there are outputs
 MARK_SHARE = 0.02  # share of a stage's time that markers may take; a stage that holds very many items gets fewer markers
-
-
-class Saved(NamedTuple):
-    """The state of a source or stream between two items.
-
-    Args:
-        state: A value that JSON can hold.
-        held: For a stream, the inputs that wait in it.
-    """
-
-    state: Any = None
-    held: Sequence[Stamped] = ()
-
-
-Save = Callable[[], Saved | None]
-
-
-def keep(save: Save, as_source: bool = False) -> None:
-    """Register the function that returns the state of the source or stream on this thread. Call it when the source or stream starts.
-
-    The engine calls ``save`` when a stream asks for its next input, or after a source has yielded. ``save`` returns ``None`` if the run
-    cannot be resumed at this point. A stream without a state calls ``keep(Saved)``.
-
-    Args:
-        save: Returns the state.
-        as_source: For a stream that takes no more inputs: ask it for its state as a source, and start markers here.
-    """
-    context = here()
-    context.save, context.says_its_state, context.is_source = save, True, as_source
-    context.holds |= save is not Saved
-
-
-def saved() -> Saved | None:
-    """Return the state from which the source or stream on this thread resumes; ``None`` if it starts from the beginning."""
-    context = here()
-    resume, context.resume = context.resume, None
-    return resume() if resume is not None else None
-
-
-def is_resumed() -> bool:
-    """Return whether :func:`saved` will return a state."""
-    return here().resume is not None
-
-
-def between_epochs() -> None:
-    """Take the place of ``save`` for a stream that waits for an epoch, and so has no state. It is never called."""
-
-
-class Keeper:
-    """A block in which :func:`keep` and :func:`saved` apply to a source inside the source that runs on this thread.
-
-    Args:
-        state: The state from which the inner source resumes; ``None``: it starts from the beginning.
-    """
-
-    def __init__(self, state: Any) -> None:
-        self.save: Any = None
-        self._resume: Any = None if state is None else lambda: Saved(state)
-
-    def __enter__(self) -> None:
-        context = here()
-        self._outer, context.save, context.resume = (context.save, context.resume), self.save, self._resume
-        context.inner += 1
-
-    def __exit__(self, *_: object) -> None:
-        context = here()
-        self.save, self._resume = context.save, context.resume
-        context.save, context.resume = self._outer
-        context.inner -= 1
 
 
 class StageState(NamedTuple):
@@ -221,72 +154,34 @@ class MarkerClock:
         self._not_before = max(self._not_before, time.monotonic() + seconds / MARK_SHARE)
 
 
-def mark(worker: StageWorkers, marker: Stamped, epoch: int = 0) -> bool:
+def mark(worker: StageWorkers, marker: Stamped, items: StageInput) -> bool:
     """Add the state of a stage to a marker and pass the marker on.
 
     Args:
         worker: The stage. Called on its thread.
         marker: The marker that the stage received.
-        epoch: The current epoch of a stream that restarts with each epoch.
+        items: The input of the stage.
 
     Returns:
-        Whether the run can be resumed at this point. If not, a source sends no marker now.
+        Whether the run can be resumed at this point. If not, the marker is not passed on.
     """
-    save, states, began = worker.context.save, marker.item.states, time.monotonic()
-    if save is between_epochs:
-        states[worker.number] = StageState(epoch, runs=False)
-    elif save is None:
+    state, states, began = worker.context.running[1], marker.item.states, time.monotonic()
+    if not items.runs:
+        states[worker.number] = StageState(items.epoch, runs=False)
+    elif state is None:
         marker.item.refused = marker.item.refused or worker.stage.name
-    elif (found := _asked(save, marker)) is None:
-        return bool(marker.item.refused)
     else:
-        held = [stamped.passport for stamped in found.held]
-        states[worker.number] = StageState(epoch, True, found.state, held)
+        try:
+            waiting = items.waiting() if callable(items.waiting) else items.waiting
+            states[worker.number] = StageState(items.epoch, True, state.state(), [stamped.passport for stamped in waiting])
+        except NotNowError:
+            return False
+        except PipelineError as error:  # a source inside the stage does not support states: record its name
+            marker.item.refused = marker.item.refused or str(error).removesuffix(" does not say where it is")
         if marker.item.clock is not None:
             marker.item.clock.spent(time.monotonic() - began)
     worker.outbox.put(marker)
     return True
-
-
-def _asked(save: Save, marker: Stamped) -> Saved | None:
-    """Return the state of a stage. If a source inside it does not support states, the marker records that source's name."""
-    try:
-        return save()
-    except PipelineError as error:
-        marker.item.refused = marker.item.refused or str(error).removesuffix(" does not say where it is")
-        return Saved()
-
-
-def made_by(worker: StageWorkers, passport: Passport) -> Passport:
-    """Complete the lineage of a passport with the number of the stage that made the item."""
-    inputs, part, stage = _lineage_of(worker, passport)
-    if stage is None:
-        return Passport(*passport[:5], Lineage(inputs, part, worker.number))  # half of the time of _replace
-    if worker.shape == "source":  # the item comes from an inner pipeline: its lineage has a stage number there
-        return passport._replace(made_of=Lineage((), as_json(passport), worker.number))
-    return passport
-
-
-def _lineage_of(worker: StageWorkers, passport: Passport) -> Lineage:
-    """Return the lineage of a passport. Up to version 0.1.0 it was ``(None, inputs, part)``, which works with a warning until 0.3."""
-    made_of: Any = passport.made_of
-    if type(made_of) is Lineage:
-        return made_of
-    _, inputs, part = made_of
-    warnings.warn(
-        f"{worker.stage.name}: made_of=(None, inputs, part) in a passport is made_of=Lineage(inputs, part) now, of highway; highway reads "
-        "the tuple until version 0.3",
-        FutureWarning,
-        stacklevel=2,
-    )
-    return Lineage(inputs, part)
-
-
-def resume(worker: StageWorkers, state: StageState | None, remaker: Remaker) -> None:
-    """Make a stage resume from a saved state. Called before the stage begins."""
-    worker.resumed = state
-    if state is not None and state.runs:
-        worker.context.resume = lambda: Saved(state.state, remaker.items(state.held))
 
 
 class Remaker:
@@ -360,3 +255,6 @@ class Remaker:
 def _key(made_of: Lineage | None, passport: Passport) -> tuple[Any, ...]:
     """Return the key of an input of an item: equal for two items that share the input."""
     return made_of and made_of.stage, id(passport) if passport.made_of else passport[:2]
+
+
+explain_missing(__name__)

@@ -140,7 +140,8 @@ class Items(Protocol):
 
     ``passport`` is the passport of the last item. ``context`` is the context of the stage. ``left_out`` is the number of errors skipped so
     far by ``on_error="skip"`` in the stages before, including errors of items after this one. ``epoch`` is the current epoch for a stream
-    that restarts with each epoch, else 0.
+    that restarts with each epoch, else 0. ``waiting`` is a list that a stream uses for the inputs that wait in it. When a run
+    resumes, they wait there again. A stream that keeps these inputs elsewhere sets it to a function that returns them, each a ``Stamped``.
 
     >>> class Pairs:
     ...     def stream(self, items: Items):
@@ -153,6 +154,7 @@ class Items(Protocol):
     passport: Passport
     context: Context
     epoch: int
+    waiting: Any
 
     @property
     def left_out(self) -> int: ...

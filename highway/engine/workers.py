@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from highway.engine.ahead import work_ahead
 from highway.engine.channel import Channel, Slot, Together
-from highway.engine.component import Shape, Traits, layers
+from highway.engine.component import Shape, Stateless, Traits, layers
 from highway.engine.context import Context, State, enter, leave
 from highway.engine.input import EpochInWork, InputByEpoch, StageInput
 from highway.engine.left_out import LeftOut
 from highway.engine.outputs import returned, weight, yielded
 from highway.engine.randomness import generator, stage_key
-from highway.engine.resume import Marker, MarkerClock, Saved, StageState, keep, mark
-from highway.engine.source import OpenSource, ranks_of
+from highway.engine.resume import Marker, MarkerClock, Remaker, StageState, mark
+from highway.engine.source import OpenSource, has_state, ranks_of
 from highway.engine.stage import DROP, Origin, Passport, Stage, Stamped
 from highway.engine.stats import BLOCKED, BUSY, IDLE, STARVED, Meter, StageStats
 from highway.errors import Cancelled, ConfigError, EndOfStream, PipelineError
@@ -69,7 +69,10 @@ class StageWorkers:
         self.in_work = EpochInWork(self.context)
         self.number = 0
         self.is_asked = True  # whether the pipeline can be asked for its state
+        self.has_state = has_state(stage.op, self.traits)
+        self.may_hold = self.traits.state not in (None, Stateless)  # for a stream: whether items may wait in it, or it counts them
         self.resumed: StageState | None = None  # the saved state of this stage, to resume from
+        self.remaker: Remaker | None = None  # makes the items again that waited in the stage
 
     def use_seed(self, seed: int) -> None:
         """Derive all random numbers of the stage from the pipeline's seed. Called before the stage begins."""
@@ -116,22 +119,25 @@ class StageWorkers:
             self.context.check()
         meter.enter(BUSY)
         source = OpenSource(self.stage.op, self.traits, self.context, self.resumed and self.resumed.state)
-        if source.says_its_state:
-            keep(lambda: Saved(source.state()))
         self._emit(source, meter, StageInput(self, meter), source.first)  # nothing comes before a source; this input's passport has epoch 0
 
     def _stream(self, meter: Meter) -> None:
+        resumed = self.resumed
         if not (self.numbers_epochs and self.traits.per_epoch):
-            items = StageInput(self, meter)
-            self._emit(iter(self.stage.op.stream(items)), meter, items)
+            self._emit_stream(StageInput(self, meter), meter, resumed)
             return
         epochs = InputByEpoch(self, meter)
-        runs = False
-        if self.resumed is not None:
-            epochs.epoch, runs = self.resumed.epoch, self.resumed.runs
-        while runs or epochs.begin_next():
-            runs = False
-            self._emit(iter(self.stage.op.stream(epochs)), meter, epochs)
+        if resumed is not None:
+            epochs.epoch = resumed.epoch
+            if resumed.runs:
+                self._emit_stream(epochs, meter, resumed)
+        while epochs.begin_next():
+            self._emit_stream(epochs, meter)
+
+    def _emit_stream(self, items: StageInput, meter: Meter, resumed: StageState | None = None) -> None:
+        items.waiting = self.remaker.items(resumed.held) if resumed is not None and self.remaker is not None else []
+        self.context.begin(self.stage.op, self.traits.new_state(), resumed and resumed.state)
+        self._emit(iter(self.stage.op.stream(items)), meter, items)
 
     def _sink(self, meter: Meter) -> None:
         self.stage.op.consume(StageInput(self, meter, count=True))
@@ -249,8 +255,8 @@ class StageWorkers:
                     meter.items += count
                     meter.bytes += size
                     self.here.passport = passport
-                due = (is_source or context.is_source) and self.is_asked and context.save is not None and clock.is_due(meter.items)
-                if due and mark(self, marker := Stamped(Marker(clock), passport)):  # not in the middle of a batch
+                due = (is_source or context.is_source) and self.is_asked and context.running[1] is not None and clock.is_due(meter.items)
+                if due and mark(self, marker := Stamped(Marker(clock), passport), items):  # not in the middle of a batch
                     clock.begin(meter.items)
                     self.here.marker = marker.item
                 if self._ends_between:

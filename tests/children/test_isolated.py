@@ -47,7 +47,7 @@ from highway import (
     Stamped,
 )
 from highway.children import isolated_child
-from highway.modules import Batch, Mix, Processes, Reader, Shuffle
+from highway.modules import Batch, Cache, Mix, Processes, Reader, Shuffle
 
 
 def data(**options):
@@ -204,6 +204,14 @@ def test_a_stage_that_does_not_say_its_state_is_named():
     with Pipeline([Count()], isolated=True) as pipeline:
         pipeline.dequeue()
         with pytest.raises(PipelineError, match="state_dict: Count does not say where it is"):
+            pipeline.state_dict()
+
+
+def test_a_run_that_fills_a_cache_which_may_serve_others_gives_no_state(tmp_path):
+    reader, cache = Stage(Reader(range(50)), on_error="skip"), Cache(str(tmp_path / "c"), key="k")
+    with Pipeline([reader, Batch(8), cache], seed=7, isolated=True) as pipeline:
+        pipeline.dequeue()
+        with pytest.raises(PipelineError, match=r"state_dict: cache .* is being filled from stages with on_error='skip'"):
             pipeline.state_dict()
 
 

@@ -13,6 +13,7 @@ import threading
 import time
 from collections import Counter
 from dataclasses import dataclass
+from itertools import islice
 from types import SimpleNamespace
 
 import numpy as np
@@ -22,11 +23,12 @@ from hypothesis import strategies as st
 from pairwise import pairwise
 from waiting import wait_until
 
-from highway import DROP, EndOfStream, Lineage, Pipeline, Stage, Stamped, Traits
+from highway import DROP, Context, EndOfStream, Lineage, Passport, Pipeline, Stage, Stamped, Traits
 from highway.datasets import ImageFolder, MixedDataset
 from highway.datasets.shards import shard_writer
 from highway.datasets.tar_stream import read_members
-from highway.engine import resume
+from highway.engine import NotNowError, Position, resume
+from highway.engine.context import here
 from highway.engine.resume import MARK_EVERY, MarkerClock
 from highway.engine.stats import STARVED
 from highway.errors import PipelineError
@@ -1084,11 +1086,14 @@ def test_what_is_no_state_is_refused(state, words):
 
 
 def test_a_source_whose_state_is_not_what_json_can_hold_gives_none():
-    def numbers():
-        resume.keep(lambda: resume.Saved({1: 2, "a": 3}))
-        yield from range(30_000)
+    class Numbers:
+        def __highway__(self):
+            return Traits(state=lambda: Position({1: 2, "a": 3}))
 
-    with Pipeline([numbers]) as pipeline, pytest.raises(PipelineError, match="state_dict: part of the state is not what JSON can hold"):
+        def __iter__(self):
+            return iter(range(30_000))
+
+    with Pipeline([Numbers()]) as pipeline, pytest.raises(PipelineError, match="state_dict: part of the state is not what JSON can hold"):
         for _ in pipeline:
             pipeline.state_dict()
 
@@ -1267,15 +1272,14 @@ class Pairs:
     lineage: str = "record"
 
     def __highway__(self):
-        return Traits(remake=self.pair)
+        return Traits(state=Position, remake=self.pair)
 
     def stream(self, items):
-        waiting = list((resume.saved() or resume.Saved()).held)
-        resume.keep(lambda: resume.Saved(held=waiting))
         for item in items:
-            waiting = [*waiting, Stamped(item, items.passport)][-2:]
-            if len(waiting) == 2:
-                yield self.pair(waiting, "a pair")
+            items.waiting.append(Stamped(item, items.passport))
+            if len(items.waiting) == 2:
+                yield self.pair(items.waiting, "a pair")
+                del items.waiting[0]
 
     def pair(self, both, part):
         inputs = tuple(passport for _, passport in both)
@@ -1294,6 +1298,90 @@ def test_a_lineage_as_a_tuple_warns_and_works():
 
     with pytest.warns(FutureWarning, match=r"Pairs: made_of=\(None, inputs, part\) in a passport is made_of=Lineage\(inputs, part\) now"):
         check(build, [0.2, 0.7])
+
+
+@pytest.mark.parametrize("name", ["keep", "saved", "Saved"])
+def test_the_functions_of_earlier_versions_show_the_new_form(name):
+    with pytest.raises(ImportError, match=rf"no {name} in highway\.engine\.resume; use Traits\(state=\.\.\.\) and items\.waiting"):
+        getattr(resume, name)
+
+
+class Sometimes:
+    """A source whose state exists after each third item, and which has methods of the names of a state's."""
+
+    def __highway__(self):
+        return Traits(state=self.Third, remake=lambda epoch, index, part: index, numbers_epochs=True, ranks=list)
+
+    class Third:
+        def __init__(self):
+            self.number = 0
+
+        def state(self):
+            if self.number % 3:
+                raise NotNowError
+            return self.number
+
+        def restore(self, state):
+            assert state % 3 == 0
+            self.number = state
+
+    def state(self):
+        raise AssertionError("this method is the source's own")
+
+    restore = state
+
+    def __iter__(self, context=None):
+        third = (context or Context()).state_of(self)
+        for number in range(third.number, 200):
+            third.number = number + 1
+            yield Stamped(number, Passport(0, number))
+
+
+@pytest.mark.parametrize("source", [Sometimes, lambda: Concat([range(9), Sometimes()]), lambda: Mix([Sometimes(), range(60)])])
+def test_a_state_may_exist_after_some_items_only(source):
+    check(lambda: Pipeline([source(), double, Shuffle(9)], seed=3), [0.2, 0.7])
+    assert [item for item, _ in Sometimes()] == list(range(200))
+
+
+def test_one_component_in_two_pipelines_has_two_states():
+    source, shuffle = Sometimes(), Shuffle(9, seed=1)
+    with Pipeline([source, shuffle]) as first, Pipeline([source, shuffle]) as second:
+        taken = [(first.dequeue(), second.dequeue()) for _ in range(150)]
+        assert [one for one, _ in taken] == [other for _, other in taken]
+        first.stop()
+        state = second.state_dict()
+        rest = list(second.stamped())
+    with Pipeline([source, shuffle]) as third:
+        third.load_state_dict(state)
+        assert [item for item, _ in third.stamped()] == [item for item, _ in rest]
+
+
+class InPlace:
+    """A source that changes its position in place, and iterates over itself to make an item again."""
+
+    def __highway__(self):
+        return Traits(state=lambda: Position([0]), remake=self.again, ranks=list)
+
+    def __iter__(self, context=None):
+        position = (context or here()).state_of(self).value
+        while position[0] < 200:
+            position[0] += 1
+            yield Stamped(position[0] - 1, Passport(0, position[0] - 1))
+
+    def again(self, epoch, index, part):
+        return next(islice(iter(self), index, None)).item
+
+
+def test_a_state_is_a_copy_of_the_position():
+    check(lambda: Pipeline([InPlace(), double, Shuffle(9)], seed=3), [0.2, 0.7])
+
+
+def test_a_component_that_asks_for_a_state_declares_it():
+    def numbers(context=None):
+        return iter(range(context.state_of(numbers).value))
+
+    with Pipeline([numbers]) as pipeline, pytest.raises(PipelineError, match=r"numbers asks for its state, .*: Traits\(state=\.\.\.\)"):
+        pipeline.dequeue()
 
 
 def test_a_lineage_names_its_stage_and_its_inputs():

@@ -6,11 +6,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from highway.engine.component import Traits
+from highway.engine.component import Position, Traits
 from highway.engine.context import Context
-from highway.engine.resume import Saved, is_resumed, keep
-from highway.engine.source import remake_of
-from highway.modules.inner_sources import length_of_epoch, opened, ranks_of_all, resumable
+from highway.engine.source import has_state, remake_of
+from highway.modules.inner_sources import in_place, length_of_epoch, opened, ranks_of_all
 
 if TYPE_CHECKING:
     from highway.modules.caching.run import CacheRun
@@ -28,6 +27,7 @@ class Gate:
         return replace(
             source,
             stands_for=self.stands_for,
+            state=Position if has_state(self.stands_for, source) else None,
             remake=remake_of(self.stands_for, source),
             length=lambda: length_of_epoch(self.stands_for),
             ranks=lambda: ranks_of_all([self.stands_for]),
@@ -36,10 +36,10 @@ class Gate:
         )
 
     def __iter__(self, context: Context) -> Iterator[Any]:
-        if not is_resumed() and self.run.open(context.seed):
-            keep(Saved)
+        begun = context.state_of(self).value if Traits.of(self).state is not None else None
+        if begun is None and self.run.open(context.seed):
             return iter(())
-        return self._without_state(context) if self.run.refuses_states else resumable(self.stands_for, context)
+        return self._without_state(context) if self.run.refuses_states else in_place(self.stands_for, context, begun)
 
     def _without_state(self, context: Context) -> Iterator[Any]:
         """Yield the items of the source, and refuse states of the pipeline."""
@@ -47,6 +47,5 @@ class Gate:
             f"{self.run} is being filled from stages with on_error='skip', and a resumed run may serve other samples or another order; call"
             " state_dict() in a run that begins with the finished cache, or leave out path= (a cache in memory), or on_error='skip'"
         )
-        for stamped in opened(self.stands_for, context):
-            context.says_its_state = False
-            yield stamped
+        context.begin(self, None)
+        yield from opened(self.stands_for, context)
