@@ -1,8 +1,11 @@
 """The engine: runs a list of stages.
 
-Modules: ``component`` (the traits that a component may declare), ``context`` (passed to the code of a stage), ``stage`` (a component with
-its settings), ``pipeline`` (the user's interface), ``channel`` (the queue), ``workers`` (the code of a worker thread), ``ahead`` (workers
-with several items in flight), ``threads`` (starts the threads). May use: parameters, process. Begin with ``component``, then ``pipeline``.
+Each module uses only modules before it in this list: ``batch`` and ``ragged`` (the arrays of a batch), ``component`` (the traits that a
+component may declare), ``stats``, ``context`` (passed to the code of a stage), ``stage`` (a component with its settings, and the passports
+of its items), ``channel`` (the queue), ``source``, ``resume`` (the data of a state), ``workers`` (a stage of a running pipeline),
+``input``, ``ahead`` (workers with several items in flight), ``identity``, ``remake`` (makes items again), ``bodies`` (the code of the
+threads, for each shape), ``threads`` (the run), ``consumer`` (the position of the loop), ``pipeline`` (the user's interface). May use:
+parameters, process.
 """
 
 from highway.engine.component import NotNowError, Position, Stateless, Traits

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from highway.engine.channel import Slot
-from highway.engine.outputs import returned
 from highway.engine.resume import Marker
 from highway.engine.stage import DROP, Passport, Stamped
 from highway.engine.stats import BLOCKED, BUSY, STARVED, Meter
+from highway.engine.workers import StageWorkers, returned
 from highway.errors import EndOfStream
-
-if TYPE_CHECKING:
-    from highway.engine.workers import StageWorkers
 
 Outcome = tuple[BaseException | None, Any]
 """The error that an item raised, or ``None``, and its result."""

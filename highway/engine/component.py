@@ -23,15 +23,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, Protocol, runtime_checkable
+from typing import Any, Literal, NoReturn, Protocol, runtime_checkable
 
 from highway.engine.old_words import old_words
 from highway.errors import PipelineError
 from highway.parameters.hints import takes_arguments, takes_rng
-
-if TYPE_CHECKING:
-    from highway.engine.ahead import WorkerAhead
-    from highway.engine.context import Context
 
 Shape = Literal["source", "map", "stream", "sink", "composite"]
 Makes = Literal["batches", "samples"]
@@ -174,7 +170,7 @@ class Traits:
     after: Callable[[list[Any]], list[Any]] | None = None
     adds_a_stage: bool = True
     stands_for: Any = None
-    ahead: Callable[[Context], WorkerAhead | None] | None = None
+    ahead: Callable[[Any], Any] | None = None
     start_threads: Callable[[], None] | None = None
     stamped: Callable[[], Iterator[Any]] | None = None
     deal_anew: Callable[[Any, list[int], list[int]], Any] | None = None

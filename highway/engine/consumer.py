@@ -12,21 +12,20 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from functools import cached_property
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import highway
 from highway.engine.component import Ranks
 from highway.engine.context import in_stage
 from highway.engine.identity import expect_same, expect_stages, is_named
-from highway.engine.resume import Marker, Remaker, StageState, from_json
+from highway.engine.remake import Remaker
+from highway.engine.resume import Marker, StageState, from_json
 from highway.engine.source import ranks_of
 from highway.engine.stage import Stamped
 from highway.engine.stats import Meter
+from highway.engine.threads import Run
+from highway.engine.workers import StageWorkers
 from highway.errors import Cancelled, EndOfStream, PipelineError
-
-if TYPE_CHECKING:
-    from highway.engine.threads import Run
-    from highway.engine.workers import StageWorkers
 
 log = logging.getLogger("highway")
 
@@ -317,7 +316,7 @@ class Consumer:
         self._errors = Counter({int(number): errors for number, errors in state["errors"].items()})
         for number, worker in enumerate(workers):
             worker.left_out.earlier = self._errors[number]
-            worker.resumed, worker.remaker = self._marker.states.get(number), Remaker(workers, number)
+            worker.resumed, worker.remake = self._marker.states.get(number), Remaker(workers, number).items
         self.epoch, self._has_begun, self._loop = state["epoch"], state["begun"], state["loop"]
         self._skipped, self._repeated = state["skipped"], items
         self._last = last and tuple(last)

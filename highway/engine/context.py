@@ -13,13 +13,11 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 from highway.engine.component import RunState, Traits, name_of
+from highway.engine.stats import HandOver
 from highway.errors import Cancelled, PipelineError
-
-if TYPE_CHECKING:
-    from highway.engine.stats import HandOver
 
 T = TypeVar("T")
 State = Literal["busy", "starved", "blocked"]

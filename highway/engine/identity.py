@@ -11,13 +11,11 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from highway.engine.hashing import Hashed, Hasher
+from highway.engine.workers import StageWorkers
 from highway.errors import PipelineError
-
-if TYPE_CHECKING:
-    from highway.engine.workers import StageWorkers
 
 log = logging.getLogger("highway")
 

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import threading
+import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from highway.engine.batch import nbytes
 from highway.engine.channel import Together
-from highway.engine.context import Context
-from highway.engine.resume import Marker, mark
+from highway.engine.component import NotNowError
+from highway.engine.resume import Marker, StageState
 from highway.engine.stage import Items, Passport, Stamped
 from highway.engine.stats import Meter
-from highway.errors import Cancelled, EndOfStream
-
-if TYPE_CHECKING:
-    from highway.engine.workers import StageWorkers
+from highway.engine.workers import StageWorkers
+from highway.errors import Cancelled, EndOfStream, PipelineError
 
 
 class StageInput:
@@ -103,31 +101,31 @@ def together(items: Items) -> Iterator[list[Stamped]]:
         yield [Stamped(item, items.passport), *getattr(items, "rest", ())]
 
 
-class EpochInWork:
-    """Separates the epochs if workers keep no order: no worker begins an epoch before all are done with the last one."""
+def mark(worker: StageWorkers, marker: Stamped, items: StageInput) -> bool:
+    """Add the state of a stage to a marker and pass the marker on.
 
-    def __init__(self, context: Context) -> None:
-        self._context = context
-        self._epoch = self._workers = 0
-        self._done = threading.Condition()
+    Args:
+        worker: The stage. Called on its thread.
+        marker: The marker that the stage received.
+        items: The input of the stage.
 
-    def enter(self, epoch: int) -> None:
-        """Wait until all workers are done with other epochs, before one begins an item of this epoch."""
-        if epoch != self._epoch:
-            self.wait()
-        with self._done:
-            self._epoch = epoch
-            self._workers += 1
-
-    def wait(self) -> None:
-        """Wait until all workers are done."""
-        with self._done:
-            while self._workers:
-                self._context.check()
-                self._done.wait(0.1)
-
-    def leave(self) -> None:
-        """Record that a worker is done with an item."""
-        with self._done:
-            self._workers -= 1
-            self._done.notify()
+    Returns:
+        Whether the run can be resumed at this point. If not, the marker is not passed on.
+    """
+    state, states, began = worker.context.running[1], marker.item.states, time.monotonic()
+    if not items.runs:
+        states[worker.number] = StageState(items.epoch, runs=False)
+    elif state is None:
+        marker.item.refused = marker.item.refused or worker.stage.name
+    else:
+        try:
+            waiting = items.waiting() if callable(items.waiting) else items.waiting
+            states[worker.number] = StageState(items.epoch, True, state.state(), [stamped.passport for stamped in waiting])
+        except NotNowError:
+            return False
+        except PipelineError as error:  # a source inside the stage does not support states: record its name
+            marker.item.refused = marker.item.refused or str(error).removesuffix(" does not say where it is")
+        if marker.item.clock is not None:
+            marker.item.clock.spent(time.monotonic() - began)
+    worker.outbox.put(marker)
+    return True

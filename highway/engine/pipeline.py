@@ -166,8 +166,9 @@ class Pipeline:
             raise PipelineError(f"{self._last} is a sink, nothing comes out of this pipeline; call run()")
         if not self._consumer.has_ended or self._run.has_begun:  # else the state was saved at the end
             self._run.start()
+            context = here()
             try:
-                return self.hand_over.take(self._consumer.take, timeout, here())
+                return self.hand_over.take(self._consumer.take, timeout, context.hand_over, context.is_stage)
             except (EndOfStream, Cancelled):
                 pass  # do not chain it to the error that follows
         cancel.check_cancelled()

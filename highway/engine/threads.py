@@ -17,6 +17,7 @@ from typing import Any
 from highway import mistakes
 from highway.engine import cancel, script
 from highway.engine.batch import MOST_MORE
+from highway.engine.bodies import at_work, position, thread_name, work
 from highway.engine.channel import Channel
 from highway.engine.component import Shape
 from highway.engine.context import here, in_stage
@@ -24,7 +25,7 @@ from highway.engine.identity import Identities
 from highway.engine.source import Fed
 from highway.engine.stage import Origin, Stage, Stamped
 from highway.engine.stats import Meter, PipelineStats
-from highway.engine.workers import StageWorkers, at_work, position, thread_name, worker_count
+from highway.engine.workers import StageWorkers, worker_count
 from highway.errors import PipelineError
 from highway.process.cores import available_cores, cpu_seconds, machine_load, resident_bytes
 
@@ -156,7 +157,7 @@ class Run:
     def _thread(self, workers: StageWorkers, number: int) -> None:
         with self._gate:
             pass
-        workers.work(number, self)
+        work(workers, number, self)
 
     def take(self, timeout: float | None, meter: Meter | None = None, is_in_stage: bool = False) -> Stamped:
         """Return the next output: an item, or a marker of :mod:`highway.engine.resume`. Meanwhile ``meter`` may be starved.
