@@ -254,7 +254,7 @@ class Consumer:
             "ranks": self._ranks_before or ranks_of(source.stage.op, source.traits),
             "uneven": [worker.stage.name for worker in self._run.workers[1:] if not worker.keeps_count],
             "last": self._last,
-            "ended": self.has_ended,
+            "ended": self.has_ended and not source.context.draining,
             "epoch": self.epoch,
             "begun": self._has_begun,
             "loop": self._loop,

@@ -10,7 +10,7 @@ from itertools import count
 from typing import Any
 
 from highway.engine import Pipeline
-from highway.engine.component import Component, Position, Traits, shape_of
+from highway.engine.component import Component, Position, Stateless, Traits, shape_of
 from highway.engine.context import Context, here
 from highway.engine.resume import as_json
 from highway.engine.stage import Items, Lineage, Stage, Stamped
@@ -156,7 +156,9 @@ class _EachPass:
         self.stands_for, self._passes = op, passes
 
     def __highway__(self) -> Traits:  # it restarts counting in each pass, so it needs no whole epochs
-        return replace(Traits.of(self.stands_for), stands_for=self.stands_for, per_epoch=True, whole_epochs=False, state=Position)
+        declared = Traits.of(self.stands_for)
+        state = Stateless if declared.state is Stateless else Position
+        return replace(declared, stands_for=self.stands_for, per_epoch=True, whole_epochs=False, state=state)
 
     def stream(self, items: Items) -> Iterator[Any]:
         begun = items.context.state_of(self).value

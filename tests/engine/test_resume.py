@@ -1137,6 +1137,28 @@ def test_a_drained_pipeline_has_no_state_where_a_stream_handed_on_what_waited(st
             assert pipeline.state_dict()["stages"]
 
 
+DRAINED_TO_THE_END = {
+    "no epochs": (lambda: [range(3000), double], 5),
+    "a loop": (lambda: [Reader(range(3000), epochs=1), double], 5),
+    "the first pass of a stream": (lambda: [range(20), Tee(id), Repeat(times=200)], 5),
+    "the second pass of a stream": (lambda: [range(20), Tee(id), Repeat(times=200)], 30),
+}
+
+
+@pytest.mark.parametrize(("stages", "count"), DRAINED_TO_THE_END.values(), ids=DRAINED_TO_THE_END)
+def test_a_drained_pipeline_whose_streams_hold_nothing_resumes_where_it_was_drained(stages, count):
+    def build():
+        return Pipeline(stages())
+
+    with build() as pipeline:
+        taken = [pipeline.dequeue() for _ in range(count)]
+        pipeline.drain()
+        taken += [item for item, _ in pipeline.stamped()]
+        state = json.loads(json.dumps(pipeline.state_dict()))
+    expected = [item for item, _ in whole(build)]
+    assert len(taken) < len(expected) and taken + rest_from(build, state) == expected
+
+
 def waits(item, context):
     """Wait with an item until the pipeline is drained."""
     while item == 30 and not context.draining:
