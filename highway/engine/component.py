@@ -195,6 +195,11 @@ class Traits:
         return None if self.state is None else self.state()
 
 
+def no_state(name: str) -> str:
+    """Return the text of the error for a stage that declares no state."""
+    return f"state_dict: {name} does not say where it is; it can by Traits(state=...)"
+
+
 def layers(op: Any) -> Iterator[Any]:
     """Yield a component, the component that it wraps or is part of, and so on, up to the component that the user wrote."""
     while op is not None:

@@ -15,7 +15,7 @@ from itertools import islice
 from typing import Any
 
 import highway
-from highway.engine.component import Ranks
+from highway.engine.component import Ranks, no_state
 from highway.engine.context import in_stage
 from highway.engine.identity import expect_same, expect_stages, is_named
 from highway.engine.remake import Remaker
@@ -230,10 +230,9 @@ class Consumer:
                 "state_dict() before drain()"
             )
         first, position = self._run.workers[0], self._received or self
-        if first.context.refusal:
-            raise PipelineError(f"state_dict: {first.context.refusal}")
-        if refused := position._marker.refused or (first.stage.name if position._taken and not first.has_state else ""):
-            raise PipelineError(f"state_dict: {refused} does not say where it is; it can by Traits(state=...)")
+        without = no_state(first.stage.name) if position._taken and not first.has_state else ""
+        if refused := first.context.refusal or position._marker.refused or without:
+            raise PipelineError(refused)
         self._expect_items_to_be_known_again()
         with self._place:
             state = position._state(first) | {"stages": list(self._identities.items())}

@@ -73,7 +73,7 @@ class Context:
         self.interrupted = threading.Event()  # set: check() raises
         self.cancelled = False
         self.running: tuple[Any, RunState | None] = (None, None)  # the component that runs, and its state if it declares one
-        self.refusal = ""  # why there is no state, if the reason is not that the source does not support states
+        self.refusal = ""  # for a source: why states of this run are refused, although it declares a state
         self.is_source = False  # for a stream: it needs no more input, and markers start at its stage
         self.inner = 0  # number of nested sources that are running; they number their own epochs
         self.skipped = -1  # the last epoch whose items are no longer wanted

@@ -8,7 +8,7 @@ from typing import Any
 
 from highway.engine.batch import nbytes
 from highway.engine.channel import Together
-from highway.engine.component import NotNowError
+from highway.engine.component import NotNowError, no_state
 from highway.engine.resume import Marker, StageState
 from highway.engine.stage import Items, Passport, Stamped
 from highway.engine.stats import Meter
@@ -116,15 +116,15 @@ def mark(worker: StageWorkers, marker: Stamped, items: StageInput) -> bool:
     if not items.runs:
         states[worker.number] = StageState(items.epoch, runs=False)
     elif state is None:
-        marker.item.refused = marker.item.refused or worker.stage.name
+        marker.item.refused = marker.item.refused or no_state(worker.stage.name)
     else:
         try:
             waiting = items.waiting() if callable(items.waiting) else items.waiting
             states[worker.number] = StageState(items.epoch, True, state.state(), [stamped.passport for stamped in waiting])
         except NotNowError:
             return False
-        except PipelineError as error:  # a source inside the stage does not support states: record its name
-            marker.item.refused = marker.item.refused or str(error).removesuffix(" does not say where it is")
+        except PipelineError as error:  # a source inside the stage gives no state
+            marker.item.refused = marker.item.refused or str(error)
         if marker.item.clock is not None:
             marker.item.clock.spent(time.monotonic() - began)
     worker.outbox.put(marker)

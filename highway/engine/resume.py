@@ -47,7 +47,7 @@ class Marker:
         states: States of the stages, by stage number.
 
     Attributes:
-        refused: The first stage that does not support states.
+        refused: Why a state with this marker is refused: the error of the first stage that gives no state.
     """
 
     __slots__ = ("clock", "refused", "states")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from highway.engine import Pipeline
 from highway.engine.channel import Together
-from highway.engine.component import Ranks, RunState, Traits, name_of, shape_of
+from highway.engine.component import Ranks, RunState, Traits, name_of, no_state, shape_of
 from highway.engine.context import Context
 from highway.engine.resume import from_json
 from highway.engine.source import OpenSource, ranks_of, remake_of
@@ -63,7 +63,7 @@ class InnerSource:
         """
         op, state = self._running
         if state is None:
-            raise PipelineError(f"{name_of(op)} does not say where it is")
+            raise PipelineError(no_state(name_of(op)))
         return state.state()
 
     def close(self) -> None:
@@ -89,12 +89,6 @@ def _as_source(source: Any) -> tuple[Any, bool]:
     stage = source if isinstance(source, Stage) else Stage(source)
     is_own = shape_of(stage.op, True) == "composite" or bool(stage.settings)
     return Pipeline([stage]) if is_own else stage.op, is_own
-
-
-def opened(source: Any, context: Context) -> Generator[Stamped]:
-    """Iterate over a source with passports: its own passports if it has any."""
-    with contextlib.closing(InnerSource(source, context)) as inner:
-        yield from inner
 
 
 def in_place(source: Any, context: Context, state: Any) -> Iterator[Any]:

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from highway.engine.component import Position, Traits
+from highway.engine.component import Position, Traits, no_state
 from highway.engine.context import Context
 from highway.engine.source import has_state, remake_of
-from highway.modules.inner_sources import in_place, length_of_epoch, opened, ranks_of_all
+from highway.modules.inner_sources import in_place, length_of_epoch, ranks_of_all
 
 if TYPE_CHECKING:
     from highway.modules.caching.run import CacheRun
@@ -27,7 +27,7 @@ class Gate:
         return replace(
             source,
             stands_for=self.stands_for,
-            state=Position if has_state(self.stands_for, source) else None,
+            state=Position,
             remake=remake_of(self.stands_for, source),
             length=lambda: length_of_epoch(self.stands_for),
             ranks=lambda: ranks_of_all([self.stands_for]),
@@ -36,16 +36,15 @@ class Gate:
         )
 
     def __iter__(self, context: Context) -> Iterator[Any]:
-        begun = context.state_of(self).value if Traits.of(self).state is not None else None
+        begun = context.state_of(self).value
         if begun is None and self.run.open(context.seed):
             return iter(())
-        return self._without_state(context) if self.run.refuses_states else in_place(self.stands_for, context, begun)
-
-    def _without_state(self, context: Context) -> Iterator[Any]:
-        """Yield the items of the source, and refuse states of the pipeline."""
-        context.refusal = (
-            f"{self.run} is being filled from stages with on_error='skip', and a resumed run may serve other samples or another order; call"
-            " state_dict() in a run that begins with the finished cache, or leave out path= (a cache in memory), or on_error='skip'"
-        )
-        context.begin(self, None)
-        yield from opened(self.stands_for, context)
+        if not has_state(self.stands_for, Traits.of(self.stands_for)):
+            context.refusal = no_state(self.run.before[0].label)
+        elif self.run.refuses_states:
+            context.refusal = (
+                f"state_dict: {self.run} is being filled from stages with on_error='skip', and a resumed run may serve other samples or "
+                "another order; call state_dict() in a run that begins with the finished cache, or leave out path= (a cache in memory), or "
+                "on_error='skip'"
+            )
+        return in_place(self.stands_for, context, begun)
