@@ -15,12 +15,12 @@ from itertools import islice
 from typing import Any
 
 import highway
-from highway.engine.component import Ranks, no_state
+from highway.engine.component import Ranks, Stateless, no_state
 from highway.engine.context import in_stage
 from highway.engine.identity import expect_same, expect_stages, is_named
 from highway.engine.remake import Remaker
 from highway.engine.resume import Marker, StageState, from_json
-from highway.engine.source import ranks_of
+from highway.engine.source import has_state, ranks_of
 from highway.engine.stage import Stamped
 from highway.engine.stats import Meter
 from highway.engine.threads import Run
@@ -54,12 +54,12 @@ class Consumer:
         self._met: Marker | None = None  # the last marker, unless it came from another run
         self._errors: Counter[int] = Counter()  # errors skipped before the marker, by the stage's number
         self._taken = 0  # items taken after the marker
+        self._repeated = 0  # how many of them to drop, because the run that this run resumes has already returned them
         self._last: tuple[int, int] | None = None  # epoch and index of the last item,
         self._previous: tuple[int, int] | None = None  # and of the item before it
         self._ranks_before: Ranks | None = None  # the ranks of ``_last``, if another rank of the same world size returned it
         self._loops = 0  # loops started so far
         self.has_ended = False  # whether the stream has ended, here or in the run that this run resumes
-        self._repeated = 0  # how many of them to drop, because the run that this run resumes has already returned them
         self._unordered = next((worker for worker in run.workers if worker.shape == "map" and not worker.stage.ordered), None)
         self._given: list[tuple[int, int]] = []  # if no order is kept: the items returned after the marker,
         self._left_out: set[tuple[int, int]] = set()  # and the items to drop
@@ -230,7 +230,7 @@ class Consumer:
                 "state_dict() before drain()"
             )
         first, position = self._run.workers[0], self._received or self
-        without = no_state(first.stage.name) if position._taken and not first.has_state else ""
+        without = no_state(first.stage.name) if position._taken and not has_state(first.stage.op, first.traits) else ""
         if refused := first.context.refusal or position._marker.refused or without:
             raise PipelineError(refused)
         self._expect_items_to_be_known_again()
@@ -239,11 +239,11 @@ class Consumer:
         return state | {"digest": _digest(state, "state_dict")}
 
     def flushed(self) -> set[str]:
-        """Return the stages that may have flushed buffered items since the pipeline was drained."""
-        first = self._run.workers[0]
+        """Return the streams, by name, that may have flushed buffered items since the pipeline was drained. Stateless ones hold none."""
+        first, *rest = self._run.workers
         if not first.context.draining:
             return first.context.flushed
-        return first.context.flushed | {worker.stage.name for worker in self._run.workers[1:] if worker.may_hold}
+        return first.context.flushed | {worker.stage.name for worker in rest if worker.traits.state not in (None, Stateless)}
 
     def _state(self, source: StageWorkers) -> dict[str, Any]:
         return {

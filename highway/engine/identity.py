@@ -95,11 +95,6 @@ def _short(data: bytes, size: int) -> str:
     return hashlib.blake2b(data, digest_size=size).hexdigest()
 
 
-def identities(workers: Sequence[StageWorkers]) -> dict[str, dict[str, Any]]:
-    """Return the hashes of each stage, by the stage's name, as JSON can hold them."""
-    return Identities(workers).identities()
-
-
 def expect_stages(saved: list[str], current: list[str]) -> None:
     """Raise PipelineError if a state was saved with other names of stages, or in another order. ``allow_changed`` cannot accept this: items
     that waited in a stage are made again by the stages before it, which are then others.

@@ -13,11 +13,11 @@ from typing import Any
 
 from highway.engine.batch import weighed
 from highway.engine.channel import Channel, Slot, Together
-from highway.engine.component import Shape, Stateless, layers
+from highway.engine.component import Shape, layers
 from highway.engine.context import Context, State
 from highway.engine.randomness import generator, stage_key
 from highway.engine.resume import Marker, StageState
-from highway.engine.source import has_state, ranks_of
+from highway.engine.source import ranks_of
 from highway.engine.stage import DROP, Lineage, Origin, Passport, Several, Stage, Stamped
 from highway.engine.stats import BLOCKED, BUSY, STARVED, Meter, StageStats
 from highway.errors import ConfigError, EndOfStream, PipelineError
@@ -153,8 +153,6 @@ class StageWorkers:
         self.in_work = EpochInWork(self.context)
         self.number = 0
         self.is_asked = True  # whether the pipeline can be asked for its state
-        self.has_state = has_state(stage.op, self.traits)
-        self.may_hold = self.traits.state not in (None, Stateless)  # for a stream: whether items may wait in it, or it counts them
         self.resumed: StageState | None = None  # the saved state of this stage, to resume from
         self.remake: Callable[[Sequence[Passport]], list[Stamped]] = lambda passports: []  # makes the items again that waited in it
 

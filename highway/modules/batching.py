@@ -19,6 +19,8 @@ from highway.engine.stage import Items, Lineage, Passport, Stamped
 from highway.parameters.checks import checked, require
 from highway.parameters.ranges import Count, Predicate
 
+_Collated = Callable[[list[Item]], Item]
+
 
 @dataclass
 class _OfSamples:
@@ -72,7 +74,7 @@ class Batch(RaggedOptions, _OfSamples):
         return Traits(makes="batches", per_epoch=True, length=length, state=lambda: Position(0), remake=_remake(self._collated))
 
     def stream(self, items: Items) -> Iterator[Stamped]:
-        return _batches(self, items, lambda sample: None, lambda kind: self.batch_size, self.drop_last, self._collated)
+        return _batches(self, items, lambda sample: None, lambda kind: self.batch_size, self._collated)
 
     def _collated(self, samples: list[Item]) -> Item:
         return collate(samples, as_lists=True) if self.as_list else self.collated(samples)
@@ -101,7 +103,7 @@ class BatchByShape:
         return Traits(makes="batches", per_epoch=True, state=lambda: Position(0), remake=_remake(collate))
 
     def stream(self, items: Items) -> Iterator[Stamped]:
-        return _batches(self, items, _shapes, lambda kind: self.batch_size, self.drop_last, collate)
+        return _batches(self, items, _shapes, lambda kind: self.batch_size, collate)
 
 
 def _ascending(boundaries: list[int]) -> bool:
@@ -162,7 +164,7 @@ class Bucket(RaggedOptions, _OfLengths):
         return Traits(makes="batches", per_epoch=True, state=lambda: Position(0), remake=_remake(self._collated))
 
     def stream(self, items: Items) -> Iterator[Stamped]:
-        return _batches(self, items, self._bucket, self.batch_sizes.__getitem__, self.drop_last, self._collated)
+        return _batches(self, items, self._bucket, self.batch_sizes.__getitem__, self._collated)
 
     def _bucket(self, sample: Item) -> int:
         if callable(self.by):
@@ -187,14 +189,7 @@ class Bucket(RaggedOptions, _OfLengths):
         return self.collated(samples, self.boundaries[bucket] - 1)
 
 
-def _batches(
-    op: Any,
-    items: Items,
-    kind: Callable[[Item], Any],
-    size: Callable[[Any], int],
-    drop_last: bool,
-    collated: Callable[[list[Item]], Item],
-) -> Iterator[Stamped]:
+def _batches(op: Any, items: Items, kind: Callable[[Item], Any], size: Callable[[Any], int], collated: _Collated) -> Iterator[Stamped]:
     """Yield batches of samples of one kind, each as soon as it has ``size`` samples; at the end, yield the smaller batches."""
     position, waiting = items.context.state_of(op), defaultdict[Any, list[Stamped]](list)
     index = position.value  # of the next batch
@@ -207,17 +202,17 @@ def _batches(
         if len(waiting[key]) == size(key):
             yield _batch(waiting.pop(key), index, collated)
             index += 1
-    for samples in () if drop_last else waiting.values():
+    for samples in () if op.drop_last else waiting.values():
         yield _batch(samples, index, collated)
         index += 1
 
 
-def _remake(collated: Callable[[list[Item]], Item]) -> Callable[[list[Stamped], None], Stamped]:
+def _remake(collated: _Collated) -> Callable[[list[Stamped], None], Stamped]:
     """Return a function that creates a batch of samples again."""
     return lambda samples, part: _batch(samples, 0, collated)
 
 
-def _batch(samples: list[Stamped], index: int, collated: Callable[[list[Item]], Item]) -> Stamped:
+def _batch(samples: list[Stamped], index: int, collated: _Collated) -> Stamped:
     keys = tuple(key for _, passport in samples for key in passport.keys)
     made_of = Lineage(tuple(passport for _, passport in samples))
     item = collated([item for item, _ in samples])

@@ -44,30 +44,29 @@ class Shuffle:
 
     def stream(self, items: Items) -> Iterator[Stamped]:
         rng = Generator(Philox(key=items.epoch << 64 | items.context.seed_or(self.seed)))
-        waiting: list[tuple[Stamped, int]] = []  # with the number of times that it was yielded
-        position = items.context.state_of(self)
+        position, waiting = items.context.state_of(self), items.waiting
+        uses: list[int] = []  # how often each waiting item was yielded
         if position.value is not None:
-            waiting = list(zip(items.waiting, position.value["uses"], strict=True))
+            uses = position.value["uses"]
             go_on(rng, position.value["rng"])
         places = Below(rng)
-        items.waiting = lambda: [stamped for stamped, _ in waiting]
-        position.value = lambda: {"uses": [uses for _, uses in waiting], "rng": places.state()}
+        position.value = lambda: {"uses": uses.copy(), "rng": places.state()}
         for item in items:
-            waiting.append((Stamped(item, items.passport), 0))
+            waiting.append(Stamped(item, items.passport))
+            uses.append(0)
             while len(waiting) >= self.buffer_size:
-                yield self._draw(waiting, places)
+                yield self._draw(waiting, uses, places)
         while waiting:
-            yield self._draw(waiting, places)
+            yield self._draw(waiting, uses, places)
 
-    def _draw(self, waiting: list[tuple[Stamped, int]], places: Below) -> Stamped:
+    def _draw(self, waiting: list[Stamped], uses: list[int], places: Below) -> Stamped:
         place = places.next(len(waiting))
-        drawn, uses = waiting[place]
-        if uses + 1 < self.reuse:
-            waiting[place] = (drawn, uses + 1)
-        else:
-            waiting[place] = waiting[-1]
-            waiting.pop()
-        return drawn if self.reuse == 1 else _copy(drawn, uses, self.reuse)
+        drawn, number = waiting[place], uses[place]
+        uses[place] += 1
+        if uses[place] == self.reuse:
+            waiting[place], uses[place] = waiting[-1], uses[-1]
+            del waiting[-1], uses[-1]
+        return _copy(drawn, number, self.reuse)
 
     def _remake(self, item: list[Stamped], number: int) -> Stamped:
         return _copy(item[0], number, self.reuse)

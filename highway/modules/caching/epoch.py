@@ -136,13 +136,11 @@ class Passing:
         index: The index of that batch.
     """
 
-    def __init__(
-        self, batched: bool, batch_size: int | None, stacker: Stacker, waiting: list[Stamped] | None = None, index: int = 0
-    ) -> None:
+    def __init__(self, batched: bool, batch_size: int | None, stacker: Stacker, waiting: list[Stamped], index: int = 0) -> None:
         self.batched, self._out = batched, batch_size
         self.batch_size = 0  # of the input batches
         self._stacker = stacker
-        self._waiting, self.index = [] if waiting is None else waiting, index
+        self._waiting, self.index = waiting, index
 
     def epoch(self, items: Iterable[Stamped]) -> Iterator[tuple[list[Stamped], Passport, list[Keyed]]]:
         """Yield for each item its output, its passport and its samples; and at the end, the rest of the samples."""

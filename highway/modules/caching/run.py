@@ -167,7 +167,7 @@ class CacheRun:
     def _remake(self, came: list[Stamped], part: list[int] | None) -> Stamped:
         """Make an item again: from the input that has passed, or by epoch and index from the cache, if it is complete."""
         if part is None:
-            return self._passing(self.cache.batch_size is None).made(came)
+            return self._passing(self.cache.batch_size is None, []).made(came)
         while self.file is None:
             if self._ended:
                 raise Cancelled
@@ -185,7 +185,7 @@ class CacheRun:
         """Rank and world size that number the outputs; 0 of 1 if the outputs belong to this rank alone."""
         return (0, 1) if self.plan is None or self.cache.batch_size else share_of(self.before)
 
-    def _passing(self, batched: bool, waiting: list[Stamped] | None = None, index: int = 0) -> Passing:
+    def _passing(self, batched: bool, waiting: list[Stamped], index: int = 0) -> Passing:
         return Passing(batched, self.cache.batch_size, Stacker(self.cache.stack), waiting, index)
 
     def _pass_the_rest(self, source: Epochs, position: Position, epoch: int, index: int) -> Iterator[Stamped]:
