@@ -48,22 +48,24 @@ class RunState(Protocol):
     """The state of a source or stream in one run."""
 
     def state(self) -> Any:
-        """Return the state between two items, in a form that JSON can hold; ``None``: the component is at its beginning.
+        """Return the state between two items, as a new object that JSON can hold; ``None``: the component is at its beginning.
+
+        Called on the thread of the component: after a source has yielded an item, or while a stream waits for its next input.
 
         Raises:
             NotNowError: a run cannot be resumed at this point.
         """
 
     def restore(self, state: Any) -> None:
-        """Take over a state that :meth:`state` has returned in another run. Called before the component begins, unless it is ``None``."""
+        """Take over a state that :meth:`state` has returned in another run. Called before the component begins. Not called for ``None``."""
 
 
 class Position:
     """A state that is one value: ``Traits(state=lambda: Position(0))``.
 
     Args:
-        value: The value at the beginning. The component sets it to the value after each item, or to a function that returns this value,
-            which is called when the state is saved.
+        value: The value at the beginning. The component sets it to the value after each item, or once to a function that returns this value
+            as a new object. highway calls the function whenever it records the state.
     """
 
     def __init__(self, value: Any = None) -> None:

@@ -106,7 +106,7 @@ def mark(worker: StageWorkers, marker: Stamped, items: StageInput) -> bool:
 
     Args:
         worker: The stage. Called on its thread.
-        marker: The marker that the stage received.
+        marker: The marker that the stage received, or a new one if markers start at the stage.
         items: The input of the stage.
 
     Returns:

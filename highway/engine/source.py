@@ -24,8 +24,9 @@ class OpenSource:
 
     Args:
         op: The source. ``traits`` are its declarations.
-        context: Passed to the source if it takes a context.
-        state: The position to resume from, from :meth:`state`.
+        context: Passed to the source if it takes a context. It receives the source's state. For a sequence or a pipeline, this object is
+            that state (:class:`highway.engine.component.RunState`).
+        state: What the source's state has returned in the run that is resumed; ``None``: begin.
 
     Attributes:
         first: Index of the first item.

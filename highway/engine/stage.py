@@ -140,8 +140,11 @@ class Items(Protocol):
 
     ``passport`` is the passport of the last item. ``context`` is the context of the stage. ``left_out`` is the number of errors skipped so
     far by ``on_error="skip"`` in the stages before, including errors of items after this one. ``epoch`` is the current epoch for a stream
-    that restarts with each epoch, else 0. ``waiting`` is a list that a stream uses for the inputs that wait in it. When a run
-    resumes, they wait there again. A stream that keeps these inputs elsewhere sets it to a function that returns them, each a ``Stamped``.
+    that restarts with each epoch, else 0.
+
+    ``waiting`` is a list of the inputs that wait in the stream: it appends each as ``Stamped(item, items.passport)`` and removes it when it
+    no longer needs it. When a run resumes, the list holds these inputs again. A stream that keeps them in another form takes them out of
+    the list when it begins, and then sets ``items.waiting`` to a function that returns them.
 
     >>> class Pairs:
     ...     def stream(self, items: Items):

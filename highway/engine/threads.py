@@ -1,4 +1,4 @@
-"""The threads of a pipeline. The only place that starts threads."""
+"""The run of a pipeline: starts the threads of its stages, connects them by channels, and stops them at an error or at the end."""
 
 from __future__ import annotations
 
