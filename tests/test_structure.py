@@ -183,6 +183,18 @@ def test_no_file_imports_one_that_imports_it():
     assert graph == {}, "these files import each other"
 
 
+def test_the_engine_reads_from_top_to_bottom():
+    """Each of its modules uses only those before it in the list that the docstring of the room gives."""
+    listed = re.findall(r"``(\w+)``", ast.get_docstring(ast.parse((ROOT / "engine" / "__init__.py").read_text())))
+    uses = {name: set() for name in listed}
+    for module, path in MODULES.items():
+        if module.startswith("highway.engine."):
+            used = {other.split(".")[2] for other in modules_imported(path) if other.startswith("highway.engine.")}
+            uses[module.split(".")[2]] |= used
+    assert list(uses) == listed, "the docstring lacks modules"
+    assert {name: later for name in listed if (later := uses[name] - set(listed[: listed.index(name) + 1]))} == {}
+
+
 def test_no_room_leads_back_to_itself():
     def above(start, seen=()):
         assert start not in seen, f"a circle: {' > '.join([*seen, start])}"
