@@ -21,15 +21,15 @@ class StageInput:
 
     epoch, runs = 0, True  # the current epoch of a stream that restarts with each epoch, and whether it is within that epoch
 
-    def __init__(self, workers: StageWorkers, meter: Meter, count: bool = False) -> None:
-        self.passport, self.context = Passport(), workers.context
-        self._workers, self._meter, self._count = workers, meter, count
+    def __init__(self, worker: StageWorkers, meter: Meter, count: bool = False) -> None:
+        self.passport, self.context = Passport(), worker.context
+        self._worker, self._meter, self._count = worker, meter, count
         self.waiting: Any = []
         self.rest: Iterator[Stamped] = iter(())  # the remaining items of an entry of several
 
     @property
     def left_out(self) -> int:
-        return sum(workers.left_out.errors for workers in self._workers.before)
+        return sum(worker.left_out.errors for worker in self._worker.before)
 
     def __iter__(self) -> StageInput:
         return self
@@ -39,29 +39,29 @@ class StageInput:
 
     def _get(self) -> Stamped:
         """Wait for the next item of an epoch that is not skipped. Add the stage's state to markers that come before it."""
-        workers = self._workers
-        if workers.demand is not None:
-            workers.demand.set()
+        worker = self._worker
+        if worker.demand is not None:
+            worker.demand.set()
         try:
             while True:
                 came = next(self.rest, None)
                 if came is None:
-                    came = workers.inbox.get(meter=self._meter, together=True)
-                elif workers.context.cancelled:
+                    came = worker.inbox.get(meter=self._meter, together=True)
+                elif worker.context.cancelled:
                     raise Cancelled
                 if type(came) is Together:
                     self.rest = iter(came)
                 elif type(came.item) is Marker:
-                    mark(workers, came, self)
-                    workers.here.marker = came.item
-                elif came.passport.epoch > workers.context.skipped or workers.traits.whole_epochs:
+                    mark(worker, came, self)
+                    worker.here.marker = came.item
+                elif came.passport.epoch > worker.context.skipped or worker.traits.whole_epochs:
                     return came
         except EndOfStream:
             raise StopIteration from None
 
     def _handed_on(self, stamped: Stamped) -> Any:
         item, self.passport = stamped
-        self._workers.here.passport = stamped.passport
+        self._worker.here.passport = stamped.passport
         if self._count:
             self._meter.items += 1
             self._meter.bytes += nbytes(item)
@@ -87,7 +87,7 @@ class InputByEpoch(StageInput):
 
     def __next__(self) -> Any:
         stamped, self._ahead = self._ahead, None
-        if stamped is None or stamped.passport.epoch <= self._workers.context.skipped:
+        if stamped is None or stamped.passport.epoch <= self._worker.context.skipped:
             stamped = self._get()
         if stamped.passport.epoch > self.epoch:
             self._ahead = stamped

@@ -203,7 +203,7 @@ class StageWorkers:
 
     def watch(self) -> None:
         """Check on the map's first items whether the map writes into items that the stages before it still hold."""
-        watch = InputWatch([(part, workers.stage.name) for workers in self.before for part in workers.layers])
+        watch = InputWatch([(part, worker.stage.name) for worker in self.before for part in worker.layers])
 
         def apply(item: Any, passport: Passport, op: Any) -> Any:
             parts = watch.parts(item)
@@ -301,7 +301,7 @@ class StageWorkers:
         return ", ".join(parts)
 
 
-def returned(workers: StageWorkers, result: Any, passport: Passport) -> Any:
+def returned(worker: StageWorkers, result: Any, passport: Passport) -> Any:
     """Return the result of a map with its passport: several items as ``Together``, and ``DROP`` unchanged.
 
     Raises:
@@ -309,20 +309,20 @@ def returned(workers: StageWorkers, result: Any, passport: Passport) -> Any:
         PipelineError: the result is ``DROP`` or has no items, and the map has to declare this here.
     """
     if result is None:
-        raise TypeError(f"{workers.stage.name} returned None; return the item, or return DROP to leave it out")
+        raise TypeError(f"{worker.stage.name} returned None; return the item, or return DROP to leave it out")
     if type(result) is Stamped:
         if result.passport[:2] != passport[:2]:
-            workers.note_renumbered()
+            worker.note_renumbered()
         return completed(result, passport.origin, passport.times)
     if type(result) is Several:
-        made_of = map(_LINEAGE, zip(repeat((passport,)), result.parts, repeat(workers.number)))
+        made_of = map(_LINEAGE, zip(repeat((passport,)), result.parts, repeat(worker.number)))
         passports = zip(repeat(passport.epoch), result.indexes, repeat(passport.origin), result.keys, repeat(passport.times), made_of)
         together = Together(map(_STAMPED, zip(result.items, map(_PASSPORT, passports), strict=True)))
-        if not together and workers.traits.stands_for is None:  # a reader plans its samples, and counts skipped samples itself
-            workers.note_drop("Several without items")
+        if not together and worker.traits.stands_for is None:  # a reader plans its samples, and counts skipped samples itself
+            worker.note_drop("Several without items")
         return together or DROP
     if result is DROP:
-        workers.note_drop()
+        worker.note_drop()
         return DROP
     return Stamped(result, passport)
 
