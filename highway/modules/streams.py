@@ -62,11 +62,12 @@ class Shuffle:
     def _draw(self, waiting: list[Stamped], uses: list[int], places: Below) -> Stamped:
         place = places.next(len(waiting))
         drawn, number = waiting[place], uses[place]
-        uses[place] += 1
-        if uses[place] == self.reuse:
+        if number + 1 < self.reuse:
+            uses[place] = number + 1
+        else:
             waiting[place], uses[place] = waiting[-1], uses[-1]
             del waiting[-1], uses[-1]
-        return _copy(drawn, number, self.reuse)
+        return drawn if self.reuse == 1 else _copy(drawn, number, self.reuse)
 
     def _remake(self, item: list[Stamped], number: int) -> Stamped:
         return _copy(item[0], number, self.reuse)
