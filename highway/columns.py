@@ -138,5 +138,5 @@ def _cut_names(fitted: Fitted, width: int, names: Sequence[int]) -> None:
         others = [widths[column] for column in names if column != longest]
         most = max(SHORTEST_NAME, widths[longest] - over, max(others, default=0) - 1)
         for row in fitted.rows:
-            if len(name := row[longest]) > most:  # both ends tell more than one
+            if len(name := row[longest]) > most:  # its begin and end together identify it better than one of them
                 row[longest] = f"{name[: most // 2]}…{name[len(name) - (most - 1 - most // 2) :]}"

@@ -40,8 +40,8 @@ class InputWatch:
     """Detects whether a map writes into items that an earlier stage still holds, such as the items of the user's list.
 
     Args:
-        earlier: The components before the map with the names of their stages, before they begin: an iterator then refers to the data,
-            and later also to items of its own, or to nothing.
+        earlier: The components before the map, with the names of their stages. They must not have begun: before that, an iterator refers
+            only to its data, and later also to its own items, or to nothing.
     """
 
     def __init__(self, earlier: Sequence[tuple[Any, str]]) -> None:

@@ -1,4 +1,4 @@
-"""Hand-over to JAX, which brings its own installation: ``pip install jax``, or ``jax[cuda12]``, ``jax[tpu]``, ..."""
+"""Pass batches to JAX. It must be installed separately: ``pip install jax``, or ``jax[cuda12]``, ``jax[tpu]``, ..."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def ranks() -> Ranks:
 
 
 def to_device(loader: Iterable[Any], sharding: Any = None, depth: int = 2) -> DeviceLoader:
-    """Return a loader whose batches are on the device, ``depth`` of them in advance.
+    """Return a loader that moves batches to the device, up to ``depth`` batches in advance.
 
     ::
 

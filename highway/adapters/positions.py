@@ -18,14 +18,14 @@ class Positioned(Protocol):
         """Return its position after the last item that was read."""
 
     def received(self, position: Any) -> None:
-        """Set its state to a position, up to which the loop has received the items; ``None``: items are not read ahead.
+        """Set its state to a position: the loop has received all items before it. ``None``: items are no longer read ahead.
 
         If the position is an error, requesting the state raises it.
         """
 
 
 def position_of(loader: Any) -> Any:
-    """Return a loader's position; for a foreign loader its state, the error if it has none now, or ``None`` if it never has one."""
+    """Return a loader's position. For a foreign loader, return its state, the error that it raises instead, or ``None`` if it has none."""
     if isinstance(loader, Positioned):
         return loader.position()
     try:
@@ -35,13 +35,13 @@ def position_of(loader: Any) -> Any:
 
 
 def received_by_caller(loader: Positioned, batches: Iterator[Any]) -> Iterator[Any]:
-    """Return a loop over a loader that reports to the loader what the caller's caller does with the batches.
+    """Return a loop over a loader. It reports to the loader which batches the caller's caller has passed on to the training.
 
     Lightning, if it does not know the length of an epoch, and Accelerate fetch a batch before they yield the previous one. Accelerate takes
     the state of the loader that it loops over before it fetches.
     """
     frame: FrameType | None = sys._getframe(2)
-    is_direct = True  # so far there are only methods of subclasses
+    is_direct = True  # whether all frames so far are __iter__ methods, such as those of subclasses
     while frame is not None:
         module = frame.f_globals.get("__name__", "")
         is_direct = is_direct and frame.f_code.co_name == "__iter__"
@@ -64,7 +64,7 @@ def is_called_by_lightning() -> bool:
 
 
 def _fetches_ahead(frame: FrameType) -> bool:
-    """Return the same for a data fetcher of Lightning whose method this is."""
+    """Return whether the data fetcher of Lightning that runs in this frame fetches a batch before it yields the previous one."""
     fetcher = frame.f_locals["self"]
     has_length = (frame.f_globals["sized_len"](loader) is not None for loader in fetcher.combined_loader.flattened)
     return type(fetcher).__name__ == "_PrefetchDataFetcher" and not all(has_length)

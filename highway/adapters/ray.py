@@ -28,7 +28,7 @@ from highway.parameters.ranges import ENDS
 
 
 def to_ray_dataset(pipeline: Pipeline | Sequence[Pipeline]) -> ray.data.Dataset:
-    """Return a Ray Dataset of the rows of a pipeline's batches, which are computed when and where Ray reads it.
+    """Return a Ray Dataset of the rows of a pipeline's batches. The pipeline runs when Ray reads the dataset, in Ray's tasks.
 
     ::
 

@@ -29,11 +29,11 @@ _NOT_TOLD = (
     "items it has received; call state_dict() there, or after a block `with to_dataset(pipeline) as dataset:`"
 )
 HELD = 4  # maximum items that TensorFlow has read, and the loop has not received
-ENDLESS = 2**62  # items of a dataset whose end depends on its input
+ENDLESS = 2**62  # length of a range that always outlasts the pipeline
 
 
 def to_dataset(pipeline: Iterable[Any], signature: Any = None) -> PipelineDataset:
-    """Return a ``tf.data.Dataset`` of a pipeline's items: each loop over it is a loop over the pipeline, so an epoch.
+    """Return a ``tf.data.Dataset`` of a pipeline's items. Each loop over it is a loop over the pipeline: an epoch.
 
     ::
 
@@ -84,7 +84,7 @@ def dataset_of(loops: Loops, signature: Any = None) -> PipelineDataset:
 
     items = tf.data.Dataset.range(1).map(begin).flat_map(lambda number: tf.data.Dataset.range(ENDLESS).map(lambda _: take(number)))
     items = items.take_while(lambda goes_on, *_: goes_on)
-    # One call at a time: TensorFlow would otherwise choose a number, and so how many items it holds.
+    # One call at a time; otherwise TensorFlow would choose the number, and how many items it holds would be unknown.
     items = items.map(lambda _, *tensors: assembled(spec, iter(tensors)), num_parallel_calls=1)
     return PipelineDataset(items.prefetch(2), loops)
 
@@ -178,7 +178,7 @@ class Loops:
 
     Attributes:
         error: The error of the last loop, or ``None``.
-        expected: The id of the iterator that is asked for an item: a loop that begins belongs to it.
+        expected: The id of the iterator that is being asked for an item, because a loop that begins now is its loop.
     """
 
     def __init__(self, pipeline: Iterable[Any], errors_end_it: bool = False) -> None:

@@ -161,7 +161,7 @@ class IsolatedRun(Run):
             self._note_time()
         if self._process is not None and os.getpid() == self._pid:
             if isinstance(self.workers[0].stage.op, Fed) and not self._is_there:
-                self._process.kill()  # it may still be importing for seconds, and has created no items except from what it was fed
+                self._process.kill()  # it may still import modules for seconds; no work is lost, because it only has items that it was fed
             self._process.tell(("stop", None, 0))
             self._process.hang_up()
         self.join()

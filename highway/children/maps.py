@@ -80,7 +80,7 @@ def main(parent: int, fds: list[int], budget_mb: float) -> None:
     link = ObjectLink("Processes", [socket.socket(fileno=fd) for fd in fds], budget_mb, is_child=True)
     try:
         _Mapping(link).serve()
-    except LinkError:  # of the socket: errors of a record are answers
+    except LinkError:  # the socket has failed; errors in a record are sent as answers instead
         return
     finally:
         link.close()

@@ -24,7 +24,7 @@ from highway.process.cores import ONE_THREAD
 
 MOST: Final = 64  # items in flight to a child
 WORK_AHEAD: Final = 0.02  # seconds of work in flight to a child: many times the cost of handing over an item
-GATHER_LEAST, GATHER_MOST = 0.0005, 0.01  # seconds to let answers gather, if any
+GATHER_LEAST, GATHER_MOST = 0.0005, 0.01  # minimum and maximum seconds to let answers gather
 SLOW: Final = 0.1  # seconds of work per item; above it, items stay with the parent until a child is free
 BYTES_AHEAD: Final = 1 << 20  # bytes of items, or of their results, in flight
 BYTES_IN_SOCKET: Final = 1 << 15  # bytes that always fit into the socket, so that neither side ever waits for the other to read

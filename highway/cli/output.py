@@ -1,4 +1,4 @@
-"""Standard output and standard error that never end a run, even if a disk is full or the reader is gone; and a document in any case."""
+"""Standard output and standard error that never end a run, even if a disk is full or the reader is gone; and output that is always JSON."""
 
 from __future__ import annotations
 

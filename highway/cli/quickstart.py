@@ -13,7 +13,7 @@ FILE = Path(highway.data.__file__).with_name("quickstart.yaml")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of ``highway run``; the file is known."""
+    """Add the options of ``highway run``, but no argument for the file, which is always the packaged one."""
     parser.description = (
         "Read photographs that come with highway in one process, augment them in two, and draw the first ones into "
         f"out/quickstart.png. This is `highway run {FILE}`; copy the file to begin your own."

@@ -1,6 +1,6 @@
 """``highway run``: runs one role of a topology here, or all roles on this machine.
 
-Processes that a launcher has started use this module, too. They show nothing to users, so that part is in ``run_here``.
+Processes that a launcher has started use this module, too. They show nothing to users, so all output for users is in ``run_here``.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _run_for_launcher(options: argparse.Namespace) -> int:
-    # A process that was launched from another host is started again there. If it were drained, its receivers would take that for the end.
+    # A process that was launched from another host is restarted by that host. If it drained, its receivers would assume that it has ended.
     interrupt.die_with_parent(signal.SIGKILL if options.end_with_launcher else signal.SIGTERM)  # outside Linux it ends with the next report
     tally.share(options.count_in)
     logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.INFO)

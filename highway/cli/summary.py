@@ -47,7 +47,7 @@ def document_of_errors(as_json: bool) -> Iterator[None]:
 
 def broken_off(code: int, message: str) -> str:
     """Return the result of a run that ended without one, as JSON."""
-    return _document(Result(code, message, []), [] if code == WRONG else [message])  # if it is wrong, nothing was started
+    return _document(Result(code, message, []), [] if code == WRONG else [message])  # with WRONG, nothing was started
 
 
 def answer(states: Sequence[ReplicaState], ends: Mapping[str, Ends]) -> str:

@@ -54,7 +54,7 @@ def poller(topology: Topology, options: argparse.Namespace) -> Poller:
     """Return the poller of a topology, at the ports of the file and of :func:`add_watch_options`.
 
     Raises:
-        ConfigError: neither has the port of the endpoints, or the host does not exist.
+        ConfigError: neither the file nor the options give the port of the endpoints, or the host does not exist.
     """
     plan = topology.plan
     topology.check_host(options.host)
@@ -89,7 +89,7 @@ def run(options: argparse.Namespace) -> int:
         if options.output:
             with put_in(options.output) as part:
                 picture = console.export_svg(title=f"highway top {name}")
-                Path(part).write_text(re.sub(r"@font-face {.*?}", "", picture, flags=re.S))  # which would be loaded from another site
+                Path(part).write_text(re.sub(r"@font-face {.*?}", "", picture, flags=re.S))  # fonts from another website
         return 0 if view.samples else 1
     with Live(auto_refresh=False, screen=os.isatty(1)) as live:
         try:

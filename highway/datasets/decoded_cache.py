@@ -23,7 +23,7 @@ from highway.process.memory import free_disk
 from highway.stores.file import local
 from highway.stores.url import is_url, shown
 
-_LARGE = 1 << 16  # bytes of a sample from which on little is gained by reading several at once
+_LARGE = 1 << 16  # bytes of a sample; for larger ones, reading several at once gains little
 
 
 @checked
@@ -71,7 +71,7 @@ class DecodedCache:
     def __getitems__(self, numbers: Sequence[int]) -> list[Any]:
         if self.file.nbytes < len(self.file) * _LARGE:
             return samples_of(self.file, numbers)
-        return [samples_of(self.file, [number])[0] for number in numbers]  # in memory of its own, which is free as soon as the sample is
+        return [samples_of(self.file, [number])[0] for number in numbers]  # each has its own memory, which is freed with it
 
     @property
     def keys(self) -> Sequence[str] | None:
@@ -112,7 +112,7 @@ class SamplesWriter:
 
 @contextmanager
 def cache_writer(path: str) -> Iterator[SamplesWriter]:
-    """Write a cache of samples. It appears only when it is complete. Its fingerprint is "converted".
+    """Write a cache of samples. It appears only when it is complete.
 
     Raises:
         FileExistsError: another process writes this cache, or has finished it.

@@ -3,16 +3,17 @@
 ==================================  =====================================================  ==========================================
 extension                           read as                                                written from
 ==================================  =====================================================  ==========================================
-``cls cls2 class count index id``   int32                                                  a whole number that is one
+``cls cls2 class count index id``   int32                                                  an integer that fits into int32
 ``txt text transcript``             str (UTF-8)                                            str
-``json``                            what JSON holds                                        the same
+``json``                            a JSON value                                           a value that JSON can hold
 ``npy``                             array                                                  array
 ``ten``                             array, or a tuple of those if there are several        array, or a tuple or list of arrays
 ``png jpg jpeg ppm ...``            bytes, to be decoded by many workers (``DecodeImage``) bytes, or uint8 ``(H, W, 3)`` or ``(H, W)``
 any other                           bytes; pickles too, which are never executed           bytes, or an array as ``NAME.ten``
 ==================================  =====================================================  ==========================================
 
-``NAME.ten`` is read as the field ``NAME``, so that arrays of any name come back under it. Booleans are bytes in it, with ``bool`` as info.
+``NAME.ten`` is read as the field ``NAME``, so that an array in a field of any name keeps this name. In it, booleans are stored as uint8,
+with ``bool`` as info.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ def field_name(extension: str) -> str:
 
 
 def decode_field(extension: str, data: bytes) -> Any:
-    """Return what a file holds.
+    """Return the value that a file holds.
 
     Raises:
         ValueError: the bytes do not match the extension.
@@ -72,7 +73,7 @@ def encode_field(name: str, value: Any) -> tuple[str, bytes]:
             return found
         why = ""
     except (TypeError, ValueError) as error:
-        why = "" if isinstance(error, ItemError) else f": {error}"  # that would be about dtypes
+        why = "" if isinstance(error, ItemError) else f": {error}"  # an ItemError would only tell which dtypes tenbin has
     what = f"{value.dtype} {value.shape}" if isinstance(value, np.ndarray) else f"a {type(value).__name__}"
     raise ItemError(
         f"field {name!r} holds {what}, which no file of that name can hold{why}; make it an array of numbers or bytes, "
@@ -81,7 +82,7 @@ def encode_field(name: str, value: Any) -> tuple[str, bytes]:
 
 
 def _encoded(name: str, kind: str, value: Any) -> tuple[str, bytes] | None:
-    """Return the extension and the bytes for a value that is no bytes; ``None`` if there are none for its type."""
+    """Return the extension and the bytes of the file for a value other than bytes; ``None`` if its type cannot be stored."""
     if kind in _NUMBERS and isinstance(value, (int, np.integer)) and int(value) in _INT32:
         return name, str(int(value)).encode()
     if kind in _TEXTS and isinstance(value, str):

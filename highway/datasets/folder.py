@@ -68,7 +68,7 @@ class _Folder(ABC):
 
 
 def _place_of(path: str, root: str) -> str:
-    """Return where a file is that lies at a path, or there in the folder of the images."""
+    """Return the path of a file: ``path`` itself if the file exists, otherwise the same path below the folder of the images."""
     path = resolve_data_dir(path)
     return path if is_url(path) or exists(path) else join(root, path)
 

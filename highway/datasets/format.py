@@ -60,7 +60,7 @@ class Place:
 
     @cached_property
     def head(self) -> bytes:
-        """The first bytes of the file; nothing if it is none."""
+        """The first bytes of the file; empty if the place is not a file."""
         return b"" if self.names else read_head(self.path, _HEAD)
 
     @property
@@ -103,9 +103,9 @@ class Format:
             :class:`~highway.datasets.writing.SampleWriter`. Empty: highway only reads it.
         sink: The component that writes it in a pipeline, if there is one.
         suffixes: How paths of it end.
-        streams: How paths of it end, or begin (``pipe:``), that can only be read one after the other, by ``source``.
-        source: The component that reads those.
-        magic: How files of it begin: places and bytes.
+        streams: Ends or begins (``pipe:``) of paths whose samples can only be read in sequence, by ``source``.
+        source: The component that reads such paths.
+        magic: Bytes by which its files are recognised, each with its position in the file.
         inside: Patterns of names. A folder that has one of them is of this format.
         is_at: Tells by other means whether a place is of this format.
         is_name: Whether it is read by a name instead of a path.
@@ -116,7 +116,7 @@ class Format:
             folder for all samples. ``"each"``: a file in a folder for each sample, under its number. ``"keys"``: files in a folder, under
             the samples' keys, which several threads write.
         is_copied: Whether files in a store are copied to this machine, whole, to be read.
-        key: A function that returns what a sample is called there, by its key and its fields. Empty: by its key.
+        key: A function that returns the key of a sample in this format, from its key and its fields. Empty: the key does not change.
         keeps_keys: Whether samples come back under their keys.
         keeps_order: Whether samples come back in the order in which they were written, instead of the order of their keys.
     """
@@ -168,7 +168,7 @@ class Format:
         return " ".join(suffixes) or ("what is in it" if self.magic or self.inside or self.is_at else "")
 
     def named(self, key: str, sample: Mapping[str, Any]) -> str:
-        """Return what a sample is called there, by its key and its fields."""
+        """Return the key of a sample in this format, from its key and its fields."""
         return str(self._key(key, sample)) if self.key else key
 
     @cached_property

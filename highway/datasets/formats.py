@@ -303,7 +303,7 @@ def formats() -> Mapping[str, Format]:
     """Return all formats by name: highway's, and the formats of installed packages.
 
     Raises:
-        ConfigError: an entry point leads to no format, or to one of a name that another has.
+        ConfigError: an entry point does not name a format, or two formats have the same name.
     """
     import importlib.metadata  # here, since it takes 15 ms
 

@@ -1,4 +1,4 @@
-"""Which image files a folder has, in an order that is the same on every machine, and in every store."""
+"""Lists of the image files in a folder or store, in an order that is the same on every machine."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class ImageFiles(NamedTuple):
     Args:
         root: The folder, or its URL.
         keys: The files' paths, relative to it, with ``/``.
-        labels: The number of each file's label, or nothing.
+        labels: The number of each file's label; empty if there are no labels.
         listing: The same files in a store; ``None`` if they are on this machine.
     """
 
@@ -37,7 +37,7 @@ class ImageFiles(NamedTuple):
     listing: Listing | None = None
 
     def path(self, number: int) -> str:
-        """Return where a file is; for messages, if it is in a store."""
+        """Return the path of a file. If the file is in a store, return its URL, for messages only."""
         if self.listing is not None:
             return str(self.listing.object(number))
         return os.path.join(self.root, self.keys[number])
@@ -55,7 +55,7 @@ class ImageFiles(NamedTuple):
         return [read_whole(self.path(number)) for number in numbers]
 
     def stored(self, numbers: Sequence[int]) -> StoredFiles:
-        """Return where several files are, or what is in them if they are in a store; and their labels."""
+        """Return the paths of several files, or their contents if they are in a store; and their labels."""
         folder, keys, labels = os.path.join(self.root, ""), self.keys, self.labels
         files = [folder + keys[number] for number in numbers] if self.listing is None else self.listing.read(numbers)
         return StoredFiles(files, [labels[number] for number in numbers] if labels else None)
@@ -79,10 +79,10 @@ def listed_files(root: str, found: LabelList, labels: str) -> ImageFiles:
     Args:
         root: Their folder, or its URL.
         found: The list.
-        labels: Where it is, for messages.
+        labels: Path of the list, for messages.
 
     Raises:
-        FileNotFoundError: some of them are not there.
+        FileNotFoundError: some of the images do not exist.
     """
     if is_url(root):
         return ImageFiles(root, found.keys, found.labels, _select(_listing(root), found.keys, shown(labels)))
@@ -94,8 +94,8 @@ def named_files(root: str, keys: list[str], labels: str) -> ImageFiles:
     """Return files by their names in a folder. Files in a store must exist; if one is missing, the error cites ``labels``.
 
     Raises:
-        FileNotFoundError: some of them are not there, or there is no such folder.
-        DatasetError: a name has a zero byte, as after damage.
+        FileNotFoundError: some of the files do not exist, or the folder does not exist.
+        DatasetError: a name contains a zero byte, so the list is damaged.
     """
     if damaged := next((key for key in keys if "\0" in key), None):
         raise DatasetError(f"{shown(labels)}: {damaged!r} is no name of a file: it is damaged")
@@ -144,7 +144,7 @@ def label_names(root: str, classes: Sequence[str] | None = None) -> list[str]:
     Raises:
         FileNotFoundError: there is no folder ``root``, there are no folders in it, one of ``classes`` is not among them, or a link in
             it leads nowhere.
-        DatasetError: ``classes`` is ``None``, and the folders are called as splits of a dataset are.
+        DatasetError: ``classes`` is ``None``, and the folders have names of splits, such as ``train`` and ``val``.
     """
     found = list(_by_label(root, _listing(root))) if is_url(root) else _folders(root)
     return _numbered(root, found, classes)
@@ -226,7 +226,7 @@ def _is_image(entry: os.DirEntry[str]) -> bool:
 
 
 def _listing(root: str, below: bool = True) -> Listing:
-    from highway.stores.listing import listing_of  # here, since folders on this machine need nothing of it
+    from highway.stores.listing import listing_of  # imported here, because only folders in a store need it
 
     return listing_of(root, below)
 

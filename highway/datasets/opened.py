@@ -40,7 +40,7 @@ class opened(Generic[T]):  # used as property is
         return held.get(lambda: self._method(instance))
 
 
-_locks: dict[int, threading.Lock] = {}  # by process, since the parent's lock may stay taken where it has forked
+_locks: dict[int, threading.Lock] = {}  # by process, because in a forked child the parent's lock may stay held forever
 
 
 def _held_by(instance: object, name: str) -> _Held:

@@ -59,7 +59,7 @@ def stored(url: str, leave_out: str = "") -> list[str]:
         url: The URL of a folder, or a pattern.
         leave_out: Suffix of the names of objects to skip.
     """
-    from highway.stores.listing import objects_at  # here, since files on this machine need nothing of it
+    from highway.stores.listing import objects_at  # imported here, because files on this machine do not need it
 
     found = [one.url.with_options for one in objects_at(url, "*", folder=True)]
     return [one for one in found if not (leave_out and without_options(one).endswith(leave_out))]
@@ -73,7 +73,7 @@ def files_below(root: str, folder: str = "", hidden: tuple[str, ...] = (".",)) -
     Args:
         root: A folder.
         folder: A folder in it; empty: ``root`` itself.
-        hidden: How the names of entries begin that are skipped.
+        hidden: Prefixes of names; entries with such a name are skipped.
 
     Raises:
         FileNotFoundError: there is no such folder, or a link leads nowhere.
@@ -111,7 +111,7 @@ def reachable(folder: str, hidden: tuple[str, ...] = (".",)) -> Iterator[os.DirE
 
 
 def entries_of(folder: str, hidden: tuple[str, ...] = (".",)) -> list[os.DirEntry[str]]:
-    """Return the entries of a folder whose names do not begin in a ``hidden`` way, sorted."""
+    """Return the entries of a folder, sorted, without those whose names begin with a prefix in ``hidden``."""
     try:
         with os.scandir(folder) as entries:
             return sorted((entry for entry in entries if not entry.name.startswith(hidden)), key=lambda entry: entry.name)

@@ -31,8 +31,8 @@ def encoded(key: str, sample: Mapping[str, Any]) -> EncodedSample:
     """Return a sample as files; dots in the last part of its key become ``_``, since the first one begins the extension.
 
     Raises:
-        ItemError: no file can hold one of its values; it has no fields, or two of one name; or a file of this name would not be read as
-            one of this key and field.
+        ItemError: no file can hold one of its values; it has no fields, or two fields with the same name; or readers would not get the
+            same key and field from the name of a file.
     """
     name, files = key_in_shard(key), [encode_field(field, value) for field, value in sample.items()]
     for extension, _ in files:
@@ -51,7 +51,7 @@ def encoded(key: str, sample: Mapping[str, Any]) -> EncodedSample:
 
 
 def key_in_shard(key: str, sample: object = None) -> str:
-    """Return what a sample's key is called in a shard."""
+    """Return a sample's key as it is written in a shard."""
     folder, slash, name = key.rpartition("/")
     return f"{folder}{slash}{name.replace('.', '_')}"
 
@@ -85,7 +85,7 @@ class ShardWriter:
             info = tarfile.TarInfo(f"{key}.{extension}")
             info.size = len(data)
             self._archive.addfile(info, io.BytesIO(data))
-            self._archive.members.clear()  # type: ignore[attr-defined]  # which are for reading, and would take some 500 bytes for each file
+            self._archive.members.clear()  # type: ignore[attr-defined]  # only needed to read; about 500 bytes per file
         self.samples += 1
 
 

@@ -25,7 +25,7 @@ _OPEN = 100  # shards that are open at once; most processes may open 1024 files
 
 
 def names_shards(text: str) -> bool:
-    """Say whether a text names tar archives, and no folder."""
+    """Return whether a text names tar archives, not a folder."""
     return all(without_options(shard).endswith(".tar") for shard in shards_of(text))
 
 
@@ -68,10 +68,10 @@ class Tar(PartedDataset):
     (:mod:`highway.datasets.field_codecs`): ``.ten`` and ``.npy`` arrays, ``.cls`` an int32, ``.txt`` a str; images and all else are bytes.
 
     Raises:
-        ConfigError: there are no shards, or a pipe among them.
-        OSError: a shard cannot be opened, or an index not be written.
+        ConfigError: there are no shards, or one of them is a pipe.
+        OSError: a shard cannot be opened, or an index cannot be written.
         ShardError: a shard is compressed, has no files, or is damaged or cut short (when it is first read); a sample cannot be used.
-        DatasetError: a shard has changed since.
+        DatasetError: a shard has changed since it was first read.
 
     >>> samples = [{"txt": "a text", "cls": 3}, {"txt": "another", "cls": 5}]
     >>> Pipeline([samples, ShardSink("texts-%03d.tar")]).run()
@@ -126,7 +126,7 @@ class Tar(PartedDataset):
         return samples
 
     def _files_of(self, number: int) -> tuple[list[str], list[FileRange]]:
-        """Return the extensions of a sample's files, and where these are."""
+        """Return the extensions of a sample's files, and their ranges in the shard."""
         shards = self._shards
         shard, row = shards.spans.place(number)
         index, file = shards.indexes[shard], shards.open(shard)
@@ -145,7 +145,10 @@ class Tar(PartedDataset):
         return LazyKeys(shards.key, len(shards.spans))
 
     def kept_at(self, facts: str) -> str | None:
-        """Return the file for facts about all samples, beside the index of the first shard; ``None`` if no index is written."""
+        """Return the path of a file that stores facts about all samples, such as their costs; ``None`` if no index is written.
+
+        It is beside the index of the first shard.
+        """
         return index_path(f"{self.shards[0]}.{facts}", True) if self.index else None
 
     def locate(self, number: int) -> str:

@@ -1,4 +1,4 @@
-"""Parses the headers of tar archives that hold only a name and a size, as most do, many times as fast as tarfile; checks their ends."""
+"""Parses tar headers that hold only a name and a size, as most do, many times as fast as tarfile; checks the ends of archives."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import zlib
 from typing import NamedTuple
 
 BLOCK = tarfile.BLOCKSIZE
-PAX_BLOCKS = 3  # of a file whose header has one of pax before it: that, its records, and the header itself
+PAX_BLOCKS = 3  # a pax header, its records, and the header of the file after them
 MOST_ZEROS = 2 * BLOCK + tarfile.RECORDSIZE  # the end mark, and the longest padding that tar writes after it by default
 
 _FIELDS = struct.Struct("99sB24x12s12x8sB188xB166x")  # name, its last byte, size, checksum, kind, first byte of a prefix to the name

@@ -22,7 +22,7 @@ from highway.stores.unchanging import FileState
 from highway.stores.url import beside, is_url, shown
 
 _VERSION = 2  # 1: shards whose end was not checked
-Pread = Callable[[int, int], bytes]  # takes how many bytes, and from which place on
+Pread = Callable[[int, int], bytes]  # takes the number of bytes, and the position of the first one
 
 
 class TarIndex(NamedTuple):
@@ -54,7 +54,7 @@ class TarIndex(NamedTuple):
         return self.keys[begin : int(self.key_ends[sample])].tobytes().decode(errors="surrogateescape")
 
     def files(self, sample: int) -> slice:
-        """Return which files are a sample."""
+        """Return the indexes of a sample's files."""
         return slice(int(self.ends[sample - 1]) if sample else 0, int(self.ends[sample]))
 
 
@@ -67,7 +67,7 @@ def indexes_of(paths: Sequence[str], write: bool) -> list[TarIndex]:
 def _kept_in_stores(urls: Sequence[str]) -> dict[str, TarIndex]:
     if not urls:
         return {}
-    from highway.stores.remote import read_what_is_there, states_at_once  # here, since files on this machine need nothing of it
+    from highway.stores.remote import read_what_is_there, states_at_once  # imported here, because files on this machine do not need it
 
     found: dict[str, TarIndex] = {}
     contents = read_what_is_there([beside(url, SUFFIX) for url in urls])
@@ -80,11 +80,11 @@ def _kept_in_stores(urls: Sequence[str]) -> dict[str, TarIndex]:
 
 
 def index_of(path: str, write: bool) -> TarIndex:
-    """Return the index of a shard: that in the file beside it, if it fits, or else a new one, to be written there if ``write``.
+    """Return the index of a shard: from the file beside the shard, if it fits; else a new index, which is written there if ``write``.
 
     Raises:
         ShardError: the shard is not a tar archive, is compressed, damaged or cut short, or holds files without random access.
-        OSError: it cannot be opened, or the index not be written.
+        OSError: the shard cannot be opened, or the index cannot be written.
     """
     shard, place = shown(path), beside(path, SUFFIX)
     with _opened(path) as (file, pread):
@@ -115,7 +115,7 @@ def _opened(path: str) -> Iterator[tuple[BinaryIO, Pread]]:
         with open_shard(path) as file:
             yield file, lambda size, place: os.pread(file.fileno(), size, place)
         return
-    from highway.stores.streaming import Window  # here, since files on this machine need nothing of it
+    from highway.stores.streaming import Window  # imported here, because files on this machine do not need it
 
     whole = open_file(path)
     with whole.as_stream() as file:

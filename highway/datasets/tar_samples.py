@@ -65,8 +65,7 @@ def decoded_sample(extensions: Sequence[str], read: Callable[[int], bytes], fiel
     Args:
         extensions: The extensions of its files.
         read: Returns the content of a file by its position. Only required files are read.
-        fields: New names, each with the old names, separated by ``;``, of which the first that exists is used.
-            between them. ``None``: all.
+        fields: New names, each with the old names, separated by ``;``. The first old name that exists is used. ``None``: all fields.
 
     Raises:
         ShardError: a file does not match its extension, two files are one field, or a field is missing.

@@ -25,9 +25,9 @@ from highway.stores.url import shown
 
 _SCHEME = re.compile(r"(pipe|file|[a-z][a-z0-9+]*(?=://)):")
 _BY_COMMAND = ("pipe", "ais", "ftps", "htgs", "scp", "sftp")  # which the webdataset package reads by commands
-_BROKEN_PIPE = (141, -13)  # how a command ends that was writing when we had read enough: by a shell's word, and by the signal
+_BROKEN_PIPE = (141, -13)  # exit codes of a command that was killed by SIGPIPE because we had read enough: of its shell, or its own
 _PATIENCE = 5.0  # seconds that a command may take to end after it was told to
-LEAST = 1 << 12  # bytes to read ahead: more if more small files follow each other
+LEAST = 1 << 12  # bytes to read ahead at first; the number grows while small files follow each other
 MOST, LARGE = 1 << 20, 1 << 18  # limits of reading ahead, and of the size of files that are read ahead, if the stream is a file on disk
 MOST_OF_PIPE, LARGE_OF_PIPE = 1 << 16, 1 << 15  # the same limits for other streams
 _AT_ONCE = 1 << 26  # bytes that a file on disk is asked for at once: a damaged header may announce any number
@@ -158,7 +158,7 @@ class Archive(tarfile.TarFile):
 
     tarinfo = _Ending
     has_end = False
-    members: list[tarfile.TarInfo]  # typing knows it not
+    members: list[tarfile.TarInfo]  # missing in the type stubs
 
     @classmethod
     def over(cls, stream: Any) -> Archive:
@@ -205,7 +205,7 @@ def _open(url: str) -> Iterator[BinaryIO]:
             yield file.raw  # type: ignore[attr-defined]  # it is read ahead elsewhere
         return
     if has_ranges(url):
-        from highway.stores.streaming import ObjectStream  # here, since files on this machine need nothing of it
+        from highway.stores.streaming import ObjectStream  # imported here, because files on this machine do not need it
 
         with contextlib.closing(ObjectStream(url)) as stream:
             yield stream  # type: ignore[misc]
@@ -242,14 +242,14 @@ def _end(process: subprocess.Popen[bytes], stdout: IO[bytes], stop: bool) -> Non
 
 
 def _read_to_end(stream: Any) -> None:
-    """Let a command write all that it has, so that it can end well; a file needs no such thing."""
+    """Read the rest of a command's output, so that it can end normally. Do nothing for a file."""
     if isinstance(stream, _PipeReader):
         while stream.read(1 << 16):
             pass
 
 
 class _PipeReader(io.RawIOBase):
-    """Reads from a pipe, and unwinds when the stage is cancelled while there is nothing to read."""
+    """Reads from a pipe. While it waits for data, it checks whether the stage is cancelled, and then raises."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -261,12 +261,12 @@ class _PipeReader(io.RawIOBase):
 
 
 class Ahead:
-    """A stream that is read ahead in blocks: few calls of the system for small files, and no copy of large ones.
+    """A stream that is read ahead in blocks: few system calls for small files, and no copy of large ones.
 
-    Each call releases the GIL, and the thread that waits for a sample then takes it: for files of 100 kB that costs more than the copy.
+    Each system call releases the GIL, which another thread then takes. For files of 100 kB, that costs more than a copy.
 
     Args:
-        stream: Its ``read`` may return fewer bytes than it is asked for, but none at the end alone.
+        stream: Its ``read`` may return fewer bytes than requested, but no bytes only at the end of the stream.
 
     Attributes:
         block: The block that was read last.
@@ -295,7 +295,7 @@ class Ahead:
         return plain_file(self.block, self.at)
 
     def fetch(self, size: int) -> None:
-        """Have so many bytes in the block that were not taken, or fewer at the end of the stream."""
+        """Read until the block has ``size`` bytes that were not taken, or fewer at the end of the stream."""
         if len(self.block) - self.at >= size:
             return
         self._begin, self.block, self.at = self.tell(), self._rest(), 0
@@ -311,7 +311,7 @@ class Ahead:
         return b""
 
     def read(self, size: int) -> bytes:
-        """Take so many bytes, or fewer at the end of the stream."""
+        """Take ``size`` bytes, or fewer at the end of the stream."""
         if self.at + size > len(self.block):
             if self._descriptor is None or size >= self._large:
                 return self._unread(size)

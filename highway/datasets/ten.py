@@ -28,15 +28,14 @@ from highway.wire.envelope import Envelope
 @checked
 @dataclass
 class TenFiles:
-    """The items in ``.ten`` files, one in each, in the sorted order of their paths.
+    """The items in ``.ten`` files, one item per file, sorted by path.
 
     Args:
         paths: A folder, a file, a pattern such as ``"data/*.ten"``, or their URL, or a list of them.
         mmap: Map files on this machine into memory instead of reading them. They must not be cut short while items are in use: that ends
             the process.
 
-    A sample is as it was saved: a dict by :class:`~highway.modules.TenSink`, otherwise a tuple of arrays. Arrays are read-only. Its key
-    is the file's path.
+    A sample has the form in which it was saved: a dict or a tuple of arrays. Arrays are read-only. Its key is the file's path.
 
     Raises:
         FileNotFoundError: there are no such files (when it is first read).
@@ -81,7 +80,7 @@ class TenFiles:
         return [stamped.item for stamped in self.with_passports(numbers)]
 
     def with_passport(self, number: int) -> Stamped:
-        """Return an item with the passport that was saved with it; if that names no samples, the file's path does."""
+        """Return an item with the passport that was saved with it. If the passport has no keys, its key is the file's path."""
         return self.with_passports([number])[0]
 
     def with_passports(self, numbers: Sequence[int]) -> list[Stamped]:
@@ -125,13 +124,13 @@ def _paths(path: str) -> list[str | UnchangingFile]:
 
 
 def _objects(url: str) -> list[str | UnchangingFile]:
-    from highway.stores.listing import objects_at  # here, since files on this machine need nothing of it
+    from highway.stores.listing import objects_at  # imported here, because files on this machine do not need it
 
     return list(objects_at(url, "*.ten"))
 
 
 def save(path: str, item: Any, passport: Passport) -> int:
-    """Write an item with its passport and a checksum for each array, whole and on the disk, and return how many bytes that are.
+    """Write an item with its passport and a checksum for each array, wait until the file is on the disk, and return its size in bytes.
 
     Raises:
         ItemError: a field cannot be saved.
@@ -155,7 +154,7 @@ class TenWriter:
 
         Raises:
             ItemError: a field cannot be saved.
-            ValueError: it is the second one.
+            ValueError: the file already has a sample.
         """
         if self.samples:
             raise ValueError(f"{self._path}: a .ten file holds one sample; give {key!r} a file of its own")
@@ -168,5 +167,5 @@ class TenWriter:
 
 @contextmanager
 def ten_writer(path: str) -> Iterator[TenWriter]:
-    """Write a ``.ten`` file of one sample, a dict of arrays, which has its name only when it is whole."""
+    """Write a ``.ten`` file of one sample, a dict of arrays. The file gets its name only when it is complete."""
     yield TenWriter(path)

@@ -40,7 +40,7 @@ class _ItemsAhead:
     """The items that one worker of a map has in flight: taken and sent, but not passed on.
 
     Each item in flight has a permit of the output. If the order is kept, it also has the slot that was reserved when the item was taken. If
-    not, no epoch begins before the last one is done.
+    the order is not kept, an epoch begins only when the previous epoch is done.
     """
 
     def __init__(self, worker: StageWorkers, meter: Meter, ahead: WorkerAhead) -> None:
@@ -75,7 +75,7 @@ class _ItemsAhead:
                 self._meter.enter(BLOCKED)
                 outbox.acquire()
                 self._meter.enter(STARVED)
-            elif worker.idle and depth <= 2:  # if items take long, idle workers get theirs first
+            elif worker.idle and depth <= 2:  # a small depth means that items take long: leave them to idle workers
                 return
             permits = 1 if waits else outbox.acquire_some(room)
             taken: list[Stamped] = []
@@ -123,8 +123,8 @@ class _ItemsAhead:
     def _exchange(self, items: list[Stamped]) -> None:
         """Send items, pass on the finished results, and wait for more: at least one of the items in flight.
 
-        The results are passed on before this waits, because the thread that receives them then needs the GIL, which is free while this
-        waits.
+        The results are passed on before this waits, because this thread releases the GIL while it waits, and the thread that receives the
+        results needs the GIL.
         """
         if not self._flying:
             return

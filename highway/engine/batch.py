@@ -1,4 +1,4 @@
-"""Items: a sample or a batch, as a tuple or dict of numpy arrays. Only this module treats tuples and dicts differently.
+"""Items: a sample or a batch, as a tuple or dict of numpy arrays. Its functions treat tuples and dicts in the same way.
 
 Every field of a *batch* has the batch axis first. A *sample* has no batch axis. A field that is a dict or tuple is a tree, which has its
 own fields. A field is addressed by its name (dict) or its position (tuple or list); negative positions count from the end. A value that is
@@ -16,8 +16,8 @@ import numpy as np
 from highway.process.aligned import aligned
 
 MOST_MORE: Final = 32  # more items that may wait if they are small, so that threads need not take turns for each item
-_SOME_MORE: Final = 6  # more items that may wait if they are larger than small ones, but not large
-_SMALL, _SMALLISH = 1 << 12, 1 << 18  # sizes in bytes up to which an item is small, or larger
+_SOME_MORE: Final = 6  # more items that may wait if they are of medium size
+_SMALL, _SMALLISH = 1 << 12, 1 << 18  # maximum sizes in bytes of small items, and of items of medium size
 
 
 Field = str | int
@@ -151,8 +151,8 @@ def nbytes(item: Item) -> int:
 def weighed(item: Item) -> tuple[int, int]:
     """Return :func:`nbytes` of an item, and how many more items of this size may wait than large items.
 
-    The size is known for numbers, texts, bytes and arrays. A view counts the whole array that it is part of. The size is unknown, so no
-    more items may wait, if an array views memory of another object, or for other objects.
+    The size is known for numbers, texts, bytes and arrays. A view counts the whole array that it is part of. If the item holds an object
+    of another type, or an array whose memory belongs to an object of another type, its size is unknown, and no more items may wait.
     """
     total, besides, known, shape = 0, 0, True, type(item)
     for value in item.values() if shape is dict else item if shape is tuple else fields(item):
@@ -296,7 +296,10 @@ def _fits(array: np.ndarray) -> bool:
 
 
 def _form_and_values(sample: Item) -> tuple[Callable[[Item], Any], Callable[[Item], Iterable[Any]] | None]:
-    """Return a function that compares the form of samples, and a function that returns a sample's values; ``None`` for a bare value."""
+    """Return two functions: the first is equal for samples of the same form, the second returns a sample's values.
+
+    The second is ``None`` for a bare value.
+    """
     if isinstance(sample, dict):
         return tuple, _VALUES
     return (len, iter) if isinstance(sample, (tuple, list)) else (type, None)

@@ -50,7 +50,7 @@ def work(worker: StageWorkers, number: int, run: Reports) -> None:
     finally:
         meter.enter(IDLE)
         if worker.has_ended():
-            worker.__dict__.pop("apply", None)  # of watch(): it may hold the data
+            worker.__dict__.pop("apply", None)  # the function of watch(), which may still refer to items
             worker.outbox.close()
             run.finished(worker)
 
@@ -61,7 +61,7 @@ def _source(worker: StageWorkers, meter: Meter) -> None:
         worker.context.check()
     meter.enter(BUSY)
     source = OpenSource(worker.stage.op, worker.traits, worker.context, worker.resumed and worker.resumed.state)
-    _emit(worker, source, meter, StageInput(worker, meter), source.first)  # nothing comes before a source: the passport has epoch 0
+    _emit(worker, source, meter, StageInput(worker, meter), source.first)  # a source has no input: this only gives epoch 0
 
 
 def _stream(worker: StageWorkers, meter: Meter) -> None:
@@ -155,7 +155,7 @@ def _emit(worker: StageWorkers, outputs: Iterator[Any], meter: Meter, items: Sta
                 meter.bytes += size
                 worker.here.passport = passport
             due = (is_source or context.is_source) and worker.is_asked and context.running[1] is not None and clock.is_due(meter.items)
-            if due and mark(worker, marker := Stamped(Marker(clock), passport), items):  # not in the middle of a batch
+            if due and mark(worker, marker := Stamped(Marker(clock), passport), items):  # never between the items of a ``Together``
                 clock.begin(meter.items)
                 worker.here.marker = marker.item
             if worker.ends_between:

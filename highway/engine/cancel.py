@@ -9,7 +9,7 @@ from highway.engine import context
 
 
 def check_cancelled() -> None:
-    """Return at once, or unwind the stage that runs on this thread if it was cancelled.
+    """Raise ``Cancelled`` if the stage that runs on this thread was cancelled; else return at once.
 
     Code that blocks outside highway (a socket, a lock, a device) calls this at least every 100 ms. Outside a pipeline it does nothing.
 
@@ -37,7 +37,7 @@ if not TYPE_CHECKING:
     _MOVED = ["counters", "count", "seed_or", "report_error", "is_skipped", "finish", "starved", "blocked"]
 
     def __getattr__(name: str) -> Any:
-        """Return a function of version 0.1.0 that is a method of the context now, with a warning, until version 0.3."""
+        """Return a function that was here in version 0.1.0 and is now a method of the context. Warn; removed in version 0.3."""
         if name in ("at_end", "in_stage", "here", "OfThread"):
             warnings.warn(f"{name} is in highway.engine.context now", FutureWarning, stacklevel=2)
             return getattr(context, name)

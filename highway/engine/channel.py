@@ -1,10 +1,10 @@
-"""The one queue of highway: bounded, ordered, closable from both ends.
+"""The queue between two stages: bounded, ordered, closable from both ends.
 
 Invariants:
 
-- Only a writer with a permit can create a slot. A permit is given only while permits and items together are fewer than ``capacity``, plus
-  the number of extra items that the size of the last item allows, at most ``extra``. Of several items that are put together, one has a
-  permit, and the others exceed the limit.
+- Only a writer with a permit can create a slot. A permit is given only while the number of permits and items is below the limit. The limit
+  is ``capacity``, plus the number of extra items that the size of the last item allows (at most ``extra``). A :class:`Together` needs only
+  one permit, so its further items may exceed the limit.
 - Items leave in the order in which their slots were created, no matter when they are filled or by which worker.
 - After :meth:`Channel.close` no slot is created. The reader gets the remaining items and then ``EndOfStream``.
 - After :meth:`Channel.cancel` the queue is empty, and all threads that wait or call a method get ``Cancelled``.
@@ -50,8 +50,8 @@ class Channel:
     Args:
         capacity: Number of items that may wait or be in work.
         writers: Number of threads that write.
-        extra: Maximum number of items beyond ``capacity``. A writer passes the number of extra items that the size of its item allows; an
-            item may be larger than the one before, for which a permit was given.
+        extra: Maximum number of items beyond ``capacity``. With each item, the writer passes the number of extra items that the size of
+            this item allows. Permits given before remain valid, even if a larger item then allows fewer.
 
     The :class:`Meter` that a worker passes is blocked or starved while the worker waits here.
     """
@@ -63,7 +63,7 @@ class Channel:
         self._limit = capacity  # depends on the size of the last item
         self._more = self._most = 0  # how many extra items the last item allows, and the most that any item allowed
         self._slots: deque[Any] = deque()  # slots and finished items
-        self._inside = 0  # items in entries of several, without the first of each entry
+        self._inside = 0  # items in ``Together`` entries, without the first item of each entry
         self._permits = 0
         self._wake_at = 0  # number of entries at which a single writer is woken
         self._readers = self._writers = 0  # number of threads that wait
@@ -155,7 +155,7 @@ class Channel:
             self._append(value)
 
     def get(self, timeout: float | None = None, meter: Meter | None = None, together: bool = False) -> Any:
-        """Wait for the next item and return it. With ``together``, return all items of an entry of several, as :class:`Together`.
+        """Wait for the next item and return it. With ``together``, a :class:`Together` is returned whole, else item by item.
 
         Raises:
             EndOfStream: the channel is closed and empty.

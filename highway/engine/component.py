@@ -9,11 +9,11 @@ source     ``__iter__(self)`` or ``__iter__(self, context=None)``; first       1
 map        ``__call__(self, item)``, which may also take ``rng``, ``context``  n, the order is kept
 stream     ``stream(self, items)``, an iterator of outputs                     1
 sink       ``consume(self, items)``; last in the list                          1
-composite  ``stages(self)``, a list of stages that take its place              theirs
+composite  ``stages(self)``, a list of stages that take its place              as these
 =========  ==================================================================  =====================
 
-All other declarations are optional. A component makes them in one method, ``__highway__(self)``, which returns :class:`Traits`. Counts that
-a component keeps while it runs belong to the run: see :func:`highway.engine.context.Context.counters`.
+All other declarations are optional. A component makes them in one method, ``__highway__(self)``, which returns :class:`Traits`. A component
+does not store counts in itself, but in :func:`highway.engine.context.Context.counters`, because they belong to the run.
 """
 
 from __future__ import annotations
@@ -107,7 +107,8 @@ class Traits:
         makes: Type of the outputs: ``"batches"`` or ``"samples"``. ``None``: the type of the inputs.
         drops: Whether a map may return ``DROP``. ``Stage(f, drops=True)`` declares the same.
         parallel: Whether a map gets one worker for each available core if the user gives no number.
-        draws: Whether random numbers change the items, not only their order, if the component takes an ``rng`` or its ``seed`` is ``None``.
+        draws: Whether random numbers change the items. ``False``: they change only the order, or nothing. Counts only if the component
+            takes an ``rng``, or has a ``seed`` that is ``None``.
         fingerprint: Returns a text that changes when the component's output changes, because of parameters, files or code. States and
             caches compare the text instead of a hash of the component.
         finishes: Whether a source ends by itself when the pipeline is drained (:meth:`highway.engine.context.Context.finish`). If not, the
@@ -124,7 +125,7 @@ class Traits:
             :class:`Position`. Its code gets the object from :meth:`highway.engine.context.Context.state_of`.
         remake: Makes an item again when a run resumes. For a source, receives the epoch and index of the item, and the ``part`` of its
             lineage (else ``None``). For a stream, or a map that returns ``Several``, receives the inputs of the item
-            (each a ``Stamped``) and the part. Returns the item, a stream with its passport.
+            (each a ``Stamped``) and the part. Returns the item; for a stream, as ``Stamped``.
         identity: For a source, returns a text that changes when the source's data change. A state saved with other data is refused.
         ranks: For a source, returns the ranks that its items depend on, as ``[[rank, world_size]]``, with a pair for each source inside it;
             an empty list if its items are the same on every rank. ``None``: the items depend on the rank of this process.
@@ -141,8 +142,8 @@ class Traits:
             time. When a run resumes, the map itself is called for single items.
         start_threads: Starts the component's own threads, before the threads of the pipeline start.
         stamped: For a source, iterates like ``__iter__``, but with passports.
-        deal_anew: For a source that ranks share, receives its state on another number of ranks, the epoch and index of the last item there,
-            and those ranks. Returns the source's state on this rank.
+        deal_anew: For a source that ranks share, converts a state that was saved with another number of ranks. Receives the saved state,
+            the epoch and index of the last item, and the ``[rank, world_size]`` that saved it. Returns the state for this rank.
     """
 
     # Any component:

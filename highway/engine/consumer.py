@@ -33,7 +33,7 @@ ENDED = (
     "the pipeline has ended; for several passes give its source epochs=, or build a new pipeline for each with other seeds (Pipeline(..., "
     "seed=) and those of its stages), else each pass has the same order and the same random numbers"
 )
-FORMAT = 4  # of states; 2 has no version
+FORMAT = 4  # format of states; states of format 2 do not hold the version of highway
 
 
 class Consumer:
@@ -54,7 +54,7 @@ class Consumer:
         self._met: Marker | None = None  # the last marker, unless it came from another run
         self._errors: Counter[int] = Counter()  # errors skipped before the marker, by the stage's number
         self._taken = 0  # items taken after the marker
-        self._repeated = 0  # how many of them to drop, because the run that this run resumes has already returned them
+        self._repeated = 0  # items after the marker to drop, because the run that this run resumes has already returned them
         self._last: tuple[int, int] | None = None  # epoch and index of the last item,
         self._previous: tuple[int, int] | None = None  # and of the item before it
         self._ranks_before: Ranks | None = None  # the ranks of ``_last``, if another rank of the same world size returned it

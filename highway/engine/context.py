@@ -94,7 +94,7 @@ class Context:
     # --- for the code of a stage ---
 
     def check(self) -> None:
-        """Return at once, or unwind the stage if it was cancelled."""
+        """Raise ``Cancelled`` if the stage was cancelled; else return at once."""
         if self.interrupted.is_set():
             raise Cancelled
 

@@ -47,7 +47,7 @@ class Identities:
                     parts.append((name, found))
                     unseen += [f"{name or 'itself'} ({kind})" for kind in hasher.unseen]
                     hasher.unseen.clear()
-            except Exception as error:  # of the user's classes; only a state needs the hash
+            except Exception as error:  # a user's class raised it: report it when a state needs the hash, not now
                 self._failure = self._failure or (stage.name, error)
             known.append(op)
             values: dict[str, bytes] = {}
@@ -66,7 +66,7 @@ class Identities:
         """Return the hashes of each stage, by its name, as JSON can hold them.
 
         Args:
-            data: Those of the stages' data, if another process has the data.
+            data: The hashes of the stages' data from :meth:`data` of another process, if only that process has the data.
 
         Raises:
             PipelineError: an object raised an error when it was hashed.
@@ -96,8 +96,9 @@ def _short(data: bytes, size: int) -> str:
 
 
 def expect_stages(saved: list[str], current: list[str]) -> None:
-    """Raise PipelineError if a state was saved with other names of stages, or in another order. ``allow_changed`` cannot accept this: items
-    that waited in a stage are made again by the stages before it, which are then others.
+    """Raise PipelineError if a state was saved with other names of stages, or in another order.
+
+    ``allow_changed`` cannot accept this, because the same stages are needed to make the items again that waited in a stage.
     """
     if saved != current:
         raise PipelineError(
@@ -113,11 +114,11 @@ def expect_same(saved: Mapping[str, Mapping[str, Any]], current: Mapping[str, Ma
 
     Args:
         saved: The identities in the state.
-        current: Those of this pipeline, with the same stages.
+        current: The identities of this pipeline, which has the same stages.
         allow_changed: Names of stages whose changes are accepted, and logged; the name of a composite includes all its stages.
 
     Raises:
-        PipelineError: a stage has other parameters or other data, and ``allow_changed`` does not name it; or it names no stage.
+        PipelineError: a stage has other parameters or data, and is not in ``allow_changed``; or a name in ``allow_changed`` is not a stage.
     """
     groups = {name: _group(name, current) for name in current}
     if unknown := [name for name in allow_changed if not any(is_named(stage, [name]) for stage in current)]:

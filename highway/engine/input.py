@@ -25,7 +25,7 @@ class StageInput:
         self.passport, self.context = Passport(), worker.context
         self._worker, self._meter, self._count = worker, meter, count
         self.waiting: Any = []
-        self.rest: Iterator[Stamped] = iter(())  # the remaining items of an entry of several
+        self.rest: Iterator[Stamped] = iter(())  # the remaining items of the last ``Together``
 
     @property
     def left_out(self) -> int:
@@ -110,7 +110,7 @@ def mark(worker: StageWorkers, marker: Stamped, items: StageInput) -> bool:
         items: The input of the stage.
 
     Returns:
-        Whether the run can be resumed at this point. If not, the marker is not passed on.
+        ``False`` if the run cannot be resumed at this point. The marker is then not passed on.
     """
     state, states, began = worker.context.running[1], marker.item.states, time.monotonic()
     if not items.runs:

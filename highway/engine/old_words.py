@@ -1,8 +1,8 @@
 """Traits that components declared with attributes up to version 0.1.0, such as ``numbers_epochs = True``.
 
-highway still reads them from classes that do not define ``__highway__``, with a warning, until version 0.3. An attribute counts only if it
-has the type that it had to have, and if components of this shape could declare it. It is looked up without running any of the component's
-code, so a property never counts.
+highway still reads them from classes that do not define ``__highway__``, with a warning, until version 0.3. An attribute counts only if
+its value was valid in version 0.1.0 for components of this shape. It is looked up without running any of the component's code, so a
+property never counts.
 """
 
 from __future__ import annotations

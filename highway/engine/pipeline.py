@@ -225,7 +225,7 @@ class Pipeline:
                 try:
                     item = self._dequeue(None)
                 except EndOfStream:
-                    if drained:  # another pipeline may have other sources
+                    if drained:  # the outer pipeline must end too, although it may have other sources
                         raise Cancelled from None
                     return
                 except Cancelled:  # of the pipeline whose source is this pipeline

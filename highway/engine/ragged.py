@@ -87,7 +87,7 @@ class RaggedOptions:
         return name in self.fields or (isinstance(name, int) and name - len(names(sample)) in self.fields)
 
     def _size(self, name: Field, counts: np.ndarray, size: int | None) -> int:
-        """Return N."""
+        """Return N, the length to which a field is padded."""
         if size is None:
             size = self.pad_to if isinstance(self.pad_to, int) else (self.pad_to or {}).get(name)
         longest = int(counts.max())
@@ -185,7 +185,7 @@ def _padded(name: Field, arrays: Sequence[np.ndarray], counts: np.ndarray, size:
 
 
 def expect_named(parameter: str, given: Any, fields: Collection[Field]) -> None:
-    """Raise a ValueError if a parameter by field names a field that is not in ``fields``."""
+    """Raise a ValueError if a parameter is a dict with a key that is not in ``fields``."""
     for name in given if isinstance(given, dict) else ():
         if name not in fields:
             there = ", ".join(map(repr, fields)) or "none"

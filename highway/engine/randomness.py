@@ -24,7 +24,7 @@ def generator(key: int, epoch: int, index: int) -> Generator:
 
 def counter_of(epoch: int, index: int) -> int:
     """Return the counter at which the substream of an item begins."""
-    # Philox is a counter-based generator: each (epoch, index) has a substream of 2**128 numbers of the stage's sequence.
+    # Philox is a counter-based generator: each (epoch, index) has its own 2**128 steps of the stage's sequence.
     return (epoch & _MASK) << 192 | (index & _MASK) << 128
 
 
@@ -57,7 +57,7 @@ def state_of(rng: Generator) -> list[int]:
 
 
 def go_on(rng: Generator, numbers: list[int]) -> None:
-    """Set a Philox generator to the state of another one."""
+    """Set a Philox generator to a state that :func:`state_of` returned."""
     *arrays, position, has_half, half = numbers
     counter, key, buffer = (np.array(part, np.uint64) for part in (arrays[:4], arrays[4:6], arrays[6:]))
     state = {"counter": counter, "key": key}
@@ -78,7 +78,9 @@ def epoch_and_index(rng: Generator) -> tuple[int, int]:
 
 
 class Below:
-    """Integers from 0 up to a bound, equal to single draws of a Philox generator. While the bound is the same, many are drawn at once.
+    """Random integers below a bound, the same as one call of a Philox generator for each integer would return.
+
+    If the bound does not change, many integers are drawn at once, which is faster.
 
     Args:
         rng: The generator. Nothing else may draw from it meanwhile.

@@ -27,7 +27,9 @@ class Remaker:
         self._inputs: dict[Any, Stamped] = {}  # inputs that will be used again
 
     def items(self, passports: Sequence[Passport]) -> list[Stamped]:
-        """Make items again, in the order of the source, so that it may read them sequentially.
+        """Make items again and return them in the order of ``passports``.
+
+        They are made in the order of the source, so that the source can read sequentially.
 
         Raises:
             PipelineError: A stage cannot make its items again, or now makes other items.

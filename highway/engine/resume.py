@@ -56,7 +56,7 @@ class Marker:
         self.clock, self.states, self.refused = clock, {} if states is None else states, ""
 
     def as_json(self) -> dict[str, Any]:
-        """Return the states, and the lineages of the inputs that several of their items share."""
+        """Return the states. An input that several waiting items share is stored once, under ``"shared"``."""
         shared = _Shared()
         states = {}
         for number, state in self.states.items():
@@ -68,7 +68,7 @@ class Marker:
     def from_json(state: Mapping[str, Any]) -> Marker:
         """Return a marker from the return value of :meth:`as_json`."""
         shared: list[Passport] = []
-        for lineage in state["shared"]:  # each refers to those before it
+        for lineage in state["shared"]:  # a lineage refers only to lineages before it
             shared.append(from_json(lineage, shared))
         states = {int(number): StageState(**saved) for number, saved in state["states"].items()}
         return Marker(None, {number: one._replace(held=[from_json(held, shared) for held in one.held]) for number, one in states.items()})
@@ -77,8 +77,8 @@ class Marker:
 def as_json(passport: Passport, of_input: Callable[[Passport], Any] | None = None) -> list[Any]:
     """Return how an item was made, in a form that JSON can hold.
 
-    ``[epoch, index]`` of its passport. If the passport has a lineage, these are followed by its stage and part, and for each input the same
-    list or the return value of ``of_input``.
+    Without a lineage, this is ``[epoch, index]`` of the passport. With a lineage, it is ``[epoch, index, stage, part, *inputs]``, where
+    each input is again such a list, or the return value of ``of_input``.
     """
     if not passport.made_of:
         return [passport.epoch, passport.index]
@@ -102,7 +102,7 @@ def from_json(saved: Sequence[Any], shared: Sequence[Passport] = ()) -> Passport
 
 
 class _Shared:
-    """Replaces inputs that were made of other items by numbers, because several items may share them, such as a batch that was split.
+    """Replaces inputs by numbers if they have a lineage, because several items may share an input, such as a batch that was split.
 
     Attributes:
         lineages: The lineages of these inputs, indexed by the numbers.
@@ -124,7 +124,7 @@ class _Shared:
 
 
 class MarkerClock:
-    """Decides when the next marker is due. The less time markers take, the sooner."""
+    """Decides when the next marker is due. If markers take little time, they are sent more often."""
 
     def __init__(self) -> None:
         self._not_before = 0.0
@@ -141,7 +141,7 @@ class MarkerClock:
         return now >= self._not_before and (waited >= MARK_WITHIN or (items - self._items >= MARK_EVERY and waited >= MARK_APART))
 
     def spent(self, seconds: float) -> None:
-        """Delay the next marker so that markers take only a small part of the time, after a stage spent ``seconds`` on one."""
+        """Delay the next marker after a stage spent ``seconds`` on the last one, so that markers take only a small share of the time."""
         self._not_before = max(self._not_before, time.monotonic() + seconds / MARK_SHARE)
 
 

@@ -140,7 +140,7 @@ class Fed:
                 send(value)
 
     def close(self) -> None:
-        """End after the values that were put."""
+        """Make the source end after the values that were added so far."""
         self._values.put(_END)
 
     def values(self) -> Iterator[Any]:

@@ -53,7 +53,7 @@ class Lineage(NamedTuple):
 
     Args:
         inputs: For a stream: the passports of the items that the item was made of.
-        part: Which part of them it is, or where the source has read it, as JSON can hold it.
+        part: The part of the inputs that the item is, or the place where the source read the item. JSON must be able to hold it.
         stage: Number of the stage that made the item. The engine fills it in.
 
     >>> class Doubles:
@@ -74,8 +74,8 @@ class Passport(NamedTuple):
 
     ``(epoch, index)`` identifies the item within its source. Random numbers in maps depend on it. ``keys`` names the samples in the item
     (file names, shard keys), one key per sample. ``times`` are Unix seconds: when the source created the item, then each time it was sent.
-    ``made_of`` is the lineage of an item that a stream made of other items, or that its source cannot find by epoch and index alone. It
-    serves to resume, and only within the process.
+    ``made_of`` is the lineage of an item that a stream made of other items, or that its source cannot find by epoch and index alone. It is
+    needed to resume a run, and is not sent to other processes.
 
     Args:
         epoch: Number of the epoch, from 0.
@@ -120,13 +120,13 @@ class Stamped(NamedTuple):
 class Several(NamedTuple):
     """Return value of a map that makes several items of one, such as all samples that it reads at once.
 
-    Each has the epoch, origin and times of that item. The map's ``remake`` makes it again.
+    Each has the epoch, origin and times of the input item. If a run resumes, the map's ``remake`` makes it again.
 
     Args:
         items: The items.
-        indexes: The index of each item in its passport,
-        keys: its keys,
-        parts: and its part number.
+        indexes: The index of each item, for its passport.
+        keys: The keys of each item.
+        parts: The ``part`` of each item's lineage.
     """
 
     items: Sequence[Any]
@@ -180,11 +180,11 @@ class Stage:
             number of available cores.
         ordered: Whether a map with several workers keeps the order of its items.
         buffer_size: Finished items that may wait for the next stage, at least 1. ``None``: 2, or more if the items are small (numbers,
-            texts and arrays): 32 more of up to 4 kB each, or 6 more of up to 256 kB. For smaller buffers, switching threads for each item
-            can cost as much as the work on it.
+            texts and arrays): 32 more of up to 4 kB each, or 6 more of up to 256 kB. With a small buffer, switching threads for each item
+            can cost as much as the work on the item.
         on_error: ``"raise"`` ends the run with the first error. ``"skip"`` drops the item, counts the error and logs a warning. An error
-            raised by a source, stream or sink always ends the run, because the iterator cannot continue; they report errors after which
-            they can continue by :meth:`highway.engine.context.Context.report_error`.
+            raised by a source, stream or sink always ends the run, because the iterator cannot continue. If such a component can continue
+            after an error, it calls :meth:`highway.engine.context.Context.report_error` instead.
         max_errors: With ``"skip"``, the maximum number of errors, including those before a resume. One more ends the run. ``None``: no
             limit.
         per_worker: For a map that is not thread-safe, such as a tokenizer: whether each worker has its own copy, created by

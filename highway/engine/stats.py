@@ -46,7 +46,7 @@ class Meter:
         self.since = now
 
     def starve(self, wait: Callable[..., T], *arguments: Any) -> T:
-        """Return what ``wait`` returns, which waits for input. Meanwhile the state is ``STARVED``."""
+        """Call ``wait``, which waits for input, and return its result. Meanwhile the state is ``STARVED``."""
         self.enter(STARVED)
         try:
             return wait(*arguments)
@@ -169,7 +169,7 @@ class PipelineStats:
         cpu: Seconds of CPU time of its process since then, including the processes that it started.
         cores: Cores available to its process; 0 if unknown.
         load: Cores used by all processes of the machine, averaged over the last minute.
-        waited: Seconds that the caller has waited for items, at the last hand-over: for ``to_device(pipeline)``, in that loop.
+        waited: Seconds that the caller has waited for items; with ``to_device(pipeline)``, in the loop over ``to_device``.
         resident: Bytes of memory of its process now; 0 if unknown.
 
     >>> pipeline = Pipeline([range(3), str])

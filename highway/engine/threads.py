@@ -33,13 +33,13 @@ log = logging.getLogger("highway")
 
 WAITING = 2  # finished items that may wait for the next stage; more if they are small
 STOP_TIMEOUT = 5.0  # seconds that stop() waits for a stage before it logs a warning
-STALLED_AFTER = 60.0  # seconds to wait for an item before a warning tells what the pipeline is waiting for, and again after as many
+STALLED_AFTER = 60.0  # seconds between warnings that tell what the pipeline is waiting for, while a caller waits for an item
 EXPLAIN_AFTER = 5.0  # seconds to wait for an item before the caller is told of pipelines that have not begun
 INTERRUPT_POLL = 0.1  # seconds between two checks for a missed Ctrl-C, or for the end of an outer pipeline
 
 
 class Run:
-    """The threads and queues of a pipeline. They refer to this and never to the ``Pipeline``, so that it can be garbage-collected."""
+    """The threads and queues of a pipeline. Threads refer to the ``Run``, never to the ``Pipeline``, which can be garbage-collected."""
 
     def __init__(self, stages: list[tuple[Stage, Shape]], seed: int | None, origin: Origin, stalled_after: float = STALLED_AFTER) -> None:
         self._stalled_after = stalled_after
@@ -160,7 +160,7 @@ class Run:
         work(worker, number, self)
 
     def take(self, timeout: float | None, meter: Meter | None = None, is_in_stage: bool = False) -> Stamped:
-        """Return the next output: an item, or a marker of :mod:`highway.engine.resume`. Meanwhile ``meter`` may be starved.
+        """Return the next output: an item, or a marker of :mod:`highway.engine.resume`. ``meter`` counts the time that this waits.
 
         Raises:
             TimeoutError: no output came within ``timeout`` seconds.
@@ -194,7 +194,7 @@ class Run:
         return waited
 
     def _first(self, timeout: float | None, others: str, meter: Meter | None) -> Stamped:
-        """Wait for the first item, and mention it in the error if pipelines that have not begun may be the cause."""
+        """Wait for the first item. If it is late, tell the user of pipelines that have not begun, which may be the cause (``others``)."""
         try:
             item = self._get(EXPLAIN_AFTER if timeout is None else timeout, meter)
         except TimeoutError:
@@ -235,7 +235,7 @@ class Run:
     def _cancel(self, upto: int | None = None) -> None:
         for worker in self.workers[:upto]:
             worker.context.cancel()
-        for worker in self.workers[:upto]:  # not before: a thread that this wakes needs the reason
+        for worker in self.workers[:upto]:  # only now: a thread that this wakes checks whether its stage was cancelled
             worker.outbox.cancel()
 
     def raise_error(self) -> None:

@@ -34,7 +34,7 @@ _STAMPED, _PASSPORT, _LINEAGE = (partial(tuple.__new__, record) for record in (S
 
 
 class EpochInWork:
-    """Separates the epochs if workers keep no order: no worker begins an epoch before all are done with the last one."""
+    """Separates the epochs if workers keep no order: no worker begins an epoch before all workers have finished the previous epoch."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -117,7 +117,7 @@ class LeftOut:
 
 
 class _Here(threading.local):
-    """A worker's number and current item. Thread-local, because other threads make items of the stage again."""
+    """A worker's number and current item. Thread-local, because when a run resumes, other threads make items of the stage again."""
 
     number = 0
     passport: Passport | None = None
@@ -306,7 +306,7 @@ def returned(worker: StageWorkers, result: Any, passport: Passport) -> Any:
 
     Raises:
         TypeError: the result is ``None``.
-        PipelineError: the result is ``DROP`` or has no items, and the map has to declare this here.
+        PipelineError: the result is ``DROP`` or has no items, but the map does not declare ``drops``, and the number of its items matters.
     """
     if result is None:
         raise TypeError(f"{worker.stage.name} returned None; return the item, or return DROP to leave it out")

@@ -1,4 +1,4 @@
-"""Blur and sharpen images. Pixels beyond the border mirror the image.
+"""Blur and sharpen images. Pixels beyond the border mirror the image, unless a function says otherwise.
 
 ``(H, W, C)`` or ``(H, W)``, uint8 or floats: see :mod:`highway.functional`.
 """

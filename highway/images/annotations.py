@@ -80,7 +80,7 @@ def annotations_of(item: Item, sizes: Sequence[Size], given: Mapping[str, Field]
 
 
 def drawn_from(given: Mapping[str, np.ndarray], box_names: Sequence[str] = (), colors: Sequence[int] = ()) -> Drawn:
-    """Select what to draw of the annotations of an image: without unlabelled points and padding."""
+    """Return what to draw for the annotations of an image. Unlabelled points and padding are not drawn."""
     boxes, points = given.get("boxes"), given.get("points")
     if points is not None:
         there: np.ndarray = np.ones(points.shape[:-1], np.bool_)
@@ -96,7 +96,7 @@ def drawn_from(given: Mapping[str, np.ndarray], box_names: Sequence[str] = (), c
 
 
 def labelled(given: Mapping[str, np.ndarray], label: np.ndarray | None, classes: Mapping[str, str]) -> tuple[Drawn, bool]:
-    """Return the drawing of an image's annotations, with labels at the boxes if there is one label per box, and whether there is.
+    """Return what to draw for an image's annotations, and whether it has labels at the boxes, which needs one label per box.
 
     Args:
         given: The annotations of the image, from :func:`annotations_of`.

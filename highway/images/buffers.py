@@ -16,10 +16,10 @@ class BufferPool:
 
     New memory costs a page fault per 4 kB; reused memory costs none.
 
-    Why this is safe: the array lies over an ``mmap``. NumPy uses as the base of a view the first array below it that owns memory or lies
-    over an object that is not an array. So every view of a view references *this* array, as do memoryviews, tensors and frames. Its
-    finalizer, which returns the memory to the pool, runs after the last of them is gone. If the array lay over another array, or a
-    memoryview of one, views would reference that array instead, and the finalizer would run too early.
+    Why this is safe: the array uses the memory of an ``mmap``, which is not an array. For a view of a view, NumPy follows the bases down to
+    the last array. So every view of a view references *this* array, as do memoryviews, tensors and frames. Its finalizer, which returns the
+    memory to the pool, runs after the last of them is gone. If the array used the memory of another array, or of a memoryview of one, views
+    would reference that array instead, and the finalizer would run too early.
 
     Args:
         nbytes: Size of each piece of memory.

@@ -39,7 +39,7 @@ _CV2_FORMATS = ("JPEG", "PNG", "BMP")
 
 @cache
 def extension_or_none() -> Any:
-    """Return the module ``highway.images._jpeg``; ``None`` if it was not built, or for another version or another libjpeg."""
+    """Return the module ``highway.images._jpeg``; ``None`` if it is missing, or built for another version or libjpeg."""
     try:
         import highway.images._jpeg as extension
     except ImportError:

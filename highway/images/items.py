@@ -47,7 +47,8 @@ def expect_no_targets(item: Item, owner: str, advice: str, named: Collection[Fie
         kinds: The kinds of fields to look for, by the name of the parameter.
 
     Returns:
-        Whether no later item may have others: ``False`` if a field is an empty list, such as the annotations of an image without objects.
+        Whether later items need no check: ``False`` if a field is an empty list, such as the annotations of an image without objects, so
+        that its kind is unknown.
     """
     is_sure = True
     for field in names(item):

@@ -4,7 +4,8 @@ Only this module and the decoder check which of them is installed. Flips, lookup
 Resizing differs when an image shrinks: Pillow filters over all source pixels (antialiasing), OpenCV only with ``"area"``.
 Warping and mixing differ by rounding, and on the outermost half pixel.
 
-An ``out`` argument is optional memory: if its shape and dtype match the result, it may be filled and returned; else a new array is.
+An ``out`` argument is optional memory. If its shape and dtype match the result, it may be filled and returned; otherwise a new array is
+returned.
 """
 
 from __future__ import annotations

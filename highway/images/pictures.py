@@ -27,7 +27,7 @@ def tiles(
     given: Mapping[str, Field] | None = None,
     classes: Classes | None = None,
 ) -> Iterator[list[Tile]]:
-    """Yield what is to be seen of each sample of an item: an image with what belongs to it and its label, or a pair of images.
+    """Yield the tiles that show each sample of an item: its image with label, boxes, masks and points, or a pair of images.
 
     Args:
         item: A batch, or a sample if it is ``unbatched``.
@@ -35,7 +35,7 @@ def tiles(
         size: Pixels of each image's longer side.
         unbatched: Whether the arrays have no batch axis.
         pairs: Whether the second field holds images too.
-        given: The fields of boxes, masks and points, by these roles; by default those that are called so.
+        given: The fields of boxes, masks and points, by role; by default, fields with the usual names of these roles.
         classes: The names of labels.
     """
     given, classes = given or {}, classes or {}
@@ -55,9 +55,9 @@ def tiles(
 
 
 def _fields(item: Item, where: Mapping[str, Field]) -> tuple[Field, Field | None]:
-    """Return the field of the images, and that of what belongs to them and has no other role: the labels, or the other images.
+    """Return the field of the images, and the field of the labels, or of the other images of pairs.
 
-    In a dict with boxes, masks or points there is much besides; what is not called labels are none then.
+    A dict with boxes, masks or points has many other fields, so there the field of the labels is found only by its name.
     """
     first = image_field(item)
     taken = {first, *where.values(), *(f"{field}_{what}" for field in names(item) for what in ("count", "offsets"))}
@@ -90,7 +90,7 @@ def _labels(item: Item, field: Field | None, count: int, unbatched: bool) -> lis
 
 
 def _label(value: np.ndarray) -> str:
-    """Return what stands below an image: a number, the place of the one in a one-hot vector, a text, or nothing where there is neither."""
+    """Return the text below an image: a number, the position of the one in a one-hot vector, or a text; empty for any other value."""
     if value.ndim == 1 and value.size > 1 and np.count_nonzero(value) == 1 and value.dtype.kind in "biuf":
         return str(value.argmax())
     return text_of(value.reshape(-1)[0]) if value.size == 1 else ""

@@ -24,7 +24,7 @@ Boxes = tuple[np.ndarray, dict[int, Exception]]
 BoxesOf = Callable[[np.ndarray], Boxes]
 
 _simulated = 0  # microseconds that the extension sleeps per image instead of decoding it; benchmarks/scale.py sets it
-_idle: deque[Any] = deque()  # unused runs of the extension: as many as there were threads at once
+_idle: deque[Any] = deque()  # the extension's runs that no thread uses now; at most one per thread
 
 
 def decode_run(

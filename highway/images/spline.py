@@ -2,8 +2,8 @@
 
 The values at the pixels' centres are first turned into the splines' coefficients, by the inverse of the B-spline sampled at whole numbers
 (Unser, Aldroubi & Eden, "B-spline signal processing", 1993); each sample then is a weighted sum of (order + 1)^2 coefficients. Outside its
-border the image is mirrored about the centres of the outermost pixels. Elementwise numpy alone: the same bits on every machine,
-whether scipy is installed or not. An extra would be a large package in place of 60 lines.
+border the image is mirrored about the centres of the outermost pixels. Only elementwise numpy is used, so the bits are the same on every
+machine, whether scipy is installed or not. scipy is not required, because it is a large package and this file is short.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def warp(image: np.ndarray, inverse: np.ndarray, shape: tuple[int, int], order: 
 def _taps(place: np.ndarray, order: int) -> tuple[np.ndarray, list[np.ndarray]]:
     """Return the index of the first of the ``order + 1`` coefficients of each coordinate (in pixels from the border), and their weights.
 
-    The weights are the B-splines that are not 0 there, by the recursion of de Boor and Cox on whole numbers.
+    The weights are the values of the B-splines that are not 0 there, by the recursion of de Boor and Cox for knots one pixel apart.
     """
     place = place - 0.5 if order % 2 else place  # from centre to centre; even orders have their knots half-way between the centres
     whole = np.floor(place)

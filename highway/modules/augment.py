@@ -36,7 +36,7 @@ class Augmentations:
     The annotations of an image are transformed with the same parameters as the image. The item's own arrays are never modified.
 
     Args:
-        transforms: Transforms in order; a nested list counts as one transform. None by default.
+        transforms: Transforms in order; a nested list counts as one transform. By default the list is empty.
         deterministic: Whether to run the transforms without random numbers: the identity, or the centre crop.
         field: The field of the images: its name or position; or a list of fields, whose images get the same parameters and have one size,
             such as both images of a stereo camera. By default the first field of a tuple; in a dict ``"image"`` or ``"images"``, or else
@@ -44,18 +44,18 @@ class Augmentations:
             ``(H, W, C)`` of 1 to 4 channels, is one image. Any other array of three axes is refused, since it may be a batch of
             grey images (needing a channel axis: ``(B, H, W, 1)``). Arrays with the channels first are refused, too.
         boxes: The field of the boxes, x1, y1, x2, y2 in pixels: for one image ``(N, 4)``; for a batch an array ``(B, N, 4)``, padded with
-            empty boxes, or a list or object array of B times ``(N_i, 4)``. They come back as float32, in the same form.
-        points: The field of the points, or a list of several: x and y in pixels, for one image ``(N, 2)``, or ``(N, K, 2)`` for K of each
-            of N objects; for a batch with a first axis more, or a list.
-        mask: The field of the masks, or a list of several, of any dtype: for one image ``(H, W)``, ``(H, W, C)`` with channels, or
-            ``(N, H, W)`` for one of each of N objects; for a batch with one more axis first, or a list. Values are never interpolated.
+            empty boxes, or a list or object array of B arrays ``(N_i, 4)``. They come back as float32, in the same form.
+        points: The field of the points, or a list of fields: x and y in pixels, for one image ``(N, 2)``, or ``(N, K, 2)`` for K points
+            of each of N objects. For a batch, an array with the batch axis first, or a list of arrays.
+        mask: The field of the masks, or a list of fields, of any dtype: for one image ``(H, W)``, ``(H, W, C)`` with channels, or
+            ``(N, H, W)`` for one mask of each of N objects. For a batch, as for ``points``. Values are never interpolated.
         with_boxes: Fields with one row per box, such as labels: if boxes are removed, their rows are removed. ``points`` and ``mask``
             may be among them. ``None``: no such fields. If boxes may be removed, another field with as many rows as boxes is then an
             error.
         swap_points: Pairs of points to swap if the image is mirrored, such as the left and the right eye: their indexes among
             the K points of an object, or of an image with points ``(N, 2)``. A rotation by 180 degrees does not mirror.
         with_points: Fields with one entry per point: ``(N, K)``, or ``(N,)``. Their entries are swapped and removed with the points.
-        visibility: A further such field; it becomes 0 if a point leaves the image in any transform, as in COCO.
+        visibility: A field with one number per point, as in COCO; it becomes 0 if the point leaves the image in any transform.
         keep: How to treat boxes and points outside the image. Boxes are clipped, and a box outside becomes (0, 0, 0, 0). ``"cut"``
             keeps all rows, and points may lie outside; ``"clip"`` moves points to the nearest place on the image's border;
             ``"drop"`` removes the rows of empty boxes, including padding, and of points ``(N, 2)`` outside, unless they belong to boxes.
@@ -185,7 +185,7 @@ class Augmentations:
             belongs.update({role: rows_where(value, stay) for role, value in belongs.items() if self._targets.goes_with_boxes(role)})
 
     def _move_points(self, belongs: dict[str, Any], params: Any, size: Size) -> None:
-        """Swap moved points and their fields where the image is mirrored, and remove points as ``keep`` defines."""
+        """If the image is mirrored, swap the moved points and their fields. Then clip or remove points as ``keep`` defines."""
         points = belongs["points"]
         together = [role for role in belongs if self._targets.goes_with_points(role)]
         if self.swap_points and len(points) and self._mirrors(params, size):

@@ -32,24 +32,24 @@ class Cache:
     Otherwise the cache is built again. Random numbers before the cache are drawn once, so put crops and flips after it.
 
     An unfinished cache is discarded. While one process writes, other processes with the same folder continue without a cache, and use it
-    from the epoch after it is complete. If the samples do not fit, a warning is logged once and every epoch is decoded.
+    from their first epoch after it is complete. If the samples do not fit, a warning is logged once and every epoch is decoded.
 
     **Ranks.** If a reader is the first stage, each rank reads the same samples in every epoch: its samples of epoch 0, which depend on the
     seed and the number of ranks only. Each epoch has the same order whether it is read or served. So all ranks together read the same
-    samples as without a cache, also if the cache of one rank is full or lacks samples. Other sources, such as ``Mix`` of several readers,
+    samples as without a cache, even if the cache of one rank is full or lacks samples. Other sources, such as ``Mix`` of several readers,
     give a rank other samples in each epoch. On several ranks their cache must be complete after the first epoch.
 
     **Samples that cannot be read.** Samples that ``on_error="skip"`` has skipped are tried again in the next epoch, in this run or the
-    next. A sample that fails in two epochs is not tried again. In the batches of a reader the next sample of the rank replaces it, a
-    different one in each epoch; single samples are skipped. The counter ``skipped`` of the stage ``Cache.epochs`` counts them in each
-    epoch. Each sample is checked when it is first read from the cache. Damaged samples are created again by the stages before the cache,
-    with a warning.
+    next. A sample that fails in two epochs is not tried again. In batches of a reader, the next sample of the rank's order replaces it, so
+    another sample in each epoch. A missing single sample is skipped. The counter ``skipped`` of the stage ``Cache.epochs`` counts the
+    missing samples of each epoch. Each sample is checked when it is first read from the cache. Damaged samples are created again by the
+    stages before the cache, with a warning.
 
     **Resume.** A run that is interrupted while it writes the cache begins that epoch again, and fills the cache. If the cache served
-    samples, the run resumes at once from a folder; a cache in memory is filled first, by an epoch that is not passed on. If the samples do
-    not fit, the run resumes in the middle of any epoch. A run that writes a cache in a folder has no state if a stage before it has
-    ``on_error="skip"``, unless these stages are a reader (not with ``shuffle="blocks"``) and maps that skip nothing and draw no random
-    numbers.
+    samples and is in a folder, the run resumes at once. If it was in memory, the run first reads an epoch to fill it, and does not yield
+    this epoch. If the samples do not fit, the run resumes in the middle of any epoch. A run that writes a cache in a folder has no state if
+    a stage before it has ``on_error="skip"``. Exception: the stages before it are a reader (not with ``shuffle="blocks"``), and maps that
+    skip nothing and draw no random numbers.
 
     Args:
         path: Folder that only the cache uses. It is created if necessary. Ranks that share it use a subfolder each, such as

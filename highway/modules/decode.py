@@ -25,7 +25,7 @@ from highway.process.aligned import aligned
 from highway.reading.decode import DecodeOptions
 
 _MOST = 16  # images that are decoded at once
-_WORK = 0.012  # maximum seconds of CPU time per group of images, because others wait for the first of them
+_WORK = 0.012  # maximum seconds of CPU time per group of images: the first image of a group is ready only with the last one
 
 
 @dataclass
@@ -95,7 +95,7 @@ class DecodeImage(DecodeOptions, _OfField):
 
 
 class _Together:
-    """Decodes the images that wait for a worker at once, without the GIL. Pixels and errors are the same as one by one.
+    """Decodes all images that wait for a worker in one call, without the GIL. Pixels and errors are the same as in single calls.
 
     Args:
         map: The map, which decodes one image.
@@ -106,7 +106,7 @@ class _Together:
         self._map, self._shape = map, (*shape, 3)
         self._substreams, self._key = Substreams(), context.key
         self._items: list[Stamped] = []
-        self._seconds = _WORK  # for an image, by the last groups
+        self._seconds = _WORK  # CPU time for an image, measured in the last group
 
     @property
     def depth(self) -> int:
@@ -127,7 +127,7 @@ class _Together:
                 yield None, batch.replace(item, {self._map.field: images[place]})
 
     def _decoded(self, items: Sequence[Stamped]) -> tuple[tuple[np.ndarray, ...], dict[int, Exception]]:
-        """Return the images, with an error in place of each image that cannot be decoded."""
+        """Return the images, and a dict from the position to the error for images that cannot be decoded."""
         files, errors, flipped = list[File](), dict[int, Exception](), np.zeros(len(items), np.bool_)
         for place, (item, _) in enumerate(items):
             try:

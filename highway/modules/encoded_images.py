@@ -78,7 +78,7 @@ class DecodeBatch(DecodeOptions):
     """Decode the files of a batch that :class:`EncodedImageReader` read, here or on another machine.
 
     Args:
-        shape: Height and width in pixels; each image is scaled and centre-cropped to it. Not needed with ``crop``.
+        shape: Height and width in pixels; each image is scaled and centre-cropped to it. Give either ``shape`` or ``crop``.
         crop: Draws the box of each image that is decoded and scaled to the crop's shape, such as ``RandomResizedCrop((224, 224))``.
         flip: Probability, 0 to 1, that an image is mirrored left to right.
         antialias: Whether to average over all source pixels of an output pixel when an image shrinks. Slower, but smoother.

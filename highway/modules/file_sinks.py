@@ -138,10 +138,10 @@ class NpzSink(_Numbered):
 class TFRecordSink(_Numbered):
     """Write samples as Examples into TFRecord files, which :class:`~highway.datasets.TFRecord` reads.
 
-    Files, keys and errors are as for :class:`NpzSink`. A value that an Example cannot hold is a TypeError.
+    Files, keys and errors are as for :class:`NpzSink`. A value that an Example cannot hold raises a TypeError.
 
     Args:
-        max_samples: Samples per file; ``path`` must then contain a number format, such as ``{shard:05d}``.
+        max_samples: Samples per file; ``path`` must then contain a number format, such as ``%05d``.
 
     >>> Pipeline([[{"x": 1}, {"x": 2}], TFRecordSink("numbers.tfrecord")]).run()
     >>> TFRecord("numbers.tfrecord", example=True)[1]
@@ -175,8 +175,8 @@ class LMDBSink(_FileSink):
 class ParquetSink(_Numbered):
     """Write samples as the rows of Parquet files, which :class:`~highway.datasets.Parquet` reads.
 
-    Files, keys and errors are as for :class:`NpzSink`. A value that a column cannot hold, or that differs in type from the values before,
-    is a TypeError.
+    Files, keys and errors are as for :class:`NpzSink`. If a column cannot hold a value, or the value differs in type from earlier values,
+    the sink raises a TypeError.
 
     Args:
         rows_per_block: Rows per row group. ``None``: as many as fit into 16 MiB.
@@ -221,7 +221,7 @@ class ArrayRecordSink(_Numbered):
     Files, keys and errors are as for :class:`TFRecordSink`.
 
     Args:
-        max_samples: Samples per file; ``path`` must then contain a number format, such as ``{shard:05d}``.
+        max_samples: Samples per file; ``path`` must then contain a number format, such as ``%05d``.
 
     >>> Pipeline([[{"x": 1}, {"x": 2}], ArrayRecordSink("numbers.array_record")]).run()
     >>> len(ArrayRecord("numbers.array_record"))
@@ -275,7 +275,7 @@ class HDF5Sink(_Numbered):
     Files, keys and errors are as for :class:`NpzSink`.
 
     Args:
-        max_samples: Samples per file; ``path`` must then contain a number format, such as ``{shard:05d}``.
+        max_samples: Samples per file; ``path`` must then contain a number format, such as ``%05d``.
         compression: The compression filter for arrays, if any.
 
     >>> samples = [{"x": np.float32([n, n]), "label": np.int32(n)} for n in range(3)]

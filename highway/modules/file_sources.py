@@ -112,7 +112,9 @@ class LevelDBSource(_KeyedSource):
 @checked
 @dataclass
 class HDF5Source(_FileSource):
-    """Read the rows of the datasets in an HDF5 file: ``Reader(HDF5(path), batch_size)``. ``shuffle="blocks"`` is best for chunks.
+    """Read the rows of the datasets in an HDF5 file: ``Reader(HDF5(path), batch_size)``.
+
+    If the datasets are stored in chunks, ``shuffle="blocks"`` is fastest.
 
     Args:
         path: The file.

@@ -109,7 +109,7 @@ class _Reading:
         self.position: list[Any] = [None, 0]
 
     def samples(self, epoch: int, index: int, state: Any, passed: int) -> Iterator[Stamped]:
-        """Yield the samples of an epoch from ``index`` on: those after a state, without the first ``passed`` examples."""
+        """Yield the samples of an epoch after the first ``passed`` examples that follow ``state``. The first sample has index ``index``."""
         for example in self._examples_from(self._stream, epoch, state, passed):
             again = Lineage(part=[state, passed])
             passed += 1

@@ -1,4 +1,4 @@
-"""Sources inside a component, of any kind. The only module among the components that depends on engine internals."""
+"""Sources of any kind inside a component."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class InnerSource:
 def remade(source: Any, lineage: list[Any]) -> Any:
     """Make an item of a source again, with its passport if any. ``lineage`` is the :func:`highway.engine.resume.as_json` of the passport.
 
-    The source may have ended meanwhile, because it is not iterated over.
+    This does not iterate over the source, so it works even if the source has ended.
     """
     op, _ = _as_source(source)
     if (make := remake_of(op, Traits.of(op))) is None:

@@ -32,7 +32,7 @@ log = logging.getLogger("highway")
 LAST_CALL = 1.0  # maximum seconds for reading messages that have arrived, when the pipeline is drained
 LEAVE = 20.0  # maximum seconds for reading all sent messages, if the senders wait for it
 AT_ONCE = 16  # items received between two checks for senders that have not ended yet
-QUIET = 0.02  # seconds without a message after which no message is in transit from the kernel
+QUIET = 0.02  # seconds without a message after which the kernel holds no more messages for this process
 
 
 @checked
@@ -40,9 +40,10 @@ QUIET = 0.02  # seconds without a message after which no message is in transit f
 class ZMQSource:
     """Receive items from other processes.
 
-    The source ends when its senders have announced their end (:class:`ZMQSink` does; stock tensorcom peers never do), or when the pipeline
-    is drained, after the messages that have arrived. Passports travel with the items. The ``counters`` of its stage count gaps and
-    repetitions in the senders' numbering, with one warning, and list the addresses that are ``bound``.
+    The source ends when its senders have announced their end (:class:`ZMQSink` does; stock tensorcom peers never do). If the pipeline is
+    drained, the source ends after it has read the messages that have arrived. Passports travel with the items. The ``counters`` of its
+    stage count gaps and repetitions in the senders' numbering, and list the addresses that are ``bound``. The first gap or repetition logs
+    a warning.
 
     Args:
         url: Address: ``tcp://host:port`` or ``ipc://path``, or a scheme that defines the socket type and which end binds, such as
@@ -97,7 +98,7 @@ class ZMQSource:
             finishes=True,
             numbers_epochs=len(self.link.addresses) == 1 and not self.link.bind,  # in order only from a single sender
             skips_epochs=False,  # its senders control the epochs
-            on_demand=True,  # takes no items from others before the sink, which may wait for its receivers, can pass them on
+            on_demand=True,  # the sink may wait for its receivers: until then, leave the items to other processes
             start_threads=partial(opener_of(self.link.transport).start_threads, self.link),
         )
 
@@ -265,5 +266,5 @@ class ZMQSink:
 def _parsed(url: str | Sequence[str], direction: Any, bind: bool | None, defaults: LinkOptions) -> Link:
     link = parse(url, direction, bind, defaults=defaults)
     named(link.options.codec)
-    opener_of(link.transport)  # before there is a pipeline: at exit, this closes sockets after pipelines are closed
+    opener_of(link.transport)  # import it before a pipeline exists: at exit, sockets are then closed after pipelines
     return link

@@ -99,7 +99,7 @@ def _drawn(rng: Generator, count: int, dtype: np.dtype[Any]) -> np.ndarray:
         return rng.random(count, np.float32)
     if dtype.kind == "b":
         return rng.integers(0, 2, count, np.uint8)
-    bits, word = (64, np.uint64) if dtype.itemsize == 8 else (32, np.uint32)  # numpy splits smaller elements from these too, but slower
+    bits, word = (64, np.uint64) if dtype.itemsize == 8 else (32, np.uint32)  # faster than to draw small integers
     words: np.ndarray = rng.integers(0, 1 << bits, -(-count * dtype.itemsize * 8 // bits), word)
     drawn = words.view(f"u{dtype.itemsize}")[:count]
     return drawn if dtype.kind == "u" else drawn.view(dtype) ^ np.iinfo(dtype).min

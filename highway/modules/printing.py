@@ -83,7 +83,7 @@ class Benchmark:
 
 
 def rate(count: int, size: int, seconds: float) -> str:
-    """Return a line with the number of items and bytes, and the seconds they took.
+    """Return a line with the number of items, the seconds they took, and the rates in items and megabytes per second.
 
     >>> rate(200, 500_000_000, 2.5)
     '200 items in 2.50 s: 80.0 items/s, 200.0 MB/s'
@@ -93,7 +93,7 @@ def rate(count: int, size: int, seconds: float) -> str:
 
 
 def describe(item: Item, passport: Passport, called: Sequence[str] | None = None) -> str:
-    """Return a description of an item: a line for the item, and a line for each field, named by ``called``, and for each nested value.
+    """Return a description of an item: one line for the item, each field and each nested value. ``called`` renames the fields.
 
     >>> print(describe((np.arange(6, dtype=np.uint8).reshape(2, 3), 7), Passport(0, 3, keys=("a.jpg", "b.jpg"))))
     epoch 0, item 3, keys a.jpg, b.jpg

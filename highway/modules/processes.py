@@ -43,9 +43,9 @@ class Processes:
     level of a module. In a script, start the pipeline under ``if __name__ == "__main__":``, because the processes import the script if it
     defines a map.
 
-    An error of a map is raised here with the same type, with the traceback of the process as a note. ``on_error`` and ``num_workers``
-    belong to a ``Stage`` around this. If a process dies, the item that it was working on has an error; with ``on_error="skip"`` a new
-    process replaces it, and receives its other items.
+    An error of a map is raised here with the same type, with the traceback of the process as a note. To set ``on_error`` or
+    ``num_workers``, put a ``Stage`` around ``Processes``. If a process dies, the item that it was working on counts as failed. With
+    ``on_error="skip"``, this item is skipped, and a new process receives the other items of the dead process.
 
     A whole pipeline, including its source and streams, runs in one process: ``Processes([source, decode, Batch(32)])``. For several sources
     in parallel, give a list of stages for each: ``Processes([[TenSource("a.ten"), Batch(32)], [TenSource("b.ten"), Batch(32)]])``. Their
@@ -103,7 +103,7 @@ class Processes:
 
 
 def _is_source(part: Any) -> bool:
-    """Return whether a component can only be a source: not a function, which may be a map, except a generator function."""
+    """Return whether a component can only be a source. Functions may be maps, except generator functions."""
     op = part.op if isinstance(part, Stage) else part
     if shape_by_method(op) == "composite":
         try:

@@ -37,7 +37,7 @@ class Repeat:
         times: Number of passes, at least 1, or ``None`` to repeat indefinitely.
 
     Raises:
-        ConfigError: a source is given in the middle of a pipeline, or none at its start; or a stage before it already repeats indefinitely.
+        ConfigError: a source is given in the middle of a pipeline, or none at its start; or a stage before it repeats by itself.
         ValueError: a pass is empty: the source has no items, or is exhausted like a generator (when running).
 
     >>> [stamped.item for stamped in Repeat(["a", "b"], 2)]
@@ -214,7 +214,7 @@ def _reader_of(op: Any) -> tuple[str, Any] | None:
 
 
 def _repeated(op: Any, times: int | None) -> Any:
-    """Return a component with ``times`` as many epochs; ``None`` if it has no ``epochs``."""
+    """Return a component that reads ``times`` times as many epochs; ``None`` if it has no ``epochs``."""
     found = _reader_of(op)
     if found is None:
         return None

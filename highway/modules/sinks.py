@@ -162,7 +162,7 @@ class ContactSheet:
         return tiles
 
     def _labels(self, item: Item, count: int, batched: bool) -> list[np.ndarray | None]:
-        """Return the label of each image, or the labels of its boxes. By default, nothing if no field can be the labels."""
+        """Return the label of each image, or the labels of its boxes. Return ``None`` for each if the item has no field of labels."""
         field = self.label
         if field is None:
             field = next((name for name in ("label", "labels", 1) if name in names(item)), None)

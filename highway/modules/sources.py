@@ -130,13 +130,13 @@ class Zip(_OfSources):
 class Mix(_OfSources):
     """Draw each item from one of several sources. Items get a running index and keep their keys.
 
-    For sources with random access, use :class:`~highway.datasets.mixing.mixed.MixedDataset` with a reader: it is divided among ranks, and
-    the shares are exactly the weights, however few items are read.
+    For sources with random access, use :class:`~highway.datasets.mixing.mixed.MixedDataset` with a reader: the reader divides the mixture
+    among ranks, and even a few items have exactly the proportions of the weights.
 
     Args:
         weights: Relative frequency of each source, above 0. A source that has ended is skipped.
-        by_size: Draw in proportion to the remaining length of each source, which must be known. Every order of the items is then equally
-            likely.
+        by_size: Draw in proportion to the remaining length of each source, which must be known. Every way to interleave the sources is
+            then equally likely.
         seed: Seed of the draws, at least 0. ``None``: the pipeline's seed.
         stop: ``"all"`` ends the stream when all sources have ended, ``"first"`` when a drawn source has no more items.
 

@@ -25,8 +25,8 @@ class Shuffle:
         reuse: How often each item is yielded, at least 1, for items that are expensive to create.
         seed: Seed of the order, at least 0. ``None``: the pipeline's seed.
 
-    Passports stay with their items. With ``reuse``, index i becomes ``i * reuse + n``, so later stages draw different random numbers each
-    time.
+    Passports stay with their items. With ``reuse``, each repetition of an item gets its own index, so that later stages draw different
+    random numbers each time: repetition n, from 0, of index i has index ``i * reuse + n``.
 
     >>> list(Pipeline([range(6), Shuffle(buffer_size=3, seed=1)]))
     [1, 0, 4, 5, 3, 2]
@@ -78,7 +78,8 @@ class Shuffle:
 class Duplicate:
     """Yield each item several times in a row.
 
-    In the passports, index i becomes ``i * times + n``, so later stages draw different random numbers each time.
+    Each repetition gets its own index, so that later stages draw different random numbers each time: repetition n, from 0, of index i has
+    index ``i * times + n``.
 
     Args:
         times: Number of repetitions, at least 1.
@@ -106,7 +107,8 @@ class Duplicate:
 class Take:
     """Yield the first ``n`` items over all epochs, and then end the pipeline, which cancels all stages before it.
 
-    If a loop over an epoch ends early, the rest of the epoch counts too, and is processed up to this stage.
+    If you leave the loop over an epoch early, the remaining items of the epoch still pass through the stages before, and count towards
+    ``n``.
 
     Args:
         n: Number of items, at least 0.
@@ -122,7 +124,7 @@ class Take:
 
     def stream(self, items: Items) -> Iterator[Stamped]:
         taken = items.context.state_of(self)
-        while taken.value < self.n:  # no item after the last is requested
+        while taken.value < self.n:  # checked before each request, so that only n items are requested
             for item in items:
                 taken.value += 1
                 yield Stamped(item, items.passport)

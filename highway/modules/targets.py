@@ -33,8 +33,8 @@ class Targets:
         with_boxes: Fields with one row per box.
         with_points: Fields with one entry per point. They may also have one row per box.
         more: Further fields of images, points and masks, by their type. Each gets its own role.
-        follow: By parameter, the annotations that are wrong after pixels have moved. If the first item has such a field, the parameter
-            must name it or another field.
+        follow: The parameters among ``boxes``, ``points`` and ``mask`` whose annotations must move with the pixels. If the first item has
+            such annotations and the parameter is not given, that is an error.
         all_named: Whether ``with_boxes`` lists all such fields. If not, the first item with boxes must have no other field with as many
             rows.
     """
@@ -139,7 +139,7 @@ class Targets:
         return role in self._with_points
 
     def checked(self, given: Target) -> Target:
-        """Return a target with a checked image, boxes and points as new float32 arrays, and parts that fit together.
+        """Check that the parts of a target are valid and fit together. Return it with boxes and points as new float32 arrays.
 
         Raises:
             ValueError: the target is not valid.
@@ -188,7 +188,7 @@ class Targets:
         return count
 
     def expect_no_counts(self, item: Item, fields: Iterable[Field]) -> None:
-        """Raise ValueError if an item has counts beside a field whose rows change."""
+        """Raise ValueError if an item has counts or offsets for one of these fields, whose number of rows will change."""
         for field in fields:
             beside = [name for what in ("count", "offsets") if (name := f"{field}_{what}") in names(item)]
             if beside:
@@ -204,8 +204,8 @@ class Targets:
 
         Args:
             item: A sample, or a batch.
-            change: Receives a target of the item, and the row of the output batch for its image, if the row is known already. Returns the
-                new target.
+            change: Receives a target of the item, and the array in the output batch for the new image, or ``None``. Returns the new
+                target. It may write the new image into that array.
             loses_rows: Returns whether a role may lose rows. Such roles become lists in a batch.
             transforms: The transforms, for error messages.
             as_list: Whether the images of a batch and their annotations become lists.

@@ -20,7 +20,7 @@ class Departure:
     Args:
         how: How it ended, in words.
         failed: Whether it did not end normally.
-        counts: Its counts of received and sent messages; exact, however it ended.
+        counts: Its counts of received and sent messages; exact even if it was killed, unless ``is_lost``.
         stats: Its last figures, up to half a second older than its end if it was killed.
         was_killed: Whether it failed by a signal, not by an error of its own.
         unfinished: Whether it was stopped before it had delivered all that it had received, while other processes still needed it.
@@ -63,7 +63,7 @@ class Account:
     """The messages that a link has carried.
 
     Args:
-        sent: Messages that its senders sent; to each receiver, if it publishes. ``None`` if no sender runs here.
+        sent: Messages that its senders sent; if it publishes, a message counts once for each receiver. ``None`` if no sender runs here.
         received: Messages that its receivers took from it. ``None`` if no receiver runs here.
         missing: Messages that were sent and not received, exact unless ``lost`` is set; ``None`` if some ends of the link are not seen.
         reasons: Why some are missing, as far as known.
@@ -141,7 +141,7 @@ def _reasons(
     )
     counters = [one.state.stats.stages[0].counters for one in samples if one.ends.receives == link.link and one.state.stats]
     publishes = any(one.ends.publishes for one in samples if one.ends.sends == link.link)
-    # A restarted process counts messages that its predecessor has received as late.
+    # After a restart, the new process counts as late also those messages that the old process has received.
     is_exact = not any(one.state.restarts for one in samples if link.link in (one.ends.receives, one.ends.sends))
     for name, why in (("late", "were sent before a subscriber was there"), ("gaps", "were passed over by a subscriber that was behind")):
         count = sum(int(one.get(name, 0)) for one in counters)

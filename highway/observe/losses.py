@@ -31,9 +31,9 @@ class _Link:
 class Losses:
     """Counts the messages that links lose when a process at one of their ends ends. Add every state, several times per second.
 
-    While messages are under way, it is unknown which of them are lost. The number under way stays about constant. So the increase of its
-    minimum, from the seconds before a process ended to those after, is taken for lost. When all processes of a link have ended, the number
-    is exact, unless it was too large before; it never falls.
+    While messages are under way, it is unknown which of them are lost. But their number stays about constant. So the minimum of the seconds
+    before a process ended is compared with the minimum of the seconds after, and the increase counts as lost. When all processes of a link
+    have ended, the number of lost messages is exact, unless it was estimated too large before: it never falls.
 
     Args:
         ends: The links of each replica, by the replica's name.

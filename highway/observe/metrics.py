@@ -87,7 +87,7 @@ def _links(snapshot: Snapshot) -> Iterator[Metric]:
 
 
 def _ends(state: ReplicaState, ends: Ends) -> Iterator[tuple[list[str], Mapping[str, float]]]:
-    """Yield the labels of a replica's ends of links, each with its counters: a source has its own."""
+    """Yield the labels of a replica's ends of links, each with its counters. Only the receiving end has counters of the link itself."""
     if state.stats and ends.receives:
         source = state.stats.stages[0]
         yield [*_replica(state), source.name, ends.receives], {**source.counters, "messages": state.counts.received}

@@ -30,7 +30,7 @@ AT_ONCE = 64  # endpoints
 
 @dataclass(frozen=True)
 class PollTarget:
-    """An endpoint, ``http://host:port``, and its name if it does not answer: the file's host; empty if it need not answer."""
+    """An endpoint, ``http://host:port``, and the host to name if it does not answer; empty if it need not answer."""
 
     url: str
     host: str
@@ -38,7 +38,7 @@ class PollTarget:
 
 @dataclass(frozen=True)
 class Sample:
-    """A replica, as one view of the topology found it.
+    """The state of a replica at the time of one view.
 
     Args:
         state: Its state, with figures since its start.

@@ -89,7 +89,7 @@ class Profile(NamedTuple):
     Args:
         stages: The figures of each stage.
         items: The results of the last stage; empty if it is a sink.
-        example: An item that reached the end, or a sink there; ``None`` if none did.
+        example: An item that the last stage yielded, or took if it is a sink; ``None`` if there was none.
     """
 
     stages: list[Figures]
@@ -154,7 +154,7 @@ def _profile_stage(
     stages = [replay, single] if shape == "sink" else [replay, single, collect]
     ran = _run(stages, seed, lambda: time.perf_counter() - began > limit, rivalled)
     waiting, figures = 0 if ran.complete else ran.stats.stages[0].queued, ran.stats.stages[1]
-    is_one_for_one = shape == "sink" or (shape == "map" and not ran.complete)  # as far as known
+    is_one_for_one = shape == "sink" or (shape == "map" and not ran.complete)  # an assumption for a map that did not finish
     taken = figures.items if is_one_for_one else replay.given - waiting
     if taken <= 0 or figures.items == 0:
         return [], Figures()

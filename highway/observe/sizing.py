@@ -18,7 +18,7 @@ from highway.wire.rendezvous import REFRESH
 
 FULL = 0.9  # planned fraction of a host, a process and a thread
 SLACK = 0.05  # fraction of a thread that may be missing
-MESSAGES = 2  # may wait at each end of a connection, of any size
+MESSAGES = 2  # messages that may wait at each end of a connection, even if they are larger than its buffer
 
 GIL = "the GIL of a process"
 CORES, MEMORY, IN, OUT, DISK = "cores", "memory", "network in", "network out", "disk"
@@ -66,7 +66,7 @@ class RoleSize:
         samples: Samples per second at its end, over all its processes.
         replicas: Number of its processes.
         threads: Worker threads of each stage, in each process.
-        hosts: Hosts without other work; for roles that links keep on one host, that host.
+        hosts: Number of hosts that do only this work; 1 for roles whose links need them on one host.
         host: Needs of its processes on one host: cores, megabytes, Gbit/s of all interfaces, megabytes per second of files.
         used: The maximum used fraction of each resource, including the other roles that must be on the same host.
     """
@@ -107,7 +107,7 @@ def size(plan: Plan, given: Calibration, host: HostSize, rate: float) -> list[Ro
         name, samples, count = role.name, handed_on[role.name], replicas[role.name]
         others = [other for other in each if other != name and _place(plan, other) == _place(plan, name)]
         fits = min([count, *(math.floor(FULL / part) for what, one in each[name].items() if (part := host.part(what, one)))])
-        if gpus := host.part(GPUS, role.resources.gpus):  # all may be used
+        if gpus := host.part(GPUS, role.resources.gpus):  # GPUs may be used completely
             fits = min(fits, math.floor(1 / gpus))
         hosts = 1 if others else -(-count // max(1, fits))
         own = {what: one * -(-count // hosts) for what, one in each[name].items()}
@@ -142,7 +142,7 @@ def lookups(plan: Plan, sizes: Sequence[RoleSize]) -> Lookups:
 
 
 def possible(plan: Plan, given: Calibration, host: HostSize) -> Used | None:
-    """Return the first shortage of a topology in its current form, and its rate; ``None`` if nothing was measured.
+    """Return the resource of a topology that is used up first, and the rate at which it is; ``None`` if nothing was measured.
 
     Each of its hosts, or its only host if it names none, has the resources ``host``. Memory is not considered.
     """
@@ -224,7 +224,7 @@ def _replicas(plan: Plan, given: Calibration, role: Role, samples: float, host: 
 
 
 def _of_its_process(role: Role, cost: RoleCost, samples: float, replicas: int) -> Iterator[Used]:
-    """Yield the usage, in one of ``replicas`` processes, of resources that each process has once."""
+    """Yield how much one of ``replicas`` processes uses of the resources that each process has only once, such as its GIL."""
     items = samples / cost.samples / replicas
     yield Used(GIL, items * sum(stage.held for stage in cost.stages))
     for stage in cost.stages:

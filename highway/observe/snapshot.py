@@ -18,7 +18,7 @@ from highway.wire.counters import LINK_COUNTERS
 
 @dataclass(frozen=True)
 class Ends:
-    """The links of a replica, by name; the name of a link that is written as URLs is its address.
+    """The names of a replica's links. If a link is given by its URL, its address is its name.
 
     Args:
         receives: The link of its source; empty if that is not a link.
@@ -96,7 +96,7 @@ _decoder = msgspec.json.Decoder(Snapshot)  # created before any thread needs it:
 
 
 def _made_safe(value: Any) -> Any:
-    """Return plain values with texts that are safe for a terminal, and without numbers that no figure can have."""
+    """Return plain values with texts that are safe for a terminal. Raises ValueError for numbers that are too large."""
     if isinstance(value, dict):
         return {for_terminal(key): _made_safe(part) for key, part in value.items()}
     if isinstance(value, list):

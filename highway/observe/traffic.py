@@ -34,7 +34,8 @@ class Traffic:
     """The traffic of a link, over all replicas.
 
     Args:
-        sent: Messages that its senders sent since they started; to each receiver, if it publishes. ``None`` if no sender is seen.
+        sent: Messages that its senders sent since they started; if it publishes, a message counts once for each receiver. ``None`` if no
+            sender is seen.
         received: Messages that its receivers took from it; ``None`` if no receiver is seen.
         faults: The faults that its receivers have counted, by name.
         sending: The current rate of sending.

@@ -30,7 +30,7 @@ def viewer_urls(plan: Plan, link: str, role: str | None = None, replica: int | N
     if away:
         raise _out_of_reach(plan, link, away)
     lasting = sum(process.replica < plan.roles[process.role].least for process in processes)
-    waits = f"&senders={lasting}" if 0 < lasting < len(processes) else ""  # not for senders that may never start
+    waits = f"&senders={lasting}" if 0 < lasting < len(processes) else ""  # senders that may never start do not count
     return [f"zsub+{plan.tap(link, process)}?codec={spec.codec}{waits}" for process in processes]
 
 

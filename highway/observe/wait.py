@@ -36,8 +36,8 @@ def waiting(samples: Sequence[Sample]) -> Wait:
     """Return how long the trainer waited for data, from the recent figures of the samples.
 
     The trainer consumes the items at the end: it is the loop over a pipeline or over its ``to_device``, or else a sink that sends nothing.
-    For a trainer outside the run, its sender knows the time that it did *not* wait, at least. The result is for the trainer that
-    waited most.
+    For a trainer outside the run, only its sender is visible: it tells a minimum of the time in which the trainer did *not* wait. The
+    result is for the trainer that waited most.
     """
     received = {one.ends.receives for one in samples}
     found: list[tuple[float, bool, Sample]] = []

@@ -49,7 +49,7 @@ def checked(cls: type[_T]) -> type[_T]:
 
 
 def known_only(construct: Callable[_P, None]) -> Callable[_P, None]:
-    """Make a constructor that checks nothing else reject unknown parameters and suggest the right name."""
+    """Extend a constructor: it rejects unknown parameters and suggests the right names. Nothing else is checked."""
     parameters = inspect.signature(construct).parameters
     owner = construct.__qualname__.partition(".")[0]
 

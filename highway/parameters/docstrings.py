@@ -19,7 +19,7 @@ _LATER = re.compile(r"^(Yields|Returns|Raises):$|^>>> ", re.M)  # sections after
 
 
 def describe(found: Callable[..., Any]) -> str:
-    """Return the docstring of a class or function as :func:`complete` does, as text for a terminal."""
+    """Return the complete docstring (:func:`complete`) of a class or function as text for a terminal."""
     return plain(complete(found)).strip()
 
 
@@ -30,7 +30,7 @@ def complete(found: Callable[..., Any], typed: bool = False) -> str:
 
     Args:
         found: The class or function.
-        typed: Whether types and ranges stand behind the names of the parameters.
+        typed: Whether to add the type and range after the name of each parameter.
     """
     text = inspect.getdoc(found) or ""
     explained = parameters(found)
@@ -95,7 +95,7 @@ def _depth(line: str) -> int:
 
 
 def _fill(lines: list[str], width: int) -> str:
-    """Return the lines of one paragraph, filled; a parameter of a single line continues like those of several."""
+    """Return one paragraph, filled. The continuation lines of a parameter or bullet are indented, even if it had only one line before."""
     first = _depth(lines[0])
     later = _depth(lines[1]) if lines[1:] else first + 4 * bool(_ENTRY.match(lines[0]))
     return wrapped(" " * first + " ".join(line.strip() for line in lines), width, " " * later)

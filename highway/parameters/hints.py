@@ -151,7 +151,7 @@ def describe(hint: Any) -> str:
 
 
 def of_tuple(hint: Any) -> str:
-    """Return the description that the conditions of a tuple hint give; empty for any other hint.
+    """Return the description of the values of a tuple hint, from the conditions in it; empty for any other hint.
 
     >>> of_tuple(Annotated[tuple[int, int], Range(ge=1, words="(height, width), at least 1")])
     '(height, width), at least 1'
@@ -163,7 +163,7 @@ def of_tuple(hint: Any) -> str:
 
 
 def why_not(value: object, hint: Any) -> str:
-    """Return why an object does not fit a hint: its own ``why_no_NAME``, or advice on how to apply it.
+    """Return why an object does not fit a hint: its attribute ``why_no_NAME``, or advice on how to use the object instead.
 
     The result is empty or a clause that starts with a semicolon.
     """

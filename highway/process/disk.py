@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def bytes_read() -> int:
-    """Return the bytes that this process has read by system calls so far, mostly from files, whether or not from the page cache.
+    """Return the bytes that this process has read by system calls so far, mostly from files. Reads from the page cache count too.
 
     Reads of mapped memory do not count. Outside Linux, the result is 0.
     """

@@ -14,7 +14,7 @@ from typing import Any
 def received(numbers: Iterable[int]) -> Iterator[int]:
     """Receive signals as data instead of exceptions, because an exception while a lock is taken would leave it locked.
 
-    Yields a descriptor to read their numbers from. Off the main thread there are none, because only the main thread receives signals.
+    Yields a descriptor to read their numbers from. In other threads than the main thread it stays empty, because they receive no signals.
     """
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
@@ -24,7 +24,7 @@ def received(numbers: Iterable[int]) -> Iterator[int]:
         if are_heard():
             wakeup = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
             for number in numbers:
-                before[number] = signal.signal(number, lambda *_: None)  # which raises if Ctrl-C came just before
+                before[number] = signal.signal(number, lambda *_: None)  # raises KeyboardInterrupt if Ctrl-C came just before
         yield reading
     finally:
         if wakeup is not None:

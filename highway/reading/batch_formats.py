@@ -19,7 +19,7 @@ NO_ERRORS: Mapping[int, Exception] = {}
 class BatchFormat(Protocol):
     """Turns the samples of a batch into one item."""
 
-    takes_files: bool  # whether fill() takes StoredFiles instead of samples, to read the files itself, and views instead of bytes
+    takes_files: bool  # whether the ``samples`` of fill() may be StoredFiles, which fill() reads, or hold memoryviews instead of bytes
 
     def memory(self, length: int) -> Any:
         """Return the memory of a batch with ``length`` rows."""

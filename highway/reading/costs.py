@@ -59,7 +59,7 @@ def costs_of(dataset: Dataset, cost: Any) -> np.ndarray:
 
 
 def _of_kind(dataset: Dataset, kind: str) -> np.ndarray:
-    """Return the costs that the dataset knows, or that were kept, or else that its samples have."""
+    """Return the costs from the dataset itself or from a saved index; otherwise read all samples."""
     if isinstance(dataset, Joined):
         return np.concatenate([costs_of(part, kind) for part in dataset.datasets])
     own = getattr(dataset, "costs", None)
@@ -111,7 +111,7 @@ def _measured_sample(dataset: Dataset, number: int, sample: Any, measure: Callab
 
 
 def _pixels(sample: Any) -> float:
-    """Return the height x width of an image: of its array, of its header, or of the header of the file with this path."""
+    """Return the height x width of an image from its header. A sample that is a string is the path of the image file."""
     if isinstance(sample, str):
         with open(sample, "rb") as file:
             try:

@@ -30,10 +30,10 @@ class ArrayLike(Protocol):
 class Deal:
     """Assign the samples of each global batch to ranks so that the sums of their costs are even.
 
-    In each step of a training, all ranks wait for the rank with the most work. A global batch is the batches with which the ranks make one
-    step. It keeps its samples; only the rank that reads a sample changes. The assignment depends on the order of the epoch and the costs
-    alone, so all ranks compute the same one, and a resumed run continues with it. The costs of all samples are read once, before the first
-    batch.
+    In each step of a training, all ranks wait for the rank with the most work. A global batch consists of the batches of all ranks in one
+    step. Its samples stay the same; only the rank that reads a sample changes. The assignment depends on the order of the epoch and the
+    costs alone, so all ranks compute the same one, and a resumed run continues with it. The costs of all samples are read once, before the
+    first batch.
 
     Args:
         cost: The cost of each sample, at least 0. Costs are compared only with each other, so their unit does not matter.
@@ -92,8 +92,8 @@ class Dealer:
         Args:
             sampler: The sampler of this rank.
             order: The order of the epoch.
-            begin: The first position of the batch within the rank, before the deal,
-            stop: and the end.
+            begin: First position of the batch within the rank, if samples were not dealt.
+            stop: Position after the last one.
         """
         first, ranks = sampler.first, sampler.world_size
         positions = np.arange(first + begin * ranks, first + stop * ranks)
@@ -103,7 +103,7 @@ class Dealer:
 
 
 def assigned(costs: np.ndarray, ranks: int, room: int) -> np.ndarray:
-    """Return the rank of each sample, int64 ``(N,)``: the sample of the largest cost goes first to the rank with the smallest sum so far.
+    """Return the rank of each sample, int64 ``(N,)``. By falling cost, each sample goes to the rank with the smallest sum so far.
 
     This is Graham's rule of the longest processing time, with a limit for the number of samples (Graham, *Bounds on multiprocessing timing
     anomalies*, 1969). If there are at least as many samples as ranks, each rank gets one.

@@ -76,7 +76,7 @@ class DecodeOptions:
         return boxes, errors
 
     def box_of(self, size: Size, rng: Generator | None) -> Box:
-        """Return the box of an image: drawn by ``crop``, else the largest centred box with the aspect ratio of ``shape``, else all."""
+        """Return the box of an image: drawn by ``crop``, or the largest centred box with the aspect ratio of ``shape``, or the image."""
         if self.crop is not None:
             top, left, height, width = map(index, self.crop.box(size, rng))
             return top, left, height, width

@@ -14,7 +14,7 @@ from highway.engine.randomness import Substreams
 NUMBERS = 24  # uniform numbers per position: the first decides a flip, the others draw a box
 _STEPS = NUMBERS // 4  # steps of the generator, which yields four numbers per step
 _FROM = 4 << 128  # counter of position 0; smaller counters belong to generators of single samples and to the orders (``sampler``)
-_SPREAD = 8  # up to this many positions per sample, numbers of other ranks are drawn too: setting the generator takes as long
+_SPREAD = 8  # ranks up to which the numbers of all ranks are drawn at once: to set the generator for each sample takes longer
 
 _substreams = OfThread(Substreams)
 

@@ -23,7 +23,7 @@ from highway.reading.draws import Draws
 from highway.reading.sampler import OnUneven, Sampler, Shuffle, epoch_key, sampler_of
 from highway.reading.share import FixedShare
 
-_BEGIN = (0, 0, 0)  # epoch, finished batches of it, and positions of it that were read before it was divided among these ranks
+_BEGIN = (0, 0, 0)  # epoch, its finished batches, and its positions that another number of ranks has read before
 LEAST_ROWS, MOST_ROWS = 16, 32  # rows of a range: taking a range costs about a fifth of decoding an image
 MOST_SAMPLES = 256  # samples of a range if there is no batch_size,
 MOST_BYTES = 4 << 20  # but at most this many bytes, because each worker holds a range or more
@@ -287,17 +287,19 @@ class RowRanges:
     @opened
     def _identity(self) -> str:
         """A text that changes when the dataset changes."""
-        is_parameter = any(self.dataset is value for value in vars(self.stands_for).values())  # then its hash includes it
+        is_parameter = any(self.dataset is value for value in vars(self.stands_for).values())  # then the reader's hash includes it
         own = None if is_parameter else fingerprint_of(self.dataset)
         return own() if own is not None else f"{length_of(self.dataset)} samples"
 
     def _deal_anew(self, state: list[int] | None, last: list[int] | None, ranks: list[int]) -> list[int]:
-        """Return the state of this rank, given a state of another number of ranks that have all read up to the same batch.
+        """Convert a state that was saved with another number of ranks, which have all read up to the same batch.
+
+        The result is the same for each of the new ranks.
 
         Args:
-            state: The state that one of these ranks saved.
-            last: Epoch and index of its last item; ``None`` if it has taken no item since ``state``.
-            ranks: This rank and the world size.
+            state: The state that one of the old ranks saved.
+            last: Epoch and index of the last item of that rank; ``None`` if it has taken no item since ``state``.
+            ranks: The old rank that saved the state, and its world size.
 
         Raises:
             PipelineError: the ranks are in the middle of an epoch with ``shuffle="blocks"``, where each rank has its own blocks; or a cache

@@ -27,24 +27,25 @@ _ROUNDS = 8
 _BLOCKS_AT_ONCE = 16  # average number of blocks in a window, if the user gives no size
 _ORDER, _BLOCKS, _WINDOWS = 1 << 128, 2 << 128, 3 << 128  # counters in an epoch's sequence; smaller ones belong to the samples
 _PLACES = 5 << 128  # counter in an epoch's sequence for places in windows and seeds of parts: the largest one
-_WINDOW = 64  # positions that are shuffled with each other, so that a period of the interleave cannot coincide with the number of ranks
+_WINDOW = 64  # positions of a mixture to shuffle together: else a rank could get only some parts, if the interleave has a fitting period
 _LATEST = np.uint64(2**64 - 1)
 
 
 def epoch_key(seed: int, epoch: int) -> int:
-    """Return the key of an epoch's random numbers. A sample uses the counters from its position << 64 on, the orders use those above."""
+    """Return the key of an epoch's random numbers. Samples use the counters from ``position << 64``; orders use larger counters."""
     return seed << 64 | epoch
 
 
 class Permutation:
     """A permutation of the numbers below ``n``, in constant memory.
 
-    Up to 65,536 numbers it is drawn. Longer permutations are a Feistel network over the next power of two, restricted to the values below
-    ``n`` (cycle walking; Black and Rogaway, *Ciphers with arbitrary finite domains*, 2002).
+    A permutation of up to 65,536 numbers is drawn and stored. A longer permutation is a Feistel network over the next power of two,
+    restricted to the values below ``n`` (cycle walking; Black and Rogaway, *Ciphers with arbitrary finite domains*, 2002).
 
     Args:
         n: Length of the permutation, at least 1.
-        key: Key of the random numbers, below 2**128, with ``counter``.
+        key: Key of the random numbers, below 2**128.
+        counter: Counter at which the random numbers begin.
     """
 
     def __init__(self, n: int, key: int, counter: int) -> None:

@@ -21,7 +21,8 @@ class FixedShare:
     """The share of one rank, which has the same samples in every epoch: the samples of epoch 0.
 
     The share depends on the seed and the ranks only. A sample's *place* is its position among the rank's samples of epoch 0, from 0. Each
-    later epoch has its own order, which is also the order in which a cache serves it. So an epoch is the same if it is read or served.
+    later epoch has its own order, which is also the order in which a cache serves it. So an epoch is the same, no matter whether it is read
+    from the dataset or served by the cache.
 
     With ``shuffle="blocks"`` an epoch that is read keeps the windows of epoch 0, so that neighbours are still read together.
 

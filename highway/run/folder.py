@@ -1,4 +1,6 @@
-"""The folder of a run that its hosts share: the launcher's orders for each replica's job, and the job's news of its process.
+"""The folder that the hosts of a run share. In it, the launcher writes orders for the job of each replica, and the job writes its news.
+
+News are the output, reports and counts of the replica's process (:class:`~highway.run.remote.News`).
 
 Files that are rewritten are replaced atomically. Files that grow are opened for each line, because only then a network file system shows
 the line to other hosts.
@@ -19,7 +21,7 @@ from highway.run.remote import News
 
 T = TypeVar("T")
 
-SEGMENT = 1 << 20  # bytes; a file of news that exceeds this is followed by another file, and deleted when it was read
+SEGMENT = 1 << 20  # bytes of a file of news, after which the next file begins; the reader deletes files that it has read
 
 
 class JobOrder(msgspec.Struct, frozen=True):
@@ -61,6 +63,9 @@ class Line(msgspec.Struct, frozen=True):
 
 class RunFolder:
     """The folder of a run.
+
+    A *place* is the base name of a replica's files (:func:`place_of`). A *holder* is the name of a job's files: the job's ID, and how often
+    Slurm has queued the job again.
 
     Args:
         path: The folder.
@@ -177,7 +182,7 @@ def place_of(role: str, replica: int | str) -> str:
 
 
 def newest(holders: Collection[str], job: str) -> str:
-    """Return the last of a job's holders: the job has one for each time that it was queued again."""
+    """Return the last holder of a job; empty if the job has written nothing. A job that is queued again gets a new holder."""
     found = [int(holder.rpartition(".")[2]) for holder in holders if holder.rpartition(".")[0] == job]
     return f"{job}.{max(found)}" if found else ""
 

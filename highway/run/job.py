@@ -1,7 +1,7 @@
 """``python -m highway.run.job FOLDER PLACE``: the program of a replica's job, on its host.
 
-It starts the process as often as the launcher orders, and writes its news. It ends when the launcher does not need it any more, when the
-launcher is gone, or when the engine asks it to.
+It starts the process as often as the launcher orders, and writes reports for the launcher to a shared folder. It ends when the launcher
+does not need it any more, when the launcher is gone, or when the engine asks it to.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from highway.run.report import RoleReport
 from highway.wire.rendezvous import own_address
 
 LOOK = 0.5  # seconds between two checks of the launcher's order
-TELL = 2.0  # seconds between two writes of figures, which are also a sign of life; output is written after a tenth of that
+TELL = 2.0  # seconds between two writes of statistics, which are also a sign of life; printed lines are written after a tenth of that
 CHECK = 5.0  # seconds between two checks for the launcher
 KEEP = 60.0  # seconds for which it waits for another start, after a process has failed
 ORPHANED = 120.0  # seconds without a sign of the launcher after which it ends
@@ -35,7 +35,7 @@ class Job:
 
     Args:
         folder: The folder of the run.
-        place: The place of the replica.
+        place: The name of the replica's files in the folder (:func:`~highway.run.folder.place_of`).
         holder: The name of this job.
         address: Address of this host for others.
     """
@@ -43,7 +43,7 @@ class Job:
     def __init__(self, folder: RunFolder, place: str, holder: str, address: str) -> None:
         self._folder, self._place, self._holder, self._address = folder, place, holder, address
         self._writer = folder.writer(holder)
-        self._start = folder.claim(place).start  # a start that a replaced job has begun is over
+        self._start = folder.claim(place).start  # if this job replaces another job, the process that the other job started has ended
         folder.take(place, Claim(holder, self._start))
         self._agent: Agent | None = None
         self._signals_sent = 0
@@ -54,7 +54,7 @@ class Job:
         self._asked = self._leaving = False
 
     def leave(self, *_: object) -> None:
-        """Drain the process, and end after it; a handler of signals."""
+        """Drain the process, and end when the process has ended. This is a signal handler."""
         self._asked = True
 
     def run(self) -> None:
@@ -160,7 +160,7 @@ class Job:
 
 
 def main(folder: str, place: str) -> None:
-    """Run the job of a place."""
+    """Run the job of the replica whose files are called ``place``."""
     environment = os.environ
     job = environment.get("SLURM_ARRAY_JOB_ID", environment["SLURM_JOB_ID"])
     job += f"_{environment['SLURM_ARRAY_TASK_ID']}" if "SLURM_ARRAY_TASK_ID" in environment else ""

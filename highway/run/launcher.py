@@ -88,5 +88,5 @@ class Launcher(Protocol):
 
 
 def file_arguments(options: argparse.Namespace) -> list[str]:
-    """Return the arguments with which `highway run` reads the same topology file, without the name of the file."""
+    """Return the arguments ``--set`` and ``--plugin`` for ``highway run``, so that it reads the topology files in the same way."""
     return [f"--{name}={value}" for name in ("set", "plugin") for value in getattr(options, name)]

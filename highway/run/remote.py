@@ -1,6 +1,6 @@
 """A process on another host that an engine has chosen: the host's side, which runs it, and the launcher's side.
 
-The host's side sends :class:`News`, by the engine's means: as JSON in files, or as an object.
+The host's side sends :class:`News` to the launcher's side. The engine decides how: as JSON in files, or as Python objects.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ KEEP = 60.0  # seconds for which the counts of a process can be read after its a
 
 
 class News(msgspec.Struct, frozen=True):
-    """The news of a process since the last time.
+    """The output, reports and counts of a process since the previous news.
 
     Args:
         address: Address of its host for others.
@@ -29,7 +29,7 @@ class News(msgspec.Struct, frozen=True):
         reports: Its reports.
         counts: Its counts of messages received and sent over links.
         code: Its exit code, or minus the signal that ended it; ``None`` while it runs.
-        counts_at: Path of ``counts`` on that host if the sender of the news is killed: for :func:`highway.wire.tally.read_kept`.
+        counts_at: Path on that host at which :func:`highway.wire.tally.read_kept` finds the counts after the sender of the news was killed.
     """
 
     address: str
@@ -119,7 +119,7 @@ class RemoteProcess:
             self._show(self.name, text, is_error)
 
     def lose(self, why: str, code: int = -9, counts: Counts | None = None) -> None:
-        """Note that the engine has lost it, alone or with its host: there is no more news.
+        """Record that the process, and maybe its host, no longer exists or cannot be reached, so that no more news will come.
 
         ``counts`` are its final counts, if its host can still report them."""
         if self._code is None:

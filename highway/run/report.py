@@ -43,7 +43,7 @@ class Reporter:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        """Close the pipe; unsent data is dropped."""
+        """Close the pipe. If the launcher is gone, unsent data is dropped."""
         with contextlib.suppress(BrokenPipeError):
             self._out.close()
 

@@ -29,7 +29,7 @@ _LAST_RESORT = 15  # maximum seconds that a process takes to end
 class Terminated(SystemExit):
     """The process was asked to end: by SIGTERM, or because its launcher is gone.
 
-    It is ``drained`` if it had delivered all items in flight.
+    The attribute ``drained`` tells whether the process delivered all items in flight before it ended.
     """
 
     def __init__(self, drained: bool = False) -> None:

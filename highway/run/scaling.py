@@ -21,7 +21,7 @@ from highway.topology.spec import AutoscaleSpec
 from highway.topology.wiring import Wiring
 
 LOAD = 0.8  # target fraction of time that the replicas of a role with `autoscale` work: above it, a replica is added
-SLACK = 0.6  # fraction of time that one replica fewer would work: below it, a replica is removed
+SLACK = 0.6  # a replica is removed if the remaining replicas would then work less than this fraction of the time
 PAUSE = 0.25  # seconds between two checks
 AGAIN = 60.0  # seconds before another attempt to start a replica, after one failed
 IDLE = 2.0  # seconds without a message after which nothing more is expected, if the stream has ended
@@ -34,7 +34,7 @@ class Look(NamedTuple):
     Args:
         time: Seconds.
         replicas: Number of replicas.
-        load: Fraction of the recent time, 0 to 1, in which they had work; their mean, with 0 for a replica that has not begun.
+        load: Fraction of the recent time, 0 to 1, in which a replica had work: the mean of all, with 0 for a replica that has not begun.
         waiting: Messages that wait for them; ``None`` if that is unknown.
     """
 
@@ -126,7 +126,7 @@ class _Role:
         self.any_name = replicas[0].name
         self._replicas, self._extra, self._scale = replicas, replicas[scale.min :], scale
         self._launcher, self._say = launcher, say
-        self._free = set(replicas[replicas[0].role.replicas :])  # may be started; none that was drained by a user
+        self._free = set(replicas[replicas[0].role.replicas :])  # replicas that may be started; not those that a user has drained
         self._added: set[Replica] = set()  # added replicas that have not begun to work
         self._looks: deque[Look] = deque()
         self._there: list[Child | Literal[False]] = []

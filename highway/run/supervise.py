@@ -24,7 +24,7 @@ GRACE = 3.0  # seconds that the other roles may take to end by themselves after 
 STOP_TIMEOUT = 8.0  # seconds that a process may take to end when asked to; a pipeline's own stop() takes at most 5
 IDLE = 2.0  # seconds without a message after which nothing more is expected, if all senders have ended
 TICK = 0.25  # seconds between two checks of all processes, if there is no event
-REPEATED = 1.0  # seconds in which SIGTERM counts once: who ends a job may send it to all its processes, and one may pass it on to another
+REPEATED = 1.0  # seconds in which SIGTERM counts once: a job's end may signal this process directly and again through another process
 MOMENT = 0.05  # minimum seconds between two checks
 HIGHWAY = "highway"  # the name of the launcher's own messages
 
@@ -73,8 +73,9 @@ def launch(
     """Run processes of a topology until they have ended, and leave no process running.
 
     The launch ends when the sinks end: after the last role that sends nothing over a link has ended, the others get some seconds to end by
-    themselves and are then stopped. If a process fails and is not started again, the others are stopped. SIGTERM drains: the roles that no
-    other role here feeds end their sources, and items in flight arrive. SIGINT stops all processes; a second signal kills them.
+    themselves and are then stopped. If a process fails and is not started again, the others are stopped. SIGTERM drains the run: roles that
+    receive nothing from another role of this launch end their sources, and all items in flight are delivered. SIGINT stops all processes.
+    A second signal kills them.
 
     Args:
         wiring: The processes of a topology without errors.
@@ -182,7 +183,7 @@ class _Watch:
         return [replica for replica in self.replicas if not replica.is_over and replica.phase != "waiting"]
 
     def _states(self) -> list[ReplicaState]:
-        """Return the states of all replicas; receivers first, so that the count of sent messages is never below that of received ones."""
+        """Return the states of all replicas. Receivers are read first, so that no fewer messages are counted as sent than as received."""
         asked = {replica: replica.state() for replica in self.downstream_first if replica.has_begun}
         return [asked[replica] for replica in self.replicas if replica.has_begun]
 
@@ -219,7 +220,7 @@ class _Watch:
             self._blame(replica, f"{replica.name} failed {replica.child.failure}; not started again, since {_all(starved)} ended before")
 
     def _blame(self, replica: Replica, message: str) -> None:
-        """Report that no more items came after a process of a replica had failed, and decide whether the run has failed.
+        """Report that a replica failed and got no more items afterwards, and decide whether the whole run has failed.
 
         ``restart`` allows a process to be killed at any moment. The exit code must not depend on whether the last items had been sent by
         then. The run fails if the stream did not get to its end (a sink was killed), or if the process itself raised an error.
@@ -280,7 +281,7 @@ class _Watch:
                 self._stop(number)
 
     def _drain(self) -> None:
-        """End the sources; items in flight, and then the ends of the streams, travel through the roles that are fed."""
+        """End the sources. The items in flight and then the ends of the streams pass through the other roles."""
         self.draining, self.deadline = True, time.monotonic() + self.drain_timeout
         self.scaler.withdraw()
         for replica in self.replicas:

@@ -210,7 +210,7 @@ def _sums(name: str, first: int, data: bytes) -> bytes:
 
 @contextlib.contextmanager
 def locked(path: str) -> Iterator[bool]:
-    """Hold a lock shared by all processes of the machine, unless another process holds it; yields whether it is held."""
+    """Try to take a lock that only one process of the machine can hold; yields whether this process holds it."""
     with open(path, "ab") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

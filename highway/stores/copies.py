@@ -35,7 +35,7 @@ class _Lock:
         self.let_go = weakref.finalize(self, os.close, self.descriptor)
 
     def take(self) -> None:
-        """Take the lock exclusively; or shared, if others hold it so: then the copy exists."""
+        """Take the lock exclusively. If other processes hold it as a shared lock, take it as a shared lock: then the copy exists."""
         while True:
             for kind in (fcntl.LOCK_EX, fcntl.LOCK_SH):
                 with contextlib.suppress(BlockingIOError):
@@ -55,7 +55,7 @@ _lock = threading.Lock()
 
 def _forked() -> None:
     global _lock
-    _lock = threading.Lock()  # the parent's may have been taken when it forked
+    _lock = threading.Lock()  # another thread of the parent may have held the parent's lock when it forked
 
 
 os.register_at_fork(after_in_child=_forked)

@@ -1,4 +1,4 @@
-"""Other stores by fsspec, such as ``hf://``, ``ftp://`` and ``memory://``: the general way, with a thread for each pending request."""
+"""Stores without a client of their own, such as ``hf://``, ``ftp://`` and ``memory://``, by fsspec: a thread for each pending request."""
 
 from __future__ import annotations
 
@@ -131,12 +131,12 @@ class FsspecClient:
             raise StoreFailure("refused", without_secrets(str(error))[:300]) from None
         except (NotImplementedError, IsADirectoryError) as error:
             raise StoreFailure("unsupported", without_secrets(str(error))[:300]) from None
-        except Exception as error:  # each of fsspec's libraries has its own
+        except Exception as error:  # each library of fsspec has its own error types
             raise StoreFailure("again", f"{type(error).__name__}: {without_secrets(str(error))[:300]}") from None
 
 
 def _state(about: Mapping[str, Any]) -> FileState:
-    """Return a state; instead of a time, it has a number that depends on the version of the object."""
+    """Return the state of an object. Its ``mtime_ns`` is not a time, but a number that depends on the version of the object."""
     version = next((found for name in _VERSIONS if (found := about.get(name))), "")
     if isinstance(version, datetime):  # some report a time in different forms in a listing and for a single object
         version = version.timestamp()

@@ -40,7 +40,7 @@ _CAUSES = {  # of unanswered requests: a part of obstore's text, and the message
 _WITHOUT_ORDER = "--x-s3"  # the names of S3's directory buckets end in this
 _LAST = "\U0010ffff"  # assumed to sort after every key in a folder
 _EXTENSION = "obstore._obstore"
-_NO_LIMIT = timedelta(days=1)  # in seconds, for obstore: requests have their own limit
+_NO_LIMIT = timedelta(days=1)  # for obstore, in effect no limit; each request has its own limit
 _FIRST_WAIT, _LONGEST_WAIT = timedelta(seconds=0.1), timedelta(seconds=5)  # before a part of an object is sent again
 _CLOSING = 2.0  # seconds for sent data to become an object, when the upload is cancelled
 _PARTS_AT_ONCE = 4  # parts of an object that are under way, and in memory
@@ -143,7 +143,7 @@ class ObstoreClient:
         try:
             await asyncio.shield(closing)
         except asyncio.CancelledError:
-            with contextlib.suppress(Exception):  # everything was sent, and nothing discards it any more: it should become the object
+            with contextlib.suppress(Exception):  # all data was sent and cannot be discarded now, so let the upload finish
                 await asyncio.wait_for(closing, _CLOSING)
             raise
 
@@ -202,7 +202,7 @@ async def _next(pages: Any) -> Any:
 
 
 def _state(about: Any) -> FileState:
-    """Return a state; instead of a time, it has a number that depends on the ETag."""
+    """Return the state of an object. Its ``mtime_ns`` is a number that depends on the ETag or version, if the store reports one."""
     if tag := about["e_tag"] or about["version"]:
         return FileState(about["size"], int.from_bytes(hashlib.blake2b(tag.encode(), digest_size=8).digest()) >> 1)
     return FileState(about["size"], int(about["last_modified"].timestamp() * 1e9))

@@ -20,10 +20,10 @@ from highway.stores.unchanging import FileRange, FileState, SeekableFile, Unchan
 from highway.stores.url import StoreURL, is_url, parse
 
 T = TypeVar("T")
-_Block = tuple[BlockCache | None, str]  # its cache and its name there; without a cache, the part as requested
+_Block = tuple[BlockCache | None, str]  # its cache and its name there; None and the index of a part, if the part is not cached
 
 BLOCK = 1 << 20  # bytes of an object that are cached as one block
-CHECK_EVERY = 60.0  # seconds after which an object's state is checked, if earlier reads of it are still in use
+CHECK_EVERY = 60.0  # seconds after the last answer, after which check() requests the object's state again
 
 
 class StoredObject(UnchangingFile):

@@ -24,7 +24,7 @@ FIRST_ATTEMPTS = 3  # before the first answer of the store: an address may be wr
 _FIRST_WAIT, _LONGEST_WAIT = 0.1, 5.0  # seconds before a retry: doubled each time, with random jitter of up to half
 _LEAST_HEDGE = 0.1  # seconds
 _MOST_PARTS = 10_000  # parts of an object
-_SAMPLES, _ENOUGH = 32, 8  # samples for the usual time, and their minimum number
+_SAMPLES, _ENOUGH = 32, 8  # number of recent durations whose median is the usual time, and minimum number for a hedge
 
 
 class Unsupported(StoreError):

@@ -18,7 +18,7 @@ from highway.stores.url import shown
 class FileState(NamedTuple):
     """The state of a file, to detect changes: its size in bytes, and its modification time in nanoseconds.
 
-    For an object in a store, the second is a number that depends on its ETag, or else on its modification time.
+    For an object in a store, ``mtime_ns`` is a number that depends on its ETag, or else on its modification time.
     """
 
     size: int
@@ -159,7 +159,7 @@ def read_ranges_here(ranges: Sequence[FileRange]) -> list[bytes]:
 
 
 def fingerprint(states: Iterable[tuple[str, FileState]]) -> str:
-    """Return a text that changes when names or states do; the tokens of URLs may change."""
+    """Return a text that changes when names or states change. Tokens in URLs do not count."""
     digest = hashlib.blake2b(digest_size=16)
     for name, state in states:
         check_cancelled()

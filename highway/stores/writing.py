@@ -1,7 +1,7 @@
 """Writes to a store: data is written to a local file, and uploaded when it is complete.
 
-The file is in the temporary folder, or in ``TMPDIR``. A folder of several files is uploaded file by file; the file that marks it as
-complete is last. A marker lists the uploaded files, so that the next upload removes them if this one is interrupted.
+The local file is in the folder for temporary files, which ``TMPDIR`` sets. A folder of several files is uploaded file by file; the file
+that marks it as complete is last. A marker lists the uploaded files, so that the next upload removes them if this one is interrupted.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _FOLDER = "highway-upload-"  # prefix of temporary folders
 _AT_ONCE = 8  # small files that are sent concurrently
 _PATIENCE = 2.0  # seconds that a cancelled upload may take to discard its parts, or to finish the last ones
 
-_cleaned_by = 0  # the process that has removed the remains of killed ones
+_cleaned_by = 0  # the id of the process in which _clean() has run
 
 
 def writable(path: str) -> StoreURL:

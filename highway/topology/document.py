@@ -1,4 +1,4 @@
-"""YAML text to plain values and their lines: safe, bounded, without surprises.
+"""Read YAML text: return plain values and the line of each value. The size of the input is limited, and no code is executed.
 
 Plain scalars follow the core schema of YAML 1.2, like JSON: ``yes`` and ``12:30`` are text, ``1e-3`` is a number, ``true`` is a boolean.
 """
@@ -38,7 +38,7 @@ for _tag, _pattern, _first in (
 
 
 def read(path: str | Path) -> tuple[Any, Location]:
-    """Return the values in a YAML file, and the location of their root, which has all lines.
+    """Return the values in a YAML file, and the location of their root. From it, the line of each value can be derived.
 
     Raises:
         ConfigError: the file does not exist, or is not YAML within the limits.

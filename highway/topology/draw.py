@@ -11,7 +11,7 @@ from highway.topology.layout import TITLE, Picture, Point, bezier, font
 PAPER = "#ffffff"
 ANCHORS = {"start": "ls", "middle": "ms", "end": "rs"}  # SVG's -> Pillow's
 LARGEST = 100_000_000  # pixels, of three bytes each
-SCALE, SMOOTH = 2, 2  # pixels of a PNG for each pixel of an SVG; it is drawn enlarged by the second factor, and then averaged
+SCALE, SMOOTH = 2, 2  # a PNG is SCALE times as large as the SVG; it is drawn SMOOTH times larger still, and then averaged
 
 
 def svg(picture: Picture) -> str:

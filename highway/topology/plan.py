@@ -211,7 +211,7 @@ class Plan:
         return host_and_port(address, port)
 
     def urls(self, link: str, role: str, replica: int, direction: Direction, most: int | None = None) -> list[str]:
-        """Return the URLs of one end of a link, without options; only ``most`` of them if their form is all that matters.
+        """Return the URLs of one end of a link, without options. ``most`` limits their number, for callers that need only their form.
 
         Raises:
             ConfigError: the link does not exist, or the role is not at that end of it.
@@ -234,7 +234,7 @@ class Plan:
     ) -> dict[str, Any]:
         """Return the parameters of the component at one end of a link for ``{link: NAME}``: its URLs, and the link's settings.
 
-        Takes and raises the same as :meth:`urls`. With ``is_known=False``, an end that connects works whatever the other ends expect.
+        Takes and raises the same as :meth:`urls`. With ``is_known=False``, an end that connects accepts any program at the other end.
         """
         urls, spec = self.urls(link, role, replica, direction, most), self.links[link]
         peers = self.peers(link) if is_known or spec.bind == SIDES[direction] else "any"

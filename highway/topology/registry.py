@@ -77,7 +77,7 @@ class Registry:
     def build(self, spec: Any, location: Location, hint: type = object) -> Any:
         """Return the component that ``spec`` describes: ``Name``, ``{Name: first_parameter}`` or ``{Name: {parameter: value, ...}}``.
 
-        Errors list subclasses of ``hint``.
+        Error messages name the subclasses of ``hint`` as choices.
 
         If the component or one of its parameters may not be imported, return a :class:`highway.topology.components.NotImported`.
 

@@ -118,7 +118,7 @@ class RestartSpec(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class ResourcesSpec(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """What a process needs of the host that an engine chooses for it; `highway run` starts it without asking."""
+    """Resources of a process, for engines that choose its host; `highway run` does not check them."""
 
     cpus: Annotated[float, Meta(gt=0, description="Cores; by default what the engine gives.")] | None = None
     gpus: Annotated[int, Meta(ge=0, description="GPUs.")] = 0
@@ -127,7 +127,7 @@ class ResourcesSpec(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class AutoscaleSpec(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """Between how many replicas an engine may choose, by how much of their time they work."""
+    """The number of replicas that an engine may choose, depending on how busy they are."""
 
     min: Annotated[Count, Meta(description="Replicas at least.")]
     max: Annotated[Replicas, Meta(description="Replicas at most.")]
@@ -155,7 +155,7 @@ class RoleSpec(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class MetricsSpec(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """Where each `highway run` answers for its state over HTTP."""
+    """The address at which each `highway run` reports its state over HTTP."""
 
     port: Annotated[Port | Ports, Meta(description="A port, or a range such as 9400-9409, of which each run takes the first that is free.")]
     listen: Annotated[Text, Meta(description="The address that is bound, such as 0.0.0.0 for every interface.")] = "127.0.0.1"

@@ -62,7 +62,7 @@ class Variables:
         )
 
     def fill(self, value: Any, location: Location, within: tuple[str, ...] = ()) -> Any:
-        """Return a copy of ``value``, plain values, with every reference replaced.
+        """Return a copy of ``value`` with every reference replaced. ``value`` consists of dicts, lists and scalars.
 
         ``within`` are the variables whose values are being filled, to detect a cycle.
 

@@ -52,7 +52,7 @@ class Wiring:
 
     @cached_property
     def feeders(self) -> Mapping[str, set[str]]:
-        """The roles, each with the roles that send to it, over a link or at an address in their stages."""
+        """For each role, the roles that send to it: over a link of the file, or because their stages have the same URL."""
         found: dict[str, set[str]] = {role: set() for role in self.roles}
         for spec in self.topology.plan.links.values():
             for role in self.roles & set(names(spec, "to")):
@@ -67,7 +67,7 @@ class Wiring:
 
     @cached_property
     def fed_here(self) -> set[str]:
-        """The roles whose senders are all here, as far as the file tells."""
+        """The roles for which all senders that the file names are among these processes."""
         links = self.topology.plan.links
         return self.roles - {role for link, spec in links.items() if not self._has_all(link, "from") for role in names(spec, "to")}
 

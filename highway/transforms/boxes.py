@@ -121,7 +121,7 @@ class RandomIoUCrop(SeeingCrop):
         return whole
 
     def _tried(self, size: Size, numbers: np.ndarray, boxes: np.ndarray, there: np.ndarray, least: float) -> _Drawn | None:
-        """Return the first suitable box, drawn by float64 ``(trials, 4)``; ``None`` if no box is suitable."""
+        """Return the first suitable box that the random numbers, ``(trials, 4)``, give; ``None`` if no box is suitable."""
         shapes = ((self.min_scale + (self.max_scale - self.min_scale) * numbers[:, :2]) * size).astype(np.int64)  # height, width
         corners = ((size - shapes) * numbers[:, 2:]).astype(np.int64)  # top, left
         fits = (shapes > 0).all(axis=1) & (shapes[:, 1] >= self.min_aspect_ratio * shapes[:, 0])

@@ -88,7 +88,7 @@ def _operations(interpolation: F.Linear, fill: F.Fill) -> Mapping[str, Transform
 
 
 class _Policy(Steps):
-    """A transform that draws operations and their magnitudes; none without ``rng``."""
+    """A transform that draws operations and their magnitudes. Without ``rng``, it applies no operation."""
 
     interpolation: F.Linear
     fill: F.Fill

@@ -137,7 +137,7 @@ def _bounded(transform: Transform, new: Size, size: Size, edge: float) -> Size:
     """Return the new size of an image after one edge was set to a requested length.
 
     Raises:
-        ValueError: the other edge is so long that the result has over 100 times as many pixels as the image, and as a square of the edge.
+        ValueError: the other edge is too long: the result has over 100 times the pixels of the image, and of a square with that edge.
     """
     if new[0] * new[1] > _MOST_TIMES * max(size[0] * size[1], edge * edge):
         raise ValueError(

@@ -30,7 +30,7 @@ class OwnerThread(NamedTuple):
 
     @property
     def may_close_here(self) -> bool:
-        """Whether this thread may close the end: it is the owner, or follows one that has ended."""
+        """Whether this thread may close the end: this thread is the owner, or the owner has ended."""
         return self.pid == os.getpid() and (self.thread is threading.current_thread() or not self.thread.is_alive())
 
 

@@ -26,7 +26,7 @@ It does not depend on the environment: processes that join from another terminal
 
 _CREDENTIALS = struct.Struct("3i")
 CLOSING = 0.5  # seconds that a closed socket may take to let go of its path
-LOOKS = 20  # meanwhile; they are counted, since the process may be stopped for a while
+LOOKS = 20  # checks within this time: they are counted, because the process may be stopped for longer
 
 
 def interface(url: str, location: str) -> str:

@@ -1,4 +1,4 @@
-"""Buffers in sequence, as chunks: tenbin in a single message and in ``.ten`` files. Public as :mod:`highway.tenbin`.
+"""Chunks: several buffers in one buffer or file, for tenbin messages and ``.ten`` files. Public as :mod:`highway.tenbin`.
 
 A chunk is ``~TenBin~``, the int64 length, the bytes, and zero padding to a multiple of 64 bytes.
 """
@@ -24,7 +24,7 @@ magic_bytes = magic_str.encode("ascii")
 magic: int = struct.unpack("<q", magic_bytes)[0]
 
 _START = struct.Struct("<8sq")
-_PIECE = 1 << 24  # bytes read from a stream at a time, so that a false length allocates no more
+_PIECE = 1 << 24  # bytes read from a stream at a time, so that a wrong length cannot allocate too much memory
 
 
 def roundup(n: int, k: int = 64) -> int:
@@ -278,7 +278,8 @@ def read_aligned(stream: BufferedReader | BytesIO, size: int) -> list[memoryview
         stream.seek(begin)
         return stream.read(end - begin)
 
-    memory, chunks = aligned((size,), np.uint8).data, list[memoryview]()  # the bytes before a chunk in the file leave room to align it
+    # ``size`` bytes are enough: a padded chunk is as long here as in the file, where it also has a magic and a length.
+    memory, chunks = aligned((size,), np.uint8).data, list[memoryview]()
     for begin, length in _chunks(size, part):
         chunk, memory = memory[:length], memory[roundup(length) :]
         if stream.readinto(chunk) < length:

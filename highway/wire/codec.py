@@ -97,15 +97,17 @@ class Tensorcom:
 
 
 class _Form(NamedTuple):
-    """The parts that all messages share whose items have the same fields, dtypes and shapes."""
+    """The parts of a message that are the same for all items with the same fields, dtypes and shapes."""
 
     described: Form  # the envelope's description of the item
     headers: tuple[bytes, ...]
 
 
-@lru_cache(1024)  # a stream repeats the same few
+@lru_cache(1024)  # a stream repeats the same few forms
 def _form(kind: ItemKind, keys: tuple[Any, ...], types: tuple[Any, ...], allow64: bool, infos: tuple[str, ...] | None) -> _Form:
-    """Return the form of items with fields of these types: (dtype, shape), for bytes also ``True``; for other values their class.
+    """Return the form of items with fields of these types.
+
+    The type is ``(dtype, shape)`` for an array, ``(dtype, shape, True)`` for bytes, and the class for any other value.
 
     Raises:
         TypeError: such an item cannot be sent; the message names the field and the way out.
@@ -140,7 +142,10 @@ _BYTE = np.dtype(np.uint8)
 
 
 class _First(NamedTuple):
-    """The content of first frames that differ only in their number: messages of one sender, with items alike and without passports."""
+    """The content of first frames that differ only in their number.
+
+    Such frames come from one sender, and their items have the same form and no passports.
+    """
 
     layout: tenbin.ArrayLayout
     before: tuple[Any, ...]  # the envelope's fields up to the number
@@ -148,7 +153,7 @@ class _First(NamedTuple):
 
 
 def _read_before(frame: Frame) -> tuple[_First | None, int]:
-    """Return the content and number of a first frame, if an equal frame with another number is known; else ``None`` and 0."""
+    """Return the content and number of a first frame, if frames with other numbers have the same content; else ``None`` and 0."""
     whole = b"" if (view := memoryview(frame)).nbytes > _BRIEF else bytes(view)
     begin = whole.find(_NUMBER_KEY) + len(_NUMBER_KEY)
     if not len(_NUMBER_KEY) <= begin < len(whole) or _PASSPORT_KEY in whole:

@@ -43,8 +43,8 @@ class Connection:
         device: Device of the received arrays, as torch tensors; ``None`` keeps numpy arrays.
         allow64: Whether arrays with 64-bit elements may be sent.
         raw: Whether to return a message's frames undecoded.
-        batch_transforms: Functions for the arrays of a received message; if there are fewer, they start again from the first. ``None``
-            among them does nothing.
+        batch_transforms: Functions for the arrays of a received message, in order. If there are fewer functions than arrays, they are
+            repeated from the first. An entry ``None`` leaves its array unchanged.
         batch_count: Whether to count the samples of a batch (its first array's length), or each message as one.
         converters: As ``batch_transforms``, applied after them; or ``"torch"``, ``"torch_cuda"`` or ``"numpy"``.
         report: Samples between two printed lines about the rate, while iterating; -1 prints nothing.

@@ -9,7 +9,7 @@ Converter = Callable[[Any], Any]
 
 
 def converters(given: str | Converter | Sequence[Converter | None] | None, device: str | None) -> list[Converter | None]:
-    """Return the functions for ``converters=`` and ``device=``; a device alone means tensors.
+    """Return the functions for ``converters=`` and ``device=``. If only a device is given, arrays become torch tensors.
 
     Raises:
         ConfigError: no converter has this name, or torch is needed and missing.
@@ -17,7 +17,7 @@ def converters(given: str | Converter | Sequence[Converter | None] | None, devic
     if given is None and device is not None:
         given = "torch"
     if isinstance(given, str):
-        from highway.adapters.arrays import named  # only for a converter by name; nothing else here needs adapters, which know torch
+        from highway.adapters.arrays import named  # imported only here, because only a converter with a name needs the adapters
 
         return [named(given, device)]
     return listify(given)

@@ -32,7 +32,7 @@ FAULTS: Final = tuple(name for name, counter in LINK_COUNTERS.items() if counter
 
 
 def start(counters: dict[str, float]) -> None:
-    """Set the missing counters of a receiver to 0: these, items ``received``, and ``senders`` heard and ``ended``."""
+    """Set the missing counters of a receiver to 0: :data:`LINK_COUNTERS`, and the counters ``received``, ``senders`` and ``ended``."""
     for name in (*LINK_COUNTERS, "received", "senders", "ended"):
         counters.setdefault(name, 0)
 

@@ -129,7 +129,7 @@ def length(extension: bytes | memoryview) -> int:
 
 @lru_cache(1024)
 def _constants(fixed: _Fixed, has_passport: bool) -> tuple[bytes, bytes, bytes]:
-    """Return the constant parts of a stream's messages: the payload before the passport, between passport and number, and after it."""
+    """Return the constant parts of the payloads of a stream: before the passport, between passport and number, and after the number."""
     kind, names, bools, byte_strings, sender, shared, end, made, mark, leave, extra = fixed
     if len(names) > MAX_ROW:
         raise ItemError(f"{len(names)} fields; expected at most {MAX_ROW}, which receivers take")

@@ -1,10 +1,12 @@
 """How a receiver over tcp or ipc leaves without a loss: it tells its senders, and they pause until it is gone (docs/adr/0010-drain.md).
 
 A sender listens beside its link, on a separate thread: on a UNIX socket in the abstract namespace that is named after the sender. If
-the link leaves the machine, it also listens on a TCP port that its messages announce. A receiver that leaves sends the sender's name there.
-The sender replies with the number of messages that it has sent. Then it sends no items, but marks with that number: on each connection, all
-earlier messages come before the mark. The receiver reads until it finds such a mark (a mark with a lower number was for a receiver that
-left earlier), confirms it, closes its end of the link, and then this connection. The sender then continues with the other receivers.
+the link goes to other machines, it also listens on a TCP port that its messages announce.
+
+A receiver that leaves sends the sender's name there. The sender replies with the number of messages that it has sent. Then it sends no
+items, but marks with that number: on each connection, all earlier messages come before the mark. The receiver reads until it finds such a
+mark (a mark with a lower number was for a receiver that left earlier), confirms it, closes its end of the link, and then this connection.
+The sender then continues with the other receivers.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from highway.wire.transports.protocol import Frame, Peers
 from highway.wire.url import Link
 
 MAGIC: Final = b"~HwyBye~"
-STILL_READING, FOUND = b"\0", b"\1"  # sent by a receiver next: repeatedly, and once
+STILL_READING, FOUND = b"\0", b"\1"  # a leaving receiver sends the first repeatedly, as a sign of life, and the second at the mark
 _NUMBER: Final = struct.Struct("<Q")  # the sender's reply: how many messages it had sent when it paused
 PAUSE: Final = 20.0  # seconds that a receiver may take to leave; then the sender continues anyway
 SILENCE: Final = 3.0  # seconds between two signs of life of a receiver, at most
@@ -61,7 +63,8 @@ class LeaveServer:
         self._pid = os.getpid()
         self._callers: dict[socket.socket, _Caller] = {}
         self._paused_at = self._rests_until = self._marks_at = float("-inf")
-        self._number = self._gone = self._closed_before = 0  # of the last pause: messages sent before it, receivers that left, those before
+        # Of the last pause: messages sent before it, receivers that left in it, and connections that had closed before it.
+        self._number = self._gone = self._closed_before = 0
         self._listening = [socket.create_server(path_of(name), family=socket.AF_UNIX, backlog=PENDING)]
         self.port = self.left = 0
         if (host := interface(link, sender.bound)) and not is_loopback(host):

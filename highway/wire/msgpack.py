@@ -4,8 +4,8 @@ An array is the map ``{"nd": True, "type": "|u1", "kind": "", "shape": [...], "d
 ``{"nd": False, "type": ..., "data": ...}``. Arrays of Python objects, which msgpack-numpy pickles, are refused on both sides.
 
 msgpack before version 1.0, which Highway used, wrote byte strings and texts alike, as texts. Messages and values of that time are
-recognised by their first array, and decoded as Highway decoded them: arrays are arrays, and texts are ``bytes``. The same applies to
-values of a database without arrays, and to a text that is not UTF-8, such as a JPEG.
+recognised by their first array, and decoded as Highway decoded them: arrays are arrays, and texts are ``bytes``. If a value of a database
+has no arrays, it is decoded in the same way if it holds a text that is not UTF-8, such as a JPEG.
 """
 
 from __future__ import annotations
@@ -89,7 +89,10 @@ class _BytesAsText(Exception):
 
 
 def _has_bytes_as_text(frame: bytes, without_array: bool) -> bool:
-    """Return whether the first array of a message has a text as its first key, like all byte strings before msgpack 1.0."""
+    """Return whether a message was written before msgpack 1.0: then the first key of its first array is a text, not a byte string.
+
+    A message without arrays does not show it; return ``without_array`` then.
+    """
     old, new = frame.find(b"\xa2nd"), frame.find(b"\xc4\x02nd")
     return (old < new or new < 0) if old >= 0 else new < 0 and without_array
 

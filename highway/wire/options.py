@@ -29,8 +29,8 @@ class LinkOptions:
             that the sender may use, 256 by default; one message may take half of it.
         linger_ms: Milliseconds that the last messages of a stream wait for a receiver if there is none.
         max_mb: Maximum size of a frame in megabytes; a receiver disconnects a peer that sends a larger frame.
-        senders: Number of senders that must have ended before a receiver ends, besides all connected senders; 0 means one for each URL of
-            a receiver that connects.
+        senders: A receiver ends when at least this number of senders have ended; if the receiver binds, also all connected senders must
+            have ended. 0: one; for a receiver that connects, one for each URL.
         receivers: Receivers that must be connected before the first item is sent.
         end: Whether the sender tells the receivers when its stream has ended.
         tap: Address at which the sender lets viewers look, such as ``ipc://@name`` or ``tcp://host:port``; none by default.

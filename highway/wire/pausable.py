@@ -1,4 +1,4 @@
-"""A sender that a second thread may pause, send with (see :mod:`highway.wire.goodbye`), or use to check its connections."""
+"""A sender that a second thread may use too: to pause it, to send marks (:mod:`highway.wire.goodbye`), or to check its connections."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from highway.engine.context import here
 from highway.wire.transports.protocol import Frame, Peers, TransportSender, deadline_of
 from highway.wire.url import Link
 
-SLICE: Final = 0.15  # maximum seconds that a thread holds the sender; longer than a wait of the socket, before which it polls
+SLICE: Final = 0.15  # maximum seconds that a thread holds the sender; more than the 0.1 s of one wait of the socket
 MARK: Final = 0.025  # seconds that a mark waits for room, at most
 LOOK_EVERY: Final = 1.0  # seconds between two looks at the connections while nothing is sent
 
@@ -101,7 +101,7 @@ class PausableSender:
 
 
 class Caretaker(threading.Thread):
-    """Checks a sender's connections while nothing is sent: until then ZeroMQ keeps 11 kB for each closed connection.
+    """Checks a sender's connections while nothing is sent, because ZeroMQ keeps 11 kB for each closed connection until a check.
 
     Args:
         sender: The sender, which other threads use at the same time.

@@ -76,7 +76,7 @@ class LinkReceiver:
 
     @property
     def connections(self) -> int:
-        """Connections to senders so far, of which each is counted; 0 if the transport does not report them."""
+        """Number of connections to senders so far, including closed connections; 0 if the transport does not report them."""
         peers = self.transport_end.peers()
         return peers.seen if peers else 0
 
@@ -248,7 +248,14 @@ class LinkReceiver:
 
 @dataclass
 class _Silence:
-    """A time without messages: messages before it, its start, the next warning (seconds after the start), and if one may come."""
+    """A time without messages.
+
+    Args:
+        messages: Number of messages before it.
+        since: Its start.
+        tell: Seconds after the start at which the next warning is due.
+        may_come: Whether a connected sender may send a message.
+    """
 
     messages: float
     since: float

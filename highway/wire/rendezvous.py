@@ -30,8 +30,8 @@ CLOSE = 5.0  # seconds that the querying thread may take to end
 class Directory:
     """The addresses of names that this process knows. A separate thread updates them until it is closed.
 
-    It publishes its own names again only if the rendezvous has no address for them, as after a loss of the rendezvous. If another
-    address is there, another process has replaced this one, which may have been disconnected for a while.
+    It publishes its own names again only if the rendezvous has no address for them, as after a loss of the rendezvous. If the rendezvous
+    has another address for such a name, this process was disconnected for a while, and another process has replaced it.
 
     Args:
         rendezvous: The rendezvous to use.
@@ -210,7 +210,7 @@ def join(text: str, host: str = "", run: str = "") -> None:
     """Set the rendezvous of this process from a text; setting the same text again changes nothing.
 
     Args:
-        text: As for :func:`parse`; or only a kind whose places are runs, which means the place ``run``.
+        text: As for :func:`parse`. If the places of a kind are names of runs, the kind alone is enough; the place is then ``run``.
         host: As for :func:`use`.
         run: The name of the run.
 

@@ -193,7 +193,8 @@ class LinkSender:
     def close(self, linger: float | None = None) -> None:
         """Close the socket; unsent messages may leave within ``linger`` seconds (the link's, by default) in the background.
 
-        By default, if messages wait and no receiver is connected, wait for one as long, and log a warning if none came.
+        If ``linger`` is not given, messages wait and no receiver is connected, wait for a receiver for the link's time. If none comes, log
+        a warning.
         """
         if self._closed:
             return
@@ -257,7 +258,7 @@ class LinkSender:
         linger = self._link.options.linger_ms / 1000
         told, live, again, calm = 0, peers.live, 0.0, 0
         deadline = time.monotonic() + linger
-        waits = bool(self._number) or not here().draining  # for a first receiver, if there is something that it should have received
+        waits = bool(self._number) or not here().draining  # whether to wait for a first receiver: not if drained before any message
         # A publisher also drops an end if a subscriber is slow, so it repeats the end until the subscriber disconnects.
         may_come = self._link.bind or len(self._link.locations) > 1 or self._link.fans_out
         while peers.live or (waits and not (peers.seen or self._link.fans_out)) or self._is_cut_off(peers, told):
@@ -282,7 +283,7 @@ class LinkSender:
             peers = self.transport_end.peers() or peers
 
     def _is_cut_off(self, peers: Peers, told: int) -> bool:
-        """Return whether no receiver has heard the end, and a receiver left without notice, with the messages under way to it."""
+        """Return whether messages may be lost: no receiver has heard the end, and a receiver left without announcing it."""
         if told or peers.live or self._leave is None or here().draining:
             return False
         return peers.seen > self._leave.left

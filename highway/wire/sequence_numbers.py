@@ -114,12 +114,14 @@ class Senders:
             self._count(known, envelope, late, gaps, again)
 
     def end(self, envelope: Envelope, source: SourceAddress, connections: int) -> bool:
-        """Note the end of a sender; return whether it is accepted: the sender was heard, or is the first over its connection.
+        """Note the end of a sender, and return whether it is accepted.
+
+        It is accepted if the sender has sent messages, or if no other sender has used this connection.
 
         Args:
             envelope: The envelope of the end.
-            source: Where the end came from.
-            connections: How many connections have come from this source.
+            source: The source of the end.
+            connections: How many connections have had the identifier of this source.
         """
         known = self._numbers.get(envelope.sender)
         if known is None:

@@ -1,4 +1,4 @@
-"""Counts of the messages that this process has received and sent over links. Its launcher can read them even if it is killed.
+"""Counts of the messages that this process has received and sent over links. Its launcher can read them even if this process is killed.
 
 The counts are int64s in memory that the launcher may share with the process, and are updated with each message. Reports through a pipe
 would be out of date when the process dies.

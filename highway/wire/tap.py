@@ -22,10 +22,10 @@ log = logging.getLogger("highway")
 
 CHECK_VIEWERS_EVERY = 0.05  # seconds between two checks for subscribers
 VIEWERS_MAY_STAY = 1.0  # seconds that viewers may take to disconnect after the end of the stream
-END_AGAIN_EVERY = 0.02  # seconds between two ends
+END_AGAIN_EVERY = 0.02  # seconds between two announcements of the end of the stream
 LINGER = 0.5  # seconds that the last messages may take to leave
-# As ``budget_mb``: two bytes, and so two messages of any size, may wait for each viewer. The high-water mark is constant: setting it
-# again while subscribers come and go crashes libzmq 4.3.5.
+# The ``budget_mb`` of the tap. At least two messages may always wait, so this small budget means exactly two messages for each viewer. The
+# high-water mark is then constant: to set it again while subscribers come and go crashes libzmq 4.3.5.
 LEAST = 2e-6
 NEVER = float("inf")
 ANY_SIZE = 1e6  # as ``max_mb``: the tap takes every frame that the link takes
@@ -46,7 +46,7 @@ def open_tap(link: Link) -> Tap | None:
 
 
 class Tap:
-    """Shows viewers the messages of a link. Opens its socket at once; for the sending thread.
+    """Shows viewers the messages of a link. The constructor opens the socket. Use it only on the sending thread.
 
     Args:
         link: The link, with its ``tap`` option.

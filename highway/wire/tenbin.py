@@ -1,4 +1,4 @@
-"""Arrays as headers and data, the tenbin format; :mod:`highway.wire.chunks` puts them into one buffer, and :mod:`highway.tenbin` is public.
+"""The tenbin format. :mod:`highway.wire.chunks` puts several arrays into one buffer. The public module is :mod:`highway.tenbin`.
 
 Every array is a header and its data in C order. A header is a row of little-endian int64s: the dtype's code (8 ASCII bytes, zero
 padded), an info (8 ASCII bytes), the rank (0 to 9), the dimensions. Int64s after them are ignored here; :mod:`highway.wire.envelope`
@@ -149,12 +149,12 @@ def check_type(dtype: np.dtype[Any], rank: int, field: object, allow64: bool) ->
 
 
 def check_infos(data: Any, infos: Sequence[str], required_infos: Infos = None) -> Any:
-    """Return ``data``; ``(data, infos)`` if ``required_infos`` is true; if it is a list, check that it equals ``infos``.
+    """Return ``data``, after comparing its names with the required names.
 
     Args:
         data: The arrays.
         infos: Their names.
-        required_infos: The required names; ``True`` returns the names too.
+        required_infos: The required names. ``True`` checks nothing and returns ``(data, infos)``. ``None`` or ``False`` checks nothing.
 
     Raises:
         FrameError: the infos differ.
@@ -274,7 +274,7 @@ def decode_frames(frames: Sequence[Buffer], first: ArrayLayout | None = None) ->
             if data.nbytes != size:
                 raise FrameError(f"{data.nbytes} bytes of data; its header announces {size}, shape {shape} of {dtype}")
             arrays.append(np.ndarray(shape, dtype, data if data.readonly else data.toreadonly()))
-        except ValueError as error:  # a FrameError, or numpy's: even a shape with no elements can exceed its limits
+        except ValueError as error:  # a FrameError, or an error of numpy: even a shape without elements can exceed numpy's limits
             raise FrameError(f"array {position // 2}: {error}") from None
         infos.append(info)
     return arrays, infos
@@ -298,7 +298,7 @@ class ArrayLayout(NamedTuple):
 def layout(buffer: Buffer) -> ArrayLayout:
     """Return the content of a header; bytes after the dimensions are ignored. Raises as :func:`decode_header`."""
     view = memoryview(buffer)
-    if view.nbytes > _LARGEST:  # the bytes after the dimensions differ from message to message
+    if view.nbytes > _LARGEST:  # cut off the bytes after the dimensions: they differ from message to message, which would defeat the cache
         _check_length(view.nbytes)
         view = view.cast("B")
         view = view[: _START.size + 8 * min(view[16], MAX_RANK)]

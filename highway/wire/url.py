@@ -19,8 +19,8 @@ Transports are ``tcp`` (the default; location ``host:port``), ``ipc`` (a path), 
 ``inproc`` (a name within the process). Plain ``tcp://``, ``ipc://``, ``shm://`` and ``inproc://`` mean push at a sender and pull at a
 receiver; ``bind=`` selects the end that binds. ``named`` is tcp with a name as location, which is looked up at a rendezvous
 (:mod:`highway.wire.rendezvous`). Braces expand as in a shell, ``zsub://host:788{0..3}``. All expanded URLs share one socket. Several URLs
-in a list share one socket, too; they may mix tcp and ipc. Port ``0`` or ``*`` is a free port; host ``*`` is every interface, an empty host
-the loopback interface.
+in a list share one socket, too; they may mix tcp and ipc. Port ``0`` or ``*`` is a free port. Host ``*`` means all interfaces. An empty
+host means the loopback interface.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class Link:
 
     @property
     def budget_mb(self) -> float:
-        """Megabytes that may wait at this end: of each connection, or (``+shm``) of all."""
+        """Megabytes of messages that may wait at this end, for each connection; with ``+shm``, for all connections together."""
         return self.transport.budget_mb if self.options.budget_mb is None else self.options.budget_mb
 
     @property
@@ -131,7 +131,7 @@ class Link:
         return tuple(f"{transport.name}://{location}" for transport, location in zip(self.transports, self.locations, strict=True))
 
     def __str__(self) -> str:
-        """Return its name in messages: its URLs without their options, and only the first ones of many."""
+        """Return the URLs without their options, for messages; if there are many, only the first URLs."""
         shown = [re.sub(r"\?[^#]*", "", url) for url in self.urls]
         return ", ".join(shown) if len(shown) <= SHOWN_URLS else f"{', '.join(shown[:SHOWN_URLS])} and {len(shown) - SHOWN_URLS} more"
 

@@ -431,6 +431,12 @@ def test_an_error_of_a_first_sample_comes_when_the_loop_comes_to_it_and_names_it
     assert any("sample 5" in note for note in caught.value.__notes__)
 
 
+def test_threads_end_with_a_loop_that_is_dropped_after_an_error_of_their_last_batch():
+    batches = iter(DataLoader(Partial(6), 6, num_workers=1, workers="threads"))
+    with pytest.raises(ValueError, match="bad"):
+        next(batches)
+
+
 @pytest.mark.parametrize("batch_size", [1, 2, None])
 def test_torchs_own_loader_of_a_pipeline_is_an_error_that_names_ours(batch_size):
     message = r"a Pipeline is no dataset.*highway\.adapters\.torch\.DataLoader"

@@ -22,7 +22,7 @@ from highway.modules import Batch, Bucket, Cache, Concat, Duplicate, Mix, Pack, 
 
 AT_ONCE = 50  # cases of one test
 APART = 100_000  # between what maps add to a sample, which is its number
-NO_CACHE = "it is not complete after the first epoch (samples were left out)"
+NO_CACHE = "it is not complete after the first epoch ("
 MENDED = []  # has an entry if broken samples can be read
 
 

@@ -1,4 +1,4 @@
-"""Batches on a device before they are requested: copied from pinned memory on a separate stream, beside the training."""
+"""Copies batches to a device before they are requested, from pinned memory on a separate stream, while the training runs."""
 
 from __future__ import annotations
 
@@ -45,7 +45,8 @@ def to_device(
         depth: Batches that wait on the device, at least 1.
         channels_last: Whether images are ``(B, C, H, W)`` in ``torch.channels_last`` memory; images ``(B, H, W, C)`` with 1, 3 or 4
             channels are permuted without a copy.
-        dtype: Dtype of images on the device, so that uint8 is transferred; ``None``: unchanged, or float32 with ``normalize``.
+        dtype: Dtype of images on the device. They are converted there, so uint8 is transferred. ``None``: unchanged, or float32 with
+            ``normalize``.
         normalize: Mean and standard deviation of each channel, for pixels from 0 to 1: uint8 is divided by 255 first.
         images: The field with the images, for these three: its name, or its position in a tuple. By default the field ``"image"`` or
             ``"images"`` of a dict, so that masks ``(B, N, H, W)`` are unchanged; else all tensors of 4 axes.
@@ -94,7 +95,7 @@ class _MoverToGPU(_Mover):
         return moved, done
 
     def receive(self, moved: tuple[Any, torch.cuda.Event]) -> Any:
-        """Return a batch for this thread's stream, which waits for its copy; its memory is used again after the stream has used it."""
+        """Return a batch. This thread's stream waits for the copy. The batch's memory is not reused before the stream has used it."""
         batch, done = moved
         stream = torch.cuda.current_stream(self._device)
         stream.wait_event(done)

@@ -83,7 +83,7 @@ class Stateful:
         return EpochProgress(epoch, self._order, is_map, loader.num_workers, workers=workers, keeps_workers=keeps)
 
     def _undo_draws(self) -> None:
-        """Undo torch's random draws at the start of an epoch or of workers, if they were before the state."""
+        """Undo torch's random draws at the start of an epoch or of workers, if torch made them before the state was saved."""
         if self._is_begun:
             set_states(GLOBAL, self._before[0])
             self._order.load_own(self._before[1])

@@ -359,7 +359,7 @@ class DataLoader(torch.utils.data.DataLoader[T]):
 
     @property
     def why_here(self) -> str:
-        """Gone: the loader moves nothing to another process by itself."""
+        """Removed, because the loader no longer moves itself to another process."""
         raise AttributeError('DataLoader.why_here is gone: loader.workers ("processes" or "threads") and loader.isolated tell who reads')
 
     def as_torch(self) -> IterableDataset:

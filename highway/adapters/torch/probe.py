@@ -19,9 +19,9 @@ from torch.utils.data import ConcatDataset, Subset, TensorDataset
 from highway.adapters.torch.generators import GLOBAL, set_states, states_of
 from highway.errors import ConfigError
 
-_READERS = 4  # threads at least: two may miss each other
+_READERS = 4  # minimum number of threads; only two might never run at the same time
 _PAUSE = 1e-4  # seconds
-_PAUSES, _PAUSES_OF_CALL = 256, 16  # of a thread, and of one call in the code
+_PAUSES, _PAUSES_OF_CALL = 256, 16  # maximum pauses of a thread, and of one call site in the code
 _WAYS_OUT = (
     'leave out workers="threads", so that worker processes read it. If you know that threads may read it, declare '
     "__thread_safe__ = True in its class"

@@ -40,16 +40,19 @@ class Task(NamedTuple):
 
 
 class Raised:
-    """An error instead of a batch; it crosses to another process with its traceback as a note."""
+    """An error instead of a batch. When it is pickled for another process, its traceback becomes a note."""
 
     def __init__(self, error: Exception | Failure) -> None:
-        self._error = error
+        self._error: Exception | Failure | None = error
 
     def error(self) -> BaseException:
-        """Return the error to raise."""
-        return self._error.error() if isinstance(self._error, Failure) else self._error
+        """Return the error to raise, once: a thread may still refer to its last result, and would keep the frames of the loop with it."""
+        error, self._error = self._error, None
+        assert error is not None
+        return error.error() if isinstance(error, Failure) else error
 
     def __reduce__(self) -> tuple[Any, ...]:
+        assert self._error is not None
         return Raised, (self._error if isinstance(self._error, Failure) else Failure.of(self._error),)
 
 
@@ -92,7 +95,7 @@ class _Share:
         return max(1, min(size, self._factor * -(-size // self._threads)))
 
     def took(self, seconds: float) -> None:
-        if seconds < QUICK and self._factor < self._threads:  # threads that take turns cost more
+        if seconds < QUICK and self._factor < self._threads:  # switching between threads costs more
             self._factor *= 2
 
 
@@ -167,7 +170,8 @@ class _Read:
         if next(batch.done) < batch.parts:
             return DROP
         if batch.errors:
-            return ThreadResult(batch.task.loop, batch.task.number, raised=Raised(batch.errors[min(batch.errors)]))
+            raised, _ = Raised(batch.errors[min(batch.errors)]), batch.errors.clear()
+            return ThreadResult(batch.task.loop, batch.task.number, raised=raised)
         return self._result(batch.task, lambda: self._fetcher.collated(batch.samples, batch.task.indices))
 
     def _fetch(self, indices: Any) -> Any:
@@ -195,7 +199,7 @@ class _Read:
 
     def __getstate__(self) -> dict[str, Any]:
         state = {name: value for name, value in self.__dict__.items() if name not in ("_started", "_numbers", "_fetcher")}
-        return state | {"_numbers": next(self._numbers)}  # the copy of each thread has another number
+        return state | {"_numbers": next(self._numbers)}  # so the copies for other threads have other numbers
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state | {"_numbers": count(state["_numbers"])})
@@ -251,7 +255,7 @@ class ThreadIterator(Stateful, _BaseDataLoaderIter):
         order: Its order.
         epoch: The number of the epoch.
         resumed: A snapshot to continue from.
-        threads: Read the batches.
+        threads: The threads that read the batches.
         loop: The number of this loop over the loader.
         give_back: Called with the threads when the loop has ended or was abandoned.
     """
@@ -285,7 +289,7 @@ class ThreadIterator(Stateful, _BaseDataLoaderIter):
         while threads is not None and len(pending) < threads.window and self._error is None:
             try:
                 index = self._next_index()
-            except Exception as error:  # the end, or an error of the sampler, which comes after the batches that it has named
+            except Exception as error:  # the end, or an error of the sampler; it is raised after the batches requested before it
                 self._error = error
                 return
             threads.send(Task(self._loop, self._sent, index))

@@ -25,9 +25,9 @@ _SHOWN = 20  # differences that are printed
 
 @dataclass
 class Compared:
-    """A map: compares samples, given by number or already read, with the source; counts ``samples``.
+    """A map that compares converted samples with those of the source. Its input is sample numbers, or samples that were already read.
 
-    It returns their count and sentences about differences.
+    It returns their count and sentences about differences, and counts ``samples``.
 
     Args:
         prepared: Returns the expected samples.

@@ -22,7 +22,7 @@ from highway.errors import ConfigError, ImageError
 from highway.images.header import read_header
 
 _LABELLED = ("image", "label")
-_AT_ONCE = 16  # samples that are read together if each request has a price
+_AT_ONCE = 16  # samples that are read together if each request costs time
 
 
 class KeyedSample(NamedTuple):

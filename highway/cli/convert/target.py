@@ -164,7 +164,7 @@ class Target:
     def remove_parts(self) -> None:
         """Remove the remains of writers that were killed."""
         if is_url(self.path):
-            return  # it is on another machine, whose next writer removes it
+            return  # remains of uploads are removed by the next upload from the same machine
         stem = _NUMBER.sub("*", glob.escape(self.pattern or self.path))
         for path in chain(glob.iglob(f"{stem}.*.part"), glob.iglob(os.path.join(glob.escape(self.path), "*.part"))):
             owner = re.search(r"\.(\d+)\.part$", path)

@@ -34,7 +34,7 @@ class Cost(NamedTuple):
 
     Args:
         seconds: Busy seconds of one worker, computing and waiting alike.
-        cpu: CPU seconds: fewer if it sleeps, or waits for a disk.
+        cpu: CPU seconds, which do not include waiting, for example for a disk.
     """
 
     stage: Stage
@@ -60,7 +60,13 @@ class Cost(NamedTuple):
 
 @dataclass(frozen=True)
 class Balance:
-    """Workers for each stage so that none waits for another; items per second at the role's end, and what limits that rate."""
+    """Balanced numbers of workers.
+
+    Args:
+        rate: Items per second at the role's end, with these workers.
+        workers: Number of workers of each stage, so that no stage waits for another.
+        limit: What limits the rate.
+    """
 
     rate: float
     workers: list[int]
@@ -68,7 +74,7 @@ class Balance:
 
 
 def balance(costs: list[Cost], cores: int) -> Balance:
-    """Return balanced numbers of workers: no more than the cores, and the stages with a single thread, can use."""
+    """Return balanced numbers of workers. The rate is limited by the cores, and by stages that have only one thread."""
     total = sum(cost.cpu for cost in costs)
     if not total:
         return Balance(0.0, [cost.workers for cost in costs], "nothing was measured")

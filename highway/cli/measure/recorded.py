@@ -91,7 +91,7 @@ class Roles:
             for (stage, shape), own, more in zip(stages, found.stages, held, strict=True)
         ]
         samples = _samples(found.example) if found.example is not None else 1.0
-        items = found.stages[0].made  # that it takes for each item at its end
+        items = found.stages[0].made  # items that the role takes for each item at its end
         taken = items * _samples(given[0]) / samples if given else 1.0
         if given:
             costs[0] = _with(costs[0], received, items)

@@ -68,7 +68,7 @@ def draw(
 def applied(stages: Sequence[Any], examples: Mapping[str, Example], seed: tuple[int, ...]) -> list[tuple[str, Example]]:
     """Return examples after the stages, each with a caption: the images mixed into it, if any."""
     items, names = list(examples.values()), list(examples)
-    shares = np.eye(len(items), dtype=np.float32)  # of each image in each
+    shares = np.eye(len(items), dtype=np.float32)  # row: a result; column: the share of each original image in it
     for place, stage in enumerate(stages):
         if isinstance(stage, (MixUp, CutMix)):
             mixing = dataclasses.replace(stage, num_classes=None, field="image", labels="shares")
@@ -100,7 +100,7 @@ def _here(stage: Any, has_objects: bool) -> Any:
         given["with_boxes"] = [field for field in FIELDS["with_boxes"] if field != "mask"]
     elif not has_objects:
         given = {name: "image" if name == "field" else [] if isinstance(value, list) else None for name, value in given.items()}
-    if getattr(stage, "swap_points", ()):  # of the user's objects; those of the examples have two eyes
+    if getattr(stage, "swap_points", ()):  # they are for the user's points; the points of the examples are two eyes
         given["swap_points"] = [(0, 1)] if has_objects else []
     return dataclasses.replace(stage, **given)
 

@@ -210,7 +210,7 @@ class RatePrinter:
         """Print the lines that are due."""
         if not self._told:
             self._announce()
-        due = [self._moments.popleft() for _ in range(len(self._moments))]  # without those that come meanwhile, perhaps without end
+        due = [self._moments.popleft() for _ in range(len(self._moments))]  # only those that are there now: more may come without end
         due.sort(key=lambda moment: moment.batches)  # two threads may have recorded theirs in reverse order
         if due:
             progress = self._progress()

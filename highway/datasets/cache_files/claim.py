@@ -32,7 +32,7 @@ def claimed(path: str) -> Iterator[bool]:
     lock_path = os.path.join(path, _LOCK)
     with locked(lock_path) as ours:
         if ours and not os.path.getsize(lock_path):
-            with contextlib.suppress(OSError), open(lock_path, "ab") as lock:  # a full disk: the text is for people, the name for us
+            with contextlib.suppress(OSError), open(lock_path, "ab") as lock:  # a full disk; the text is for people only
                 lock.write(_LOCK_TEXT)
         yield ours
 

@@ -25,9 +25,9 @@ from highway.images.buffers import BufferPool
 from highway.process.aligned import aligned
 
 ALIGNMENT = 64  # bytes: each field of a sample begins at a multiple of it
-_POOLED = 1 << 16  # bytes from which on memory is worth being used again
-_KEPT = 1 << 27  # bytes of memory to keep for use again, if that is more than four pieces
-_AT_ONCE = 32  # samples that are read together where all are checked
+_POOLED = 1 << 16  # bytes; larger memory is reused
+_KEPT = 1 << 27  # maximum bytes of memory to keep for reuse; at least four pieces are kept
+_AT_ONCE = 32  # samples that are read together when all samples are checked
 
 
 class _Indexed:
@@ -87,14 +87,14 @@ class _Indexed:
 
 
 class MemoryFile(_Indexed):
-    """A cache in memory. Arrays that come out are read-only views of it, and hold on to it as long as they live."""
+    """A cache in memory. The arrays of samples are read-only views of it, and keep it alive."""
 
     def __init__(self, memory: mmap.mmap, layout: Layout, batch_size: int, index: dict[str, np.ndarray]) -> None:
         super().__init__(layout, batch_size, len(memory), index)
         self._memory = memory
 
     def columns(self, rows: Sequence[int]) -> list[Any]:
-        """Return the fields of some samples, each as a list of one value for each."""
+        """Return the fields of some samples. Each field is a list with one value per sample."""
         memory, offsets = self._memory, self._offsets
         return [
             self._plain(field, [np.ndarray(self._shape(field, row), dtype, memory, int(offsets[row, field])) for row in rows])
@@ -119,11 +119,11 @@ class DiskFile(_Indexed):
 
     @property
     def name(self) -> str:
-        """Another one for every cache that is made."""
+        """The name of the file, which is unique for each cache."""
         return os.path.basename(self.path)
 
     def columns(self, rows: Sequence[int]) -> list[Any]:
-        """Return the fields of some samples, each as an array of all of them, or as a list of one value for each.
+        """Return the fields of some samples. Each field is an array with all values, or a list with one value per sample.
 
         Raises:
             DamagedError: samples do not fit their checksums.
@@ -263,7 +263,7 @@ def _read_exactly(descriptor: int, buffers: list[Any], offset: int, size: int) -
     try:
         if os.preadv(descriptor, buffers, offset) == size:
             return True
-        for buffer in buffers:  # it is more than one call reads, or the file ends
+        for buffer in buffers:  # one call has not read all: the size exceeds its limit, or the file ends
             while buffer.nbytes:
                 count = os.preadv(descriptor, [buffer], offset)
                 if not count:

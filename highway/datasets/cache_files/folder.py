@@ -4,7 +4,7 @@
 ``highway-cache.lock``               marks the folder; a process that writes holds a lock on it
 ``highway-cache-ID.data``            the samples' arrays, each at a multiple of 64 bytes
 ``highway-cache-ID.index``           where they are, and their checksums
-``highway-cache.json``               the manifest: what the cache was made from, which of the files it is, and their checksums
+``highway-cache.json``               the manifest: what the cache was made from, the ID of its files, and their checksums
 ===================================  ==============================================================================================
 
 The manifest appears by an atomic rename after all other files are on the disk. A folder without a valid manifest holds no cache, even if it
@@ -35,7 +35,7 @@ from highway.errors import DatasetError
 
 log = logging.getLogger("highway")
 
-FORMAT = 2  # of the files; another number is no cache of ours
+FORMAT = 2  # version of the files; a cache with another version is not used
 
 
 class _OtherCache(DatasetError):

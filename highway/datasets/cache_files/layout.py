@@ -17,8 +17,8 @@ FROM_BYTES: dict[str, Callable[[bytes], Any]] = {"str": bytes.decode, "bytes": b
 class FieldSpec:
     """The type of one field, the same in every sample.
 
-    An array of a dtype and number of axes; a scalar of numpy's or a number of Python's, kept as an array without axes; or a ``str``, a
-    ``bytes``, or as JSON ``None``, a list or a dict, kept as uint8.
+    Arrays have one dtype and number of axes. NumPy scalars and Python numbers are stored as arrays without axes. ``str`` and ``bytes`` are
+    stored as uint8, and so are ``None``, lists and dicts, as JSON.
     """
 
     kind: Kind
@@ -32,7 +32,7 @@ class Layout:
 
     Args:
         form: The type of a sample: a tuple, a list, a dict, or a single value.
-        names: How its fields are addressed.
+        names: The names of its fields in a dict, or their positions in a tuple or list.
         fields: The type of each field.
     """
 

@@ -64,7 +64,7 @@ class CacheWriter:
         Args:
             sample: Sample to append.
             keys: Its keys.
-            arrays: Makes what is written of it.
+            arrays: Converts the sample to the arrays that are written.
 
         Raises:
             CacheFullError: it does not fit; nothing more can be appended.

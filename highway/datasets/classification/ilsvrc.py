@@ -29,7 +29,7 @@ def read_mean_image(path: str) -> np.ndarray:
         path: The file, or its URL. It is in ``caffe_ilsvrc12.tar.gz``, with ``synset_words.txt`` and ``val.txt``. Nothing is downloaded.
 
     Returns:
-        float32 ``(H, W, 3)`` in RGB, from 0 to 255. ILSVRC's has 256 x 256 pixels; :func:`highway.functional.resize` gives other sizes.
+        float32 ``(H, W, 3)`` in RGB, from 0 to 255. ILSVRC's image has 256 x 256 pixels; :func:`highway.functional.resize` resizes it.
 
     Raises:
         FileNotFoundError: there is no such file.

@@ -71,7 +71,7 @@ class LoadedImages(ABC):
     if not TYPE_CHECKING:  # it would hide misspelt names
 
         def __getattr__(self, name: str) -> Any:
-            """Raise AttributeError; it names the new name of a method of tensorpack's."""
+            """Raise AttributeError. For the name of a method of tensorpack, the error tells the name of that method here."""
             if advice := new_method(name):
                 raise AttributeError(f"{type(self).__name__} has no {name}{advice}", name=name, obj=self)
             return object.__getattribute__(self, name)  # which raises the error
@@ -86,7 +86,7 @@ class LoadedImages(ABC):
 
 
 def found(folders: Sequence[str], names: Sequence[str]) -> str | None:
-    """Return the path of the first file that there is of these names, in the first of the folders that has one."""
+    """Return the path of the first existing file. The folders are searched in order, and in each folder the names in order."""
     return next((path for folder in folders for name in names if exists(path := join(folder, name))), None)
 
 
@@ -102,7 +102,7 @@ def checked_labels(labels: np.ndarray, classes: int, path: str) -> np.ndarray:
     """Return labels as int32.
 
     Raises:
-        DatasetError: one of them is not below the number of classes.
+        DatasetError: a label is negative, or not below the number of classes.
     """
     if labels.size and not (labels.min() >= 0 and labels.max() < classes):
         raise DatasetError(f"{shown(path)}: it has labels from {labels.min()} to {labels.max()}; expected 0 to {classes - 1}")

@@ -1,4 +1,4 @@
-"""MNIST and Fashion-MNIST, from the files that they are published as.
+"""MNIST and Fashion-MNIST, read from their original files.
 
 The format is described on http://yann.lecun.com/exdb/mnist: big-endian uint32 magic number and lengths of the axes, then uint8.
 """
@@ -23,7 +23,7 @@ from highway.stores.url import join, shown
 
 _KINDS = {"images": 3, "labels": 1}  # and how many axes they have
 _PARTS = {"train": "train", "test": "t10k"}
-_MOST = 1100  # times that gzip makes something smaller at most
+_MOST = 1100  # maximum compression ratio of gzip
 
 
 class _OfIdx(LoadedImages):
@@ -54,18 +54,20 @@ class _OfIdx(LoadedImages):
 @checked
 @dataclass
 class MNIST(_OfIdx):
-    """The handwritten digits of MNIST, or what has its files, such as KMNIST. They are loaded when they are first read, 47 MB.
+    """The handwritten digits of MNIST, or another dataset in files of this format, such as KMNIST.
+
+    All images are loaded into memory on the first access: 47 MB for MNIST.
 
     Args:
-        data_dir: Folder that holds ``train-images-idx3-ubyte`` and the others, gzipped or not; or in which they are where torchvision puts
-            them. Nothing is downloaded.
+        data_dir: Folder that holds ``train-images-idx3-ubyte`` and the other files, gzipped or not, or holds them in the subfolders that
+            torchvision uses. Nothing is downloaded.
         split: ``"train"`` or ``"test"``.
 
     A sample is a dict: ``image``, uint8 ``(28, 28, 1)``, and ``label``, an int32.
 
     Raises:
-        FileNotFoundError: one of the files is not there (when it is first read).
-        DatasetError: a file is none of these, or cut short.
+        FileNotFoundError: a file is missing (on the first access).
+        DatasetError: a file has another format, or is damaged or truncated.
 
     >>> import struct
     >>> with open("t10k-images-idx3-ubyte", "wb") as file:
@@ -86,7 +88,7 @@ class MNIST(_OfIdx):
 class FashionMNIST(MNIST):
     """The clothes of Fashion-MNIST. Files, parameters and errors are the same as for :class:`MNIST`.
 
-    A sample is a dict, as there: ``image``, uint8 ``(28, 28, 1)``, and ``label``, an int32.
+    A sample is a dict, as for :class:`MNIST`: ``image``, uint8 ``(28, 28, 1)``, and ``label``, an int32.
 
     >>> import struct
     >>> with open("t10k-images-idx3-ubyte", "wb") as file:

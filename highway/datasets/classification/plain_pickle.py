@@ -1,4 +1,4 @@
-"""Pickles of a dict that holds arrays, lists, numbers and bytes, which nothing else can come out of.
+"""A safe unpickler for a dict of arrays, lists, numbers and bytes. It refuses pickles of other objects.
 
 A pickle is a program that can call any function. This unpickler permits a few NumPy names, and replaces them by placeholders that only
 store their arguments. It creates an array after it has checked the size. It derives from the unpickler in Python, because the unpickler
@@ -57,7 +57,7 @@ def _encoded(text: str, encoding: str) -> bytes:
 
 
 def _no_bytes() -> bytes:
-    """Return what Python 3 writes into old pickles as a call without arguments."""
+    """Return empty bytes. Python 3 writes them into pickles of old protocols as a call of ``bytes`` without arguments."""
     return b""
 
 
@@ -80,7 +80,7 @@ class _Unpickler(pickle._Unpickler):
         return _NAMES[module, name]
 
     def load_build(self) -> None:
-        """Give a thing that was made its state; by default that sets any attribute of anything."""
+        """Set the state of a placeholder. The method of the base class would set any attribute of any object."""
         stack: list[Any] = self.stack  # type: ignore[attr-defined]
         state, made = stack.pop(), stack[-1]
         if not isinstance(made, (_Array, _Dtype)):
@@ -91,7 +91,7 @@ class _Unpickler(pickle._Unpickler):
 
 
 def load_plain(data: bytes, where: str) -> dict[bytes, Any]:
-    """Return the dict in a pickle, by bytes as Python 2 has written them.
+    """Return the dict in a pickle. Its keys are bytes, as Python 2 wrote them.
 
     Args:
         data: The pickle.

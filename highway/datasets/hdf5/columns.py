@@ -77,7 +77,7 @@ class Column:
         self.row_bytes = 0 if dtype.hasobject else math.prod(shape[1:]) * dtype.itemsize
         """Bytes of a row; 0 if they differ."""
         self.chunk = int(dataset.chunks[0]) if dataset.chunks and not dtype.hasobject else 1
-        """The range of rows that are cheap to read together."""
+        """Number of rows in a chunk, which are read together; 1 if there are no chunks of rows of one size."""
         if self.row_bytes * self.chunk > _LARGEST:
             raise DatasetError(
                 f"{name}: its chunks of {self.chunk} rows have {self.row_bytes * self.chunk} bytes; expected {_LARGEST} at most: copy it "

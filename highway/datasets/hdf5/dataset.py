@@ -60,7 +60,7 @@ class _Columns:
 
     @property
     def block(self) -> int:
-        """Ranges of rows that are cheap to read together."""
+        """Number of consecutive rows that are cheap to read together."""
         widest = max(self.columns.values(), key=lambda column: column.chunk * column.row_bytes if column.chunk > 1 else 0)
         if widest.chunk > 1:
             return widest.chunk

@@ -14,8 +14,8 @@ from highway.datasets.writing import kind_of
 from highway.errors import ItemError
 
 _CHUNK = 1 << 20  # approximate bytes of a chunk, and of the values that wait to be written
-_ROWS = 1024  # of a chunk at most
-_KINDS = "biufcSV"  # of dtypes that the format has
+_ROWS = 1024  # maximum rows of a chunk
+_KINDS = "biufcSV"  # kinds of dtypes that HDF5 supports
 
 
 class _Column(ABC):
@@ -99,7 +99,7 @@ class _Arrays(_Column):
 
 
 class _Texts(_Column):
-    """Texts. Each ends at its first zero."""
+    """Strings of any length, without zero characters, because HDF5 ends a string at the first zero."""
 
     def __init__(self, file: Any, call: Call[Any], name: str) -> None:
         super().__init__(file, call, name, (), h5py.string_dtype())

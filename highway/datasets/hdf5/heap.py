@@ -27,7 +27,7 @@ from highway.stores.unchanging import FileRange, UnchangingFile
 
 _LARGE = 1 << 12  # rows smaller than this are not worth it: h5py caches the collections that they share with many others
 _MOST = 1 << 30  # limit of the bytes of a row, because memory is allocated before it is read
-_HOPS = 32  # objects inspected to find one: a collection with several has 64 kB at most
+_HOPS = 32  # maximum objects inspected to find one; a collection with several objects has at most 64 kB
 _REFERENCE = np.dtype([("length", "<u4"), ("address", "<u8"), ("number", "<u4")])
 _ROWS = 1024  # rows whose references are checked together if a dataset has no chunks
 _WINDOW = 1 << 13  # bytes of a collection that are read at first
@@ -90,7 +90,10 @@ class HeapRows:
         return self._chunks[chunk]
 
     def _find(self, address: int, start: bytes, number: int, length: int) -> int | None:
-        """Return the position of an object's bytes; ``None`` if it is not found soon. ``start`` holds the first bytes of its collection."""
+        """Return the position of an object's bytes; ``None`` if it is not found soon.
+
+        ``start`` holds the first bytes of the object's collection, and at most :data:`_HOPS` objects are inspected.
+        """
         magic, version, size = _COLLECTION.unpack_from(start)
         if magic != b"GCOL" or version != 1:
             return None
@@ -178,7 +181,7 @@ class HeapCheck:
                 plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
                 plist.set_chunk(self._block)
                 for number in range(self._plist.get_nfilters()):
-                    if not skipped >> number & 1:  # as HDF5 skips filters that are not for values of varying length
+                    if not skipped >> number & 1:  # HDF5 did not apply the filters of the other bits
                         plist.set_filter(*self._plist.get_filter(number)[:3])
                 copy = h5py.h5d.create(memory.id, b"x", h5py.h5t.py_create(found.dtype), h5py.h5s.create_simple(self._block), plist)
                 copy.write_direct_chunk((0,) * len(place), data)

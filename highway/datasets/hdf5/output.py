@@ -17,7 +17,7 @@ Call = Callable[[Callable[[], T]], T]
 class _Output:
     """A file object for h5py. If a write fails, the data are kept in memory, and ``check`` raises the error.
 
-    After a write that fails, HDF5 neither closes its file nor lets the process end: it crashes. So no write may fail.
+    If a write failed, HDF5 would crash the process when the file is closed or the process exits. So no write may fail.
     """
 
     def __init__(self, path: str) -> None:

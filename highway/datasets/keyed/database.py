@@ -152,8 +152,8 @@ class KeyedWriter(ABC):
         """Add a sample; a key that was there before gets a number, else one sample would take the place of another.
 
         Raises:
-            ItemError: the key is not one of a sample, or the database does not take it.
-            TypeError: none of its fields' files can hold a value.
+            ItemError: the key is reserved for metadata, or the database does not accept it.
+            TypeError: the value of a field cannot be encoded.
             OSError: it cannot be written.
         """
         self.put(key.encode(errors="surrogateescape"), encode_sample(sample))
@@ -174,9 +174,9 @@ class KeyedWriter(ABC):
 
 
 def _listed(database: Database) -> Keys:
-    """Return the keys of a database: by the list in it, if that is of all, or else by going through it."""
+    """Return the keys of a database: from the list in it if that is complete, otherwise by a pass over the database."""
     last = database.last_key()
-    if last is not None and not any(last):  # and so are all before it
+    if last is not None and not any(last):  # only zero bytes, so all keys before it are too
         return ZeroKeys(database.keys())
     count = database.count()
     if count is not None:

@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 _TABLES = (".ldb", ".sst")
 _AT_ONCE = 1 << 22  # bytes that are written together
-_BLOCK = 1 << 15  # bytes of a block of a log; no record reaches over its end
+_BLOCK = 1 << 15  # bytes of a block of a log; a record never crosses the end of a block
 _RECORD = struct.Struct("<4xHB")  # checksum, length and kind of a record
 _ZEROS, _FULL, _FIRST, _MIDDLE = range(4)  # kinds
 
@@ -40,7 +40,7 @@ def _library() -> Any:
 
 
 class _LevelDBDatabase:
-    """A database that is open, in this process alone, for all datasets that read it."""
+    """An open database, shared by all datasets of this process that read it. No other process can open it."""
 
     def __init__(self, path: str) -> None:
         plyvel = _library()
@@ -54,7 +54,7 @@ class _LevelDBDatabase:
         self._watch, self._sizes = Watch(path), _sizes_of(path)
 
     def check_process(self) -> None:
-        """Raise DatasetError in a forked child, which has none of the threads that a database needs."""
+        """Raise DatasetError in a forked child: the database needs threads that run only in the parent."""
         if self._process != os.getpid():
             raise DatasetError(
                 f"{self._path}: it is open in the process that this one was forked from, and LevelDB lets one process in: read it there, "
@@ -74,7 +74,7 @@ class _LevelDBDatabase:
 
     @contextmanager
     def _naming(self) -> Iterator[None]:
-        """Check the sizes of the tables if there were writes, and name the database in errors of the library."""
+        """Check the sizes of the tables if a file was written to. Convert LevelDB's errors to DatasetErrors that name the database."""
         self._watch.after_writes(self._check_sizes)
         try:
             yield
@@ -126,7 +126,7 @@ def _check_log(path: str) -> None:
     at, kind = 0, _FULL
     while at < len(data):
         rest = _BLOCK - at % _BLOCK
-        if rest >= _RECORD.size:  # else zeros up to the next block
+        if rest >= _RECORD.size:  # else the block is too full for another record and ends with zeros
             length, kind = _RECORD.unpack_from(data, at) if at + _RECORD.size <= len(data) else (rest, _ZEROS)
             rest = _RECORD.size + length
             if kind == _ZEROS or rest > min(_BLOCK - at % _BLOCK, len(data) - at):
@@ -156,17 +156,17 @@ def _reason(error: Exception) -> str:
 class LevelDB(KeyedDataset):
     """The values of a LevelDB database, in the order of their keys.
 
-    LevelDB lets one process open a database at a time, which must be allowed to write to its folder. It does not know its keys without
-    going through all of it, which is done on the first read. If you can choose, use :class:`LMDB`.
+    Only one process at a time can open a LevelDB database, and this process needs write permission for the folder. LevelDB has no list
+    of the keys, so the first read goes through the whole database. If you can choose, use :class:`LMDB`.
 
     Args:
         path: The database: a folder. If it is in a store, it is copied into the cache.
 
-    A sample is a value decoded by ``decode``: ``bytes``, a dict, or the packed object. Its key is the database's key; for keys of n
-    zero bytes, as Highway of 2017 wrote them, it is n.
+    A sample is a value decoded by ``decode``: ``bytes``, a dict, or the packed object. Its key is the key in the database. Highway of 2017
+    wrote keys of n zero bytes; such a key becomes n.
 
     Raises:
-        ConfigError: ``fields`` are named where samples have none, or plyvel is not installed.
+        ConfigError: ``fields`` is given but the samples have no fields, or plyvel is not installed.
         FileNotFoundError: there is no database (when it is first read).
         DatasetError: another process has the database open, it is damaged, a table was cut short, or ``decode`` does not fit a value.
 
@@ -185,7 +185,7 @@ class LevelDB(KeyedDataset):
         return found
 
     def fingerprint(self) -> str:
-        """Return a text that changes when the database is written to, or its values are decoded otherwise."""
+        """Return a string that changes when the database is written to, or when ``decode`` or ``fields`` change."""
         len(self)  # opening it moves entries from the log into tables
         path = local(self.path)
         tables = sorted(name for name in os.listdir(path) if name.endswith(_TABLES))
@@ -213,7 +213,7 @@ class LevelDBWriter(KeyedWriter):
         return True
 
     def flush(self) -> None:
-        """Write what was added. Raises OSError."""
+        """Write the values that are still in memory. Raises OSError."""
         try:
             with self._database.write_batch() as batch:
                 for key, value in self._pending.items():
@@ -227,7 +227,10 @@ class LevelDBWriter(KeyedWriter):
         self._database.close()
 
     def finish(self) -> None:
-        """Open the closed database again, which moves the last values from its log, which has no end mark, to a table. Raises OSError."""
+        """Open the closed database once more, so that LevelDB moves the last values from the log to a table. Raises OSError.
+
+        A truncated log could not be detected, because a log has no end mark.
+        """
         try:
             _library().DB(self._database.name).close()
         except self._error as error:
@@ -236,10 +239,10 @@ class LevelDBWriter(KeyedWriter):
 
 @contextmanager
 def leveldb_writer(path: str, durable: bool = False) -> Iterator[LevelDBWriter]:
-    """Write a LevelDB database, a folder that has its name only when it is whole.
+    """Write a LevelDB database, which is a folder. The folder gets its name only when it is complete.
 
     Raises:
-        FileExistsError: there is something already.
+        FileExistsError: the path exists already.
 
     >>> with leveldb_writer("train.leveldb") as writer:
     ...     writer.add("cats/0001", {"jpg": jpeg, "cls": 3})

@@ -42,14 +42,14 @@ def _library() -> Any:
 
 
 def data_file(path: str) -> str:
-    """Return the file of a database that is a folder with ``data.mdb`` in it, or that file."""
+    """Return the file of a database, which is either a folder with ``data.mdb`` in it, or such a file."""
     return path if path.endswith(".mdb") or os.path.isfile(path) else os.path.join(path, _FILE)
 
 
 class _Environment:
-    """A file that is mapped for reading, by all datasets of this process that read it.
+    """A file that is mapped for reading. All datasets of this process that read the file share it.
 
-    Without locks, nothing in the database is written. So a forked child, in which LMDB cannot open it again, can use the inherited handle.
+    It is opened without locks, so nothing is written to it. A forked child cannot open it again, but can use the inherited handle.
     """
 
     def __init__(self, path: str) -> None:
@@ -85,7 +85,7 @@ class _LMDBDatabase:
 
     @contextmanager
     def _naming(self) -> Iterator[None]:
-        """Check that the file was not cut short, since reading it would end the process; name it in LMDB's errors."""
+        """Check that the file was not cut short, because reading it would then end the process. Name the file in LMDB's errors."""
         self._file.check_size()
         try:
             yield
@@ -98,9 +98,9 @@ class _LMDBDatabase:
         return DatasetError(f"{self._file.path}: damaged, or written to; copy or write it again: {why}")
 
     def read(self, keys: Sequence[bytes], use: Callable[[Data], T]) -> list[T]:
-        self._file.check_size()  # as _naming() does, in less time
+        self._file.check_size()  # like _naming(), which would take longer
         try:
-            with self._lmdb.begin(buffers=use is not bytes) as transaction:  # without buffers, bytes are not copied twice
+            with self._lmdb.begin(buffers=use is not bytes) as transaction:  # LMDB copies bytes itself, once
                 return use_all(keys, transaction.get, use)
         except _library().Error as error:
             raise self._damaged(f"LMDB says: {error}") from error
@@ -169,10 +169,10 @@ class _LMDBDatabase:
 class LMDB(KeyedDataset):
     """The values of an LMDB database, in the order of their keys.
 
-    Keys that begin and end with ``__`` are no samples; if there is a list of all others in ``__keys__``, as tensorpack and our writer make
-    it, it is read, else they are listed by one pass, at about a million a second. The file is open once in each process, mapped for reading
-    only, without LMDB's locks: nobody may write to it meanwhile. If it is cut short, the next read is an error; if that happens during a
-    read, the process ends. LMDB has no checksums: damage in a value is not detected.
+    Keys that begin and end with ``__`` are no samples. The list of all other keys is read from ``__keys__``, where tensorpack and our
+    writer put it. If there is none, one pass over the database lists about a million keys per second. The file is open once in each
+    process, mapped for reading only, without LMDB's locks: nobody may write to it meanwhile. If it is cut short, the next read is an error;
+    if that happens during a read, the process ends. LMDB has no checksums: damage in a value is not detected.
 
     Args:
         path: The database: a folder with ``data.mdb`` in it, or such a file. If it is in a store, it is copied into the cache.
@@ -180,7 +180,7 @@ class LMDB(KeyedDataset):
     A sample is a value decoded by ``decode``: ``bytes``, a dict, or the packed object. Its key is the database's key.
 
     Raises:
-        ConfigError: ``fields`` are named where samples have none, or lmdb is not installed.
+        ConfigError: ``fields`` are given, but samples have no fields; or lmdb is not installed.
         OSError: there is no such file, or it cannot be opened (when it is first read).
         DatasetError: the file is no LMDB database, or was cut short (on the first read); ``decode`` does not fit a value; or the file has
             changed since.
@@ -243,7 +243,7 @@ class LMDBWriter(KeyedWriter):
         return True
 
     def _grow(self) -> None:
-        """Double the size that the database may have, and do again what was not committed."""
+        """Double the maximum size of the database, and repeat the changes that were not committed."""
         self._transaction.abort()
         self._lmdb.set_mapsize(2 * self._lmdb.info()["map_size"])
         self._transaction = self._lmdb.begin(write=True)
@@ -280,7 +280,7 @@ class LMDBWriter(KeyedWriter):
 def lmdb_writer(path: str, durable: bool = False) -> Iterator[LMDBWriter]:
     """Write an LMDB database: a folder with ``data.mdb`` in it, or a file if the path ends in ``.mdb``.
 
-    The file has its name only when it is whole; see :func:`highway.datasets.writing.writing`.
+    The file gets its name only when it is complete; see :func:`highway.datasets.writing.writing`.
 
     >>> with lmdb_writer("train.lmdb") as writer:
     ...     writer.add("cats/0001", {"jpg": jpeg, "cls": 3})

@@ -1,4 +1,4 @@
-"""Open databases: each once per process, for all datasets that read it, until none does; and writes to their folders."""
+"""Databases that all datasets of a process share while at least one of them reads, and a watch for writes to a folder."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Watch:
         self._descriptor = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC) if sys.platform == "linux" else -1
         if self._descriptor >= 0:
             weakref.finalize(self, os.close, self._descriptor)
-        # Neither works where a user has too many; then every call counts as one after a write.
+        # Both calls fail if the user has too many watches. Then each call of after_writes() checks.
         self._always = self._descriptor < 0 or libc.inotify_add_watch(self._descriptor, os.fsencode(folder), _IN_MODIFY) < 0
         self._lock = threading.Lock()
 

@@ -117,7 +117,7 @@ def _as_file(extension: str) -> Callable[[Data, Fields], Any]:
     return lambda data, fields: decode_field(extension, bytes(data))
 
 
-# Each returns the sample in a value, its fields, if it has some, chosen and renamed; never a view of the value. It raises ValueError.
+# Each function returns the sample in a value, never a view of the value. Fields, if any, are chosen and renamed. Raises ValueError.
 DECODERS: dict[str, Callable[..., Any]] = {
     "bytes": lambda data, fields: bytes(data),
     "fields": _fields,

@@ -104,7 +104,7 @@ class MDS(PartedDataset):
         return self.__getitems__([number])[0]
 
     def __getitems__(self, numbers: Sequence[int]) -> list[dict[str, Any]]:
-        """Return several samples, which are asked of a store all at once."""
+        """Return several samples; those in a store are requested concurrently."""
         return self._several(numbers, bytes)
 
     def __getviews__(self, numbers: Sequence[int]) -> list[dict[str, Any]]:

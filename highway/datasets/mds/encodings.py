@@ -63,7 +63,7 @@ def encoding_of(name: str) -> Encoding:
     """Return an encoding by its name.
 
     Raises:
-        DatasetError: it is none that can be read.
+        DatasetError: no encoding with this name can be read.
     """
     kind, *details = name.split(":")
     try:
@@ -151,7 +151,7 @@ def encoding_for(name: str, value: Any) -> str:
     """Return the encoding that a column is written in, by the name of the field and its first value.
 
     Raises:
-        ItemError: there is none; names the field and the way out.
+        ItemError: no encoding can hold the value. The message names the field and the way out.
     """
     kind = "json" if value is None else kind_of(value)
     if kind is not None and (encoding := _ENCODINGS[kind](name, value)):
@@ -183,7 +183,7 @@ def encode(name: str, encoding: str, value: Any) -> bytes:
     """Return the bytes of a value.
 
     Raises:
-        ItemError: it is none of that encoding; names the field.
+        ItemError: the value does not fit the encoding. The message names the field.
     """
     if encoding_for(name, value) != encoding:
         raise ItemError(f"field {name!r} would be encoded as {encoding_for(name, value)}, but in the first sample as {encoding}")

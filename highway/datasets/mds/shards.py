@@ -1,4 +1,4 @@
-"""The shards in a folder of MDS, as its index lists them, and where the samples of one lie."""
+"""The index of a folder of MDS shards, and the positions and values of the samples in each shard."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ class Shard:
                 )
 
     def verify(self) -> None:
-        """Compare the checksum in the index, the fastest if there are several. Raises DatasetError."""
+        """Check the file against a checksum in the index: the fastest one, if there are several. Raises DatasetError."""
         hashes = self._entry.raw_data.hashes
         known = [name for name in hashes if hasattr(xxhash, name) or name in hashlib.algorithms_available]
         if hashes and not known:

@@ -16,7 +16,7 @@ Weights = list[float] | dict[int, list[float]] | WeightsAt
 _BITS = 24  # fractional bits of a share; a mix of less than 2**39 positions fits 64 bits
 _ONE = 1 << _BITS
 _LONGEST = 1 << 38
-_ASKED = 1024  # positions between two calls of a weight function, at least; and calls per epoch, at most
+_ASKED = 1024  # minimum positions between two calls of a weight function, and maximum calls per epoch
 _MOST_STEPS = 1 << 16
 
 
@@ -88,7 +88,7 @@ class Interleave:
     def _steps(self, weights: Weights) -> Iterator[_Step]:
         """Yield the steps of the epoch, and note its length."""
         position, drawn = 0, np.zeros(len(self._sizes), np.int64)
-        parts = np.full(self._leaves, _ONE // 2 - 1)  # rounded to the nearest, and the first dataset first
+        parts = np.full(self._leaves, _ONE // 2 - 1)  # almost half, so shares are rounded to the nearest; the first dataset comes first
         ended = np.zeros(len(self._sizes), np.bool_)
         for number, (stop, given) in enumerate(self._given_weights(weights)):
             while position < stop:
@@ -148,7 +148,7 @@ class Interleave:
         """Return how many of ``count`` positions belong to a step, at least 1: it ends with the epoch, or when a dataset is skipped."""
         if self._given is not None or not self._turns(step.after(count)[0], ended):
             return count
-        low, high = 0, count  # it does not turn after ``low`` positions, but after ``high``
+        low, high = 0, count  # _turns() is false after ``low`` positions, and true after ``high``
         while high - low > 1:
             middle = (low + high) // 2
             if self._turns(step.after(middle)[0], ended):

@@ -24,7 +24,7 @@ from highway.parameters.ranges import Count, Predicate
 class MixedDataset:
     """Mix several datasets by weights: each position of an epoch holds a sample of one dataset.
 
-    A reader reads the mix as any other dataset: in an order that depends on the seed alone, by ranks, and resumable at any sample. Each
+    A reader reads the mix as any other dataset: its order depends only on the seed, ranks share it, and it can resume at any sample. Each
     dataset has its own order, a new order per pass, and continues in the next epoch where the last one stopped, so that all its samples
     occur equally often. The dataset of a position is computed, not random: after any number of positions, each dataset has had its share to
     within a sample or two. If the reader shuffles, it also shuffles within each 64 positions, so that a rank does not get a single dataset.
@@ -38,9 +38,9 @@ class MixedDataset:
         stop: When an epoch ends. ``"all"``: when all datasets have been read completely; completed datasets are skipped from then on, so
             each sample occurs once. ``"first"``: before a dataset would repeat. ``"restart"``: when all datasets have been read
             completely; completed datasets restart.
-        length: Samples of an epoch, in place of an end by ``stop``, which has to be ``"restart"``.
+        length: Number of samples of an epoch, instead of an end by ``stop``; then ``stop`` must be ``"restart"``.
 
-    A sample is one of the datasets', as ``mixed[5]`` returns it: each dataset is read in its own order.
+    A sample is a sample of one of the datasets. ``mixed[5]`` returns the sample that has position 5 without shuffling.
 
     Raises:
         ConfigError: weights do not fit the datasets; or an epoch would have no end, or labels have other names in one dataset than in

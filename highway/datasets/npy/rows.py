@@ -34,7 +34,7 @@ _PICKLED = "it holds Python objects, which only a pickle could bring back; save 
 _PICKLED_NPZ = trusted_pickle.refusal("it holds Python objects, which are pickled", "Npz(path, trusted_pickle=True)", "NumpySerializer")
 KEYS = "__key__"  # an array of a .npz file that names its rows
 
-_MOST_TIMES = 1 << 16  # times that an array is larger than its compressed bytes at most: deflate makes zeros 1032 times as small
+_MOST_TIMES = 1 << 16  # maximum ratio of an array's size to its compressed size; for zeros, deflate reaches 1032
 # The errors of zipfile and its decompressors for damaged data; bz2 raises OSErrors without a number.
 _BAD_ZIP = (zipfile.BadZipFile, zipfile.LargeZipFile, zlib.error, lzma.LZMAError, struct.error)
 
@@ -50,7 +50,7 @@ class StoredRows:
         offset: Where its first row begins.
         shape: Shape of the array.
         dtype: Type of the array.
-        end: Where the array ends; ``None``: not known, but no later than the file.
+        end: Where the array ends; ``None``: somewhere up to the end of the file.
 
     Raises:
         DatasetError: the rows do not end there, or would end after the file.
@@ -152,7 +152,7 @@ class Npy(_OfFile):
     Args:
         path: The file, or its URL.
 
-    A sample is a row: an array of its own, or a number if the array has one dimension.
+    A sample is one row as an array, or a number if the array has one dimension.
 
     Raises:
         OSError: the file cannot be opened (when it is first read).
@@ -198,7 +198,7 @@ class _Columns:
         except (DatasetError, StoreError):
             raise
         except (*_BAD_ZIP, EOFError, OSError, RuntimeError, ValueError, OverflowError) as error:
-            if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):  # the second: it seeks to a negative place
+            if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):  # EINVAL: zipfile seeks to a negative position
                 raise
             raise DatasetError(f"{path}: no .npz file, damaged or cut short; {error}") from error
         file.check()
@@ -213,7 +213,7 @@ class _Columns:
 def _check_directory(file: UnchangingFile, archive: zipfile.ZipFile) -> None:
     """Check that no member is missing: zipfile reads as many as fit into the size of the directory. Raises zipfile.BadZipFile."""
     count, found = len(archive.infolist()), file.read(file.state.size - len(archive.comment) - _END.size, _END.size)
-    if found[:4] != b"PK\5\6" or _END.unpack(found)[0] not in (count, 0xFFFF):  # the second in zip64
+    if found[:4] != b"PK\5\6" or _END.unpack(found)[0] not in (count, 0xFFFF):  # 0xFFFF: zip64
         raise zipfile.BadZipFile("its directory does not end where the file does, or lists other arrays than it should")
 
 
@@ -239,7 +239,7 @@ def _column(file: UnchangingFile, archive: zipfile.ZipFile, member: zipfile.ZipI
 @checked
 @dataclass
 class Npz(_OfFile):
-    """The rows of all arrays in a ``.npz`` file, which have as many rows as each other.
+    """The rows of all arrays in a ``.npz`` file. All of them must have the same number of rows.
 
     Compressed arrays are loaded at the first read, and stay in memory; others are read row by row.
 
@@ -250,8 +250,8 @@ class Npz(_OfFile):
         trusted_pickle: Whether to load arrays of Python objects, which are pickled, as in files of tensorpack's NumpySerializer.
             Loading a pickle can run any code, so use this only for a file on this machine that you trust.
 
-    A sample is a dict with a row of each array: an array of its own, or a number if the array has one dimension. An array ``__key__``,
-    which :func:`highway.datasets.npy.writer.npz_writer` writes, is no field, but names the samples. In a file of tensorpack's
+    A sample is a dict with one row of each array, as an array, or as a number if the array has one dimension. An array ``__key__``, which
+    :func:`highway.datasets.npy.writer.npz_writer` writes, is not a field: it names the samples. In a file of tensorpack's
     NumpySerializer, a sample is a datapoint: a tuple or a dict.
 
     Raises:

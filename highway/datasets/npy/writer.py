@@ -19,7 +19,7 @@ from highway.errors import ItemError
 
 
 class _Rows:
-    """The rows of an array that grows: in a file without a name, which is gone when the process is."""
+    """The rows of an array that grows, in a file without a name, which disappears with the process."""
 
     def __init__(self, name: str, first: np.ndarray, folder: str) -> None:
         self._name, self._shape, self._dtype = name, first.shape, first.dtype
@@ -111,7 +111,7 @@ def alike(name: str, value: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -
     """Return a value as an array, if it has this shape and dtype.
 
     Raises:
-        ItemError: it does not, or is no array; names the field and the way out.
+        ItemError: the value has another shape or dtype, or is no array. The message names the field and the way out.
     """
     row = as_array(name, value)
     if (row.shape, row.dtype) != (shape, dtype):
@@ -126,7 +126,7 @@ def as_array(name: str, value: Any) -> np.ndarray:
     """Return a value as an array; numbers become int64, float64 and bool.
 
     Raises:
-        ItemError: it is neither an array nor a number; names the field and the way out.
+        ItemError: the value is neither an array nor a number. The message names the field and the way out.
     """
     if (dtype := NUMBERS.get(type(value))) is not None:
         return np.asarray(value, dtype)
@@ -140,10 +140,10 @@ def as_array(name: str, value: Any) -> np.ndarray:
 
 @contextmanager
 def npz_writer(path: str) -> Iterator[RowsWriter[_Rows | _Texts]]:
-    """Write samples that are alike into a ``.npz`` file, not compressed, which has its name only when it is whole.
+    """Write samples with the same fields into a ``.npz`` file, not compressed. The file gets its name only when it is complete.
 
-    An array for each field, with a row for each sample; numbers become int64, float64 and bool, and each ``str`` as long as the longest.
-    The keys are the array ``__key__``.
+    Each field becomes an array with a row for each sample. Numbers become int64, float64 and bool. A ``str`` takes as much room as the
+    longest one of its field. The keys are the array ``__key__``.
     """
     with writing(path, durable=True) as part, ExitStack() as stack:
         writer = _arrays_for(part, stack)
@@ -157,7 +157,7 @@ def npz_writer(path: str) -> Iterator[RowsWriter[_Rows | _Texts]]:
 
 @contextmanager
 def npy_writer(path: str) -> Iterator[RowsWriter[_Rows | _Texts]]:
-    """Write samples of one field into a ``.npy`` file, which has its name only when it is whole. It has no place for their keys."""
+    """Write samples of one field into a ``.npy`` file. It gets its name only when it is complete. Keys are not written."""
     with writing(path, durable=True) as part, ExitStack() as stack:
         writer = _arrays_for(part, stack)
         yield writer

@@ -22,18 +22,20 @@ from highway.stores.url import shown
 @checked
 @dataclass
 class Zarr:
-    """The rows of Zarr arrays, of the formats 2 and 3, which have as many rows as each other.
+    """The rows of Zarr arrays, of the formats 2 and 3. All arrays must have the same number of rows.
 
     A chunk, or a shard of chunks, is read and decoded as a whole for each row, so use ``shuffle="blocks"``.
 
     Args:
         path: The folder of a group of arrays, or of one array. If it is in a store, it is copied into the cache.
-        fields: The arrays to read, under new names: ``{"image": "img;image"}`` takes the first that there is. ``None`` reads all.
+        fields: The arrays to read, under new names: ``{"image": "img;image"}`` takes the first that exists. ``None`` reads all. Not
+            used if ``path`` is one array.
 
-    A sample is a dict with a row of each array of the group: an array, or a number if the array has one dimension; of one array, its row.
+    A sample is a dict with one row of each array of the group: an array, or a number if the array has one dimension. If ``path`` is one
+    array, a sample is its row.
 
     Raises:
-        ConfigError: zarr is not installed, or ``fields`` are named where there is one array.
+        ConfigError: zarr is not installed.
         FileNotFoundError: there is no group or array (when it is first read).
         DatasetError: it is damaged, or its arrays differ in their length.
 

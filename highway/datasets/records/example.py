@@ -101,7 +101,7 @@ def key_of(data: Data, name: str) -> str | None:
 
 
 def first_key(start: bytes) -> str | None:
-    """Return the key at the start of an Example, as by the writer; ``None`` if another feature comes first, or the key is long or cut."""
+    """Return the key, if it comes first, as from our writer; ``None`` if another feature comes first, or the key is long or cut off."""
     if (found := _BEGIN.match(start)) is None:
         return None
     begin, (feature, values, size) = found.end(), found[1] + found[2] + found[3]
@@ -138,7 +138,7 @@ def _entry_of(data: Data, begin: int, end: int) -> tuple[bytes, Data, int, int]:
 
 
 def _merged(data: Data, pieces: Sequence[tuple[int, int]]) -> Place:
-    """Return the place of a message that comes in pieces: by the rules of Protocol Buffers it is the pieces one after the other."""
+    """Return the place of a message that comes in pieces. They are joined, as Protocol Buffers demands."""
     if len(pieces) == 1:
         return data, *pieces[0]
     joined = b"".join(data[begin:end] for begin, end in pieces)
@@ -146,7 +146,7 @@ def _merged(data: Data, pieces: Sequence[tuple[int, int]]) -> Place:
 
 
 def _single(data: Data, begin: int, end: int) -> tuple[int, int]:
-    """Return the tag of a message's only field, if that is one of bytes, and where these begin; of any other message zeros."""
+    """Return the tag of a message's only field and where its bytes begin. Zeros if the message is not one field of bytes."""
     if end - begin < 2:
         return 0, 0
     size, first = data[begin + 1], begin + 2

@@ -41,7 +41,7 @@ class RecordFile(Protocol):
         """Yield records by their indexes in the file. A large record is valid only until the next record, which may reuse its memory."""
 
     def plan(self, numbers: Sequence[int]) -> ReadPlan:
-        """Return how records are read all at once; large ones are views."""
+        """Return a plan to read several records at once. Large records are views."""
 
     def start(self, number: int) -> bytes:
         """Return the first bytes of a record: some hundred bytes, or all."""

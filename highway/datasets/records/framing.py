@@ -56,11 +56,11 @@ def check_records(file: UnchangingFile, records: Sequence[Data], footers: Sequen
 
     Args:
         file: The file, for messages.
-        records: The data of each.
+        records: The data of each record.
         footers: The checksum after each record's data.
         begins: Where in the file each record begins.
     """
-    contents = (np.frombuffer(data, np.uint8) if isinstance(data, memoryview) else data for data in records)  # which the library takes
+    contents = (np.frombuffer(data, np.uint8) if isinstance(data, memoryview) else data for data in records)  # crc32c takes no memoryview
     found = _masked(np.fromiter(map(_crc32c(), contents), np.uint32, len(records)))
     expected = np.frombuffer(b"".join(footers), "<u4")
     for wrong in np.flatnonzero(found != expected).tolist():
@@ -84,8 +84,9 @@ def offsets_of(file: UnchangingFile, path: str, index: bool | str) -> np.ndarray
 
     Args:
         file: The file.
-        path: Where it is.
-        index: Whether the positions are kept in a file beside the records, or the folder that keeps them.
+        path: Path or URL of the file.
+        index: ``True``: save the positions in an index file beside the records. A path: save it in this folder. ``False``: do not save
+            it. A valid index file beside the records is used in any case.
 
     Raises:
         DatasetError: the file is not a TFRecord file, is compressed, damaged or cut short. The message names the position.
@@ -173,7 +174,10 @@ def _check_lengths(file: UnchangingFile, headers: bytes | bytearray, offsets: ar
 
 @cache
 def _tables() -> tuple[np.ndarray, int]:
-    """Return the change of the CRC-32C of eight zeros by each byte at each of eight places, uint32 ``(8, 256)``, and that CRC-32C."""
+    """Return tables to compute the CRC-32C of many 8-byte lengths at once: uint32 ``(8, 256)``, and the CRC-32C of eight zeros.
+
+    Entry ``[place, byte]`` is the XOR difference to the CRC-32C of eight zeros if ``byte`` is at ``place``.
+    """
     crc, size = _crc32c(), _LENGTH.size
     zeros = crc(bytes(size))
     table = [[crc(bytes(place) + bytes([byte]) + bytes(size - 1 - place)) ^ zeros for byte in range(256)] for place in range(size)]

@@ -1,4 +1,4 @@
-"""The wire format of Protocol Buffers: as much of it as ``tf.train.Example`` and Caffe's ``Datum`` take.
+"""The wire format of Protocol Buffers: the parts of it that ``tf.train.Example`` and Caffe's ``Datum`` use.
 
 A message is fields one after the other: a varint, ``number << 3 | type``, and then by the type a varint (0), eight bytes (1), a varint and
 that many bytes (2), or four bytes (5). A varint holds seven bits per byte, lowest first; the highest bit of a byte marks that more follow.
@@ -15,14 +15,14 @@ VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5  # types
 _LONGEST = 10  # bytes of a varint: of 64 bits
 
 Data = bytes | memoryview
-Field = tuple[int, int, int]  # the tag, and where the content begins and ends; for a varint, the begin is its value
+Field = tuple[int, int, int]  # the tag, and where the content begins and ends; for a varint, its value instead of the begin
 
 
 def read_fields(data: Data, at: int, end: int) -> list[Field]:
     """Return the fields of the message between two places.
 
     Raises:
-        ValueError: the message is invalid or incomplete. No memory is allocated by an announced length.
+        ValueError: the message is invalid or incomplete. Lengths in it are not trusted: no memory is allocated for them.
     """
     found: list[Field] = []
     try:

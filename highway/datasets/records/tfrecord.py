@@ -26,7 +26,7 @@ from highway.stores.unchanging import FileRange, UnchangingFile
 from highway.stores.url import shown
 
 _OPEN = 100  # files that are open at once; most processes may open 1024
-_LARGE = 1 << 16  # bytes of a record that is read alone; of neighbours so many are read at once, about
+_LARGE = 1 << 16  # bytes; larger records are read alone, and smaller neighbours together, about this many bytes at once
 _AT_ONCE = 1 << 18  # bytes of framed records in memory at once
 _START = 512  # bytes that a key is looked for in first
 
@@ -97,7 +97,7 @@ class _TFRecordFile:
 
 
 def _bounds(apart: np.ndarray) -> np.ndarray:
-    """Return where places begin that belong together, and the end of all; neighbours are ``apart`` or not."""
+    """Return where each group begins, and the end of the last; ``apart`` tells whether two neighbours belong to different groups."""
     return np.concatenate(([0], apart.nonzero()[0] + 1, [len(apart) + 1]))
 
 
@@ -115,11 +115,11 @@ class TFRecord(Records):
         trusted_pickle: Whether a record is a pickle, as tensorpack's TFRecordSerializer writes them by default. Loading a pickle can run
             any code, so use this only for files on this machine that you trust.
 
-    A sample is a record's ``bytes``, with ``example`` a dict, or with ``trusted_pickle`` what was pickled, a list as a tuple.
+    A sample is a record's ``bytes``; with ``example``, a dict; with ``trusted_pickle``, the pickled object, or a tuple instead of a list.
 
     Raises:
         ConfigError: there are ``fields`` or a ``key`` without ``example``, or google-crc32c is not installed.
-        OSError: a file cannot be opened, or an index not be written (when it is first read).
+        OSError: a file cannot be opened, or an index cannot be written (when it is first read).
         DatasetError: a file is no TFRecord file, is compressed, damaged or cut short (when it is first read); a record does not fit its
             checksum, or is no Example; or a file has changed since.
 
@@ -203,7 +203,7 @@ class TFRecordWriter:
 
 @contextmanager
 def tfrecord_writer(path: str, durable: bool = False) -> Iterator[TFRecordWriter]:
-    """Write a TFRecord file, which has its name only when it is whole; see :func:`highway.datasets.writing.writing`.
+    """Write a TFRecord file. It gets its name only when it is complete; see :func:`highway.datasets.writing.writing`.
 
     >>> with tfrecord_writer("train.tfrecord") as writer:
     ...     writer.add("0001", {"image": jpeg, "label": 3})

@@ -54,7 +54,7 @@ def check_local(component: str, paths: Iterable[str]) -> None:
 
 
 class _Unpickler(pickle.Unpickler):
-    """Finds what NumPy 1 called ``numpy.core`` and NumPy 2 calls ``numpy._core`` in both."""
+    """Loads pickles of NumPy 1 and of NumPy 2, which renamed its module ``numpy.core`` to ``numpy._core``, with either version."""
 
     def find_class(self, module: str, name: str) -> Any:
         if found := _CORE.fullmatch(module):

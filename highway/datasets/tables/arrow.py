@@ -29,7 +29,7 @@ _OTHERS = {
     b"PAR1": "a Parquet file; read it by Parquet(...)",
     b"FEA1": "Feather of version 1; write it anew by pyarrow.feather.write_feather(table, path, compression='uncompressed')",
 }
-_LARGE = 1 << 14  # bytes from which on a value is read from the file, without the GIL, instead of being copied from the map
+_LARGE = 1 << 14  # bytes; larger values are read from the file, without the GIL, and not copied from the map
 
 
 class _Mapped:

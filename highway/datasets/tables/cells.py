@@ -6,7 +6,7 @@ field                                    column
 ``bytes``; ``str``                       binary; string
 a number or boolean of NumPy's           of the same dtype
 a number or boolean of Python's          int64, float64, bool
-``np.datetime64``, ``np.timedelta64``    date, timestamp, duration of the same unit, but for points in time in seconds
+``np.datetime64``, ``np.timedelta64``    date, timestamp or duration of the same unit; datetimes in seconds are refused
 an array of one dimension                list of the same dtype
 an array of more                         ``arrow.variable_shape_tensor``: data and shape
 a dict or list that JSON can hold        ``arrow.json``
@@ -96,7 +96,7 @@ def _array(value: Any) -> np.ndarray:
         raise ItemError(f"{value}, which int64 has no room for; make it a str")
     array: np.ndarray = np.asarray(value, NUMBERS.get(type(value)))
     dtype = array.dtype.newbyteorder("=")
-    is_time = dtype.str[1:] in _TIMES and array.ndim == 0 and not np.isnat(array)  # Parquet makes seconds milliseconds
+    is_time = dtype.str[1:] in _TIMES and array.ndim == 0 and not np.isnat(array)  # Parquet has no datetimes in seconds
     if not (is_time or (dtype.kind in "biuf" and dtype.itemsize <= 8)):
         shown = f"an array of {array.dtype}, shape {array.shape}" if array.ndim else repr(array[()])
         raise ItemError(f"{shown}; {_WAY_OUT}")

@@ -56,7 +56,7 @@ class FilesLayout(TableLayout, Generic[F]):
         self.partitions: Mapping[str, pa.Array] = {}
 
     def settle(self, pieces: list[Piece], schema: pa.Schema, selection: Selection, nulls: Mapping[str, Any] | None, budget: int) -> None:
-        """Take what was found in the files."""
+        """Set the pieces and columns, when all files have been opened."""
         super().__init__(pieces, schema, selection, nulls, budget, self.names[0])
 
     @property
@@ -186,7 +186,7 @@ def files_at(path: str, suffixes: Sequence[str]) -> list[str]:
         name = without_options(path)
         if glob.has_magic(name) or _ends(name, suffixes):
             return files_of(path)
-        from highway.stores.listing import listing_of  # here, since files on this machine need nothing of it
+        from highway.stores.listing import listing_of  # imported here, because files on this machine do not need it
 
         listing = listing_of(path)
         seen = [number for number, key in enumerate(listing.keys) if not any(part.startswith(_HIDDEN) for part in key.split("/"))]

@@ -56,7 +56,7 @@ def has_shuffle_buffer(stream: Any) -> bool:
 
 
 def examples_from(stream: Any, epoch: int, state: Any, passed: int) -> Iterator[dict[str, Any]]:
-    """Return the examples of an epoch from a state on, without the first ``passed`` examples."""
+    """Return the examples of an epoch that follow ``state``, without the first ``passed`` of them."""
     stream.set_epoch(epoch)
     stream.load_state_dict(state)
     return islice(iter(stream), passed, None)
@@ -66,7 +66,7 @@ class ExampleConverter:
     """Converts examples to samples in the form of table rows.
 
     Args:
-        stream: The stream of the examples. Its columns may be known.
+        stream: The stream of the examples. If it knows its columns (``features``), they are used.
         fields: As for :func:`select`.
         key: As for :func:`select`.
         nulls: The value that replaces nulls, by field.

@@ -155,10 +155,10 @@ def _expect_table(found: Any) -> None:
 
 
 def load(dataset: Any, split: str | None, config: str | None, streaming: bool = False) -> Any:
-    """Return a table of Hugging Face, or a stream; ``dataset`` may be one, or a dict of several by their splits, or name one.
+    """Return a table of Hugging Face, or a stream. ``dataset`` is a table, a stream, a dict of them by split, or the name of one.
 
     Raises:
-        ConfigError: the package datasets is not installed, or there are several splits and none, or another one, is named.
+        ConfigError: the package datasets is not installed, or there are several splits and ``split`` is not the name of one.
     """
     found = dataset
     if isinstance(dataset, str):

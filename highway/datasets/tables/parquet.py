@@ -114,6 +114,6 @@ def _leaves(group: Any, columns: list[str]) -> list[Any]:
 
 
 def _range(file: UnchangingFile, leaf: Any) -> FileRange:
-    """Return where in the file it lies."""
+    """Return the range of a stored column in the file."""
     begin = leaf.dictionary_page_offset if leaf.has_dictionary_page and leaf.dictionary_page_offset else leaf.data_page_offset
     return FileRange(file, begin, leaf.total_compressed_size)

@@ -28,7 +28,7 @@ class TableFile(NamedTuple):
 
 
 def table_files(named: Sequence[tuple[str, Sequence[str]]]) -> list[TableFile]:
-    """Return files with the values in the names of their folders: those below the folder that all paths of the user have in common.
+    """Return files with the values in the names of their folders. Only folders below the common parent of the user's paths count.
 
     Args:
         named: The paths that the user gave, each with its files.
@@ -53,7 +53,7 @@ def _values(file: str, above: int) -> dict[str, str]:
 
 
 def columns_of(files: Sequence[TableFile], own: Sequence[str]) -> Mapping[str, pa.Array]:
-    """Return the columns that the names of folders hold, with a value for each file, but for the files' own columns.
+    """Return the columns that the names of folders hold, with a value for each file. Columns that the files themselves have are left out.
 
     Raises:
         DatasetError: some of the files lie in folders that name other columns.

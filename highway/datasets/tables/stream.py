@@ -1,4 +1,4 @@
-"""A file as pyarrow reads one: from any place, by ranges that may have been fetched before."""
+"""A file object from which pyarrow reads. Parts of the file may have been fetched before."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from highway.engine.cancel import check_cancelled
 from highway.stores.file import read_ranges
 from highway.stores.unchanging import FileRange, SeekableFile, UnchangingFile
 
-Held = tuple[int, bytes]  # a part of a file, and where it begins
+Held = tuple[int, bytes]  # where a part of a file begins, and its bytes
 
 
 def fetched(ranges: Sequence[FileRange]) -> list[list[Held]]:
@@ -19,7 +19,7 @@ def fetched(ranges: Sequence[FileRange]) -> list[list[Held]]:
 
 
 class FileStream(SeekableFile):
-    """A file with a place of its own in it, for one thread.
+    """A file object with its own position, for one thread.
 
     Args:
         file: The file to read.

@@ -14,7 +14,7 @@ from highway.errors import ItemError
 
 _BLOCK = 16 << 20  # bytes of a row group or record batch by default
 _ROWS = 1 << 16  # and its rows at most
-_MOST = 1 << 29  # bytes at most, however many rows it is to have
+_MOST = 1 << 29  # maximum bytes, even if it then has fewer rows than requested
 
 
 class TableWriter:

@@ -7,9 +7,9 @@ integers, floats, bool                 a number of NumPy's, of the column's dtyp
 string; binary                         ``str``; ``bytes``
 lists of numbers, and lists of such    an array of the column's dtype; a list of arrays where the inner ones differ in length
 tensors (Arrow's two extension types)  an array of their shape
-struct of ``bytes`` and ``path``       the bytes: so Hugging Face keeps images and sounds
+struct of ``bytes`` and ``path``       the bytes; Hugging Face stores images and sounds in this form
 other structs and lists                a dict; a list
-dictionary                             the value that is meant
+dictionary                             the value that the index in the row refers to
 date, timestamp, duration              ``np.datetime64``, ``np.timedelta64``
 JSON (Arrow's extension type)          the value of the JSON text
 all others                             the value of pyarrow's ``as_py``
@@ -35,7 +35,7 @@ JSON = "arrow.json"
 EXTENSION = b"ARROW:extension:name"  # a field's metadata, for types that pyarrow does not know
 
 Value = Callable[[int], Any]  # returns a column's value by its row
-Span = Callable[[int, int], Any]  # returns those from one row up to another as one array
+Span = Callable[[int, int], Any]  # returns the values from one row up to another as one array
 Bytes = Callable[[int, int], bytes]  # returns what lies in memory from one place up to another
 
 
@@ -135,7 +135,7 @@ def _bits(buffer: pa.Buffer, offset: int) -> Callable[[int], bool]:
 
 
 def _all_valid(array: pa.Array) -> np.ndarray:
-    """Return the numbers of an array without a copy, anything where they are null."""
+    """Return the numbers of an array without a copy. Where they are null, the result has any values."""
     values = pa.Array.from_buffers(array.type, len(array), [None, array.buffers()[1]], 0, array.offset) if array.null_count else array
     numbers: np.ndarray = values.to_numpy()
     return numbers
@@ -184,7 +184,7 @@ def _fixed_binary(array: pa.Array, access: Access) -> Value:
 
 
 def _starts(array: pa.Array) -> Callable[[int, int], np.ndarray]:
-    """Return what returns where the lists from one row up to another begin, and the end of the last."""
+    """Return a function. It takes two rows, and returns where the lists from one up to the other begin, and the end of the last list."""
     if not pa.types.is_fixed_size_list(array.type):
         offsets = _offsets(array)
         return lambda begin, end: offsets[begin : end + 1]
@@ -202,7 +202,7 @@ def _lists(array: pa.Array, access: Access) -> Value:
 
 
 def _span(array: pa.Array) -> Span:
-    """Return what returns numbers, or lists of them, one after the other as an array; a list of arrays if they differ in length."""
+    """Return a function that returns consecutive numbers, or lists of numbers, as one array; as a list of arrays if lengths differ."""
     inside = _numbers_span(array) if _is_number(array.type) or pa.types.is_boolean(array.type) else _lists_span(array)
 
     def span(begin: int, end: int) -> Any:

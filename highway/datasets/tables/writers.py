@@ -12,15 +12,15 @@ from highway.datasets.writing import SampleWriter, writing
 def parquet_writer(
     path: str, rows_per_block: int | None = None, compression: str = "snappy", durable: bool = False
 ) -> Iterator[SampleWriter]:
-    """Write a Parquet file, which has its name only when it is whole; see :func:`highway.datasets.writing.writing`.
+    """Write a Parquet file. It gets its name only when it is complete; see :func:`highway.datasets.writing.writing`.
 
     :class:`~highway.datasets.Parquet` reads the same samples again: fields, dtypes, shapes and keys, which are the column ``__key__``.
 
     Args:
         path: The file.
         rows_per_block: Rows of a row group; ``None``: as many as 16 MiB hold.
-        compression: ``"snappy"``, ``"zstd"``, ``"none"``, or another one of Parquet's.
-        durable: Whether it is to be on the disk by then, which a crash of the machine does not undo.
+        compression: ``"snappy"``, ``"zstd"``, ``"none"``, or another compression of Parquet.
+        durable: Whether to wait until the file is on the disk, so that it survives a crash of the machine.
 
     >>> with parquet_writer("photos.parquet") as writer:
     ...     writer.add("cat/01", {"image": data, "label": np.int32(1)})
@@ -38,7 +38,7 @@ def arrow_writer(path: str, rows_per_block: int | None = None, durable: bool = F
     Args:
         path: The file.
         rows_per_block: Rows of a record batch; ``None``: as many as 16 MiB hold.
-        durable: Whether it is to be on the disk by then, which a crash of the machine does not undo.
+        durable: Whether to wait until the file is on the disk, so that it survives a crash of the machine.
 
     >>> with arrow_writer("photos.arrow") as writer:
     ...     writer.add("cat/01", {"image": data, "label": np.int32(1)})

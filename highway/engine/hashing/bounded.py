@@ -1,7 +1,8 @@
 """Hashes of texts, arrays and lists of any size, in a bounded time.
 
-Texts, arrays, and lists, tuples, dicts and sets of numbers and texts (nested, too) are hashed whole up to 64 MB in total. After that, a
-sample of each is hashed, with its length, dtype and shape. Of other lists with more than 16,384 entries, evenly spaced entries are hashed.
+Texts, arrays and plain containers are hashed whole up to 64 MB in total. Plain containers are lists, tuples, dicts and sets that hold only
+numbers, texts and plain containers. Beyond 64 MB, only a sample of each value is hashed, with its length, dtype and shape. If another list
+has more than 16,384 entries, evenly spaced entries are hashed.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from highway.errors import HighwayError
 
 MOST_BYTES = 64 * 2**20
 MOST_ENTRIES, MOST_PLAIN = 2**14, MOST_BYTES // 8  # entries of a list that are hashed
-MOST_LISTED, MOST_OBJECTS = 2**16, 2**18  # entries of all lists, and objects; after that only types count
+MOST_LISTED, MOST_OBJECTS = 2**16, 2**18  # hashed entries of all lists, and hashed objects; of further objects only the type is hashed
 MOST_NESTED = 40  # nesting depth up to which objects are hashed recursively; deeper objects are hashed later
 _FEW = 16  # entries of a list that are hashed after these limits
 _PLAIN = FLAT | {list, tuple, dict}  # types whose marshalled bytes depend on nothing but the values
@@ -37,8 +38,8 @@ class Hashed(NamedTuple):
     """The hash of a value.
 
     Args:
-        values: Changes with the values that the program passes in.
-        code: Changes with source files; empty if it depends on no user code.
+        values: Hash of the values that the program passes in.
+        code: Hash of the source files that the value depends on; empty if the value depends on no user code.
     """
 
     values: bytes
@@ -113,9 +114,9 @@ class Bounded(ABC):
 
 
 def plain_bytes(entries: list[Any], most: int) -> int | None:
-    """Return about how many bytes a list takes if it holds only numbers, texts, and lists, tuples and dicts of these; else ``None``.
+    """Return the approximate size in bytes of a list of numbers, texts, and nested lists, tuples and dicts of these.
 
-    Return ``None`` also if it takes more than ``most`` bytes, or is nested too deep.
+    Return ``None`` if the list holds other objects, takes more than ``most`` bytes, or is nested too deep.
     """
     size, level = 0, entries
     for _ in range(MOST_NESTED):

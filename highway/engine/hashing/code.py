@@ -1,8 +1,8 @@
 """The dependencies of a function: its source, and the names that it reads.
 
-A function of the user is identified by its source without comments and layout. Without source it is identified by its bytecode: code that
-was typed in or generated, two lambdas in one line, and files that have changed since highway was imported. Code of installed packages, and
-code in C, is identified by its name and the version of the package.
+A function of the user is identified by its source without comments and layout. If its source is not available or not certain, it is
+identified by its bytecode: if the code was typed in or generated, if there are two lambdas in one line, or if the file has changed since
+highway was imported. Code of installed packages, and code in C, is identified by its name and the version of the package.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class Names(NamedTuple):
     """The names and attributes that a function uses. ``("self", "scale")`` is the attribute of an argument.
 
     Args:
-        read: Names it reads. A name alone, ``("self",)``, is used in another way, such as an argument of a call.
+        read: Names it reads. ``("self",)`` means that the object itself is used, for example passed to a function.
         assigned: Attributes it assigns, and names outside the function.
         filled: Containers it changes in place, by assigning an entry or by a method such as ``append``.
     """
@@ -167,7 +167,7 @@ def _before(steps: list[dis.Instruction], number: int) -> int:
 
 
 def changed_while_running(cls: type) -> Names:
-    """Return, by attribute name, how the methods that run in a pipeline, and the methods that they call, use their object."""
+    """Return the attributes of ``self`` that methods assign or fill while a pipeline runs, including methods that these call."""
     methods = defaultdict[str, list[types.FunctionType]](list)  # includes methods of base classes, which super() calls
     for base in cls.__mro__:
         for name, function in functions_of(base):

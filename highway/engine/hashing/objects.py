@@ -22,7 +22,7 @@ from highway.engine.hashing.code import Names, changed_while_running, is_users
 from highway.parameters.hints import NAMED, parameters_of
 from highway.parameters.ranges import Unhashed
 
-FLAT = {type(None), bool, int, float, complex, str, bytes}  # types whose marshalled bytes are always the same
+FLAT = {type(None), bool, int, float, complex, str, bytes}  # types for which equal values have equal marshalled bytes
 LEAVES = (type, types.ModuleType, types.BuiltinFunctionType, np.generic, np.ndarray, np.dtype, np.ufunc, enum.Enum, PurePath)
 _INERT = {"_thread", "threading", "logging", "concurrent", "queue", "_queue", "weakref", "_weakref", "_weakrefset"}
 _RESOURCES = {"io", "_io", "tempfile", "sqlite3", "socket", "ssl", "subprocess", "multiprocessing", "asyncio", "_contextvars", "random"}
@@ -60,8 +60,8 @@ def attributes_held(value: Any) -> Iterator[tuple[str, Any]]:
     """Yield the attributes that hold an object's parameters, by name, in the order of a dataclass's fields or else sorted by name.
 
     Attributes that the object opens, caches or counts while it runs are skipped: cached properties, fields of a dataclass that are not
-    parameters, attributes that its methods assign or fill, and private attributes of other packages' classes that keep all their
-    parameters.
+    parameters, and attributes that its methods assign or fill. Private attributes are skipped, too, if the class comes from another
+    package and its public attributes hold all required parameters.
     """
     cls = type(value)
     held = _held(value)
@@ -84,7 +84,7 @@ def attributes_held(value: Any) -> Iterator[tuple[str, Any]]:
 
 def _held(value: Any) -> dict[str, Any]:
     held = {**getattr(value, "__dict__", {}), **{name: getattr(value, name) for name in slots_of(type(value)) if hasattr(value, name)}}
-    return {name: part for name, part in held.items() if isinstance(name, str) and name.isidentifier()}  # no values that @opened keeps
+    return {name: part for name, part in held.items() if isinstance(name, str) and name.isidentifier()}  # skips what @opened stores
 
 
 def _plain(name: str) -> str:
@@ -169,7 +169,10 @@ def is_generator(value: Any) -> bool:
 
 
 def pickled(value: Any) -> tuple[bool, tuple[Any, ...] | None]:
-    """Return whether the class of an object defines its pickled form, and that form; ``None`` if the object cannot be pickled."""
+    """Return whether the class of an object defines how to pickle it, and the result of its ``__reduce_ex__``.
+
+    The second value is ``None`` if the class does not define it, or if pickling fails.
+    """
     cls = type(value)
     own = copyreg.dispatch_table.get(cls)
     changed = [name for name in ("__reduce_ex__", "__reduce__", "__getstate__") if getattr(cls, name) is not getattr(object, name)]

@@ -208,7 +208,7 @@ class Hasher(Bounded):
                 self._reading.discard(mark)
 
     def _read(self, name: str, value: Any, code: types.CodeType) -> Iterator[tuple[str, Hashed]]:
-        """Yield the parts of a named value that a function reads: some attributes, or the whole value. It skips parts that it changes."""
+        """Yield the parts of a named value that a function reads, but does not change: some attributes, or the whole value."""
         names = names_of(code)
         if is_changed(names, (name,), value):
             return
@@ -220,7 +220,7 @@ class Hasher(Bounded):
             yield from self._attribute((name,), value, rest, names)
 
     def _attribute(self, path: tuple[str, ...], value: Any, names: tuple[str, ...], changed: Names) -> Iterator[tuple[str, Hashed]]:
-        """Yield the parts that a function reads through an attribute, and possibly an attribute of that attribute."""
+        """Yield the parts of a value that a function reads through a chain of attributes, such as ``self.options.scale``."""
         own = {} if isinstance(value, type) else getattr(value, "__dict__", {})
         (first, *rest), path = names, (*path, names[0])
         if first in own:
@@ -280,7 +280,7 @@ class Hasher(Bounded):
         traits = traits if value is op and traits is not None else Traits.of(value)
         fingerprint = traits.fingerprint or fingerprint_of(value)
         if not whole and dataclasses.is_dataclass(value) and shape_by_method(value) == "composite":
-            with contextlib.suppress(HighwayError):  # it cannot run, and raises when it is run
+            with contextlib.suppress(HighwayError):  # an invalid composite raises this again when the pipeline runs
                 self.data += [
                     own for part in cast(Any, value).stages() if (own := Traits.of(getattr(part, "op", part)).identity) is not None
                 ]
@@ -305,7 +305,7 @@ class Hasher(Bounded):
             bound = [] if isinstance(owner, types.ModuleType | None) else [("self", self.of(owner))]
             return summed(kind, [*bound, ("name", Hashed(value.__name__.encode(), name_and_version(value).encode()))])
         if isinstance(value, (list, tuple)):
-            own: Any = list if isinstance(value, list) else tuple  # a derived class may fail, as datasets may
+            own: Any = list if isinstance(value, list) else tuple  # methods of derived classes, such as datasets, may fail
             length = own.__len__(value)
             entries = self.entries(lambda step: own.__getitem__(value, slice(None, None, step)), length)
             return summed(f"{kind} {length}", [("", entries), *self._own(value)])
@@ -372,7 +372,7 @@ class Hasher(Bounded):
         return values + code
 
     def _global(self, name: str, value: Any, code: types.CodeType) -> Iterator[tuple[str, Hashed]]:
-        """Yield the parts that code reads of a name in its module."""
+        """Yield the parts of a module-level name that code reads."""
         read = sorted(chain[1:] for chain in names_of(code).read if chain[0] == name)
         if isinstance(value, types.ModuleType):
             yield name, Hashed(name_and_version(value).encode())

@@ -1,4 +1,4 @@
-"""The items that pass a cache: the input by epoch, its samples, and the output batches."""
+"""How items pass through a cache: iterate over the input by epoch, take its samples, and build the output batches."""
 
 from __future__ import annotations
 
@@ -63,7 +63,8 @@ class Stacker:
     """Combines the values of a field into the field of a batch.
 
     Args:
-        stack: Whether values with axes become one array; if not, a list. Values without axes become an array, ``str`` and ``bytes`` a list.
+        stack: Whether arrays become one array; if not, they become a list. In any case, scalars become one array, and ``str`` and
+            ``bytes`` become a list.
     """
 
     def __init__(self, stack: bool) -> None:
@@ -143,7 +144,7 @@ class Passing:
         self._waiting, self.index = waiting, index
 
     def epoch(self, items: Iterable[Stamped]) -> Iterator[tuple[list[Stamped], Passport, list[Keyed]]]:
-        """Yield for each item its output, its passport and its samples; and at the end, the rest of the samples."""
+        """Yield the outputs, the passport and the samples of each input item. The last output is the batch of the remaining samples."""
         for stamped in items:
             item, passport = stamped
             if self.batched:

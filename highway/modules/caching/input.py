@@ -14,9 +14,10 @@ from highway.errors import ConfigError
 
 
 def maker_of(stages: Sequence[Stage]) -> Stage | None:
-    """Return the last stage that declares ``"batches"`` or ``"samples"``, regardless of its input.
+    """Return the last stage that declares its outputs as ``"batches"`` or ``"samples"``.
 
-    Maps and highway's own streams pass batches on as batches. For the user's own streams this is unknown.
+    Return ``None`` if there is no such stage, or if a user's own stream comes after it, because that stream may split or build batches.
+    Maps and highway's own streams pass batches on as batches.
     """
     for stage in reversed(stages):
         if stage.traits.makes is not None:
@@ -31,7 +32,7 @@ def comes_in_batches(first: Stamped, maker: Stage | None) -> bool:
     """Return whether an item is a batch, based on the stage that made it (:func:`maker_of`), its keys and its fields.
 
     Raises:
-        ConfigError: they do not determine it, or contradict each other.
+        ConfigError: these three do not show whether the item is a batch, or contradict each other.
     """
     item, keys, rows = first.item, len(first.passport.keys), _rows(first.item)
     if maker is not None and maker.traits.makes == "samples":

@@ -54,7 +54,7 @@ class Places:
             is_bad = np.array([number in bad for number in self._share.numbers(places).tolist()])
             self._rows[places[is_bad & (self._rows[places] < 0)]] = _BAD
             kept, places = np.flatnonzero(~is_bad).tolist(), places[~is_bad]
-        if (self._rows[places] >= 0).any():  # samples that came before
+        if (self._rows[places] >= 0).any():  # the cache has these samples already
             self.known = False
             return range(count)
         self._rows[places] = range(rows, rows + len(kept))
@@ -82,8 +82,8 @@ class Places:
     def index(self) -> dict[str, np.ndarray]:
         """Return the additional arrays of a cache's index, see :class:`~highway.datasets.cache_files.file.CacheFile`.
 
-        A sample that the reader could not read is bad, and another sample replaces it in batches. Samples that stages after the reader have
-        skipped are missing from batches; single samples keep their places.
+        ``"bad"``: places of samples that the reader could not read. In batches, another sample has replaced such a sample. ``"dropped"``:
+        places of single samples that a stage after the reader has skipped. A skipped batch has no such places: it is missing.
         """
         if not self.known or (self._rows == np.arange(len(self._rows))).all():
             return {}

@@ -66,7 +66,7 @@ class CacheRun:
 
     @property
     def gated(self) -> bool:
-        """Whether a :class:`Gate` comes before it, which it opens."""
+        """Whether the source before it is wrapped by a :class:`Gate`, which opens the cache."""
         return bool(self.before) and hasattr(self.before[0].op, "__iter__")
 
     @property
@@ -89,7 +89,7 @@ class CacheRun:
 
     @property
     def epochs(self) -> int | None:
-        """The size of output batches, for a later cache: ``batch_size``, or the size of the inputs."""
+        """The number of epochs: the parameter, or the number of the stages before it; ``None`` if unlimited or unknown."""
         made = [stage.traits for number, stage in enumerate(self.before) if number == 0 or stage.traits.repeats]
         return self.cache.epochs or (made[-1].epochs if made else None)
 
@@ -145,7 +145,7 @@ class CacheRun:
         served = state == "serving"
         while self.file is None and not (served and (self._full or source.epoch >= epoch)) and (first := source.peek()) is not None:
             for stamped in self._pass(source, position, first):
-                if not served:  # else it has been taken, and only the cache matters
+                if not served:  # else the caller has had this epoch before the resume: it is read only to fill the cache
                     yield stamped
         self.file = self.file or self._old
         if self.file is not None:
@@ -165,7 +165,7 @@ class CacheRun:
         self._ended = True
 
     def _remake(self, came: list[Stamped], part: list[int] | None) -> Stamped:
-        """Make an item again: from the input that has passed, or by epoch and index from the cache, if it is complete."""
+        """Make an item again: from the input that has passed, or by epoch and index from the cache, as soon as the cache is complete."""
         if part is None:
             return self._passing(self.cache.batch_size is None, []).made(came)
         while self.file is None:
@@ -280,7 +280,7 @@ class CacheRun:
         return True
 
     def _items(self, came: np.ndarray, samples: int) -> dict[str, np.ndarray]:
-        """Return the items of epoch 0 for the cache's index; nothing if the cache itself builds the same items, or has other samples."""
+        """Return the items of epoch 0, to store in the cache's index. Empty if the cache builds the same items anyway or lacks samples."""
         rank, world_size = self._ranks
         numbers, counts = came
         in_order = (numbers == rank + world_size * np.arange(len(numbers))).all()
@@ -293,7 +293,7 @@ class CacheRun:
     ) -> None:
         """Complete the cache. If samples were skipped, another epoch is tried, unless this epoch has no more samples than the last one."""
         tried, self._old = self._old, None
-        whole_epoch = epoch > self._next_epoch  # an epoch that began here
+        whole_epoch = epoch > self._next_epoch  # no items came for an epoch before this one
         if places is not None and (whole_epoch or (left_out and is_exact(self.before) and not places.is_planned)):
             assert self._folder is not None
             self._folder.discard()
@@ -312,7 +312,7 @@ class CacheRun:
             elif epoch == 0 and (places is None or not places.is_planned):
                 index |= self._items(came, len(writer))
             if epoch == 0 and is_exact(self.before) and self.before[0].traits.epochs != 1:
-                tried = None  # from another run: like that run, this one reads its epoch 1 in any case
+                tried = None  # the cache of an earlier run: this run must read its epoch 1 in any case, as that run did
             made = writer.seal(batch_size, left_out, tried, index)
         except CacheFullError as error:
             self._old = tried
@@ -370,7 +370,7 @@ class CacheRun:
     def _why_incomplete(self) -> str:
         if self._full:
             return "the samples do not fit"
-        return "samples were left out" if self._old is not None else "another process writes it"
+        return "another process writes it" if self._old is None and self.cache.path else "samples were left out"
 
     def _budget(self) -> int:
         if self.cache.budget is not None:

@@ -34,7 +34,7 @@ class Rows(NamedTuple):
 
 @dataclass
 class Reading:
-    """A map that reads the served rows, on all cores. Items that pass while the cache is being built pass through it too.
+    """A map that reads the served rows, on all cores. While the cache is being built, it passes items on unchanged.
 
     Args:
         stack: See :class:`~highway.modules.cache.Cache`.

@@ -24,7 +24,7 @@ def fixed_plan_of(stages: Sequence[Stage]) -> RowRanges | None:
 
 
 def is_exact(stages: Sequence[Stage]) -> bool:
-    """Return whether an epoch is the same if it is read and if it is served, so that a state fits both."""
+    """Return whether an epoch is the same whether it is read or served, so that the same state fits both."""
     plan = plan_of(stages)
     if plan is None or plan.stands_for.shuffle == "blocks":
         return False

@@ -44,9 +44,9 @@ class Adapter(ABC):
         boxes: The field of the boxes, x1, y1, x2, y2 in pixels: for one image ``(N, 4)``; for a batch an array ``(B, N, 4)``, padded with
             empty boxes, or a list.
         points: The field of the points, x and y in pixels from the upper left corner: for one image ``(N, 2)``, or ``(N, K, 2)`` for K
-            points of each of N objects; for a batch with one more axis first, or a list.
-        mask: The field of the masks: for one image ``(H, W)``, or ``(N, H, W)`` for one mask of each of N objects; for a batch with one
-            more axis first, or a list.
+            points of each of N objects. For a batch, an array with the batch axis first, or a list of arrays.
+        mask: The field of the masks: for one image ``(H, W)``, or ``(N, H, W)`` for one mask of each of N objects. For a batch, as for
+            ``points``.
         with_boxes: Fields with one row per box, such as labels. ``points`` and ``mask`` may be among them.
         field: The field of the images, as for :class:`~highway.modules.Augmentations`.
     """
@@ -79,7 +79,7 @@ class Adapter(ABC):
 
     @abstractmethod
     def _changed(self, target: Target, rng: Generator) -> Changed:
-        """Transform a target, which was checked. Only its boxes and points are written into."""
+        """Transform a checked target. Its boxes and points may be changed in place, but not the image and the mask."""
 
     def __call__(self, item: Item, rng: Generator) -> Item:
         names = [type(transform).__name__ for transform in self._given]

@@ -20,7 +20,7 @@ from highway.modules.targets import Target
 from highway.parameters.checks import checked
 from highway.transforms.parameters import Amount, Share
 
-_HALF = np.float32(0.5)  # here, points count from the corner of the first pixel; there, from its centre
+_HALF = np.float32(0.5)  # highway measures points from the corner of the first pixel; Albumentations measures from its centre
 _OF_COMPOSE = {"bboxes": "bbox_params", "keypoints": "keypoint_params"}
 
 
@@ -42,9 +42,9 @@ class _Random(Random):
 class Albumentations(Adapter):
     """Apply transforms of Albumentations to each image of a batch, or to the image of a sample, and to boxes, points and masks.
 
-    Each worker has a copy of the transforms, and each image draws from the pipeline's generator. So the results are the same for any number
-    of workers, in ``Processes``, after a link and after a resume, and differ from epoch to epoch. The ``seed`` of a ``Compose`` is ignored.
-    Tested with 2.0.8, the last version under the MIT licence: ``pip install albumentations==2.0.8``.
+    Each worker has a copy of the transforms, and each image draws from the pipeline's generator. So the results differ from epoch to epoch,
+    but do not depend on the number of workers or on the process or host that runs the stage, and do not change if the run resumes. The
+    ``seed`` of a ``Compose`` is ignored. Tested with 2.0.8, the last version under the MIT licence: ``pip install albumentations==2.0.8``.
 
     Args:
         transforms: One or several transforms, including ``A.Compose``, ``A.Sequential`` and ``A.OneOf``. A ``Compose`` must not have its
@@ -61,8 +61,9 @@ class Albumentations(Adapter):
     Raises:
         ConfigError: the package is not installed, or an entry of ``transforms`` is not one of its transforms (raised on construction).
         KeyError: a field does not exist.
-        ValueError: an array is not an image; pixels are moved, but a field of boxes such as ``"boxes"`` is not named; the new images of a
-            batch differ in shape; a transform removes points, or creates tensors; boxes, points, masks or fields with boxes do not fit.
+        ValueError: an array is not an image; a transform moves pixels, but no parameter names the item's field of boxes, such as
+            ``"boxes"``; the new images of a batch differ in shape; a transform removes points, or creates tensors; boxes, points, masks or
+            fields with boxes do not fit.
 
     >>> import albumentations as A
     >>> images = np.zeros((2, 32, 32, 3), np.uint8)

@@ -20,7 +20,7 @@ from highway.parameters.checks import checked
 from highway.transforms.base import areas
 
 _COMMAND = "pip install torchvision"
-_HALF = np.float32(0.5)  # here, points count from the corner of the first pixel; when torchvision flips, from its centre
+_HALF = np.float32(0.5)  # highway measures points from the corner of the first pixel; torchvision's flips measure from its centre
 _GENERATOR = threading.Lock()  # held by threads that draw from torch's global generator
 
 
@@ -30,9 +30,10 @@ class TorchvisionV2(Adapter):
     """Apply transforms of ``torchvision.transforms.v2`` to each image of a batch, or to the image of a sample, and to its annotations.
 
     Inputs and outputs are arrays. torch has one generator for the whole process. It is seeded for each image from the pipeline's generator,
-    and restored afterwards, under a lock. So the results are the same for any number of workers, in ``Processes``, after a link and after a
-    resume, and differ from epoch to epoch. But threads take turns, and no other thread of the process may draw from that generator
-    meanwhile. Put this stage into ``Processes``, which is also faster, or use ``Pipeline(..., isolated=True)``. Tested with 0.28.
+    and restored afterwards, under a lock. So the results differ from epoch to epoch, but do not depend on the number of workers or on the
+    process or host that runs the stage, and do not change if the run resumes. But threads take turns, and no other thread of the process
+    may draw from that generator meanwhile. Put this stage into ``Processes``, which is also faster, or use
+    ``Pipeline(..., isolated=True)``. Tested with 0.28.
 
     Args:
         transforms: One or several transforms of ``torchvision.transforms.v2``, or callables with the same input. They receive a dict: an
@@ -47,8 +48,9 @@ class TorchvisionV2(Adapter):
     Raises:
         ConfigError: torchvision is not installed, or a transform belongs to version 1 or converts boxes (raised on first use).
         KeyError: a field does not exist.
-        ValueError: an array is not an image; pixels are moved, but a field of boxes such as ``"boxes"`` is not named; the new images of a
-            batch differ in shape; a transform removes points, or returns no tensors; boxes, points, masks or fields with boxes do not fit.
+        ValueError: an array is not an image; a transform moves pixels, but no parameter names the item's field of boxes, such as
+            ``"boxes"``; the new images of a batch differ in shape; a transform removes points, or returns no tensors; boxes, points, masks
+            or fields with boxes do not fit.
 
     >>> from torchvision.transforms import v2
     >>> images = np.zeros((2, 32, 32, 3), np.uint8)

@@ -95,7 +95,7 @@ class ConcatThenSplit:
         return sum(counts[first:])
 
     def _cut(self, sequences: Sequences, offset: int) -> list[list[_Part]]:
-        """Return the contents of each row, if the first begins at an offset of the first sequence. The last row may have room left."""
+        """Return the contents of each row. The first row begins at ``offset`` in the first sequence. The last row may not be full."""
         rows, room = [list[_Part]()], self.length
         for number, count in enumerate(sequences.counts[0]):
             begin, offset = offset, 0

@@ -42,11 +42,12 @@ class Pack:
         bins: Number of open rows, at least 1. More rows need less padding.
         max_sequences_per_bin: Maximum number of sequences per row.
         fill: Padding value, for all fields or by field.
-        budgets: Further limits of a row, by field, such as ``{"images": 8, "patches": 2048}``. A field that has an axis counts by its
-            length, a number by its value. The row has the concatenated values, without padding, segment ids and positions.
-        cu_seqlens: Whether to add what flash attention takes, as below.
+        budgets: Further limits of a row, by field, such as ``{"images": 8, "patches": 2048}``. An array uses as much of its budget as it
+            is long, and a number uses its value. The values of such a field are concatenated, but not padded, and get no segment ids and
+            positions.
+        cu_seqlens: Whether to add the fields that flash attention needs (see below).
         batched: Whether the inputs are batches of sequences, which ``Reader`` and :class:`Batch` yield with ``ragged="list"`` or
-            ``"offsets"``, instead of single sequences. A tenth faster.
+            ``"offsets"``, instead of single sequences. Packing batches is a tenth faster.
 
     Inputs are samples whose fields are sequences: arrays ``(n, ...)``, lists of numbers, or single numbers, which are sequences of length
     1.
@@ -59,9 +60,9 @@ class Pack:
 
         With ``cu_seqlens``, also ``tokens_cu_seqlens``, int32 ``(k + 1,)``: where each of the row's k sequences begins, and the end;
         ``tokens_max_seqlen``, int32: the length of the longest; and ``tokens_mask``, bool ``(length,)``: False for padding. Padding counts
-        as a last sequence, so that attention writes every value of its output. With ``max_sequences_per_bin=m``, there are always m + 2
-        values, of which the last are repeated: such sequences are empty. So rows can be batched. A field of ``budgets`` gets the first of
-        the three.
+        as a last sequence, so that attention writes every value of its output. With ``max_sequences_per_bin=m``, ``tokens_cu_seqlens``
+        always has m + 2 values, so that rows can be batched: the last value is repeated, which means empty sequences. A field of
+        ``budgets`` gets only ``<field>_cu_seqlens``.
 
     Raises:
         ValueError: a sequence is longer than a row or exceeds a budget, or sequences differ in their fields, in dtype, or in shape after
@@ -145,7 +146,7 @@ class _Bins:
         self._pack, self._most = pack, pack.max_sequences_per_bin
         self._rows: list[list[int]] = [[] for _ in range(pack.bins)]  # numbers of sequences
         self._free: list[list[int]] = []  # free values of each field, in each row
-        self._most_free: list[int] = []  # free values of the first field, in each row and the rows before it
+        self._most_free: list[int] = []  # maximum of the free values of the first field in each row and the rows before it
         self.sequences = Sequences()
 
     @property

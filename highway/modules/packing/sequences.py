@@ -50,7 +50,7 @@ class Sequences:
         return list({id(stamped): stamped for stamped in self.inputs}.values())
 
     def at(self, numbers: Sequence[int]) -> Sequences:
-        """Return the sequences at some numbers, from 0."""
+        """Return the sequences with these indexes."""
 
         def of(values: list[Any]) -> list[Any]:
             return [values[number] for number in numbers]
@@ -68,7 +68,7 @@ class Sequences:
             mine.extend(more[begin:stop])
 
     def expect_fields_of(self, others: Sequences, number: int, component: str) -> None:
-        """Raise ValueError if other sequences, the first with a given number, have other fields than these."""
+        """Raise ValueError if ``others`` have different fields. The error names the input of the sequence ``number`` of ``others``."""
         if self.inputs and self.known != others.known:
             raise others.error(
                 number,
@@ -139,7 +139,7 @@ class Bounds(NamedTuple):
     size: int | None
 
     def of(self, counts: np.ndarray) -> np.ndarray:
-        """Return where each sequence begins, and the end of the last, int32, given their lengths."""
+        """Return the start of each sequence, and finally the end of the last one, int32, from the lengths of the sequences."""
         ends = np.concatenate(([0], counts.cumsum())).astype(np.int32)
         return ends if self.size is None else np.pad(ends, (0, self.size - len(ends)), "edge")
 
@@ -213,7 +213,7 @@ def _counts_of(column: Sequence[Any]) -> list[int]:
 
 
 def cost_of(value: Any, count: int) -> int:
-    """Return the count of a value in a field with a budget: its length, or the value of a number."""
+    """Return how much of a budget a value uses: the length of an array, or the value of a number."""
     if np.ndim(value):
         return count
     if (cost := int(value)) < 0 or cost != value:
@@ -247,8 +247,8 @@ def stamped_row(row: Item, sequences: Sequences, numbers: Sequence[int], index: 
 
     Args:
         row: The row.
-        sequences: The sequences,
-        numbers: and the numbers of those in the row, in order.
+        sequences: All sequences.
+        numbers: The indexes of the sequences in this row, in order.
         index: Index of the row.
         batched: Whether the inputs were batches.
         offset: Where the row begins in its first sequence, if sequences are split.

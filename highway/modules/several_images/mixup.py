@@ -117,7 +117,7 @@ class MixUp(_Mixing):
     """Mix each image of a batch with another one, and their labels in the same proportion.
 
     "mixup: Beyond Empirical Risk Minimization", Zhang et al. 2018. As in torchvision's ``MixUp``, one share is drawn per batch, and the
-        partner of each image is the image before it.
+    partner of each image is the image before it.
 
     Args:
         num_classes: Number of classes, for integer labels. Not needed if labels already hold a share of each class.
@@ -158,7 +158,7 @@ class CutMix(_Mixing):
     """Replace a box of each image with the same box of another image of the batch, and mix their labels by its area.
 
     "CutMix: Regularization Strategy to Train Strong Classifiers with Localizable Features", Yun et al. 2019. As in torchvision's
-        ``CutMix``, one box is drawn per batch, with its centre anywhere, and clipped to the image.
+    ``CutMix``, one box is drawn per batch, with its centre anywhere, and clipped to the image.
 
     Args:
         num_classes: Number of classes, for integer labels. Not needed if labels already hold a share of each class.

@@ -35,7 +35,7 @@ class Mosaic:
     Args:
         shape: Height and width of the mosaic in pixels.
         boxes: The field of the boxes, x1, y1, x2, y2 in pixels: for each image ``(N, 4)``, in a list or padded with empty boxes.
-        points: The field of the points: for each image ``(N, 2)``, or ``(N, K, 2)`` for K of each of N objects.
+        points: The field of the points: for each image ``(N, 2)``, or ``(N, K, 2)`` for K points of each of N objects.
         mask: The field of the masks: for each image ``(H, W)``, or ``(N, H, W)`` for one mask of each of N objects.
         with_boxes: Fields with one row per box, such as labels. ``points`` and ``mask`` may be among them.
         p: Probability that a row is a mosaic. Otherwise it is the row's own image, brought to ``shape`` in the same way.
@@ -213,7 +213,7 @@ class _Part(Geometric):
         return F.resize(F.crop(mask, self.source[:2], self.source[2:]), self.to[2:], "nearest")
 
     def masks(self, masks: np.ndarray) -> np.ndarray:
-        """Return one mask, or several."""
+        """Cut out and scale one mask ``(H, W)``, or several masks ``(N, H, W)``."""
         if masks.ndim == 2:
             return self.mask(masks, None)
         return np.stack([self.mask(mask, None) for mask in masks]) if len(masks) else np.empty((0, *self.to[2:]), masks.dtype)

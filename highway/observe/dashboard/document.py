@@ -83,7 +83,7 @@ def seen_graph(samples: Sequence[Sample]) -> Graph:
 
 
 def points(shown: Values) -> Iterator[tuple[str, float]]:
-    """Yield the figures of a document whose last hour the page draws, by name."""
+    """Yield the figures of a document, by name, of which the page draws a curve over the last hour."""
     if shown["wait"]["share"] is not None:
         yield "wait", shown["wait"]["share"]
     for role in shown["roles"]:

@@ -1,4 +1,4 @@
-"""Batches to show: taken from a link's tap, or from a pipeline of this process, on request, and drawn once for all viewers."""
+"""Batches to show, from a link's tap or a pipeline of this process. They are taken on request, and drawn once for all viewers."""
 
 from __future__ import annotations
 

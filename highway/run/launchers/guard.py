@@ -1,4 +1,4 @@
-"""A small program that outlives a launcher that is killed, and then kills the processes that the launcher has started.
+"""A small program that kills the processes of a launcher if the launcher itself was killed.
 
 It runs alone, without the rest of highway: ``python -I -S guard.py SECONDS KEEP``. Each line on its standard input names a process group,
 ``+GROUP`` when its first process has started and ``-GROUP`` before that process is reaped. When standard input ends, the remaining groups
@@ -15,7 +15,7 @@ import signal
 import sys
 import time
 
-LOOK = 0.1  # seconds between two checks of the processes, if the kernel cannot signal their end
+LOOK = 0.1  # seconds between two checks of the processes
 
 
 def main(seconds: float, keep: float) -> None:

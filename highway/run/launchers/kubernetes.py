@@ -214,7 +214,7 @@ class _App:
         for role in self.roles:
             pods = [f"{self._name(role)}-{number}" for number in range(0 if role.autoscale else role.replicas)]
             hosts |= {pod: {"address": f"{pod}.{self.name}", "listen": "0.0.0.0"} for pod in pods}
-            is_list = len(role.location.path) == 2  # a list replaces a mapping with the key stages, so that nothing is merged with it
+            is_list = len(role.location.path) == 2  # ``role: [stages]``: a mapping replaces this list when files merge: repeat the stages
             own = {"hosts": pods, "replicas": role.autoscale.min if role.autoscale else role.replicas}
             roles[role.name] = {**own, **({"stages": role.stages} if is_list else {})}
         return document.write([{"hosts": hosts, "roles": roles}])
@@ -236,7 +236,7 @@ class _App:
 
 
 def _retries(role: Role) -> Object:
-    """Return the number of a job's pods, and when it replaces one: as often as the file allows; evictions do not count."""
+    """Return the number of pods of a job, and how often the job replaces a failed pod. Evictions do not count as failures."""
     again = role.restart.when != "never"
     wrong = {"action": "FailJob", "onExitCodes": {"containerName": "highway", "operator": "In", "values": [2]}}
     evicted = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}

@@ -53,7 +53,7 @@ def _unreachable(plan: Plan) -> Iterator[ConfigError]:
 
 
 def _within_one_host(topology: Topology, roles: Sequence[Role]) -> Iterator[ConfigError]:
-    """Yield an error for each end of a link that a stage has as a URL, and that no other pod reaches."""
+    """Yield an error for each URL of a link in a stage that other pods cannot reach."""
     for end in link_ends(topology, [role.processes[0] for role in roles]):
         for transport, location in zip(end.link.transports, end.link.locations, strict=True):
             if not end.name and (not transport.has_port or is_loopback(location.rpartition(":")[0] or "localhost")):

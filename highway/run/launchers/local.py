@@ -185,7 +185,7 @@ class LocalProcess:
         self._tally.close()
 
     def _has_ended(self) -> bool:
-        """Return whether the process has ended, without reaping it: until then, its PID, also that of its group, cannot be reused."""
+        """Return whether the process has ended. This does not reap it, because afterwards its PID and process group could be reused."""
         if not hasattr(os, "waitid"):  # macOS has it from Python 3.13 on
             return self.popen.poll() is not None
         return os.waitid(os.P_PID, self.popen.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
@@ -207,7 +207,7 @@ class _Lines:
     Text that a carriage return overwrites is dropped, as a terminal would not show it for long. For a progress bar that rewrites one line,
     the current state is passed on every ``PROGRESS`` seconds. A line of more than ``LONGEST`` bytes becomes several.
 
-    ``whole_only`` is for JSON: lines are passed on unchanged, except an incomplete last line, which a killed writer leaves.
+    ``whole_only`` is for JSON: complete lines are passed on unchanged. An incomplete last line, which a killed writer leaves, is dropped.
     """
 
     def __init__(

@@ -33,7 +33,7 @@ from highway.wire.registries.ray import NAMESPACE, import_ray, start_registry
 from highway.wire.tally import Counts
 
 PATIENCE = 30.0  # seconds after which a warning tells that a process has no node yet
-HOPELESS = 60.0  # seconds after which that is an error if nothing else runs that could make room
+HOPELESS = 60.0  # seconds after which a process without a node is an error, if no other program could free resources
 AGAIN = 1.0  # seconds before another query to an actor whose connection broke
 REACH = 5.0  # seconds that a cluster may take to answer
 SETTINGS = b"\0\0\0\4\0\0\0\0\0"  # a frame of HTTP/2, the first one that both sides send
@@ -103,7 +103,7 @@ class Needs(NamedTuple):
     memory: float = 0.0  # bytes
 
     def of_node(self, placed: bool = False) -> dict[str, float]:
-        """Return the resources by Ray's names: what the process holds, or before it is placed what a node needs to have free."""
+        """Return the resources by Ray's names: if ``placed``, those that the process holds, else those that a node must have free."""
         return {"CPU": (0 if placed else 1) if self.cpus is None else self.cpus, "GPU": self.gpus, "memory": self.memory}
 
 
@@ -127,7 +127,7 @@ def no_room(
             if address in left:
                 left[address][name] = left[address].get(name, 0) - amount
     others = any(sum(node.get(name, 0) for node in left.values()) - free.get(name, 0) > 0.01 * unit for name, (unit, _) in _UNITS.items())
-    # Other programs may end; until then only their nodes' whole sizes are certain.
+    # If other programs use the cluster, they may end and free all their resources, so compare with the whole size of each node.
     room = nodes if others else left
     hopeless = {name: needs for name, needs in waiting.items() if not any(_fits(needs, node) for node in room.values())}
     if not hopeless or (not others and len(hopeless) < len(waiting)):
@@ -245,7 +245,7 @@ class RayLauncher:
                 del self._asked[answer]
                 process.lose(*process.end)
         if not self._asked:
-            time.sleep(seconds)  # as the caller has asked: no process runs whose news could end the wait
+            time.sleep(seconds)  # no process runs whose news could end the wait earlier
             return False
         ready, _ = self._ray.wait([*self._asked], timeout=seconds)
         if ready:
@@ -266,7 +266,7 @@ class RayLauncher:
         """Check that processes that wait for a node may get one.
 
         Raises:
-            ConfigError: no node of the cluster is large enough, or nothing else runs there and this run leaves too little.
+            ConfigError: no node of the cluster is large enough, or this run alone uses the cluster and leaves too few resources free.
         """
         nodes = {node["NodeManagerAddress"]: node["Resources"] for node in self._ray.nodes() if node["Alive"]}
         waiting = {one.name: one.needs for one in self._asked.values() if one.since is not None}

@@ -1,4 +1,4 @@
-"""The actor on a Ray cluster. It starts a process on its node, which does not use Ray, and returns news of the process."""
+"""The actor on a Ray cluster. It starts a process on its node, and returns news of the process. The process itself does not use Ray."""
 
 from __future__ import annotations
 

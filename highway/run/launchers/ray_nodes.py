@@ -1,4 +1,4 @@
-"""The nodes of a Ray cluster: whether they have the resources of roles, and the software on them."""
+"""Check the nodes of a Ray cluster: whether they have the resources that the roles need, and the same software."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from highway.topology import Topology
 from highway.topology.plan import Role
 from highway.wire.registries.ray import import_ray
 
-PATIENCE = 30.0  # seconds after which nodes are named that have not reported their software yet
+PATIENCE = 30.0  # seconds before a message names the nodes that have not reported their software yet
 
 Node = Mapping[str, Any]  # a node in ray.nodes()
 
 
 def check_nodes(topology: Topology, roles: Iterable[str], say: Callable[[str], None]) -> dict[str, str]:
-    """Return the software of each role's processes, whichever node they run on.
+    """Return the installed software for each role. It is the same on all nodes on which the role can run.
 
     Args:
         topology: The topology of the roles.
@@ -26,7 +26,8 @@ def check_nodes(topology: Topology, roles: Iterable[str], say: Callable[[str], N
         say: Called with a message while a node has not answered.
 
     Raises:
-        ConfigError: no node has the resources of a role, or the nodes that have them differ in software that pixels depend on.
+        ConfigError: no node has the resources of a role, the nodes that have them differ in software that pixels depend on, or a node has
+            another version of highway or reports no software.
     """
     nodes = [node for node in import_ray().nodes() if node["Alive"]]
     fitting = {name: _fitting(topology, topology.roles[name], nodes) for name in sorted(roles)}

@@ -159,7 +159,7 @@ class SlurmLauncher:
                 if left and not asked:
                     call(["scancel", *sorted(left)])
                     asked = True
-            except ConfigError as error:  # perhaps one has ended meanwhile, which the next query shows
+            except ConfigError as error:  # scancel fails if a job has just ended; the next query shows whether jobs are left
                 why = f" ({error})"
             time.sleep(LOOK if left else 0)  # Slurm does not signal when a job has ended
         if left:

@@ -109,7 +109,7 @@ class ReplicaJob:
         else:
             self.id, was_there = "", self._reader is not None
             if state.name == "COMPLETED" and was_there and not self._begun:
-                return  # it had ended when it was ordered to start again: another job is submitted
+                return  # the job had ended before it saw the order to start the process again: another job is submitted
             if state.name == "CANCELLED" and self.runs:  # a user wants it to end: it is not started again
                 self.process.hear(News(self.process.address, reports=[RoleReport(draining=True)], counts=self.process.counts()))
             self._lose(f"{where} {state.what}{'' if was_there else self._unseen}", -signal.SIGTERM if state.name == "CANCELLED" else -9)

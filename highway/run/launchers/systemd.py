@@ -36,7 +36,7 @@ def _problems(topology: Topology) -> Iterator[ConfigError]:
 def _render(topology: Topology, options: argparse.Namespace) -> Mapping[str, str]:
     """Return a unit for each host with processes, ``HOST/highway-TOPOLOGY.service``; a single unit if the file has no hosts.
 
-    The units call the program by the path of this one, in the current directory, as the user who renders them."""
+    The units run the same ``highway`` program as this process, in the same directory and as the same user."""
     name = re.sub(r"[^\w.-]", "_", f"highway-{topology.plan.name}.service", flags=re.ASCII)
     hosts = dict.fromkeys(process.host for process in topology.processes())
     passed = [f"--metrics={options.metrics}"] if options.metrics else []

@@ -28,7 +28,7 @@ def import_ray() -> Any:
 
 
 Since = tuple[str, int]
-"""A change: the ID of the registry's life, and the number of the change in it."""
+"""The last change that a process knows: the ID of the registry's actor process (``life``), and the number of the change in it."""
 
 NEVER: Since = ("", 0)
 
@@ -36,8 +36,8 @@ NEVER: Since = ("", 0)
 class AddressBook:
     """An actor that stores the addresses of a run's names. If its process is lost, Ray starts a new one, and all processes publish again.
 
-    Each address has the number of the change by which it came. A new registry has another ``life``: it ignores the
-    numbers of changes of earlier registries.
+    Changes are numbered, and each address is stored with the number of its change. A new actor process has another ``life``: it ignores
+    the numbers of changes of earlier ones.
     """
 
     def __init__(self) -> None:

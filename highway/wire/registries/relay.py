@@ -1,4 +1,4 @@
-"""One process of a host uses a rendezvous for the others, over a UNIX socket, so that they need not import its libraries."""
+"""One process of a host asks a rendezvous for the other processes, which then need not import the libraries of the rendezvous."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Relay:
         rendezvous: The rendezvous to use.
 
     Attributes:
-        text: The ``--rendezvous`` of the other processes.
+        text: The value of ``--rendezvous`` for the other processes.
     """
 
     def __init__(self, rendezvous: Rendezvous) -> None:
@@ -55,7 +55,7 @@ def _address(path: str) -> str:
 
 
 def _is_ours(connection: socket.socket) -> bool:
-    """Return whether the other end belongs to this user: any user of this host may use an abstract name."""
+    """Return whether the other end belongs to this user or to root. Any user of this host may use an abstract name."""
     return sys.platform != "linux" or peer_process(connection)[1] in (os.getuid(), 0)
 
 
@@ -65,7 +65,7 @@ class _Server(socketserver.UnixStreamServer):
         super().__init__(path, _Question)
 
     def verify_request(self, request: Any, client_address: Any) -> bool:
-        """Return whether to answer: only this user is answered."""
+        """Return whether to answer a request: only if it comes from this user or root."""
         return _is_ours(request)
 
 

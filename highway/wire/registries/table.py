@@ -17,9 +17,9 @@ class RendezvousKind:
 
     Args:
         name: The text before the colon.
-        open: Returns the rendezvous at a place.
+        open: Returns the rendezvous for the text after the colon, its place.
         shown: Its form and a description, for users; empty if only launchers use it.
-        places_are_runs: Whether its places are names of runs, so that the kind alone means the run of a topology.
+        places_are_runs: Whether its places are names of runs. If a topology gives no place, the place is then the name of its run.
     """
 
     name: str

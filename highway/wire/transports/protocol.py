@@ -51,7 +51,7 @@ class TransportEnd(Protocol):
     """Addresses that peers can connect to, with the actual port; empty if this end connects."""
 
     def attach(self, link: Link) -> None:
-        """Open further addresses, besides the addresses of the link that it was opened with. They share its other settings.
+        """Open the addresses of another link in addition to the current addresses. The other settings stay the same.
 
         Raises:
             ConfigError: they cannot share a socket.
@@ -85,7 +85,7 @@ class TransportSender(TransportEnd, Protocol):
         """Return how many messages are known not to have left this process."""
 
     def settle(self, timeout: float) -> None:
-        """Wait until peers that :meth:`peers` has reported as gone are given nothing more; at most ``timeout`` seconds."""
+        """Wait at most ``timeout`` seconds until no more messages are given to peers that :meth:`peers` no longer reports."""
 
     def unread(self) -> bool:
         """Return whether a receiver has yet to read messages that would be lost if this end closed now."""
@@ -98,7 +98,7 @@ class TransportReceiver(TransportEnd, Protocol):
         """Make the senders use other receivers, if the transport can tell them; messages sent before can still be received."""
 
     def recv(self, timeout: float | None = None) -> list[Frame]:
-        """Wait for a message and return its frames; ``len()`` of a frame is its bytes. Frames stay valid while they are referenced.
+        """Wait for a message and return its frames. ``len(frame)`` is its size in bytes. Frames stay valid while they are referenced.
 
         The wait counts as waiting for input (:func:`highway.engine.context.Context.starved`).
 
@@ -115,7 +115,7 @@ class TransportReceiver(TransportEnd, Protocol):
 
 
 class Opener(Protocol):
-    """Opens the ends of a transport: its package."""
+    """Opens the ends of a transport. The package of each transport has these functions."""
 
     def open_sender(self, link: Link) -> TransportSender:
         """Return the sending end, which listens or connects as the link specifies.

@@ -21,7 +21,7 @@ class Transport:
         name: Its name in URLs and topologies.
         package: The package beside this module that opens its ends (:mod:`highway.wire.transports.opening`).
         location: The part of its URLs after ``://``.
-        alone: Why its URLs cannot share a socket with URLs of other transports, and the way out: the end of an error; empty if they can.
+        alone: End of the error message if its URLs are to share a socket with URLs of other transports; empty if they can share one.
         publishes: Whether it has publishers and subscribers, besides push and pull.
         within_process: Whether both ends are in one process: then connections are not reported, and a receiver refers to the sender's
             memory.
@@ -30,8 +30,8 @@ class Transport:
         prefix: Prefix of the locations of a topology's links, on one host.
         budget_mb: Default megabytes that may wait at each end of each connection.
         is_senders_budget: Whether ``budget_mb`` applies to the sender instead, for all connections together.
-        departure: How a receiver leaves without a loss: its senders are told, and send marks (:mod:`highway.wire.goodbye`), or they use
-            other receivers at once; or not at all.
+        departure: How a receiver leaves without losing messages. ``"marks"``: it tells its senders, and they reply with marks
+            (:mod:`highway.wire.goodbye`). ``"at once"``: its senders use other receivers at once. ``"no"``: it cannot.
         loss: Losses besides those that all transports have: a sentence, or empty.
     """
 
@@ -51,7 +51,7 @@ class Transport:
 
     @property
     def has_port(self) -> bool:
-        """Whether it has hosts and ports, so that it reaches other machines; else it is limited to this machine."""
+        """Whether its locations are hosts and ports. Of the other transports, only ``named`` reaches other machines."""
         return self.location == "host:port"
 
 

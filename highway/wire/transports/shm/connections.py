@@ -26,8 +26,8 @@ from highway.wire.url import Link
 log = logging.getLogger("highway")
 
 RETRY: Final = 0.05  # seconds between attempts to connect to an end that does not listen yet
-MOST_PENDING: Final = 64  # connections whose hello has not come; a caller sends it at once
-MOST_TOLD: Final = 16  # reasons for a refusal that are logged
+MOST_PENDING: Final = 64  # maximum number of connections whose hello has not come; highway sends the hello at once
+MOST_TOLD: Final = 16  # maximum number of different warnings that are logged
 LONGEST_NAME: Final = 80  # bytes
 
 
@@ -52,7 +52,7 @@ class _Target:
 
 @dataclass
 class _Pending:
-    """A connection whose hello has not come yet; ``calls`` if this end has established it."""
+    """A connection whose hello has not come yet. ``calls`` tells whether this end has established the connection."""
 
     sock: socket.socket
     calls: bool

@@ -1,4 +1,4 @@
-"""The work for each message over a same-host link: its frames into a slot, its packet, and views of the slot.
+"""The work for each message over a same-host link: copy its frames into a slot, send and read its packet, and return views of the slot.
 
 In C if the extension was built, else in Python; both do the same. Other modules choose the slot and check the peers.
 """
@@ -57,7 +57,7 @@ class Calls(NamedTuple):
 
 
 class BorrowedBytes(Bytes):
-    """The bytes of one message in a slot. A memoryview of them, and all views of that, keep it alive; calls back when they are gone."""
+    """The bytes of one message in a slot. All views of the bytes keep this object alive; when they are gone, it calls ``give_back``."""
 
     __slots__ = ("give_back", "number")
     give_back: Callable[[int], object]

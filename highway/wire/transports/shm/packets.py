@@ -2,8 +2,8 @@
 
 Each end sends a hello first: magic, version of the protocol, its role and (a sender) the limits of its pool. Then a sender's packet
 locates a message: uint32 slot, uint16 number of the sender's receivers, uint16 frames, a uint64 for the length of each frame, then uint32s:
-slots that the receiver shall unmap. The slot's descriptor goes with it if it is new to the receiver. A receiver's packet is uint32s: the
-slots that it gives back; in its last packet, with the highest bit set, the slots that are still in use.
+slots that the receiver shall unmap. If a slot is new to the receiver, the packet also carries the descriptor of the slot. A receiver's
+packet is uint32s: the slots that it gives back; in its last packet, with the highest bit set, the slots that are still in use.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ VERSION: Final = 1
 TICK: Final = 0.1  # seconds between two checks whether the stage was cancelled
 SELDOM: Final = 1.0  # the same outside of a stage, only for Ctrl-C: Python may miss a Ctrl-C that comes just before it begins to wait
 SOON: Final = 0.005  # seconds after which a busy end checks for new and lost peers
-HOT: Final = 1 << 20  # bytes, about the size of a core's caches: a slot that comes back before so much was written is fast to write
+HOT: Final = 1 << 20  # bytes, about the size of a core's caches: slots that come back sooner are still in the caches, and fast to write
 KEPT: Final = 1 << 31
 MOST_FRAMES: Final = 4096
 MOST_SLOTS: Final = 64
@@ -88,7 +88,7 @@ class Announcement(NamedTuple):
     forget: tuple[int, ...] = ()
 
 
-@lru_cache(256)  # a stream repeats the same few, and so does unpack()
+@lru_cache(256)  # a stream repeats the same few packets; unpack() has a cache for the same reason
 def pack(slot: int, receivers: int, lengths: tuple[int, ...], forget: tuple[int, ...] = ()) -> bytes:
     """Return the packet of a message."""
     return struct.pack(f"<IHH{len(lengths)}Q{len(forget)}I", slot, min(receivers, 0xFFFF), len(lengths), *lengths, *forget)

@@ -37,7 +37,7 @@ class ShmReceiver:
 
     Args:
         link: Name of the link in messages.
-        writable: Whether messages are writable, because their senders, which belong to this program, allow it.
+        writable: Whether messages are writable. Only for senders that belong to this program and allow it.
 
     Raises:
         ConfigError: this platform has no same-host links.
@@ -46,7 +46,7 @@ class ShmReceiver:
     def __init__(self, link: str, writable: bool = False) -> None:
         check_platform()
         self.link = link
-        self._ready: deque[_Sending] = deque()  # senders that may have something to read
+        self._ready: deque[_Sending] = deque()  # senders from which a message may have arrived
         self._looked = 0.0
         self._is_paired = False
         self.thread = same_thread.ident()
@@ -118,7 +118,7 @@ class ShmReceiver:
                 peer.sock.shutdown(socket.SHUT_RD)
 
     def expect(self) -> None:
-        """Return free slots now. Later slots are returned as soon as they are free, because this thread waits for something else."""
+        """Return free slots now, and from now on as soon as they are free. Call this before the thread waits for something else."""
         for peer in self.connections.peers:
             peer.expect()
 
@@ -153,7 +153,7 @@ class ShmReceiver:
 
     def _lose(self, peer: _Sending) -> None:
         self._ready.remove(peer)
-        peer.goodbye()  # it still exists, and everything is read, if it was told to use other receivers
+        peer.goodbye()  # a sender that was told to use other receivers still runs; by now, all its messages have been read
         self.connections.detach(peer)
 
 
@@ -182,7 +182,7 @@ class _Sending:
     def receive(self) -> list[memoryview]:
         try:
             packet, fds, is_lost = self._read()
-        except ConnectionResetError:  # it died with packets unread; reported once, and its earlier packets can still be read
+        except ConnectionResetError:  # the sender died with unread packets; this error comes once, and then its messages can still be read
             packet, fds, is_lost = self._read()
         if not packet:
             raise EOFError
@@ -209,7 +209,7 @@ class _Sending:
         return announced
 
     def _with_memory(self, packet: bytes, fds: list[int], is_lost: bool) -> packets.Announcement:
-        """Return a message whose slot is new, and map the slot; closes the descriptors that came with it."""
+        """Map the new slot of a message, close the descriptors that came with the message, and return the message."""
         try:
             number, _, lengths, _ = announced = self._understood(packet)
             if len(fds) > 1:

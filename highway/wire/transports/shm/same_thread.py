@@ -1,4 +1,7 @@
-"""The receivers of same-host links that a thread has opened: while it waits for a sender's peers, it also checks theirs."""
+"""The receivers of same-host links that a thread has opened. While a sender on this thread waits for its peers, it lets them check theirs.
+
+Otherwise a sender and a receiver on the same thread would wait for each other.
+"""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ class ShmSender:
         budget_mb: Maximum megabytes of shared memory in use; one message may take half.
         most: Maximum number of messages in use. Readers may hold half of them, and get copies of further messages.
         warns: Whether to log a warning if a receiver leaves with messages.
-        writable: Whether the receiver, which belongs to this program, may write into its messages.
+        writable: Whether the receiver may write into its messages. Only for a receiver that belongs to this program.
 
     Raises:
         ConfigError: this platform has no same-host links.
@@ -111,7 +111,7 @@ class ShmSender:
         """Reclaim the slots that these receivers have returned, and remove receivers that are gone."""
         for peer in peers:
             try:
-                while True:  # all returned slots: the remaining ones would be those in the caches
+                while True:  # take all returned slots: the last ones are the likeliest to be in the CPU's caches
                     for slot in peer.returned():
                         self._pool.put(slot)
             except BlockingIOError:
@@ -180,7 +180,7 @@ class ShmSender:
             return True
         except BlockingIOError:
             return False
-        except BrokenPipeError:  # it takes no more messages, or is gone; then the next check finds its end
+        except BrokenPipeError:  # the receiver takes no more messages, or is gone; in this case the next check removes it
             peer.refuses = True
             return False
         except ConnectionError:
@@ -246,7 +246,7 @@ class _Receiving:
     def returned(self) -> list[MemorySlot]:
         try:
             packet = self.sock.recv(LARGEST)
-        except ConnectionResetError:  # it died with packets unread; reported once, and its earlier packets can still be read
+        except ConnectionResetError:  # the receiver died with unread packets; this error comes once, then its packets can still be read
             packet = self.sock.recv(LARGEST)
         if not packet:
             raise EOFError

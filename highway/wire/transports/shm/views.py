@@ -29,7 +29,7 @@ class Mapping:
         writable: Whether it may be written to.
 
     Raises:
-        FrameError: the memory can shrink, or is not what a sender would announce.
+        FrameError: the memory can shrink, its size does not fit the message, or it is not completely allocated.
         LinkError: this process has no memory or descriptor to map it.
     """
 

@@ -61,7 +61,7 @@ class BaseSocket:
         self._connected: set[str] = set()  # their current and previous addresses
         self._left: set[str] = set()  # their previous addresses
         self._sent = 0  # messages
-        self._unread = 0  # messages that may still wait from previous addresses, and messages that wait with them
+        self._unread = 0  # maximum number of messages to read until all messages from previous addresses are read
         self._heard = -1  # the last processed version of the directory
         self._gone, self._last_gone = 0, float("-inf")  # closed connections, and when the last of them was noticed
         self.socket: zmq.Socket[bytes] = context.current().socket(_TYPES[link.kind])
@@ -92,9 +92,9 @@ class BaseSocket:
         self.socket.maxmsgsize = self._limit = int(options.max_mb * 1e6)
         for option, value in _KEEPALIVE.items():
             self.socket.setsockopt(option, value)
-        # A handshake may take ZeroMQ's 30 s: the doorkeeper may wait for the GIL, and a peer may be stopped; each attempt that is given up
-        # counts as a stranger. A stalled stranger may count as a peer for as long, but gets no messages.
-        # With a domain, libzmq refuses peers that do not speak ZMTP 3, such as any other stream of bytes, which it would take for ZMTP 1.
+        # A handshake may take 30 s, ZeroMQ's default, because the doorkeeper may wait for the GIL, and a peer may be stopped. A shorter
+        # limit would count such peers as strangers. With this limit, a stalled stranger may count as a peer for 30 s, but gets no messages.
+        # With a domain, libzmq refuses peers that do not speak ZMTP 3. Without it, libzmq takes any other stream of bytes for ZMTP 1.
         self.socket.zap_domain = b"highway"
         if options.peers == "highway":
             if self.link.bind:
@@ -207,7 +207,7 @@ class BaseSocket:
             self._check_user()
 
     def _check_user(self) -> None:
-        """Process the monitor's events; refuse another user, who took the other end's place over ipc when it was free."""
+        """Process the monitor's events. Raise LinkError if another user opened the path or name of the other end."""
         self._monitor.peers()
         if self._monitor.other_user is not None:
             self.close(0)
@@ -289,13 +289,13 @@ class BaseSocket:
 
         This happens only once, and only for open connections: later connections have the mark of :meth:`_configure`, which ZeroMQ copied
         when the address was bound. Nothing is done while a connection closes (:meth:`_is_calm`): a receiver tries again with its next
-        message, a sender waits. ZeroMQ notices reads in steps of half a mark. So a mark that the sender lowers while messages are under
-        way, or that the receiver raises, or a mark of 1, can leave a connection waiting for ever. The memory of later messages is bounded
-        elsewhere: at a receiver by a mark that is never raised, at a sender by the bytes of its
+        message, a sender waits. A receiver tells the sender that it has read messages only after each half mark. So a connection can wait
+        for ever if the sender lowers its mark while messages are under way, if the receiver raises its mark, or with a mark of 1. The
+        memory of later messages is bounded elsewhere: at a receiver by a mark that is never raised, at a sender by the bytes of its
         :class:`~highway.wire.transports.zmq.socket.Backlog`.
         """
         allowed = _mark(self.link.budget_mb * 1e6 / max(nbytes, COPY_BELOW))
-        # It is raised for messages smaller than the assumed size, but not if one slow receiver of several could occupy all of it.
+        # Raise the mark if messages are smaller than assumed, but not if one slow receiver of several could use up all of it.
         may_raise = self._option == zmq.SNDHWM and (self.link.fans_out or self._is_alone) and not self.link.transport.within_process
         if allowed < self._first_mark or (allowed > self._first_mark and may_raise):
             if not self._is_calm():
@@ -305,8 +305,10 @@ class BaseSocket:
         self._fitted = True
 
     def _is_calm(self) -> bool:
-        """Process connection events, and return whether no connection is closing: the mark of a closing connection is set in memory that
-        libzmq 4.3.5 may have freed. The monitor reports a closing before the socket notices it, so none is missed here.
+        """Process connection events, and return whether no connection is closing.
+
+        To set the mark of a closing connection, libzmq 4.3.5 may write into freed memory. The monitor reports that a connection closes
+        before the socket notices it, so none is missed here.
         """
         self.socket.getsockopt(zmq.EVENTS)  # so that the mark is also set for new connections
         peers = BaseSocket.peers(self)  # a publisher's ``peers`` counts subscriptions

@@ -26,7 +26,7 @@ IO_THREADS: Final = 2  # a worker receives and sends at the same time
 # How an end announces that it is highway: with the user name and the password of ZMTP's PLAIN mechanism, which are no secret.
 ANNOUNCEMENT: Final = (b"highway", b"1")
 
-_contexts: dict[int, zmq.Context[zmq.Socket[bytes]]] = {}  # by process; a child keeps its parent's, so that it is not collected
+_contexts: dict[int, zmq.Context[zmq.Socket[bytes]]] = {}  # by process; the parent's stays in a forked child, where it must not be freed
 sockets: Counter[int] = Counter()
 """Open sockets, by process; updated where a socket is opened or closed."""
 
@@ -52,8 +52,8 @@ def current() -> zmq.Context[zmq.Socket[bytes]]:
 class Doorkeeper(threading.Thread):
     """Accepts or refuses the peers of this process's sockets. ZeroMQ asks it over a socket: ZAP, https://rfc.zeromq.org/spec/27.
 
-    ZeroMQ asks about peers that use the mechanism of the socket, which is PLAIN if they must announce that they are highway. The thread
-    ends with the context.
+    If peers must announce that they are highway, the socket uses the PLAIN mechanism, and ZeroMQ rejects peers with another mechanism
+    without asking. The thread ends with the context.
     """
 
     def __init__(self) -> None:
@@ -79,7 +79,7 @@ _lock = threading.Lock()
 
 
 def start_doorkeeper() -> None:
-    """Start the thread that answers for peers that must announce who they are, unless it runs already.
+    """Start the thread that accepts or refuses peers (:class:`Doorkeeper`), unless it is running.
 
     Raises:
         LinkError: the process can start no thread.
@@ -96,7 +96,7 @@ def start_doorkeeper() -> None:
 
 
 def settle(timeout: float) -> None:
-    """Wait until ZeroMQ's threads have finished their current work, and its consequences; at most ``timeout`` seconds.
+    """Wait at most ``timeout`` seconds until ZeroMQ's threads have finished their current work and the work that results from it.
 
     A thread that has failed to connect a probe socket has finished all earlier commands. The end of a connection goes from its thread to
     the thread of the bound address, back, and to the socket: hence three rounds.
@@ -117,7 +117,7 @@ def settle(timeout: float) -> None:
 def start_threads(link: Link) -> None:
     """Start the threads that otherwise start with the first socket and message: pyzmq's collector of sent buffers, and the doorkeeper.
 
-    Since Python 3.12 a script that has ended cannot start threads any more, and its pipelines only run then.
+    This is needed because the pipelines of a script run after the script has ended, and since Python 3.12 no thread can be started then.
     """
     with garbage.gc._lock:
         if not garbage.gc.is_alive():

@@ -1,4 +1,4 @@
-"""ZeroMQ's events about the connections of a socket, over a separate socket for each."""
+"""ZeroMQ's events about the connections of a socket. ZeroMQ sends the events of each socket over a separate socket."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _TRIED = zmq.Event.CONNECTED | zmq.Event.CONNECT_RETRIED
 _MESSAGE = struct.Struct("=Hi")  # an event and its value, zmq_socket_monitor(3); the function of pyzmq for it would import asyncio
 _FAILED = zmq.Event.HANDSHAKE_FAILED_PROTOCOL | zmq.Event.HANDSHAKE_FAILED_AUTH
 _EVENTS = _TRIED | _OPENED | _FAILED | zmq.Event.HANDSHAKE_FAILED_NO_DETAIL | zmq.Event.HANDSHAKE_SUCCEEDED | zmq.Event.DISCONNECTED
-REFUSALS = 3  # refusals of an announcement by the other end, before it is omitted again: an earlier attempt may be reported later
+REFUSALS = 3  # refused announcements before an attempt without one: a single report may belong to an earlier attempt
 GREETING = 64  # bytes of ZMTP 3, which ZeroMQ sends whole only to a peer that speaks this version
 SHORTEST_HANDSHAKE = GREETING + 8  # bytes that a peer sends, at least
 _BYTES = struct.Struct("128xQ64xQ")  # offsets of tcpi_bytes_received and tcpi_bytes_sent in struct tcp_info, since Linux 4.19
@@ -59,7 +59,8 @@ class Monitor:
         strangers: Connections that ZeroMQ closed because the other end does not speak ZMTP 3, or is not highway although that is required.
         closed: URLs to which this end was connected.
         tries_both: Whether this end connects to highway peers that require an announcement and to other peers.
-        refused: Number of failed handshakes by URL, for an end that connects; a handshake that ZeroMQ here has ended counts ``REFUSALS``.
+        refused: Number of failed handshakes by URL, for an end that connects. If ZeroMQ in this process ended the handshake, it counts
+            ``REFUSALS`` times.
         ended: The URLs in ``refused`` to which ZeroMQ does not reconnect.
         other_user: The user to whom this end connected over a UNIX socket, if other than this user or root.
     """
@@ -219,9 +220,8 @@ class Monitor:
     def _replace(self, rivals: set[int]) -> None:
         """Mark a rival as the peer, to replace a peer that has closed without an error and may have spoken another protocol.
 
-        If the closed connection was the peer, the rival counts until it closes, too: ZeroMQ ends handshakes after 30 s. A connection over a
-            UNIX
-        socket that has not read what was sent to it does not count."""
+        If the closed connection was the real peer, the rival is counted by mistake until it closes. This takes at most 30 s, because then
+        ZeroMQ ends its handshake. A UNIX socket whose other end has not read all data is not chosen."""
         rivals.intersection_update(self._pending)
         ready = (fd for fd in rivals if _may_be_peer(fd) and not (fd in self._unix and _waits(fd)) and not _is_left(fd))  # in this order
         heir = next(ready, None)

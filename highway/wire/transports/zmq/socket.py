@@ -30,10 +30,10 @@ from highway.wire.url import Link
 
 log = logging.getLogger("highway")
 
-UNDER_WAY = 3  # messages of a connection that are being written, or were a moment ago, besides waiting messages
-ROOM_AFTER = 0.001  # seconds between two checks whether something has left
-CALM = 1.0  # seconds that the first message may wait until no connection closes
-LATEST = 0.02  # seconds before a publisher drops a message, because it waits for nobody
+UNDER_WAY = 3  # messages of a connection, besides waiting ones, that ZeroMQ is writing or has written and not yet released
+ROOM_AFTER = 0.001  # seconds between two checks whether messages have left
+CALM = 1.0  # maximum seconds that the first message waits for closing connections to be gone
+LATEST = 0.02  # seconds that a publisher waits for room before it drops a message
 
 _MORE, _NOBLOCK, _POLLIN, _POLLOUT = map(int, (zmq.SNDMORE, zmq.NOBLOCK, zmq.POLLIN, zmq.POLLOUT))  # as enums they take longer than a call
 _MORE_AT_ONCE = _MORE | _NOBLOCK
@@ -80,12 +80,12 @@ class ZMQSender(BaseSocket):
         if nbytes >= COPY_BELOW:
             copy_below = min(copy_below, largest)  # so that its departure is noticed
         self._largest = max(self._largest, nbytes)
-        is_bounded = self._is_raised or not self.link.fans_out  # else ZeroMQ's mark is the limit
+        is_bounded = self._is_raised or not self.link.fans_out  # else ZeroMQ's high-water mark is the limit
         if is_bounded and self._backlog.nbytes > self._budget + UNDER_WAY * self._largest and not self._make_room(timeout):
             self._sent += 1  # and dropped
             return
         if self.link.fans_out:
-            self.socket.getsockopt(zmq.EVENTS)  # notices reads of subscribers: without it, some that are fast enough are skipped
+            self.socket.getsockopt(zmq.EVENTS)  # makes ZeroMQ notice what subscribers have read; else it skips some that are fast enough
         while not self._send_once(views, timeout, copy_below):
             pass
         if self._left:
@@ -94,7 +94,10 @@ class ZMQSender(BaseSocket):
         self._sent += 1
 
     def _fit_before_anything_is_sent(self, nbytes: int) -> None:
-        """Wait until no connection is closing, and set the mark. If connections come and go all the time, keep the mark and count bytes."""
+        """Wait until no connection is closing, and set the high-water mark for messages of this size.
+
+        If connections come and go all the time, keep the mark, and limit the bytes that wait instead.
+        """
         deadline = time.monotonic() + CALM
         while not self._fitted:
             is_last = time.monotonic() >= deadline  # before the check, because a process may be stopped for a while
@@ -107,13 +110,13 @@ class ZMQSender(BaseSocket):
     def _make_room(self, timeout: float | None) -> bool:
         """Wait until there is room for a message. A publisher waits only for a moment; return False if there is still no room.
 
-        This is needed if messages are larger than the first one, for which ZeroMQ's mark was set.
+        This is needed if messages are larger than the first one, for which ZeroMQ's high-water mark was set.
         """
         since, is_pub = time.monotonic(), self.link.fans_out
         patience = (0 if self._is_dropping else LATEST) if is_pub else float("inf")
         if timeout is not None:
             patience = min(patience, timeout)
-        usual = 0 if self._is_alone else self._first_mark * self._largest  # at one receiver, before ZeroMQ's mark
+        usual = 0 if self._is_alone else self._first_mark * self._largest  # bytes that ZeroMQ's high-water mark allows for one receiver
         allowed = max(self._budget, usual) + UNDER_WAY * self._largest
         while True:
             check_cancelled()
@@ -132,7 +135,7 @@ class ZMQSender(BaseSocket):
 
     def _drop(self, waiting: int, peers: Peers | None) -> None:
         self._is_dropping = True
-        if not self._told and (peers is None or peers.live):  # else ZeroMQ has not reported yet that it has released them
+        if not self._told and (peers is None or peers.live):  # else the messages are those of closed connections, released soon
             self._told = True
             log.warning(
                 "%s: %.0f MB wait for slow subscribers. Until they have read them, all subscribers lose messages, because these "
@@ -143,12 +146,12 @@ class ZMQSender(BaseSocket):
             )
 
     def _send_once(self, views: Sequence[memoryview], timeout: float | None, copy_below: int) -> bool:
-        """Send a message; return False if its receiver went away in the middle of it: then ZeroMQ drops the frames before and after.
+        """Send a message. Return False if its receiver left in the middle of it: then ZeroMQ drops all frames of the message.
 
-        This is noticed if a frame finds the connection gone; else the message is lost like other messages that this receiver had.
+        If all frames were passed on before ZeroMQ noticed that the receiver had left, the message is lost like others to this receiver.
         """
         send, (first, *rest) = self.send_frame, views
-        # With a timeout of 0, too: pyzmq loses a Ctrl-C that arrives while a non-blocking call finds nothing to do.
+        # Poll before sending, even with a timeout of 0: pyzmq loses a Ctrl-C that arrives while a non-blocking call finds nothing to do.
         self._retry(_POLLOUT, timeout, "no receiver took a message", send, first, _MORE if rest else 0, first.nbytes < copy_below)
         whole, left = True, len(rest)
         for view in rest:
@@ -201,14 +204,16 @@ class ZMQSender(BaseSocket):
         return self._backlog.count()
 
     def settle(self, timeout: float) -> None:
-        """Give closed connections nothing more: ZeroMQ reports their end before it takes effect."""
+        """Wait until ZeroMQ gives no more messages to closed connections: it reports the end of a connection before that."""
         with contextlib.suppress(zmq.ZMQError):  # there is no free descriptor
             context.settle(timeout)
         self.socket.getsockopt(zmq.EVENTS)
 
     def unread(self) -> bool:
-        """Return whether a receiver has unread data that is lost if this end closes: ZeroMQ drops unread data when it notices the end of a
-        UNIX socket, which may be at any time. The end of a TCP connection comes after the data.
+        """Return whether a receiver has unread data that is lost if this end closes.
+
+        That happens with UNIX sockets: if the other end closes, ZeroMQ may notice it before it has read all data, and drops the rest. With
+        TCP, the end of the connection comes after the data.
         """
         return self.peers() is not None and self._monitor.unread()
 
@@ -242,10 +247,10 @@ class ZMQReceiver(BaseSocket):
         return frames
 
     def _leave_behind(self) -> None:
-        """Disconnect from previous addresses of names, after all messages from there are read: ZeroMQ would drop them.
+        """Disconnect from previous addresses of names, but only after all messages from there are read, because ZeroMQ would drop them.
 
-        ZeroMQ reads connections in turn. At each connection, at most its mark of messages wait, and the end of the connection comes after
-        them.
+        ZeroMQ reads connections in turn. The number of messages that wait at a connection is at most the high-water mark, and the end of
+        the connection comes after them.
         """
         self._monitor.peers()
         if not self._left <= self._monitor.closed:
