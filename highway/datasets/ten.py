@@ -35,7 +35,7 @@ class TenFiles:
         mmap: Map files on this machine into memory instead of reading them. They must not be cut short while items are in use: that ends
             the process.
 
-    A sample has the form in which it was saved: a dict or a tuple of arrays. Arrays are read-only. Its key is the file's path.
+    A sample is a dict or a tuple of arrays, as it was saved. Arrays are read-only. Its key is the file's path.
 
     Raises:
         FileNotFoundError: there are no such files (when it is first read).
