@@ -190,7 +190,7 @@ def test_the_engine_reads_from_top_to_bottom():
     for module, path in MODULES.items():
         if module.startswith("highway.engine."):
             used = {other.split(".")[2] for other in modules_imported(path) if other.startswith("highway.engine.")}
-            uses[module.split(".")[2]] |= used
+            uses.setdefault(module.split(".")[2], set()).update(used)
     assert list(uses) == listed, "the docstring lacks modules"
     assert {name: later for name in listed if (later := uses[name] - set(listed[: listed.index(name) + 1]))} == {}
 
