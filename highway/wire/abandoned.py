@@ -63,8 +63,9 @@ def close_abandoned() -> None:
 
 
 def _close_all() -> None:
-    for end, owner in list(_open.items()):
-        if owner.may_close_here:
+    for reference in _open.keyrefs():  # at once: another thread may open one
+        end = reference()
+        if end is not None and _open[end].may_close_here:
             end.close()
     close_abandoned()
 

@@ -1,11 +1,14 @@
 """Batches from worker processes travel in shared memory that is filled again, and nobody can tell."""
 
 import ctypes
+import gc
 import io
 import multiprocessing
 import os
 import signal
 import sys
+import threading
+from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +21,7 @@ from test_torch_faults import forked  # noqa: E402
 from torch.utils import data  # noqa: E402
 
 from highway.adapters.torch import DataLoader  # noqa: E402
+from highway.adapters.torch.slots import receivers  # noqa: E402
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:This DataLoader will create"),  # on a machine with fewer cores
@@ -351,6 +355,36 @@ def test_batches_of_other_sizes_share_memory_that_is_large_enough():
         np.testing.assert_array_equal(rows, expected(number, width))
         files.add(memory_of(rows))
     assert len(files) <= 12  # 16 to 20 kB: files of two lengths
+
+
+def send_a_slot_while_others_are_taken(send):
+    """A collector of garbage runs in the middle of any loop that makes objects; its finalisers let other threads run."""
+    sender = receivers(1)[0].sender
+    sender.install()
+    sender.note_sending()
+    held = [sender.take(WIDTH) for _ in range(10)]
+    pairs = [(number, number) for number in range(4000)]  # Python has pairs in reserve, which are no new objects
+    takers = []
+
+    def take(phase, info):
+        pairs.extend((number, number) for number in range(20))
+        if len(takers) < 20:
+            takers.append(threading.Thread(target=lambda: held.append(sender.take(WIDTH))))
+            takers[-1].start()
+            takers[-1].join(0.02)
+
+    gc.callbacks.append(take)
+    gc.set_threshold(1)
+    ForkingPickler.dumps(held[5])
+    gc.callbacks.remove(take)
+    for taker in takers:
+        taker.join()
+    send((len(takers), len({storage.data_ptr() for storage in held}) - 10))
+
+
+def test_a_worker_may_take_slots_while_its_other_thread_sends_one():
+    [(takes, slots)] = forked(send_a_slot_while_others_are_taken)
+    assert takes == slots > 0
 
 
 def descriptors():

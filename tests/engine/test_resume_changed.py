@@ -2,7 +2,7 @@
 
 Each case is a random pipeline on one to three ranks. Every rank takes some items, saves its state, and then gives the rest: that is what is
 expected. The same pipeline is built again with one change, and perhaps on other ranks, and loads the state.
-``pytest --resume-cases 100000`` runs more cases.
+``pytest --resume-cases 100000`` runs as many cases, none of them marked as slow.
 """
 
 import json
@@ -21,6 +21,7 @@ from highway.errors import ConfigError, EndOfStream, PipelineError
 from highway.modules import Batch, Bucket, Cache, Concat, Duplicate, Mix, Pack, Reader, Repeat, Shuffle, Take, Tee, Unbatch, Zip
 
 AT_ONCE = 50  # cases of one test
+QUICK, SLOW = 400, 4000  # cases of the quick tests, and of all
 APART = 100_000  # between what maps add to a sample, which is its number
 NO_CACHE = "it is not complete after the first epoch ("
 MENDED = []  # has an entry if broken samples can be read
@@ -38,7 +39,10 @@ def _many_markers():
 
 def pytest_generate_tests(metafunc):
     if "first" in metafunc.fixturenames:
-        metafunc.parametrize("first", range(0, metafunc.config.getoption("--resume-cases"), AT_ONCE))
+        cases = metafunc.config.getoption("--resume-cases")
+        quick = [pytest.param(first) for first in range(0, cases or QUICK, AT_ONCE)]
+        slow = [] if cases else [pytest.param(first, marks=pytest.mark.slow) for first in range(QUICK, SLOW, AT_ONCE)]
+        metafunc.parametrize("first", quick + slow)
 
 
 # --- the maps ---

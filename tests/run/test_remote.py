@@ -20,7 +20,7 @@ import sys
 from highway.run.launcher import LaunchSpec
 from highway.run.remote import Agent
 
-agent = Agent(LaunchSpec.from_json(open("order").read()), "127.0.0.1", ["--plugin=mine"])
+agent = Agent(LaunchSpec.from_json(open("order").read()), "127.0.0.1", ["--plugin=mine"], keep=float(sys.argv[1]))
 while True:
     news = agent.news(1.0)
     for text, _ in news.lines:
@@ -49,13 +49,13 @@ class Leave:
 def start_agent(write, popen):
     """Start the agent of a role ``a``."""
 
-    def start_agent(text):
+    def start_agent(text, keep=0):
         with open("mine.py", "a") as file:
             file.write(STAGES)
         spec = load(write(text)).process_spec("a")
         Path("order").write_text(LaunchSpec("a", spec, ["file.yaml"]).to_json())
         home = str(Path(highway.__file__).parents[1])
-        return popen([sys.executable, "-c", AGENT], env=os.environ | {"PYTHONPATH": f"{home}{os.pathsep}."})
+        return popen([sys.executable, "-c", AGENT, str(keep)], env=os.environ | {"PYTHONPATH": f"{home}{os.pathsep}."})
 
     return start_agent
 
@@ -71,7 +71,7 @@ def test_a_process_whose_agent_is_killed_is_killed_and_not_drained(start_agent, 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="descriptors of other processes are found in /proc")
 def test_the_counts_of_a_process_whose_agent_is_killed_can_be_read_for_a_while(start_agent):
-    agent = start_agent("roles: {a: [$Numbers: {count: 9, hold: 5}, ZMQSink: {url: 'zpub+ipc://published'}]}")
+    agent = start_agent("roles: {a: [$Numbers: {count: 9, hold: 5}, ZMQSink: {url: 'zpub+ipc://published'}]}", keep=60)
     path = next(line.split()[1] for line in agent.stdout if line.startswith("counts "))
     assert read_kept(path) == Counts(sent=5)
     agent.kill()

@@ -31,7 +31,7 @@ _DROPPED = -(1 << 62)
 
 _receivers: weakref.WeakValueDictionary[int, SlotReceiver] = weakref.WeakValueDictionary()
 _tokens = count()
-_users: weakref.WeakSet[SlotReceiver | SlotSender] = weakref.WeakSet()
+_users: weakref.WeakKeyDictionary[SlotReceiver | SlotSender, None] = weakref.WeakKeyDictionary()
 _sender: SlotSender | None = None  # of this process, if it is a worker
 
 
@@ -107,7 +107,7 @@ class SlotReceiver:
         self._given_back = given_back.numpy()
         self._lock = threading.Lock()  # torch's thread that pins memory receives, too
         _receivers[self.sender.token] = self
-        _users.add(self)
+        _users[self] = None
 
     def receive(self, number: int, generation: int, size: int, handle: Any) -> torch.UntypedStorage:
         """Return the storage of a slot that the worker has filled."""
@@ -156,9 +156,9 @@ class SlotSender:
         self.slots: dict[int, _Slot] = {}
         self._given_back = self._row.numpy()
         self._generations, self._taken = count(1), 0
-        self._lock = threading.Lock()  # the thread that sends results takes slots for arrays
+        self._lock = threading.Lock()  # the thread that sends results looks for slots, and takes them for arrays
         self._process, self._thread = os.getpid(), 0
-        _users.add(self)
+        _users[self] = None
         functions = collate.default_collate_fn_map
         for kind, function in functions.items():
             if function is collate.collate_tensor_fn:
@@ -194,7 +194,6 @@ class SlotSender:
         """Return the numbers of the free slots, and drop slots that may not be filled again or were not needed for long."""
         free = []
         for number, slot in list(self.slots.items()):
-            # in this order: the other thread may be sending a slot that is used
             if slot.is_unused and abs(given_back := int(self._given_back[number])) == slot.transfers:
                 free.append(number)
                 if given_back < 0 or slot.is_exported or self._taken - slot.last_taken > _AGE:
@@ -242,12 +241,13 @@ class SlotSender:
 
     def _reduce_storage(self, storage: torch.UntypedStorage) -> Any:
         if threading.get_ident() == self._thread:
-            for number, slot in list(self.slots.items()):
-                if slot.storage._cdata == storage._cdata and not slot.is_exported:  # old versions of torch wrap it anew
-                    slot.transfers += 1
-                    is_known = self._given_back[number] != 0  # else the loader's process may not have the file yet
-                    handle = None if is_known else DupFd(slot.descriptor)
-                    return _receive, (self.token, number, slot.generation, storage.nbytes(), handle)
+            with self._lock:  # the thread that collates may take a slot now
+                for number, slot in self.slots.items():
+                    if slot.storage._cdata == storage._cdata and not slot.is_exported:  # old versions of torch wrap it anew
+                        slot.transfers += 1
+                        is_known = self._given_back[number] != 0  # else the loader's process may not have the file yet
+                        handle = None if is_known else DupFd(slot.descriptor)
+                        return _receive, (self.token, number, slot.generation, storage.nbytes(), handle)
         return reduce_storage(storage)
 
     def _reduce_array(self, array: np.ndarray) -> Any:
@@ -281,8 +281,8 @@ def _array(storage: torch.UntypedStorage, dtype: np.dtype, shape: tuple[int, ...
 
 
 def _note_fork() -> None:
-    for user in list(_users):
-        for slot in list(getattr(user, "slots", {}).values()):
+    for reference in _users.keyrefs():  # at once: another thread may add one
+        for slot in list(getattr(reference(), "slots", {}).values()):
             slot.note_fork()
 
 

@@ -170,7 +170,8 @@ class _Read:
         if next(batch.done) < batch.parts:
             return DROP
         if batch.errors:
-            raised, _ = Raised(batch.errors[min(batch.errors)]), batch.errors.clear()
+            raised = Raised(batch.errors[min(batch.errors)])
+            batch.errors.clear()
             return ThreadResult(batch.task.loop, batch.task.number, raised=raised)
         return self._result(batch.task, lambda: self._fetcher.collated(batch.samples, batch.task.indices))
 
