@@ -247,6 +247,7 @@ def plain_lists(items):
     return [plain(item) for item in items]
 
 
+@pytest.mark.slow
 def test_pipelines_and_processes_run_in_it():
     def mixed(isolated):
         inner = Pipeline([Reader(range(10), shuffle=False, epochs=1), with_pid])
@@ -492,6 +493,7 @@ def test_a_script_without_the_guard_says_what_to_do(tmp_path):
     assert 'put what builds and runs the pipeline under  if __name__ == "__main__":' in err
 
 
+@pytest.mark.slow
 def test_a_script_that_ends_with_a_sink_runs_it(tmp_path):
     body = """
     class Print:
@@ -546,6 +548,7 @@ def has_ended(pid):
         return True
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("forked", [False, True])
 def test_it_does_not_outlive_who_has_started_it(forked, tmp_path):
     body = f"""

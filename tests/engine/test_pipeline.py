@@ -769,6 +769,7 @@ def test_a_seed_may_be_an_integer_of_numpy():
         json.dumps(pipeline.state_dict())
 
 
+@pytest.mark.slow
 def test_a_timeout_is_for_the_whole_call_however_many_items_are_skipped():
     def build():
         return Pipeline([list(range(40)), lambda number: (never.wait(0.05), number)[1]])

@@ -231,6 +231,7 @@ def test_the_rest_is_the_same(stages):
     check(lambda: Pipeline(stages(), seed=5), [0.21, 0.499, 0.501, 1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stages", PIPELINES.values(), ids=PIPELINES)
 def test_so_it_is_after_a_second_time(stages):
     def build():
@@ -248,6 +249,7 @@ def test_so_it_is_after_a_second_time(stages):
         assert rest_from(build, again) == expected[first + count :]
 
 
+@pytest.mark.slow
 def test_with_processes():
     check(lambda: Pipeline([Reader(range(60), epochs=2), Processes([operator.neg], num_processes=2), Shuffle(10), Batch(4)]), [0.7])
 
@@ -277,6 +279,7 @@ SHARDS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pipes", [False, True], ids=["paths", "pipes"])
 @pytest.mark.parametrize("stages", SHARDS.values(), ids=SHARDS)
 def test_shards_with_errors_that_are_left_out(shards, stages, pipes):
@@ -498,6 +501,7 @@ def test_a_cache_that_is_finished_goes_on_at_once_and_one_in_memory_is_filled_fi
         assert count <= len(made) <= count + 150  # which were on their way
 
 
+@pytest.mark.slow
 def test_loops_over_a_cache(kept):
     build = kept(CACHES["shuffled"])
     with build() as pipeline:
@@ -518,6 +522,7 @@ def of_shards(shards, path, **how):
     return Pipeline([source, Shuffle(20), label, image, Cache(path, batched=False, **how), mean, Shuffle(30)], seed=5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [{}, {"budget": 1000}], ids=["memory", "full"])
 def test_a_cache_of_shards_of_which_some_is_left_out(shards, how):
     def build():
@@ -919,6 +924,7 @@ def test_a_marker_that_has_to_wait_for_the_end_of_a_batch_comes_then(monkeypatch
         assert pipeline.state_dict()["items"] <= 1
 
 
+@pytest.mark.slow
 def test_passports_do_not_grow_without_end():
     with Pipeline([Repeat(Reader(range(100), 4)), Unbatch(), Shuffle(9), Batch(5), Unbatch(), Shuffle(7, reuse=2), Batch(3)]) as pipeline:
         counts = []

@@ -47,6 +47,7 @@ def rest_from(state, *args, **kwargs):
         return list(map(plain, pipeline.stamped()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch_size", [None, 3])
 @pytest.mark.parametrize(("first_cut", "meanwhile"), list(enumerate(["left", "finished", "lost", "memory", "full"], 1)))
 def test_a_state_of_any_epoch_resumes_exactly_though_samples_are_left_out(batch_size, first_cut, meanwhile, tmp_path):
