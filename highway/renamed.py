@@ -82,7 +82,11 @@ def with_old_names(function: Callable[P, R]) -> Callable[P, R]:
     return call
 
 
-_HERE: Final[Mapping[str, str]] = {"highway.transforms.Identity": "an empty list, [], in place of a transform"}
+_STATE = "Traits(state=...) and items.waiting, as docs/howto/resume.md shows"
+_HERE: Final[Mapping[str, str]] = {
+    "highway.transforms.Identity": "an empty list, [], in place of a transform",
+    **{f"highway.engine.resume.{name}": _STATE for name in ("keep", "saved", "Saved", "Keeper")},
+}
 """Advice for a name that one module lacks, although another module has a component of this name."""
 
 _PUBLIC = ("highway", "highway.modules", "highway.transforms", "highway.datasets", "highway.functional")

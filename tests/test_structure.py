@@ -82,9 +82,8 @@ ONLY_IN = {
         "datasets/tables/pieces.py",
         "engine/context.py",
         "engine/channel.py",
+        "engine/bodies.py",
         "engine/consumer.py",
-        "engine/input.py",
-        "engine/left_out.py",
         "engine/script.py",
         "engine/threads.py",
         "engine/workers.py",
@@ -162,7 +161,6 @@ def test_a_module_imports_only_what_its_room_may():
 
 
 MODULES = {".".join(("highway", *path.relative_to(ROOT).with_suffix("").parts)).removesuffix(".__init__"): path for path in FILES}
-IN_ORDER = {name: path for name, path in MODULES.items() if not name.startswith("highway.engine")}  # engine imports what is built on it
 
 
 def modules_imported(path):
@@ -177,10 +175,24 @@ def modules_imported(path):
 
 
 def test_no_file_imports_one_that_imports_it():
-    graph = {name: (modules_imported(path) - {name}) & set(IN_ORDER) for name, path in IN_ORDER.items()}
+    besides = {module: BESIDES.get(name(path), set()) for module, path in MODULES.items()}
+    imported = {module: modules_imported(path) - {module, "highway"} for module, path in MODULES.items()}
+    graph = {module: {other for other in found if room(MODULES[other]) not in besides[module]} for module, found in imported.items()}
     while ends := [name for name, imported in graph.items() if not imported or all(name not in other for other in graph.values())]:
         graph = {name: imported - set(ends) for name, imported in graph.items() if name not in ends}
     assert graph == {}, "these files import each other"
+
+
+def test_the_engine_reads_from_top_to_bottom():
+    """Each of its modules uses only those before it in the list that the docstring of the room gives."""
+    listed = re.findall(r"``(\w+)``", ast.get_docstring(ast.parse((ROOT / "engine" / "__init__.py").read_text())))
+    uses = {name: set() for name in listed}
+    for module, path in MODULES.items():
+        if module.startswith("highway.engine."):
+            used = {other.split(".")[2] for other in modules_imported(path) if other.startswith("highway.engine.")}
+            uses.setdefault(module.split(".")[2], set()).update(used)
+    assert list(uses) == listed, "the docstring lacks modules"
+    assert {name: later for name in listed if (later := uses[name] - set(listed[: listed.index(name) + 1]))} == {}
 
 
 def test_no_room_leads_back_to_itself():

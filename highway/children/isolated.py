@@ -14,7 +14,7 @@ from typing import Any
 
 from highway.children import isolated_child
 from highway.children.control import Control, ControlClosed
-from highway.children.isolated_child import NAME, Begin, Begun, Ended
+from highway.children.isolated_child import NAME, Begin, Ended
 from highway.children.pickling import Failure, Script, unpack
 from highway.children.process import death, end, expect_no_import, expect_picklable, start
 from highway.engine import script
@@ -99,16 +99,10 @@ class IsolatedRun(Run):
                     item, (epoch, index, origin, *rest) = value
                     return Stamped(item, Passport(epoch, index, origin or self._origin, *rest))
                 if kind == "begun":
-                    self._note_states(value)
+                    self._is_there, self.workers[0].context.refusal = True, value
                 else:
                     self._note_end(value)
         raise Cancelled
-
-    def _note_states(self, begun: Begun) -> None:
-        self._is_there = True
-        self.workers[0].context.says_its_state = begun.says_its_state
-        for number in begun.holding:
-            self.workers[number].context.holds = True
 
     def _note_end(self, ended: Ended) -> None:
         self._last = ended.stages

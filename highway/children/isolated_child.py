@@ -32,7 +32,7 @@ class Begin(NamedTuple):
         origin: The origin in the pipeline's passports.
         state: The state to resume from; ``None`` starts from the beginning.
         draining: Whether the source shall end at once.
-        background: Whether the run has no caller that waits, and to which an error could be raised.
+        background: Whether no caller waits for the run, so that its errors cannot be raised.
         lineage: Whether passports list the items from which each item was made.
         is_counted: Whether the caller has read the length, and relies on receiving every item.
     """
@@ -44,18 +44,6 @@ class Begin(NamedTuple):
     background: bool
     lineage: bool
     is_counted: bool
-
-
-class Begun(NamedTuple):
-    """Properties that the stages had reported when the first item came.
-
-    Args:
-        says_its_state: Whether the source reports its state.
-        holding: The numbers of stages that may hold items.
-    """
-
-    says_its_state: bool
-    holding: list[int]
 
 
 class Ended(NamedTuple):
@@ -140,9 +128,7 @@ def _hand_over(run: Run, begin: Begin, items: ShmSender) -> None:
     while True:
         item, passport = run.take(None)
         if first:
-            source, *rest = run.workers
-            holding = [worker.number for worker in rest if worker.context.holds]
-            items.send(pack(("begun", Begun(source.context.says_its_state, holding))))
+            items.send(pack(("begun", run.workers[0].context.refusal)))
             first = False
         try:
             frames = pack_arrays(("item", (item, _plain(passport, begin))))

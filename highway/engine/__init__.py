@@ -1,17 +1,20 @@
 """The engine: runs a list of stages.
 
-Modules: ``component`` (the traits that a component may declare), ``context`` (passed to the code of a stage), ``stage`` (a component with
-its settings), ``pipeline`` (the user's interface), ``channel`` (the queue), ``workers`` (the code of a worker thread), ``ahead`` (workers
-with several items in flight), ``threads`` (starts the threads). May use: parameters, process. Begin with ``component``, then ``pipeline``.
+Each module uses only modules before it in this list: ``batch`` and ``ragged`` (the arrays of a batch), ``old_words`` and ``component`` (the
+traits that a component may declare), ``notebook`` and ``stats``, ``context`` (passed to the code of a stage) and ``cancel``, ``stage`` (a
+component with its settings, and the passports of its items), ``channel`` (the queue), ``source``, ``resume`` (the data of a state),
+``randomness``, ``workers`` (a stage of a running pipeline), ``input``, ``ahead`` (workers with several items in flight), ``hashing`` and
+``identity`` (what a state must fit), ``remake`` (makes items again), ``bodies`` (the code of the threads, for each shape), ``script``,
+``threads`` (the run), ``consumer`` (the position of the loop), ``pipeline`` (the user's interface). May use: parameters, process.
 """
 
-from highway.engine.component import Traits
+from highway.engine.component import NotNowError, Position, Stateless, Traits
 from highway.engine.context import Context
 from highway.engine.pipeline import Pipeline
 from highway.engine.stage import DROP, Stage
 from highway.errors import EndOfStream
 from highway.renamed import explain_missing
 
-__all__ = ["DROP", "Context", "EndOfStream", "Pipeline", "Stage", "Traits"]
+__all__ = ["DROP", "Context", "EndOfStream", "NotNowError", "Pipeline", "Position", "Stage", "Stateless", "Traits"]
 
 explain_missing(__name__)

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from highway.engine.channel import Slot
-from highway.engine.outputs import returned
 from highway.engine.resume import Marker
 from highway.engine.stage import DROP, Passport, Stamped
 from highway.engine.stats import BLOCKED, BUSY, STARVED, Meter
+from highway.engine.workers import StageWorkers, returned
 from highway.errors import EndOfStream
-
-if TYPE_CHECKING:
-    from highway.engine.workers import StageWorkers
 
 Outcome = tuple[BaseException | None, Any]
 """The error that an item raised, or ``None``, and its result."""
@@ -34,9 +31,9 @@ class WorkerAhead(Protocol):
         """Wait for outcomes, and yield the outcomes that are ready, in the order of the items."""
 
 
-def work_ahead(workers: StageWorkers, ahead: WorkerAhead, meter: Meter) -> None:
+def work_ahead(worker: StageWorkers, ahead: WorkerAhead, meter: Meter) -> None:
     """Run one worker of such a map until there are no more items."""
-    _ItemsAhead(workers, meter, ahead).work()
+    _ItemsAhead(worker, meter, ahead).work()
 
 
 class _ItemsAhead:
@@ -46,11 +43,11 @@ class _ItemsAhead:
     the order is not kept, an epoch begins only when the previous epoch is done.
     """
 
-    def __init__(self, workers: StageWorkers, meter: Meter, ahead: WorkerAhead) -> None:
-        self._workers, self._meter, self._ahead = workers, meter, ahead
+    def __init__(self, worker: StageWorkers, meter: Meter, ahead: WorkerAhead) -> None:
+        self._worker, self._meter, self._ahead = worker, meter, ahead
         self._flying: deque[tuple[Slot | None, Passport, Marker | None]] = deque()
         self._done: list[tuple[Slot | None, Any]] = []  # results to pass on
-        self._number = workers.here.number
+        self._number = worker.here.number
         self._depth = 1  # permits that the output has room for
         self._epoch = 0  # of the last item, if no order is kept
         self._has_ended = False
@@ -66,32 +63,32 @@ class _ItemsAhead:
 
     def _take(self, items: list[Stamped]) -> None:
         """Add items to ``items``. If no item is in flight, wait for one; else take the items that are ready, as far as there is room."""
-        workers, outbox, depth = self._workers, self._workers.outbox, self._ahead.depth
-        for channel in (workers.inbox, outbox):
+        worker, outbox, depth = self._worker, self._worker.outbox, self._ahead.depth
+        for channel in (worker.inbox, outbox):
             channel.grow(depth - self._depth)
         self._depth = depth
         while (room := depth - len(self._flying)) > 0 and not self._has_ended:
             waits = not self._flying
             if waits:
-                workers.idle.add(self._number)
+                worker.idle.add(self._number)
                 self._hand_on()
                 self._meter.enter(BLOCKED)
                 outbox.acquire()
                 self._meter.enter(STARVED)
-            elif workers.idle and depth <= 2:  # a small depth means that items take long: leave them to idle workers
+            elif worker.idle and depth <= 2:  # a small depth means that items take long: leave them to idle workers
                 return
             permits = 1 if waits else outbox.acquire_some(room)
             taken: list[Stamped] = []
-            if permits and workers.turn.acquire(waits):  # if not, another worker waits for an item
+            if permits and worker.turn.acquire(waits):  # if not, another worker waits for an item
                 try:
-                    taken = [workers.inbox.get()] if waits else workers.inbox.get_some(permits)
+                    taken = [worker.inbox.get()] if waits else worker.inbox.get_some(permits)
                     for stamped in taken:
                         self._begin(stamped, items)
                 except EndOfStream:
                     self._has_ended = True
                 finally:
-                    workers.idle.discard(self._number)
-                    workers.turn.release()
+                    worker.idle.discard(self._number)
+                    worker.turn.release()
             if len(taken) < permits:
                 outbox.release(permits - len(taken))
             if not taken:
@@ -99,29 +96,29 @@ class _ItemsAhead:
 
     def _begin(self, stamped: Stamped, items: list[Stamped]) -> None:
         """Put an item in flight. Pass on a marker, and drop an item of a skipped epoch."""
-        workers, (item, passport) = self._workers, stamped
-        is_marker, ordered = type(item) is Marker, workers.stage.ordered
-        epoch = passport.epoch if workers.numbers_epochs else 0
+        worker, (item, passport) = self._worker, stamped
+        is_marker, ordered = type(item) is Marker, worker.stage.ordered
+        epoch = passport.epoch if worker.numbers_epochs else 0
         while not ordered and self._flying and (is_marker or epoch != self._epoch):
             self._exchange(items)
             items.clear()
         if is_marker:
-            workers.last_marker = item
+            worker.last_marker = item
             self._hand_on()
-            workers.in_work.wait()
-            workers.outbox.append(stamped)
+            worker.in_work.wait()
+            worker.outbox.append(stamped)
             return
-        slot = workers.outbox.reserve() if ordered else None
+        slot = worker.outbox.reserve() if ordered else None
         if slot is None:
             if epoch != self._epoch:
                 self._hand_on()
                 self._epoch = epoch
-            workers.in_work.enter(epoch)
-        if passport.epoch > workers.context.skipped:
-            self._flying.append((slot, passport, workers.last_marker))
+            worker.in_work.enter(epoch)
+        if passport.epoch > worker.context.skipped:
+            self._flying.append((slot, passport, worker.last_marker))
             items.append(stamped)
         else:
-            workers.hand_on(slot, DROP, self._meter)
+            worker.hand_on(slot, DROP, self._meter)
 
     def _exchange(self, items: list[Stamped]) -> None:
         """Send items, pass on the finished results, and wait for more: at least one of the items in flight.
@@ -131,7 +128,7 @@ class _ItemsAhead:
         """
         if not self._flying:
             return
-        here = self._workers.here
+        here = self._worker.here
         self._ahead.send(items)
         self._hand_on()
         _, here.passport, here.marker = self._flying[0]  # for error messages, and for a state requested meanwhile
@@ -140,10 +137,10 @@ class _ItemsAhead:
             try:
                 if error is not None:
                     raise error
-                self._done.append((slot, returned(self._workers, value, passport)))
+                self._done.append((slot, returned(self._worker, value, passport)))
             except Exception as caught:
                 self._hand_on()  # the run may end with the error
-                self._workers.report_error(caught)
+                self._worker.report_error(caught)
                 self._done.append((slot, DROP))
             if self._flying:
                 _, here.passport, here.marker = self._flying[0]
@@ -151,5 +148,5 @@ class _ItemsAhead:
     def _hand_on(self) -> None:
         """Pass on the finished results."""
         for slot, result in self._done:
-            self._workers.hand_on(slot, result, self._meter)
+            self._worker.hand_on(slot, result, self._meter)
         self._done.clear()

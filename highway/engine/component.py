@@ -20,17 +20,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, NoReturn, Protocol, runtime_checkable
 
 from highway.engine.old_words import old_words
 from highway.errors import PipelineError
 from highway.parameters.hints import takes_arguments, takes_rng
-
-if TYPE_CHECKING:
-    from highway.engine.ahead import WorkerAhead
-    from highway.engine.context import Context
 
 Shape = Literal["source", "map", "stream", "sink", "composite"]
 Makes = Literal["batches", "samples"]
@@ -41,6 +38,53 @@ Ranks = list[list[int]]
 @runtime_checkable
 class Component(Protocol):
     """The type hint of a parameter that takes any stage: a component, or a :class:`Stage` around one."""
+
+
+class NotNowError(Exception):
+    """Raised by ``state`` of a :class:`RunState` if a run cannot be resumed at this point. highway asks again at a later point."""
+
+
+class RunState(Protocol):
+    """The state of a source or stream in one run."""
+
+    def state(self) -> Any:
+        """Return the state between two items, as a new object that JSON can hold; ``None``: the component is at its beginning.
+
+        Called on the thread of the component: after a source has yielded an item, or while a stream waits for its next input.
+
+        Raises:
+            NotNowError: a run cannot be resumed at this point.
+        """
+
+    def restore(self, state: Any) -> None:
+        """Take over a state that :meth:`state` has returned in another run. Called before the component begins. Not called for ``None``."""
+
+
+class Position:
+    """A state that is one value: ``Traits(state=lambda: Position(0))``.
+
+    Args:
+        value: The value at the beginning. The component sets it to the value after each item, or once to a function that returns this value
+            as a new object. highway calls the function whenever it records the state.
+    """
+
+    def __init__(self, value: Any = None) -> None:
+        self.value = value
+
+    def state(self) -> Any:
+        return self.value() if callable(self.value) else deepcopy(self.value)
+
+    def restore(self, state: Any) -> None:
+        self.value = deepcopy(state)
+
+
+class Stateless(Position):
+    """The state of a stream that holds nothing between two items: ``Traits(state=Stateless)``."""
+
+
+def not_now() -> NoReturn:
+    """The value of a :class:`Position` while a run cannot be resumed."""
+    raise NotNowError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,10 +121,13 @@ class Traits:
         one_to_one: Whether each input of a map or stream becomes exactly one output, even if errors are skipped. ``"in order"``: before the
             next input is taken. ``"reordered"``: at any time, with its own passport. ``None``: unknown; a plain map is taken to be
             one-to-one unless it drops items or skips errors.
+        state: For a source or stream that can resume, creates the object that holds its state in one run (:class:`RunState`), such as a
+            :class:`Position`. Its code gets the object from :meth:`highway.engine.context.Context.state_of`.
         remake: Makes an item again when a run resumes. For a source, receives the epoch and index of the item, and the ``part`` of its
             lineage (else ``None``). For a stream, or a map that returns ``Several``, receives the inputs of the item
             (each a ``Stamped``) and the part. Returns the item; for a stream, as ``Stamped``.
-        identity: For a source, returns a text that changes when the source's data change. A state saved with other data is refused.
+        identity: For a source, returns a text that changes when the source's data change. A state that was saved with other data is
+            refused.
         ranks: For a source, returns the ranks that its items depend on, as ``[[rank, world_size]]``, with a pair for each source inside it;
             an empty list if its items are the same on every rank. ``None``: the items depend on the rank of this process.
         workers_parameter: The parameter that sets the number of workers.
@@ -114,6 +161,7 @@ class Traits:
     epochs: int | None = None
     # Resume:
     one_to_one: OneToOne | None = None
+    state: Callable[[], RunState] | None = None
     remake: Callable[..., Any] | None = None
     identity: Callable[[], str] | None = None
     ranks: Callable[[], Ranks] | None = None
@@ -126,7 +174,7 @@ class Traits:
     after: Callable[[list[Any]], list[Any]] | None = None
     adds_a_stage: bool = True
     stands_for: Any = None
-    ahead: Callable[[Context], WorkerAhead | None] | None = None
+    ahead: Callable[[Any], Any] | None = None
     start_threads: Callable[[], None] | None = None
     stamped: Callable[[], Iterator[Any]] | None = None
     deal_anew: Callable[[Any, list[int], list[int]], Any] | None = None
@@ -145,6 +193,15 @@ class Traits:
         if not isinstance(declared, cls):
             raise PipelineError(f"{name_of(op)}.__highway__() returned {declared!r:.80}; expected highway.Traits(...)")
         return replace(declared, **old) if (old := old_words(op)) else declared
+
+    def new_state(self) -> RunState | None:
+        """Return a new state of the component for one run; ``None`` if it does not support states."""
+        return None if self.state is None else self.state()
+
+
+def no_state(name: str) -> str:
+    """Return the text of the error for a stage that declares no state."""
+    return f"state_dict: {name} does not say where it is; it can by Traits(state=...)"
 
 
 def layers(op: Any) -> Iterator[Any]:

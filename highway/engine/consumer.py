@@ -12,21 +12,20 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from functools import cached_property
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import highway
-from highway.engine.component import Ranks
+from highway.engine.component import Ranks, Stateless, no_state
 from highway.engine.context import in_stage
 from highway.engine.identity import expect_same, expect_stages, is_named
-from highway.engine.resume import Marker, Remaker, StageState, from_json, resume
-from highway.engine.source import ranks_of
+from highway.engine.remake import Remaker
+from highway.engine.resume import Marker, StageState, from_json
+from highway.engine.source import has_state, ranks_of
 from highway.engine.stage import Stamped
 from highway.engine.stats import Meter
+from highway.engine.threads import Run
+from highway.engine.workers import StageWorkers
 from highway.errors import Cancelled, EndOfStream, PipelineError
-
-if TYPE_CHECKING:
-    from highway.engine.threads import Run
-    from highway.engine.workers import StageWorkers
 
 log = logging.getLogger("highway")
 
@@ -55,12 +54,12 @@ class Consumer:
         self._met: Marker | None = None  # the last marker, unless it came from another run
         self._errors: Counter[int] = Counter()  # errors skipped before the marker, by the stage's number
         self._taken = 0  # items taken after the marker
+        self._repeated = 0  # items after the marker to drop, because the run that this run resumes has already returned them
         self._last: tuple[int, int] | None = None  # epoch and index of the last item,
         self._previous: tuple[int, int] | None = None  # and of the item before it
         self._ranks_before: Ranks | None = None  # the ranks of ``_last``, if another rank of the same world size returned it
         self._loops = 0  # loops started so far
         self.has_ended = False  # whether the stream has ended, here or in the run that this run resumes
-        self._repeated = 0  # items after the marker to drop, because the run that this run resumes has already returned them
         self._unordered = next((worker for worker in run.workers if worker.shape == "map" and not worker.stage.ordered), None)
         self._given: list[tuple[int, int]] = []  # if no order is kept: the items returned after the marker,
         self._left_out: set[tuple[int, int]] = set()  # and the items to drop
@@ -231,21 +230,20 @@ class Consumer:
                 "state_dict() before drain()"
             )
         first, position = self._run.workers[0], self._received or self
-        if first.context.refusal:
-            raise PipelineError(f"state_dict: {first.context.refusal}")
-        if refused := position._marker.refused or (first.stage.name if position._taken and not first.context.says_its_state else ""):
-            raise PipelineError(f"state_dict: {refused} does not say where it is; see highway.engine.resume")
+        without = no_state(first.stage.name) if position._taken and not has_state(first.stage.op, first.traits) else ""
+        if refused := first.context.refusal or position._marker.refused or without:
+            raise PipelineError(refused)
         self._expect_items_to_be_known_again()
         with self._place:
             state = position._state(first) | {"stages": list(self._identities.items())}
         return state | {"digest": _digest(state, "state_dict")}
 
     def flushed(self) -> set[str]:
-        """Return the stages that may have flushed buffered items since the pipeline was drained."""
-        first = self._run.workers[0]
+        """Return the streams, by name, that may have flushed buffered items since the pipeline was drained. Stateless ones hold none."""
+        first, *rest = self._run.workers
         if not first.context.draining:
             return first.context.flushed
-        return first.context.flushed | {worker.stage.name for worker in self._run.workers[1:] if worker.context.holds}
+        return first.context.flushed | {worker.stage.name for worker in rest if worker.traits.state not in (None, Stateless)}
 
     def _state(self, source: StageWorkers) -> dict[str, Any]:
         return {
@@ -255,7 +253,7 @@ class Consumer:
             "ranks": self._ranks_before or ranks_of(source.stage.op, source.traits),
             "uneven": [worker.stage.name for worker in self._run.workers[1:] if not worker.keeps_count],
             "last": self._last,
-            "ended": self.has_ended,
+            "ended": self.has_ended and not source.context.draining,
             "epoch": self.epoch,
             "begun": self._has_begun,
             "loop": self._loop,
@@ -317,7 +315,7 @@ class Consumer:
         self._errors = Counter({int(number): errors for number, errors in state["errors"].items()})
         for number, worker in enumerate(workers):
             worker.left_out.earlier = self._errors[number]
-            resume(worker, self._marker.states.get(number), Remaker(workers, number))
+            worker.resumed, worker.remake = self._marker.states.get(number), Remaker(workers, number).items
         self.epoch, self._has_begun, self._loop = state["epoch"], state["begun"], state["loop"]
         self._skipped, self._repeated = state["skipped"], items
         self._last = last and tuple(last)

@@ -13,12 +13,11 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
-from highway.errors import Cancelled
-
-if TYPE_CHECKING:
-    from highway.engine.stats import HandOver
+from highway.engine.component import RunState, Traits, name_of
+from highway.engine.stats import HandOver
+from highway.errors import Cancelled, PipelineError
 
 T = TypeVar("T")
 State = Literal["busy", "starved", "blocked"]
@@ -73,12 +72,9 @@ class Context:
     ) -> None:
         self.interrupted = threading.Event()  # set: check() raises
         self.cancelled = False
-        self.save: Callable[[], Any] | None = None  # see highway.engine.resume
-        self.resume: Callable[[], Any] | None = None
-        self.says_its_state = False
-        self.refusal = ""  # error message if the pipeline has no state for another reason than a source that does not support states
-        self.is_source = False  # for a stream: whether it needs no more input
-        self.holds = False  # whether items may wait in the stage, or it counts them
+        self.running: tuple[Any, RunState | None] = (None, None)  # the component that runs, and its state if it declares one
+        self.refusal = ""  # for a source: why states of this run are refused, although it declares a state
+        self.is_source = False  # for a stream: it needs no more input, and markers start at its stage
         self.inner = 0  # number of nested sources that are running; they number their own epochs
         self.skipped = -1  # the last epoch whose items are no longer wanted
         self.draining = False
@@ -111,6 +107,18 @@ class Context:
         """Return the ``own`` seed of a component, or the pipeline's seed if it is ``None``, as a number from 0 to 2**63 - 1."""
         return self.seed % 2**63 if own is None else own
 
+    def state_of(self, component: Any) -> Any:
+        """Return the state of the component that runs, from ``Traits(state=...)``: new, or restored if the run resumes.
+
+        For a component that does not run in a stage, such as in ``iter(source)``, return a new one.
+        """
+        runs, state = self.running
+        if runs is not component or state is None:
+            state = Traits.of(component).new_state()
+        if state is None:
+            raise PipelineError(f"{name_of(component)} asks for its state, which it does not declare: Traits(state=...)")
+        return state
+
     def counters(self, component: object) -> dict[str, Any]:
         """Return the counters of a component in this run, as a dict to write into. Statistics show them beside the engine's counters.
 
@@ -132,7 +140,7 @@ class Context:
                 self.counts[name] = self.counts.get(name, 0) + number
 
     def is_skipped(self, epoch: int) -> bool:
-        """Return whether a loop over an epoch ended early, so that its items are not wanted. A source then begins the next epoch."""
+        """Return whether a loop over an epoch ended early, so that its items are not needed. A source then begins the next epoch."""
         return epoch <= self.skipped and not self.inner
 
     def finish(self) -> bool:
@@ -167,6 +175,12 @@ class Context:
             self.draining = True
             if interrupt:
                 self.interrupted.set()
+
+    def begin(self, component: Any, state: RunState | None, saved: Any = None) -> None:
+        """Record the component that begins in this stage and its state, which is restored from ``saved`` unless that is ``None``."""
+        if state is not None and saved is not None:
+            state.restore(saved)
+        self.running = component, state
 
     def _counters_of(self, component: object, copy_of: object = None) -> dict[str, Any]:
         key = id(component)
@@ -228,6 +242,7 @@ def on_behalf_of(other: Context) -> Context:
     """Return a copy of the context of another stage, which may have ended. The copy is cancelled with this thread's stage."""
     own, context = here(), copy.copy(other)
     context.interrupted, context.cancelled, context.report_state = own.interrupted, own.cancelled, own.report_state
+    context.running = (None, None)
     context._starved, context._blocked = _Waiting(context, "starved"), _Waiting(context, "blocked")
     return context
 

@@ -11,13 +11,11 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from highway.engine.hashing import Hashed, Hasher
+from highway.engine.workers import StageWorkers
 from highway.errors import PipelineError
-
-if TYPE_CHECKING:
-    from highway.engine.workers import StageWorkers
 
 log = logging.getLogger("highway")
 
@@ -95,11 +93,6 @@ def _said(own: Sequence[Callable[[], str]]) -> Iterator[str]:
 
 def _short(data: bytes, size: int) -> str:
     return hashlib.blake2b(data, digest_size=size).hexdigest()
-
-
-def identities(workers: Sequence[StageWorkers]) -> dict[str, dict[str, Any]]:
-    """Return the hashes of each stage, by the stage's name, as JSON can hold them."""
-    return Identities(workers).identities()
 
 
 def expect_stages(saved: list[str], current: list[str]) -> None:

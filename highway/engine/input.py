@@ -2,35 +2,34 @@
 
 from __future__ import annotations
 
-import threading
+import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from highway.engine.batch import nbytes
 from highway.engine.channel import Together
-from highway.engine.context import Context
-from highway.engine.resume import Marker, between_epochs, mark
+from highway.engine.component import NotNowError, no_state
+from highway.engine.resume import Marker, StageState
 from highway.engine.stage import Items, Passport, Stamped
 from highway.engine.stats import Meter
-from highway.errors import Cancelled, EndOfStream
-
-if TYPE_CHECKING:
-    from highway.engine.workers import StageWorkers
+from highway.engine.workers import StageWorkers
+from highway.errors import Cancelled, EndOfStream, PipelineError
 
 
 class StageInput:
     """The input of a stream or sink: bare items, and the passport of the last item."""
 
-    epoch = 0
+    epoch, runs = 0, True  # the current epoch of a stream that restarts with each epoch, and whether it is within that epoch
 
-    def __init__(self, workers: StageWorkers, meter: Meter, count: bool = False) -> None:
-        self.passport, self.context = Passport(), workers.context
-        self._workers, self._meter, self._count = workers, meter, count
+    def __init__(self, worker: StageWorkers, meter: Meter, count: bool = False) -> None:
+        self.passport, self.context = Passport(), worker.context
+        self._worker, self._meter, self._count = worker, meter, count
+        self.waiting: Any = []
         self.rest: Iterator[Stamped] = iter(())  # the remaining items of the last ``Together``
 
     @property
     def left_out(self) -> int:
-        return sum(workers.left_out.errors for workers in self._workers.before)
+        return sum(worker.left_out.errors for worker in self._worker.before)
 
     def __iter__(self) -> StageInput:
         return self
@@ -40,29 +39,29 @@ class StageInput:
 
     def _get(self) -> Stamped:
         """Wait for the next item of an epoch that is not skipped. Add the stage's state to markers that come before it."""
-        workers = self._workers
-        if workers.demand is not None:
-            workers.demand.set()
+        worker = self._worker
+        if worker.demand is not None:
+            worker.demand.set()
         try:
             while True:
                 came = next(self.rest, None)
                 if came is None:
-                    came = workers.inbox.get(meter=self._meter, together=True)
-                elif workers.context.cancelled:
+                    came = worker.inbox.get(meter=self._meter, together=True)
+                elif worker.context.cancelled:
                     raise Cancelled
                 if type(came) is Together:
                     self.rest = iter(came)
                 elif type(came.item) is Marker:
-                    mark(workers, came, self.epoch)
-                    workers.here.marker = came.item
-                elif came.passport.epoch > workers.context.skipped or workers.traits.whole_epochs:
+                    mark(worker, came, self)
+                    worker.here.marker = came.item
+                elif came.passport.epoch > worker.context.skipped or worker.traits.whole_epochs:
                     return came
         except EndOfStream:
             raise StopIteration from None
 
     def _handed_on(self, stamped: Stamped) -> Any:
         item, self.passport = stamped
-        self._workers.here.passport = stamped.passport
+        self._worker.here.passport = stamped.passport
         if self._count:
             self._meter.items += 1
             self._meter.bytes += nbytes(item)
@@ -77,10 +76,10 @@ class InputByEpoch(StageInput):
 
     def begin_next(self) -> bool:
         """Skip the rest of this epoch, and return whether there is another one."""
-        self._workers.context.save = between_epochs
+        self.runs = False
         for _ in self:
             pass
-        self._workers.context.save = None
+        self.runs = True
         if self._ahead is None:
             return False
         self.epoch = self._ahead.passport.epoch
@@ -88,7 +87,7 @@ class InputByEpoch(StageInput):
 
     def __next__(self) -> Any:
         stamped, self._ahead = self._ahead, None
-        if stamped is None or stamped.passport.epoch <= self._workers.context.skipped:
+        if stamped is None or stamped.passport.epoch <= self._worker.context.skipped:
             stamped = self._get()
         if stamped.passport.epoch > self.epoch:
             self._ahead = stamped
@@ -102,31 +101,31 @@ def together(items: Items) -> Iterator[list[Stamped]]:
         yield [Stamped(item, items.passport), *getattr(items, "rest", ())]
 
 
-class EpochInWork:
-    """Separates the epochs if workers keep no order: no worker begins an epoch before all workers have finished the previous epoch."""
+def mark(worker: StageWorkers, marker: Stamped, items: StageInput) -> bool:
+    """Add the state of a stage to a marker and pass the marker on.
 
-    def __init__(self, context: Context) -> None:
-        self._context = context
-        self._epoch = self._workers = 0
-        self._done = threading.Condition()
+    Args:
+        worker: The stage. Called on its thread.
+        marker: The marker that the stage received, or a new one if markers start at the stage.
+        items: The input of the stage.
 
-    def enter(self, epoch: int) -> None:
-        """Wait until all workers are done with other epochs, before one begins an item of this epoch."""
-        if epoch != self._epoch:
-            self.wait()
-        with self._done:
-            self._epoch = epoch
-            self._workers += 1
-
-    def wait(self) -> None:
-        """Wait until all workers are done."""
-        with self._done:
-            while self._workers:
-                self._context.check()
-                self._done.wait(0.1)
-
-    def leave(self) -> None:
-        """Record that a worker is done with an item."""
-        with self._done:
-            self._workers -= 1
-            self._done.notify()
+    Returns:
+        ``False`` if the run cannot be resumed at this point. The marker is then not passed on.
+    """
+    state, states, began = worker.context.running[1], marker.item.states, time.monotonic()
+    if not items.runs:
+        states[worker.number] = StageState(items.epoch, runs=False)
+    elif state is None:
+        marker.item.refused = marker.item.refused or no_state(worker.stage.name)
+    else:
+        try:
+            waiting = items.waiting() if callable(items.waiting) else items.waiting
+            states[worker.number] = StageState(items.epoch, True, state.state(), [stamped.passport for stamped in waiting])
+        except NotNowError:
+            return False
+        except PipelineError as error:  # a source inside the stage gives no state
+            marker.item.refused = marker.item.refused or str(error)
+        if marker.item.clock is not None:
+            marker.item.clock.spent(time.monotonic() - began)
+    worker.outbox.put(marker)
+    return True

@@ -33,19 +33,19 @@ class Pipeline:
 
     Nothing starts before the first :meth:`dequeue`, iteration or :meth:`run`. If the source numbers its epochs, each ``for`` loop over the
     pipeline is one epoch. The workers start the next epoch before the current loop ends. If a loop ends early, the rest of its epoch is
-    skipped. :meth:`dequeue` and sinks get the epochs one after the other.
+    skipped. :meth:`dequeue` and sinks get all epochs as one stream.
 
-    If the last act of a script is to construct a pipeline that ends in a sink, the pipeline runs until its source ends or the script is
+    If a script ends with the construction of a pipeline that ends in a sink, the pipeline runs until its source ends or the script is
     interrupted (see :mod:`highway.engine.script`).
 
     Args:
         stages: Components, or :class:`Stage` objects with settings. The first is the source. A sink can only be the last.
-        seed: Seed of all random numbers: in sources, streams and maps that have no seed of their own, and, with the stage's name and the
-            item's epoch and index, in maps that take an ``rng``. ``None``: the seed of the pipeline that contains this one, else 0.
+        seed: Seed of sources, streams and maps without a seed of their own. The numbers of maps that take an ``rng`` also depend on the
+            stage's name and the item's epoch and index. ``None``: the seed of the pipeline that contains this one, else 0.
         origin: Host, role and replica in the passports of the items that this pipeline creates.
         start: Whether the pipeline runs when the script ends, if it ends in a sink and the script has neither run nor stopped it.
-        isolated: Whether the stages run in a separate process, which leaves this process only the work of receiving items. Stages and items
-            must be picklable. Arrays are views of shared memory. Everything else stays the same.
+        isolated: Whether the stages run in a separate process, so that this process only receives items. Stages and items must be
+            picklable. Arrays are views of shared memory. Everything else stays the same.
         budget_mb: Megabytes of shared memory for the items of an isolated pipeline. One item may take at most half of it.
 
     Raises:
@@ -166,8 +166,9 @@ class Pipeline:
             raise PipelineError(f"{self._last} is a sink, nothing comes out of this pipeline; call run()")
         if not self._consumer.has_ended or self._run.has_begun:  # else the state was saved at the end
             self._run.start()
+            context = here()
             try:
-                return self.hand_over.take(self._consumer.take, timeout, here())
+                return self.hand_over.take(self._consumer.take, timeout, context.hand_over, context.is_stage)
             except (EndOfStream, Cancelled):
                 pass  # do not chain it to the error that follows
         cancel.check_cancelled()
@@ -255,7 +256,7 @@ class Pipeline:
     def load_state_dict(self, state: Mapping[str, Any], allow_changed: Collection[str] | None = ()) -> None:
         """Resume at the state of another pipeline with the same stages. The first loop yields the rest of that epoch.
 
-        It repeats the work for items that waited in stages, or came after the last marker (:data:`~highway.engine.resume.MARK_EVERY`).
+        Work is repeated for items that waited in stages, or came after the last marker (:data:`~highway.engine.resume.MARK_EVERY`).
 
         Args:
             state: The return value of :meth:`state_dict`.
@@ -288,7 +289,7 @@ class Pipeline:
 
         Args:
             position: The position; or the :class:`~highway.PipelineError` that :meth:`state_dict` raises if the position is unknown.
-            is_left: Whether the loop ended early, so that the state is the one before the next epoch.
+            is_left: Whether the loop ended early, so that the state is the state before the next epoch.
         """
         if is_left and isinstance(position, Consumer):
             position = position.left()
@@ -326,15 +327,15 @@ class Pipeline:
     def drain(self) -> None:
         """End the source before its next item. The items that it has yielded pass through, and then the pipeline ends.
 
-        Returns at once, and may be called from any thread. A source that waits is interrupted by ``Cancelled`` from
-        :func:`highway.check_cancelled`, as by :meth:`stop`. A :class:`~highway.modules.ZMQSource` yields the items that it has received.
+        Returns at once, and may be called from any thread. ``Cancelled`` from :func:`highway.check_cancelled` interrupts a source that
+        waits, as in :meth:`stop`. A :class:`~highway.modules.ZMQSource` yields the items that it has received.
         """
         self._run.drain()
 
     def stop(self) -> None:
         """Cancel all stages and wait for their threads. A warning names a stage that does not end within 5 s.
 
-        May be called again, from any thread, and while other threads wait in :meth:`dequeue`, which then raises ``EndOfStream`` there.
+        May be called again, and from any thread. Other threads that wait in :meth:`dequeue` get ``EndOfStream``.
         """
         self._stopped = True
         self._run.stop()

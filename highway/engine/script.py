@@ -22,18 +22,24 @@ import threading
 import traceback
 from collections.abc import Callable
 from types import FrameType
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn, Protocol
 
 from highway.process import script_interrupt
 from highway.process.interrupt import ignore_at_exit
 
-if TYPE_CHECKING:  # because that module imports this one
-    from highway.engine.threads import Run
-
 log = logging.getLogger("highway")
 
 
-_waiting: dict[Run, tuple[object, FrameType]] = {}  # each with its pipeline, which must stay alive, and the script's frame
+class _Run(Protocol):
+    """The run of a pipeline, as a script's end uses it."""
+
+    def spawn(self) -> None: ...
+    def start(self) -> None: ...
+    def stop(self) -> None: ...
+    def wait(self, is_interrupted: Callable[[], bool]) -> None: ...
+
+
+_waiting: dict[_Run, tuple[object, FrameType]] = {}  # each with its pipeline, which must stay alive, and the script's frame
 _registered = False
 
 
@@ -42,7 +48,7 @@ def is_built_by_script(frame: FrameType) -> bool:
     return frame.f_globals.get("__name__") == "__main__" and "__file__" in frame.f_globals and script_interrupt.is_script()
 
 
-def run_at_end(run: Run, pipeline: object, frame: FrameType) -> None:
+def run_at_end(run: _Run, pipeline: object, frame: FrameType) -> None:
     """Run the pipeline when the main thread ends, unless it is forgotten first or the script of ``frame`` ends with an exception.
 
     In Python 3.12 and later no threads can be started then, so they are created now and wait.
@@ -69,7 +75,7 @@ def not_begun() -> str:
     return f"not begun are {pipelines}: what ends in a sink begins when the script has ended; call start() on it to have it run meanwhile"
 
 
-def forget(run: Run) -> None:
+def forget(run: _Run) -> None:
     """Do not run the pipeline at the end, because it was started or stopped."""
     _waiting.pop(run, None)
 
@@ -116,7 +122,7 @@ def _has_returned(frame: FrameType) -> bool:
     return dis.opname[frame.f_code.co_code[frame.f_lasti]].startswith("RETURN")
 
 
-def _exit(code: int, runs: list[Run]) -> NoReturn:
+def _exit(code: int, runs: list[_Run]) -> NoReturn:
     """Exit with an exit code. Only ``os._exit`` can set one here, so the rest of an exit is done first."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for run in runs:

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from highway.engine.cancel import check_cancelled
-from highway.engine.component import Ranks, Traits, name_of
+from highway.engine.component import Ranks, Traits
 from highway.engine.context import Context
-from highway.errors import EndOfStream, PipelineError
+from highway.errors import EndOfStream
 from highway.parameters.hints import takes_context
 from highway.process.ranks import rank_and_world_size
 
@@ -24,8 +24,9 @@ class OpenSource:
 
     Args:
         op: The source. ``traits`` are its declarations.
-        context: Passed to the source if it takes a context.
-        state: The position to resume from, from :meth:`state`.
+        context: Passed to the source if it takes a context. It receives the source's state. For a sequence or a pipeline, this object is
+            that state (:class:`highway.engine.component.RunState`).
+        state: What the source's state has returned in the run that is resumed; ``None``: begin.
 
     Attributes:
         first: Index of the first item.
@@ -34,9 +35,9 @@ class OpenSource:
     def __init__(self, op: Any, traits: Traits, context: Context, state: Any = None) -> None:
         self.op, self.first = op, 0
         self._stamped = traits.stamped
+        is_own = self._stamped is not None or isinstance(op, Sequence)
+        context.begin(op, self if is_own else traits.new_state(), state)
         if self._stamped is not None:  # it is a pipeline
-            if state is not None:
-                op.load_state_dict(state, None)  # the outer pipeline has compared all stages
             try:
                 self._items = self._stamped()
             except EndOfStream:
@@ -44,7 +45,6 @@ class OpenSource:
                     raise
                 self._items = iter(())  # the state was saved at the end
         elif isinstance(op, Sequence):
-            self.first = state or 0
             self._items = itertools.islice(op, self.first, None)
         else:
             self._items = iterator_of(op, context)
@@ -58,24 +58,24 @@ class OpenSource:
         self._taken += 1
         return item
 
-    @property
-    def says_its_state(self) -> bool:
-        """Whether :meth:`state` works without :func:`~highway.engine.resume.keep` in the source: for pipelines and sequences."""
-        return self._stamped is not None or isinstance(self.op, Sequence)
-
     def state(self) -> Any:
-        """Return the position in a form that JSON can hold: the number of items taken, or the state of a pipeline.
-
-        Raises:
-            PipelineError: it is neither a sequence nor a pipeline, or a stage of the pipeline does not support states.
-        """
-        if not self.says_its_state:
-            raise PipelineError(f"{name_of(self.op)} does not say where it is")
+        """Return the position in a sequence or pipeline: the number of items taken, or the state of the pipeline."""
         return self._taken if self._stamped is None else self.op.state_dict()
+
+    def restore(self, state: Any) -> None:
+        if self._stamped is None:
+            self.first = state
+        else:
+            self.op.load_state_dict(state, None)  # the outer pipeline has compared all stages
 
     def close(self) -> None:
         if (close := getattr(self._items, "close", None)) is not None:
             close()
+
+
+def has_state(op: Any, traits: Traits) -> bool:
+    """Return whether a source supports states."""
+    return traits.state is not None or traits.stamped is not None or isinstance(op, Sequence)
 
 
 def remake_of(op: Any, traits: Traits) -> Callable[..., Any] | None:

@@ -118,7 +118,7 @@ class Stamped(NamedTuple):
 
 
 class Several(NamedTuple):
-    """Return value of a map that makes several items of one, such as all samples that it reads at once.
+    """Return value of a map that makes several items of one input, such as all samples that it reads at once.
 
     Each has the epoch, origin and times of the input item. If a run resumes, the map's ``remake`` makes it again.
 
@@ -142,6 +142,10 @@ class Items(Protocol):
     far by ``on_error="skip"`` in the stages before, including errors of items after this one. ``epoch`` is the current epoch for a stream
     that restarts with each epoch, else 0.
 
+    ``waiting`` is a list of the inputs that wait in the stream: it appends each as ``Stamped(item, items.passport)`` and removes it when it
+    no longer needs it. When a run resumes, the list holds these inputs again. A stream that keeps them in another form takes them out of
+    the list when it begins, and then sets ``items.waiting`` to a function that returns them.
+
     >>> class Pairs:
     ...     def stream(self, items: Items):
     ...         for first in items:
@@ -153,6 +157,7 @@ class Items(Protocol):
     passport: Passport
     context: Context
     epoch: int
+    waiting: Any
 
     @property
     def left_out(self) -> int: ...
@@ -180,14 +185,14 @@ class Stage:
         on_error: ``"raise"`` ends the run with the first error. ``"skip"`` drops the item, counts the error and logs a warning. An error
             raised by a source, stream or sink always ends the run, because the iterator cannot continue. If such a component can continue
             after an error, it calls :meth:`highway.engine.context.Context.report_error` instead.
-        max_errors: With ``"skip"``, the maximum number of errors, including those before a resume. One more ends the run. ``None``: no
-            limit.
+        max_errors: With ``"skip"``, the maximum number of errors, including errors before a resume. A further error ends the run. ``None``:
+            no limit.
         per_worker: For a map that is not thread-safe, such as a tokenizer: whether each worker has its own copy, created by
             ``copy.deepcopy`` (so by the component's ``__deepcopy__``, if it has one) on the worker's thread when it begins. ``op`` itself
             is only copied, never called. All copies start in the same state, so a map with its own generator must seed it from ``rng``.
         name: Name in statistics and messages. Random numbers depend on it. If empty, the name of the class or function.
-        drops: Whether a map may return ``DROP``. A map that does not declare this must return an item for each input if there are several
-            ranks, and after ``len(pipeline)`` was called, because both depend on the count.
+        drops: Whether a map may return ``DROP``. If there are several ranks, or after ``len(pipeline)`` was called, a map that does not
+            declare this must return an item for each input, because ranks and ``len`` depend on the count.
 
     A ``Stage`` around a composite passes ``num_workers``, ``ordered``, ``per_worker``, ``drops`` and the error policy to the maps in it,
     and the error policy to its source too.

@@ -5,13 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from highway.columns import Cell, fit, number, percent, terminal_width
 from highway.engine.component import Shape
-
-if TYPE_CHECKING:
-    from highway.engine.context import Context
 
 T = TypeVar("T")
 
@@ -84,13 +81,19 @@ class HandOver:
         """Seconds waited at the last hand-over, including the current wait."""
         return self._earlier + (self._meter.read()[1] if self._outer is None else self._outer.waited)
 
-    def take(self, take: Callable[[float | None, Meter, bool], T], timeout: float | None, context: Context) -> T:
-        """Return the item that ``take`` returns within ``timeout`` seconds, for a caller in ``context``."""
-        outer = context.hand_over  # of the pipeline whose source takes the item, if any
+    def take(self, take: Callable[[float | None, Meter, bool], T], timeout: float | None, outer: HandOver | None, is_in_stage: bool) -> T:
+        """Return the item that ``take`` returns within ``timeout`` seconds.
+
+        Args:
+            take: Waits for the item.
+            timeout: The limit.
+            outer: The hand-over of the pipeline whose source takes the item, if any.
+            is_in_stage: Whether a stage takes it.
+        """
         if outer is not self._outer and outer is not None:
             self._earlier = self.waited if self._outer is not None else self._earlier
             self._outer = outer
-        item = take(timeout, self._meter, context.is_stage)
+        item = take(timeout, self._meter, is_in_stage)
         if self.look is not None:
             self.look(item)
         return item

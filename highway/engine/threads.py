@@ -1,4 +1,4 @@
-"""The threads of a pipeline. The threads of all stages are started here."""
+"""The run of a pipeline: starts the threads of its stages, connects them by channels, and stops them at an error or at the end."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from typing import Any
 from highway import mistakes
 from highway.engine import cancel, script
 from highway.engine.batch import MOST_MORE
+from highway.engine.bodies import at_work, position, thread_name, work
 from highway.engine.channel import Channel
 from highway.engine.component import Shape
 from highway.engine.context import here, in_stage
@@ -24,7 +25,7 @@ from highway.engine.identity import Identities
 from highway.engine.source import Fed
 from highway.engine.stage import Origin, Stage, Stamped
 from highway.engine.stats import Meter, PipelineStats
-from highway.engine.workers import StageWorkers, at_work, position, thread_name, worker_count
+from highway.engine.workers import StageWorkers, worker_count
 from highway.errors import PipelineError
 from highway.process.cores import available_cores, cpu_seconds, machine_load, resident_bytes
 
@@ -49,18 +50,18 @@ class Run:
             count = worker_count(stage, shape)
             outbox = Channel((stage.buffer_size or WAITING) + count, count, 0 if stage.buffer_size else MOST_MORE)
             inbox, self.output = self.output, outbox
-            workers = StageWorkers(stage, shape, count, inbox, self.output, origin)
-            workers.before, workers.number = list(self.workers), len(self.workers)
-            workers.numbers_epochs = self.numbers_epochs
-            self.numbers_epochs |= workers.traits.numbers_epochs
+            worker = StageWorkers(stage, shape, count, inbox, self.output, origin)
+            worker.before, worker.number = list(self.workers), len(self.workers)
+            worker.numbers_epochs = self.numbers_epochs
+            self.numbers_epochs |= worker.traits.numbers_epochs
             if self.workers:
                 self.workers[-1].context.workers_behind = count
-            self.workers.append(workers)
+            self.workers.append(worker)
         first, last = self.workers[0], self.workers[-1]
-        for workers in self.workers:
-            workers.is_asked = last.shape != "sink"
-            if workers.shape == "map" and workers.traits.ahead is None and mistakes.log.isEnabledFor(logging.WARNING):
-                workers.watch()
+        for worker in self.workers:
+            worker.is_asked = last.shape != "sink"
+            if worker.shape == "map" and worker.traits.ahead is None and mistakes.log.isEnabledFor(logging.WARNING):
+                worker.watch()
         if last.shape == "sink" and first.traits.on_demand:
             first.demand = last.demand = threading.Event()
         self._seed = seed
@@ -81,7 +82,7 @@ class Run:
         self._pid = os.getpid()
 
     def __str__(self) -> str:
-        return f"Pipeline({' -> '.join(workers.stage.name for workers in self.workers)})"
+        return f"Pipeline({' -> '.join(worker.stage.name for worker in self.workers)})"
 
     @property
     def seed(self) -> int:
@@ -89,8 +90,8 @@ class Run:
         return here().seed if self._seed is None else self._seed
 
     def use_seed(self) -> None:
-        for workers in self.workers:
-            workers.use_seed(self.seed)
+        for worker in self.workers:
+            worker.use_seed(self.seed)
 
     @property
     def has_begun(self) -> bool:
@@ -112,7 +113,7 @@ class Run:
                     self._start_threads()
         except BaseException as error:  # including Ctrl-C
             if isinstance(error, RuntimeError):
-                number = sum(len(workers.meters) for workers in self.workers)
+                number = sum(len(worker.meters) for worker in self.workers)
                 error.add_note(
                     f"{self} takes {number} threads; set num_workers lower, or raise the limit (ulimit -u, or the container's pids)"
                 )
@@ -120,13 +121,13 @@ class Run:
             raise
 
     def _start_threads(self) -> None:
-        for workers in self.workers:
-            if workers.traits.start_threads is not None:
-                workers.traits.start_threads()
-        for workers in self.workers:
-            for number in range(len(workers.meters)):
-                name = thread_name(workers.stage.name, number)
-                thread = threading.Thread(target=self._thread, args=(workers, number), name=name, daemon=True)
+        for worker in self.workers:
+            if worker.traits.start_threads is not None:
+                worker.traits.start_threads()
+        for worker in self.workers:
+            for number in range(len(worker.meters)):
+                name = thread_name(worker.stage.name, number)
+                thread = threading.Thread(target=self._thread, args=(worker, number), name=name, daemon=True)
                 self._threads.append(thread)  # before it starts, because Ctrl-C may come meanwhile
                 thread.start()
 
@@ -153,10 +154,10 @@ class Run:
                 self._opened = True
                 self._gate.release()
 
-    def _thread(self, workers: StageWorkers, number: int) -> None:
+    def _thread(self, worker: StageWorkers, number: int) -> None:
         with self._gate:
             pass
-        workers.work(number, self)
+        work(worker, number, self)
 
     def take(self, timeout: float | None, meter: Meter | None = None, is_in_stage: bool = False) -> Stamped:
         """Return the next output: an item, or a marker of :mod:`highway.engine.resume`. ``meter`` counts the time that this waits.
@@ -232,10 +233,10 @@ class Run:
             self._ended_at, self._cpu_at_end = time.perf_counter(), cpu_seconds()
 
     def _cancel(self, upto: int | None = None) -> None:
-        for workers in self.workers[:upto]:
-            workers.context.cancel()
-        for workers in self.workers[:upto]:  # only now: a thread that this wakes checks whether its stage was cancelled
-            workers.outbox.cancel()
+        for worker in self.workers[:upto]:
+            worker.context.cancel()
+        for worker in self.workers[:upto]:  # only now: a thread that this wakes checks whether its stage was cancelled
+            worker.outbox.cancel()
 
     def raise_error(self) -> None:
         if self.error is not None:
@@ -260,11 +261,11 @@ class Run:
 
     def skip(self, epoch: int) -> bool:
         """Skip the rest of an epoch and the epochs before it. Return whether that is possible."""
-        source = max((number for number, workers in enumerate(self.workers) if workers.traits.repeats), default=0)
+        source = max((number for number, worker in enumerate(self.workers) if worker.traits.repeats), default=0)
         if not self.workers[source].traits.skips_epochs:
             return False
-        for workers in self.workers[max((workers.number for workers in self.workers if workers.traits.whole_epochs), default=0) :]:
-            workers.context.skipped = max(workers.context.skipped, epoch)
+        for worker in self.workers[max((worker.number for worker in self.workers if worker.traits.whole_epochs), default=0) :]:
+            worker.context.skipped = max(worker.context.skipped, epoch)
         return True
 
     def length(self) -> int:
@@ -274,22 +275,22 @@ class Run:
             TypeError: a stage does not know the number.
         """
         length = 0
-        for workers in self.workers:
-            length = _length(workers, length)
+        for worker in self.workers:
+            length = _length(worker, length)
         self.count()
         return length
 
     def count(self) -> None:
         """Require each map to return an item for each input, unless it declares drops. Called after the length was returned."""
         self.is_counted = True
-        for workers in self.workers:
-            workers.is_counted = True
+        for worker in self.workers:
+            worker.is_counted = True
 
     def epochs(self) -> int | None:
         """Return the number of epochs of the pipeline, including empty ones; ``None`` if no stage declares it."""
-        if any(workers.shape == "stream" and not _keeps_epochs(workers) for workers in self.workers):
+        if any(worker.shape == "stream" and not _keeps_epochs(worker) for worker in self.workers):
             return None
-        return next((workers.traits.epochs for workers in reversed(self.workers) if workers.traits.repeats or workers.number == 0), None)
+        return next((worker.traits.epochs for worker in reversed(self.workers) if worker.traits.repeats or worker.number == 0), None)
 
     @cached_property
     def snapshot(self) -> Identities:
@@ -307,8 +308,8 @@ class Run:
         return self.snapshot.identities()
 
     def drain(self) -> None:
-        for workers in self.workers:
-            workers.context.drain(interrupt=workers is self.workers[0])
+        for worker in self.workers:
+            worker.context.drain(interrupt=worker is self.workers[0])
 
     def stop(self) -> None:
         script.forget(self)
@@ -342,33 +343,33 @@ class Run:
         seconds = (self._ended_at or time.perf_counter()) - self._started_at if self._started_at else 0.0
         cpu = (self._cpu_at_end or cpu_seconds()) - self._cpu_at_start if self._started_at else 0.0
         cores = available_cores()
-        stages = [workers.stats() for workers in self.workers]
+        stages = [worker.stats() for worker in self.workers]
         return PipelineStats(stages, seconds, cpu, cores, machine_load(cores), resident=resident_bytes())
 
 
-def _keeps_epochs(workers: StageWorkers) -> bool:
+def _keeps_epochs(worker: StageWorkers) -> bool:
     """Return whether a stream yields items of each epoch that it receives, or its own epochs."""
-    return workers.traits.per_epoch or workers.traits.repeats or workers.traits.one_to_one is not None
+    return worker.traits.per_epoch or worker.traits.repeats or worker.traits.one_to_one is not None
 
 
-def _length(workers: StageWorkers, length: int) -> int:
+def _length(worker: StageWorkers, length: int) -> int:
     """Return the number of items that leave a stage in an epoch, if ``length`` items enter it. Raise TypeError if it is not known."""
-    own, source = workers.traits.length, workers.shape == "source"
-    whys = {"declares to drop items (drops=True)": workers.drops, "has dropped items": workers.has_dropped}
-    whys["skips items whose work fails (on_error='skip')"] = workers.stage.on_error == "skip"
+    own, source = worker.traits.length, worker.shape == "source"
+    whys = {"declares to drop items (drops=True)": worker.drops, "has dropped items": worker.has_dropped}
+    whys["skips items whose work fails (on_error='skip')"] = worker.stage.on_error == "skip"
     what = next((why for why, applies in whys.items() if applies), "")
-    if what and workers.shape == "map" and workers.traits.one_to_one is None:
+    if what and worker.shape == "map" and worker.traits.one_to_one is None:
         raise TypeError(
-            f"the length of an epoch is not known: {workers.stage.name} {what}; count the items in a loop, or replace the map by one that "
+            f"the length of an epoch is not known: {worker.stage.name} {what}; count the items in a loop, or replace the map by one that "
             "marks items in place of dropping them"
         )
     if own is not None:
         return own() if source else own(length)
-    if source and hasattr(workers.stage.op, "__len__"):
-        return len(workers.stage.op)
-    if workers.shape in ("source", "stream"):
+    if source and hasattr(worker.stage.op, "__len__"):
+        return len(worker.stage.op)
+    if worker.shape in ("source", "stream"):
         what = "how many items it has" if source else "how many items come out of so many"
-        raise TypeError(f"the length of an epoch is not known: {workers.stage.name} does not say {what}; it can by Traits(length=...)")
+        raise TypeError(f"the length of an epoch is not known: {worker.stage.name} does not say {what}; it can by Traits(length=...)")
     return length
 
 

@@ -1,34 +1,119 @@
-"""The code that runs on the worker threads of one stage, with a body for each of the four shapes."""
+"""One stage of a running pipeline: its queues and meters, and what its code reports. :mod:`highway.engine.bodies` has its threads' code."""
 
 from __future__ import annotations
 
-import itertools
-import sys
+import logging
 import threading
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from itertools import repeat
+from typing import Any
 
-from highway.engine.ahead import work_ahead
+from highway.engine.batch import weighed
 from highway.engine.channel import Channel, Slot, Together
-from highway.engine.component import Shape, Traits, layers
-from highway.engine.context import Context, State, enter, leave
-from highway.engine.input import EpochInWork, InputByEpoch, StageInput
-from highway.engine.left_out import LeftOut
-from highway.engine.outputs import returned, weight, yielded
+from highway.engine.component import Shape, layers
+from highway.engine.context import Context, State
 from highway.engine.randomness import generator, stage_key
-from highway.engine.resume import Marker, MarkerClock, Saved, StageState, keep, mark
-from highway.engine.source import OpenSource, ranks_of
-from highway.engine.stage import DROP, Origin, Passport, Stage, Stamped
-from highway.engine.stats import BLOCKED, BUSY, IDLE, STARVED, Meter, StageStats
-from highway.errors import Cancelled, ConfigError, EndOfStream, PipelineError
+from highway.engine.resume import Marker, StageState
+from highway.engine.source import ranks_of
+from highway.engine.stage import DROP, Lineage, Origin, Passport, Several, Stage, Stamped
+from highway.engine.stats import BLOCKED, BUSY, STARVED, Meter, StageStats
+from highway.errors import ConfigError, EndOfStream, PipelineError
 from highway.mistakes import InputWatch
 from highway.parameters.hints import takes_context, takes_rng
 from highway.process.cores import available_cores
 
-if TYPE_CHECKING:  # because that module imports this one
-    from highway.engine.threads import Run
+log = logging.getLogger("highway")
+
+LONGEST = 400  # characters of an error's text that are kept
+WARN_EVERY = 5.0  # seconds between two warnings of one stage about skipped errors
+
+_STAMPED, _PASSPORT, _LINEAGE = (partial(tuple.__new__, record) for record in (Stamped, Passport, Lineage))  # faster than _make
+
+
+class EpochInWork:
+    """Separates the epochs if workers keep no order: no worker begins an epoch before all workers have finished the previous epoch."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._epoch = self._workers = 0
+        self._done = threading.Condition()
+
+    def enter(self, epoch: int) -> None:
+        """Wait until all workers are done with other epochs, before one begins an item of this epoch."""
+        if epoch != self._epoch:
+            self.wait()
+        with self._done:
+            self._epoch = epoch
+            self._workers += 1
+
+    def wait(self) -> None:
+        """Wait until all workers are done."""
+        with self._done:
+            while self._workers:
+                self._context.check()
+                self._done.wait(0.1)
+
+    def leave(self) -> None:
+        """Record that a worker is done with an item."""
+        with self._done:
+            self._workers -= 1
+            self._done.notify()
+
+
+class LeftOut:
+    """The errors of a stage.
+
+    Args:
+        stage: The stage.
+
+    Attributes:
+        errors: Number of errors in this run.
+        fatal: The error that exceeded ``max_errors``.
+        last: The text of the last error.
+        earlier: Number of errors in the run that this run resumes. ``max_errors`` counts both.
+        behind: Number of errors between each marker and the next; ``None`` for the errors before the first marker.
+    """
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage, self._lock = stage, threading.Lock()
+        self.errors = self.earlier = 0
+        self.fatal: Exception | None = None
+        self.last = ""
+        self.behind: Counter[Marker | None] = Counter()
+        self._unreported = 0
+        self._warned = -WARN_EVERY
+
+    def add(self, error: Exception, marker: Marker | None, where: Callable[[], str]) -> None:
+        """Count an error, and log a warning if the last one was long enough ago.
+
+        Args:
+            error: The error.
+            marker: The last marker before the item that raised the error.
+            where: Returns the place of the worker, for the warning.
+
+        Raises:
+            Exception: ``error`` itself, if it exceeds ``max_errors``.
+        """
+        with self._lock:
+            self.errors += 1
+            self.behind[marker] += 1
+            self._unreported += 1
+            errors, now = self.earlier + self.errors, time.monotonic()
+            count, due = self._unreported, now - self._warned >= WARN_EVERY
+            if due:
+                self._warned, self._unreported = now, 0
+        if self._stage.max_errors is not None and errors > self._stage.max_errors:
+            self.fatal = error
+            error.add_note(f"max_errors={self._stage.max_errors} is spent: this is error {errors}")
+            raise error
+        self.last = f"{type(error).__name__}: {error}"[:LONGEST]
+        if due:
+            what = f"{count} items, the last" if count > 1 else "an item"
+            text = "; ".join([f"{type(error).__name__}: {error}", *getattr(error, "__notes__", [])])
+            log.warning("%s left out %s (%s): %s", self._stage.name, what, where(), text)
 
 
 class _Here(threading.local):
@@ -40,7 +125,7 @@ class _Here(threading.local):
 
 
 class StageWorkers:
-    """One stage of a running pipeline: its queues, its meters and the code of its threads."""
+    """One stage of a running pipeline: its queues, its meters, and what its code reports."""
 
     def __init__(self, stage: Stage, shape: Shape, count: int, inbox: Channel, outbox: Channel, origin: Origin) -> None:
         self.stage, self.shape, self.origin, self.traits = stage, shape, origin, stage.traits
@@ -48,7 +133,6 @@ class StageWorkers:
         self.meters = [Meter() for _ in range(count)]
         self.context = Context(self.report_error, self._report_state)
         self.layers = stage.layers
-        self.body = {"source": self._source, "map": self._map, "stream": self._stream, "sink": self._sink}[shape]
         self.idle: set[int] = set()  # workers that wait for an input, if they can hold several items
         self.turn = threading.Lock()  # held while an input is taken and its output slot is reserved
         self._tally = threading.Lock()
@@ -59,7 +143,7 @@ class StageWorkers:
         self.last_marker: Marker | None = None  # the last marker that a map has received
         self.before: list[StageWorkers] = []  # the stages before this one
         self.demand: threading.Event | None = None  # set when the sink asks for an item, if the source starts on demand
-        self._ends_between = shape == "source" and not self.traits.finishes
+        self.ends_between = shape == "source" and not self.traits.finishes
         self._takes_rng = shape == "map" and takes_rng(stage.op)
         self._takes_context = shape == "map" and takes_context(stage.op)
         self.drops = stage.drops or self.traits.drops
@@ -70,6 +154,7 @@ class StageWorkers:
         self.number = 0
         self.is_asked = True  # whether the pipeline can be asked for its state
         self.resumed: StageState | None = None  # the saved state of this stage, to resume from
+        self.remake: Callable[[Sequence[Passport]], list[Stamped]] = lambda passports: []  # makes the items again that waited in it
 
     def use_seed(self, seed: int) -> None:
         """Derive all random numbers of the stage from the pipeline's seed. Called before the stage begins."""
@@ -80,94 +165,6 @@ class StageWorkers:
         counters, parameter = self.context.counted(self.layers), self.traits.workers_parameter
         about = {"shape": self.shape, "counters": counters, "parameter": parameter, "error": self.left_out.last}
         return StageStats.of(self.stage.name, self.meters, queued=queued, capacity=capacity, **about)
-
-    def work(self, number: int, run: Run) -> None:
-        """Run the stage's body on this thread until its input ends, it returns early, it fails, or it is cancelled."""
-        self.here.number, self.here.passport = number, None
-        enter(self.context)
-        meter = self.meters[number]
-        meter.enter(BUSY)
-        try:
-            try:
-                self.context.check()
-                self.body(meter)
-            finally:
-                leave()
-        except Cancelled as error:
-            if not (self.context.cancelled or self.context.draining):
-                run.fail(self._located(RuntimeError(f"{self.stage.name} raised Cancelled, though nothing cancelled it"), error))
-        except BaseException as error:
-            run.fail(self._located(error))
-        finally:
-            meter.enter(IDLE)
-            with self._tally:
-                self._running -= 1
-                last = self._running == 0
-            if last:
-                self.__dict__.pop("apply", None)  # the function of watch(), which may still refer to items
-                self.outbox.close()
-                run.finished(self)
-
-    # --- the four bodies ---
-
-    def _source(self, meter: Meter) -> None:
-        meter.enter(STARVED)
-        while self.demand is not None and not self.demand.wait(0.1):
-            self.context.check()
-        meter.enter(BUSY)
-        source = OpenSource(self.stage.op, self.traits, self.context, self.resumed and self.resumed.state)
-        if source.says_its_state:
-            keep(lambda: Saved(source.state()))
-        self._emit(source, meter, StageInput(self, meter), source.first)  # a source has no input: this only gives epoch 0
-
-    def _stream(self, meter: Meter) -> None:
-        if not (self.numbers_epochs and self.traits.per_epoch):
-            items = StageInput(self, meter)
-            self._emit(iter(self.stage.op.stream(items)), meter, items)
-            return
-        epochs = InputByEpoch(self, meter)
-        runs = False
-        if self.resumed is not None:
-            epochs.epoch, runs = self.resumed.epoch, self.resumed.runs
-        while runs or epochs.begin_next():
-            runs = False
-            self._emit(iter(self.stage.op.stream(epochs)), meter, epochs)
-
-    def _sink(self, meter: Meter) -> None:
-        self.stage.op.consume(StageInput(self, meter, count=True))
-
-    def _map(self, meter: Meter) -> None:
-        op = self._own_copy() if self.stage.per_worker else self.stage.op
-        traits = Traits.of(op) if self.stage.per_worker else self.traits
-        if traits.ahead is not None and (ahead := traits.ahead(self.context)) is not None:
-            work_ahead(self, ahead, meter)
-            return
-        several, ordered = len(self.meters) > 1, self.stage.ordered
-        op, marker = self.with_context(op, self.context), None
-        while True:
-            self.outbox.acquire(meter)
-            if several:  # another worker may be waiting for an input
-                meter.enter(STARVED)
-            with self.turn:
-                try:
-                    item, passport = self.inbox.get(meter=None if several else meter)
-                except EndOfStream:
-                    return
-                if type(item) is Marker:
-                    self.last_marker = item
-                    self.in_work.wait()
-                    self.outbox.append(Stamped(item, passport))
-                    continue
-                if marker is not self.last_marker:
-                    marker = self.here.marker = self.last_marker
-                slot = self.outbox.reserve() if several and ordered else None
-                if not ordered:
-                    self.in_work.enter(passport.epoch if self.numbers_epochs else 0)
-            if several:
-                meter.enter(BUSY)
-            self.here.passport = passport
-            result = self.apply(item, passport, op) if passport.epoch > self.context.skipped else DROP
-            self.hand_on(slot, result, meter)
 
     def hand_on(self, slot: Slot | None, result: Any, meter: Meter) -> None:
         """Pass on the result of a map, or ``DROP``: in its slot if the order is kept."""
@@ -183,7 +180,7 @@ class StageWorkers:
         if not self.stage.ordered:
             self.in_work.leave()
 
-    def _own_copy(self) -> Any:
+    def own_copy(self) -> Any:
         """Return a worker's copy of a map that is not thread-safe. The copy shares the map's counters."""
         with self.copying:  # copying may not be thread-safe either, so no worker calls the map itself
             copied = self.stage.copied()
@@ -206,7 +203,7 @@ class StageWorkers:
 
     def watch(self) -> None:
         """Check on the map's first items whether the map writes into items that the stages before it still hold."""
-        watch = InputWatch([(part, workers.stage.name) for workers in self.before for part in workers.layers])
+        watch = InputWatch([(part, worker.stage.name) for worker in self.before for part in worker.layers])
 
         def apply(item: Any, passport: Passport, op: Any) -> Any:
             parts = watch.parts(item)
@@ -217,56 +214,11 @@ class StageWorkers:
 
         setattr(self, "apply", apply)  # noqa: B010  # mypy forbids the assignment; the method is back after a few items
 
-    def _emit(self, outputs: Iterator[Any], meter: Meter, items: StageInput, first: int = 0) -> None:
-        """Pass on the outputs of a source or stream, and close its iterator on its own thread when no more outputs are wanted.
-
-        Args:
-            outputs: The iterator of the outputs.
-            meter: Counts the outputs.
-            items: The input.
-            first: Index of the first output without a passport.
-        """
-        numbers, clock, context, is_source = itertools.count(first), MarkerClock(), self.context, self.shape == "source"
-        begins = is_source and self.traits.numbers_epochs and self.resumed is None
-        try:
-            for output in outputs:
-                if type(output) is Together:
-                    output = Together(yielded(self, one) for one in output)
-                    passport = output[-1].passport
-                elif type(output) is Stamped:
-                    output = yielded(self, output)
-                    passport = output.passport
-                else:
-                    last = items.passport
-                    passport = Passport(last.epoch, next(numbers), self.origin, (), last.times or (time.time(),))
-                    output = Stamped(output, passport)
-                if begins:
-                    self._expect_first_epoch(passport.epoch)
-                    begins = False
-                if passport.epoch > context.skipped:
-                    count, size, more = weight(output)
-                    self.outbox.put(output, more, meter)
-                    meter.items += count
-                    meter.bytes += size
-                    self.here.passport = passport
-                due = (is_source or context.is_source) and self.is_asked and context.save is not None and clock.is_due(meter.items)
-                if due and mark(self, marker := Stamped(Marker(clock), passport)):  # never between the items of a ``Together``
-                    clock.begin(meter.items)
-                    self.here.marker = marker.item
-                if self._ends_between:
-                    context.check()
-        finally:
-            if isinstance(outputs, (Generator, OpenSource)):
-                outputs.close()
-
-    def _expect_first_epoch(self, epoch: int) -> None:
-        """Raise PipelineError if the first item of a user's source has a later epoch, because the loops before it would be empty."""
-        is_own = self.traits.skips_epochs and type(self.stage.op).__module__.partition(".")[0] != "highway"
-        if is_own and epoch > self.context.skipped + 1:
-            raise PipelineError(
-                f"{self.stage.name}: its first item is of epoch {epoch}; number epochs from 0: each loop over the pipeline is one epoch, "
-                f"and the first {epoch} would be empty. To begin in a later epoch, load a state"
-            )
+    def has_ended(self) -> bool:
+        """Record that a worker has ended, and return whether it was the last."""
+        with self._tally:
+            self._running -= 1
+            return self._running == 0
 
     # --- what the stage's code reports ---
 
@@ -318,7 +270,7 @@ class StageWorkers:
         self.meters[self.here.number].errors += 1
         self.left_out.add(error, self.here.marker, self._where)
 
-    def _located(self, error: BaseException, cause: BaseException | None = None) -> BaseException:
+    def located(self, error: BaseException, cause: BaseException | None = None) -> BaseException:
         """Return the error with a note about its place. An error that looks like the end of a stream becomes a RuntimeError."""
         if isinstance(error, (EndOfStream, StopIteration, StopAsyncIteration, GeneratorExit)):
             what = f"{type(error).__name__}{f': {error}' if str(error) else ''}"
@@ -349,34 +301,44 @@ class StageWorkers:
         return ", ".join(parts)
 
 
-def at_work(stages: Sequence[StageWorkers], threads: Sequence[threading.Thread]) -> str:
-    """Return in words what the last stage that is working does on each of its threads, or else what the source waits for."""
-    busy = ((stage, [number for number, meter in enumerate(stage.meters) if meter.state == BUSY]) for stage in reversed(stages))
-    stage, numbers = next((found for found in busy if found[1]), (stages[0], [0]))
-    by_name, now = {thread.name: thread for thread in threads}, time.perf_counter()
-    parts = []
-    for number in numbers[:3]:
-        meter = stage.meters[number]
-        does = f"has worked for {now - meter.since:.3g} s" if meter.state == BUSY else "waits"
-        parts.append(f"worker {number + 1} of {len(stage.meters)} {does}: {position(by_name[thread_name(stage.stage.name, number)])}")
-    others = len(numbers) - len(parts)
-    declared = stages[0].traits.ranks
-    ranks = [f"rank {rank} of {world_size}: " for rank, world_size in (declared() if declared is not None else []) if world_size > 1]
-    return f"{''.join(ranks[:1])}it waits for the stage {stage.stage.name!r}: {'; '.join(parts)}{f'; and {others} more' if others else ''}"
+def returned(worker: StageWorkers, result: Any, passport: Passport) -> Any:
+    """Return the result of a map with its passport: several items as ``Together``, and ``DROP`` unchanged.
+
+    Raises:
+        TypeError: the result is ``None``.
+        PipelineError: the result is ``DROP`` or has no items, but the map does not declare ``drops``, and the number of its items matters.
+    """
+    if result is None:
+        raise TypeError(f"{worker.stage.name} returned None; return the item, or return DROP to leave it out")
+    if type(result) is Stamped:
+        if result.passport[:2] != passport[:2]:
+            worker.note_renumbered()
+        return completed(result, passport.origin, passport.times)
+    if type(result) is Several:
+        made_of = map(_LINEAGE, zip(repeat((passport,)), result.parts, repeat(worker.number)))
+        passports = zip(repeat(passport.epoch), result.indexes, repeat(passport.origin), result.keys, repeat(passport.times), made_of)
+        together = Together(map(_STAMPED, zip(result.items, map(_PASSPORT, passports), strict=True)))
+        if not together and worker.traits.stands_for is None:  # a reader plans its samples, and counts skipped samples itself
+            worker.note_drop("Several without items")
+        return together or DROP
+    if result is DROP:
+        worker.note_drop()
+        return DROP
+    return Stamped(result, passport)
 
 
-def thread_name(stage: str, number: int) -> str:
-    """Return the name of a worker's thread."""
-    return f"highway:{stage}:{number}"
+def weight(result: Any) -> tuple[int, int, int]:
+    """Return the number of items of a result, their bytes, and how many extra items of this size may wait."""
+    if type(result) is not Together:
+        return 1, *weighed(result.item)
+    sizes, more = zip(*[weighed(item) for item, _ in result], strict=True)
+    return len(sizes), sum(sizes), min(more)
 
 
-def position(thread: threading.Thread) -> str:
-    """Return in words where a thread is."""
-    frame = sys._current_frames().get(thread.ident or 0)
-    if frame is None:
-        return "it is just ending"
-    code = frame.f_code
-    return f"it is in {code.co_name}, line {frame.f_lineno} of {code.co_filename}"
+def completed(given: Stamped, origin: Origin, times: tuple[float, ...]) -> Stamped:
+    """Fill in the origin and times of an item, if the stage that stamped it did not."""
+    epoch, index, _, keys, own, made_of = given.passport
+    return given if own else Stamped(given.item, Passport(epoch, index, origin, keys, times, made_of))
 
 
 def worker_count(stage: Stage, shape: Shape) -> int:

@@ -6,19 +6,20 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Annotated, Any, Literal
 
 import numpy as np
 
 from highway.engine.batch import Item, collate, fields, get, names, split
 from highway.engine.channel import Together
-from highway.engine.component import Traits
+from highway.engine.component import Position, Traits
 from highway.engine.ragged import RaggedOptions, taken_apart
-from highway.engine.resume import Saved, keep, saved
 from highway.engine.stage import Items, Lineage, Passport, Stamped
 from highway.parameters.checks import checked, require
 from highway.parameters.ranges import Count, Predicate
+
+_Collated = Callable[[list[Item]], Item]
 
 
 @dataclass
@@ -70,10 +71,10 @@ class Batch(RaggedOptions, _OfSamples):
         def length(samples: int) -> int:
             return samples // self.batch_size if self.drop_last else -(-samples // self.batch_size)
 
-        return Traits(makes="batches", per_epoch=True, length=length, remake=_remake(self._collated))
+        return Traits(makes="batches", per_epoch=True, length=length, state=lambda: Position(0), remake=_remake(self._collated))
 
     def stream(self, items: Items) -> Iterator[Stamped]:
-        return _batches(items, lambda sample: None, lambda kind: self.batch_size, self.drop_last, self._collated)
+        return _batches(self, items, lambda sample: None, lambda kind: self.batch_size, self._collated)
 
     def _collated(self, samples: list[Item]) -> Item:
         return collate(samples, as_lists=True) if self.as_list else self.collated(samples)
@@ -99,10 +100,10 @@ class BatchByShape:
     drop_last: bool = False
 
     def __highway__(self) -> Traits:
-        return Traits(makes="batches", per_epoch=True, remake=_remake(collate))
+        return Traits(makes="batches", per_epoch=True, state=lambda: Position(0), remake=_remake(collate))
 
     def stream(self, items: Items) -> Iterator[Stamped]:
-        return _batches(items, _shapes, lambda kind: self.batch_size, self.drop_last, collate)
+        return _batches(self, items, _shapes, lambda kind: self.batch_size, collate)
 
 
 def _ascending(boundaries: list[int]) -> bool:
@@ -160,10 +161,10 @@ class Bucket(RaggedOptions, _OfLengths):
         require(fixed or not self.pad_to_boundary, self, "pad_to_boundary", "False, or ragged='pad' without pad_to")
 
     def __highway__(self) -> Traits:
-        return Traits(makes="batches", per_epoch=True, remake=_remake(self._collated))
+        return Traits(makes="batches", per_epoch=True, state=lambda: Position(0), remake=_remake(self._collated))
 
     def stream(self, items: Items) -> Iterator[Stamped]:
-        return _batches(items, self._bucket, self.batch_sizes.__getitem__, self.drop_last, self._collated)
+        return _batches(self, items, self._bucket, self.batch_sizes.__getitem__, self._collated)
 
     def _bucket(self, sample: Item) -> int:
         if callable(self.by):
@@ -188,33 +189,30 @@ class Bucket(RaggedOptions, _OfLengths):
         return self.collated(samples, self.boundaries[bucket] - 1)
 
 
-def _batches(
-    items: Items, kind: Callable[[Item], Any], size: Callable[[Any], int], drop_last: bool, collated: Callable[[list[Item]], Item]
-) -> Iterator[Stamped]:
+def _batches(op: Any, items: Items, kind: Callable[[Item], Any], size: Callable[[Any], int], collated: _Collated) -> Iterator[Stamped]:
     """Yield batches of samples of one kind, each as soon as it has ``size`` samples; at the end, yield the smaller batches."""
-    begun = saved() or Saved(0)
-    index: int = begun.state
-    waiting: dict[Any, list[Stamped]] = defaultdict(list)
-    for stamped in begun.held:
+    position, waiting = items.context.state_of(op), defaultdict[Any, list[Stamped]](list)
+    index = position.value  # of the next batch
+    for stamped in items.waiting:
         waiting[kind(stamped.item)].append(stamped)
-    keep(lambda: Saved(index, [stamped for samples in waiting.values() for stamped in samples]))
+    items.waiting, position.value = lambda: chain.from_iterable(waiting.values()), lambda: index
     for item in items:
         key = kind(item)
         waiting[key].append(Stamped(item, items.passport))
         if len(waiting[key]) == size(key):
             yield _batch(waiting.pop(key), index, collated)
             index += 1
-    for samples in () if drop_last else waiting.values():
+    for samples in () if op.drop_last else waiting.values():
         yield _batch(samples, index, collated)
         index += 1
 
 
-def _remake(collated: Callable[[list[Item]], Item]) -> Callable[[list[Stamped], None], Stamped]:
+def _remake(collated: _Collated) -> Callable[[list[Stamped], None], Stamped]:
     """Return a function that creates a batch of samples again."""
     return lambda samples, part: _batch(samples, 0, collated)
 
 
-def _batch(samples: list[Stamped], index: int, collated: Callable[[list[Item]], Item]) -> Stamped:
+def _batch(samples: list[Stamped], index: int, collated: _Collated) -> Stamped:
     keys = tuple(key for _, passport in samples for key in passport.keys)
     made_of = Lineage(tuple(passport for _, passport in samples))
     item = collated([item for item, _ in samples])
@@ -261,15 +259,14 @@ class Unbatch:
         require(self.fields is None or self.ragged is not None, self, "fields", "nothing without ragged='pad' or 'offsets'")
 
     def __highway__(self) -> Traits:
-        return Traits(makes="samples", per_epoch=True, remake=self._remake)
+        return Traits(makes="samples", per_epoch=True, state=lambda: Position(0), remake=self._remake)
 
     def stream(self, items: Items) -> Iterator[Together]:
-        index: int = (saved() or Saved(0)).state
-        keep(lambda: Saved(index))
+        index: Position = items.context.state_of(self)
         for item in items:
             passport, samples = items.passport, self._split(item)
-            numbered = [(_row(samples, passport, row), index + row) for row in range(len(samples))]
-            index += len(samples)
+            numbered = [(_row(samples, passport, row), index.value + row) for row in range(len(samples))]
+            index.value += len(samples)
             if samples:
                 yield Together(Stamped(sample, own._replace(index=number)) for (sample, own), number in numbered)
 

@@ -9,9 +9,8 @@ from typing import Any
 
 from highway.datasets.opened import opened
 from highway.datasets.tables.huggingface import load
-from highway.engine.component import Traits
+from highway.engine.component import Position, Traits
 from highway.engine.context import Context, here
-from highway.engine.resume import Saved, keep, saved
 from highway.engine.stage import Lineage, Passport, Stamped
 from highway.errors import DatasetError
 from highway.parameters.checks import checked
@@ -63,14 +62,14 @@ class HuggingFaceSource:
     epochs: Epochs = None
 
     def __highway__(self) -> Traits:
-        return Traits(makes="samples", draws=False, numbers_epochs=True, epochs=self.epochs, remake=self._remake)
+        return Traits(makes="samples", draws=False, numbers_epochs=True, epochs=self.epochs, state=Position, remake=self._remake)
 
     def __iter__(self, context: Context | None = None) -> Iterator[Stamped]:
         context = context or here()
         reading = _Reading(self, context)
-        first, index, *reading.position = (saved() or Saved([0, 0, None, 0])).state
-        epoch = first
-        keep(lambda: Saved([epoch, index, *reading.position]))
+        position = context.state_of(self)
+        epoch, index, *reading.position = position.value or [0, 0, None, 0]
+        first, position.value = epoch, lambda: [epoch, index, *reading.position]
         for epoch in count(first) if self.epochs is None else range(first, self.epochs):
             for sample in reading.samples(epoch, index, *reading.position):
                 if context.is_skipped(epoch):

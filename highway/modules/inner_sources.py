@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from highway.engine import Pipeline, resume
-from highway.engine.component import Ranks, Traits, name_of, shape_of
+from highway.engine import Pipeline
+from highway.engine.channel import Together
+from highway.engine.component import Ranks, RunState, Traits, name_of, no_state, shape_of
 from highway.engine.context import Context
-from highway.engine.resume import Saved, keep, saved
-from highway.engine.source import OpenSource, iterator_of, ranks_of, remake_of
+from highway.engine.resume import from_json
+from highway.engine.source import OpenSource, ranks_of, remake_of
 from highway.engine.stage import Passport, Stage, Stamped, expand
 from highway.errors import ConfigError, PipelineError
 
@@ -28,17 +29,31 @@ class InnerSource:
     def __init__(self, source: Any, context: Context, state: Any = None) -> None:
         op, is_own = _as_source(source)
         self._own = op if is_own else None
-        self._source = OpenSource(op, Traits.of(op), context, state)
+        self._context = context = context if context.is_stage else Context(is_stage=False)  # all threads share the context outside stages
+        self._running: tuple[Any, RunState | None] = (op, None)
+        with self:
+            self._source = OpenSource(op, Traits.of(op), context, state)
         self._numbers = itertools.count(self._source.first)
-        self._keeper = resume.Keeper(state)
 
     def __iter__(self) -> Iterator[Stamped]:
         return self
 
     def __next__(self) -> Stamped:
-        with self._keeper:
+        with self:
             item = next(self._source)
         return item if type(item) is Stamped else Stamped(item, Passport(0, next(self._numbers)))
+
+    def __enter__(self) -> None:
+        """Let the source take the place of the source that contains it, for its state."""
+        self._swap()
+        self._context.inner += 1
+
+    def __exit__(self, *_: object) -> None:
+        self._swap()
+        self._context.inner -= 1
+
+    def _swap(self) -> None:
+        self._context.running, self._running = self._running, self._context.running
 
     def state(self) -> Any:
         """Return the position in a form that JSON can hold.
@@ -46,7 +61,10 @@ class InnerSource:
         Raises:
             PipelineError: the source does not support states.
         """
-        return self._source.state() if self._keeper.save is None else self._keeper.save().state
+        op, state = self._running
+        if state is None:
+            raise PipelineError(no_state(name_of(op)))
+        return state.state()
 
     def close(self) -> None:
         self._source.close()
@@ -62,7 +80,7 @@ def remade(source: Any, lineage: list[Any]) -> Any:
     op, _ = _as_source(source)
     if (make := remake_of(op, Traits.of(op))) is None:
         raise PipelineError(f"{name_of(op)} cannot give items again")
-    epoch, index, *_, made_of = resume.from_json(lineage)
+    epoch, index, *_, made_of = from_json(lineage)
     return make(epoch, index, lineage if isinstance(op, Pipeline) else made_of and made_of.part)
 
 
@@ -73,23 +91,11 @@ def _as_source(source: Any) -> tuple[Any, bool]:
     return Pipeline([stage]) if is_own else stage.op, is_own
 
 
-def opened(source: Any, context: Context) -> Generator[Stamped]:
-    """Iterate over a source with passports: the source's own passports, or new ones."""
-    with contextlib.closing(InnerSource(source, context)) as inner:
-        yield from inner
-
-
-def resumable(source: Any, context: Context) -> Iterator[Any]:
-    """Iterate over a source for another source that runs on this thread, and use its states as the states of that other source."""
-    if not (isinstance(source, Sequence) or Traits.of(source).stamped is not None):
-        return iterator_of(source, context)
-    return _resumable(source, context)
-
-
-def _resumable(source: Any, context: Context) -> Iterator[Stamped]:
-    with contextlib.closing(InnerSource(source, context, (saved() or Saved()).state)) as inner:
-        keep(lambda: Saved(inner.state()))
-        yield from inner
+def in_place(source: Any, context: Context, state: Any) -> Iterator[Any]:
+    """Iterate over a source that takes the place of the running source of a stage, including its state."""
+    with contextlib.closing(OpenSource(source, Traits.of(source), context, state)) as items:
+        for number, item in enumerate(items, start=items.first):
+            yield item if type(item) in (Stamped, Together) else Stamped(item, Passport(0, number))
 
 
 def ranks_of_all(sources: Sequence[Any]) -> Ranks:

@@ -10,9 +10,9 @@ from itertools import count
 from typing import Any
 
 from highway.engine import Pipeline
-from highway.engine.component import Component, Traits, shape_of
+from highway.engine.component import Component, Position, Stateless, Traits, shape_of
 from highway.engine.context import Context, here
-from highway.engine.resume import Saved, as_json, keep, saved
+from highway.engine.resume import as_json
 from highway.engine.stage import Items, Lineage, Stage, Stamped
 from highway.errors import ConfigError
 from highway.modules.inner_sources import InnerSource, component, expect_source, length_of_epoch, ranks_of_all, remade
@@ -55,6 +55,7 @@ class Repeat:
         return Traits(
             numbers_epochs=True,
             length=lambda: length_of_epoch(component(self.source)),
+            state=Position,
             remake=self._remake,
             ranks=lambda: ranks_of_all([self.source]),
             after=self._after,
@@ -65,12 +66,12 @@ class Repeat:
         context = context or here()
         if self.source is None:
             raise ConfigError("Repeat: as the first stage it needs a source: Repeat(source, times)")
-        repeated = self._repeated()
+        repeated, position = self._repeated(), context.state_of(self)
         if isinstance(repeated, _Passes):
-            yield from repeated.__iter__(context)
+            yield from repeated.passes(context, position)
             return
-        with contextlib.closing(InnerSource(repeated, context, (saved() or Saved()).state)) as inner:
-            keep(lambda: Saved(inner.state()))
+        with contextlib.closing(InnerSource(repeated, context, position.value)) as inner:
+            position.value = inner.state
             for item, passport in inner:
                 yield Stamped(item, passport._replace(made_of=Lineage(part=as_json(passport))))
 
@@ -115,16 +116,20 @@ class _Passes:
         return Traits(
             numbers_epochs=True,
             length=lambda: length_of_epoch(self.source),
+            state=Position,
             remake=self.remake,
             ranks=lambda: ranks_of_all([self.source]),
         )
 
     def __iter__(self, context: Context | None = None) -> Iterator[Stamped]:
         context = context or here()
-        first, index, state = (saved() or Saved((0, -1, None))).state
+        return self.passes(context, context.state_of(self))
+
+    def passes(self, context: Context, position: Position) -> Iterator[Stamped]:
+        first, index, state = position.value or (0, -1, None)
         for epoch in count(first) if self.times is None else range(first, self.times):
             with contextlib.closing(InnerSource(_drawn_anew(self.source, epoch, context), context, state)) as inner:
-                keep(lambda: Saved((epoch, index, inner.state())))  # noqa: B023  # called in this pass only
+                position.value = lambda: (epoch, index, inner.state())  # noqa: B023  # called in this pass only
                 for index, (item, passport) in enumerate(inner, start=index + 1):  # noqa: B020
                     made_of = Lineage(part=[epoch, as_json(passport)])
                     yield Stamped(item, passport._replace(epoch=epoch, index=index, made_of=made_of))
@@ -151,15 +156,19 @@ class _EachPass:
         self.stands_for, self._passes = op, passes
 
     def __highway__(self) -> Traits:  # it restarts counting in each pass, so it needs no whole epochs
-        return replace(Traits.of(self.stands_for), stands_for=self.stands_for, per_epoch=True, whole_epochs=False)
+        declared = Traits.of(self.stands_for)
+        state = Stateless if declared.state is Stateless else Position
+        return replace(declared, stands_for=self.stands_for, per_epoch=True, whole_epochs=False, state=state)
 
     def stream(self, items: Items) -> Iterator[Any]:
-        begun = saved()
-        if begun is None or begun.state != _OVER:
-            items.context.resume = None if begun is None else lambda: begun
-            yield from _drawn_anew(self.stands_for, items.epoch, items.context).stream(items)
+        begun = items.context.state_of(self).value
+        if begun != _OVER:
+            drawn = _drawn_anew(self.stands_for, items.epoch, items.context)
+            items.context.begin(drawn, Traits.of(drawn).new_state(), begun)
+            yield from drawn.stream(items)
         self._passes.enough = max(self._passes.enough, items.epoch)
-        keep(lambda: Saved(_OVER))  # the pass may be endless
+        items.context.begin(self, Position(_OVER))  # the pass may be endless
+        items.waiting = []
         for _ in items:
             pass
 

@@ -15,10 +15,10 @@ from numpy.random import Generator, Philox
 from highway.engine import Pipeline
 from highway.engine.batch import Item, fields
 from highway.engine.cancel import check_cancelled
-from highway.engine.component import Component, Traits
+from highway.engine.component import Component, Position, Traits
 from highway.engine.context import Context, here
 from highway.engine.randomness import go_on, state_of
-from highway.engine.resume import Saved, as_json, keep, saved
+from highway.engine.resume import as_json
 from highway.engine.stage import Lineage, Stamped
 from highway.errors import ConfigError, EndOfStream
 from highway.modules.inner_sources import InnerSource, all_opened, component, expect_source, ranks_of_all, remade
@@ -41,7 +41,7 @@ class _OfSources:
             expect_source(self, f"sources[{position}]", source)
 
     def __highway__(self) -> Traits:
-        return Traits(length=self._length, remake=self._remake, ranks=lambda: ranks_of_all(self.sources))
+        return Traits(length=self._length, state=Position, remake=self._remake, ranks=lambda: ranks_of_all(self.sources))
 
     def _length(self) -> int:
         return sum(self._lengths())
@@ -64,10 +64,12 @@ class Concat(_OfSources):
     """
 
     def __iter__(self, context: Context | None = None) -> Iterator[Stamped]:
-        place, index, state = (saved() or Saved((0, 0, None))).state
+        context = context or here()
+        position = context.state_of(self)
+        place, index, state = position.value or (0, 0, None)
         for place in range(place, len(self.sources)):  # noqa: B020
-            with contextlib.closing(InnerSource(self.sources[place], context or here(), state)) as inner:
-                keep(lambda: Saved((place, index, inner.state())))  # noqa: B023  # called while this source is active
+            with contextlib.closing(InnerSource(self.sources[place], context, state)) as inner:
+                position.value = lambda: (place, index, inner.state())  # noqa: B023  # called while this source is active
                 for item, passport in inner:
                     index += 1
                     yield Stamped(item, passport._replace(epoch=0, index=index - 1, made_of=Lineage(part=[place, as_json(passport)])))
@@ -96,10 +98,12 @@ class Zip(_OfSources):
     strict: bool = True
 
     def __iter__(self, context: Context | None = None) -> Iterator[Stamped]:
-        first, states = (saved() or Saved((0, ()))).state
-        with all_opened(self.sources, context or here(), states) as iterators:
+        context = context or here()
+        position = context.state_of(self)
+        first, states = position.value or (0, ())
+        with all_opened(self.sources, context, states) as iterators:
             index = first - 1
-            keep(lambda: Saved((index + 1, [iterator.state() for iterator in iterators])))
+            position.value = lambda: (index + 1, [iterator.state() for iterator in iterators])
             for index in count(first):
                 row = [next(iterator, None) for iterator in iterators]
                 ended = [position for position, stamped in enumerate(row) if stamped is None]
@@ -168,13 +172,13 @@ class Mix(_OfSources):
         shares = np.array(self.weights or [1.0] * len(self.sources))
         if self.by_size:
             shares = np.array([float(len(component(source))) for source in self.sources])
-        index, states = 0, []
-        if begun := saved():
-            index, states, left, drawn = begun.state
+        index, states, position = 0, [], context.state_of(self)
+        if position.value is not None:
+            index, states, left, drawn = position.value
             shares = np.array(left)
             go_on(rng, drawn)
         with all_opened(self.sources, context, states) as iterators:
-            keep(lambda: Saved((index, [iterator.state() for iterator in iterators], shares.tolist(), state_of(rng))))
+            position.value = lambda: (index, [iterator.state() for iterator in iterators], shares.tolist(), state_of(rng))
             while shares.any():
                 ends = np.cumsum(shares)
                 place = int(np.searchsorted(ends, rng.random() * ends[-1], side="right"))

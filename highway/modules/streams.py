@@ -8,9 +8,8 @@ from typing import Annotated, Any
 
 from numpy.random import Generator, Philox
 
-from highway.engine.component import OneToOne, Traits
+from highway.engine.component import OneToOne, Position, Stateless, Traits
 from highway.engine.randomness import Below, go_on
-from highway.engine.resume import Saved, keep, saved
 from highway.engine.stage import Items, Lineage, Stamped
 from highway.parameters.checks import checked
 from highway.parameters.ranges import Count, Range, Seed
@@ -39,32 +38,36 @@ class Shuffle:
 
     def __highway__(self) -> Traits:
         order: OneToOne | None = "reordered" if self.reuse == 1 else None
-        return Traits(draws=False, per_epoch=True, one_to_one=order, length=lambda items: items * self.reuse, remake=self._remake)
+        return Traits(
+            draws=False, per_epoch=True, one_to_one=order, length=lambda items: items * self.reuse, state=Position, remake=self._remake
+        )
 
     def stream(self, items: Items) -> Iterator[Stamped]:
         rng = Generator(Philox(key=items.epoch << 64 | items.context.seed_or(self.seed)))
-        waiting: list[tuple[Stamped, int]] = []  # with the number of times that it was yielded
-        if begun := saved():
-            waiting = list(zip(begun.held, begun.state["uses"], strict=True))
-            go_on(rng, begun.state["rng"])
+        position, waiting = items.context.state_of(self), items.waiting
+        uses: list[int] = []  # how often each waiting item was yielded
+        if position.value is not None:
+            uses = position.value["uses"]
+            go_on(rng, position.value["rng"])
         places = Below(rng)
-        keep(lambda: Saved({"uses": [uses for _, uses in waiting], "rng": places.state()}, [stamped for stamped, _ in waiting]))
+        position.value = lambda: {"uses": uses.copy(), "rng": places.state()}
         for item in items:
-            waiting.append((Stamped(item, items.passport), 0))
+            waiting.append(Stamped(item, items.passport))
+            uses.append(0)
             while len(waiting) >= self.buffer_size:
-                yield self._draw(waiting, places)
+                yield self._draw(waiting, uses, places)
         while waiting:
-            yield self._draw(waiting, places)
+            yield self._draw(waiting, uses, places)
 
-    def _draw(self, waiting: list[tuple[Stamped, int]], places: Below) -> Stamped:
+    def _draw(self, waiting: list[Stamped], uses: list[int], places: Below) -> Stamped:
         place = places.next(len(waiting))
-        drawn, uses = waiting[place]
-        if uses + 1 < self.reuse:
-            waiting[place] = (drawn, uses + 1)
+        drawn, number = waiting[place], uses[place]
+        if number + 1 < self.reuse:
+            uses[place] = number + 1
         else:
-            waiting[place] = waiting[-1]
-            waiting.pop()
-        return drawn if self.reuse == 1 else _copy(drawn, uses, self.reuse)
+            waiting[place], uses[place] = waiting[-1], uses[-1]
+            del waiting[-1], uses[-1]
+        return drawn if self.reuse == 1 else _copy(drawn, number, self.reuse)
 
     def _remake(self, item: list[Stamped], number: int) -> Stamped:
         return _copy(item[0], number, self.reuse)
@@ -88,10 +91,9 @@ class Duplicate:
     times: Count
 
     def __highway__(self) -> Traits:
-        return Traits(length=lambda items: items * self.times, remake=self._remake)
+        return Traits(length=lambda items: items * self.times, state=Stateless, remake=self._remake)
 
     def stream(self, items: Items) -> Iterator[Stamped]:
-        keep(Saved)
         for item in items:
             for number in range(self.times):
                 yield _copy(Stamped(item, items.passport), number, self.times)
@@ -118,14 +120,13 @@ class Take:
     n: Annotated[int, Range(ge=0)]
 
     def __highway__(self) -> Traits:
-        return Traits(whole_epochs=True, length=lambda items: min(items, self.n))
+        return Traits(whole_epochs=True, length=lambda items: min(items, self.n), state=lambda: Position(0))
 
     def stream(self, items: Items) -> Iterator[Stamped]:
-        taken: int = (saved() or Saved(0)).state
-        keep(lambda: Saved(taken))
-        while taken < self.n:  # checked before each request, so that only n items are requested
+        taken = items.context.state_of(self)
+        while taken.value < self.n:  # checked before each request, so that only n items are requested
             for item in items:
-                taken += 1
+                taken.value += 1
                 yield Stamped(item, items.passport)
                 break
             else:
@@ -150,10 +151,9 @@ class Tee:
     fn: Callable[[Any], Any]
 
     def __highway__(self) -> Traits:
-        return Traits(one_to_one="in order", length=lambda items: items)
+        return Traits(one_to_one="in order", length=lambda items: items, state=Stateless)
 
     def stream(self, items: Items) -> Iterator[Stamped]:
-        keep(Saved)
         for item in items:
             self.fn(item)
             yield Stamped(item, items.passport)

@@ -20,9 +20,8 @@ from highway.datasets.shards import EncodedSample, encoded, shard_writer
 from highway.datasets.tar_samples import Files, SamplesAgain, decoded_sample, grouped_by_key, shards_of
 from highway.datasets.tar_stream import has_ranges, path_of, read_members
 from highway.datasets.writing import is_taken
-from highway.engine.component import Traits
+from highway.engine.component import Position, Traits
 from highway.engine.context import Context, OfThread, here
-from highway.engine.resume import Saved, keep, saved
 from highway.engine.stage import Items, Lineage, Passport, Stamped
 from highway.errors import ShardError
 from highway.modules.file_sinks import SampleSink
@@ -96,6 +95,7 @@ class WebDatasetSource:
             draws=False,
             numbers_epochs=True,
             epochs=self.epochs,
+            state=lambda: Position([0, 0, 0, 0]),
             remake=self._remake,
             identity=lambda: self._identity,
             ranks=list,  # every rank reads all shards
@@ -105,9 +105,9 @@ class WebDatasetSource:
         context = context or here()
         shards, seed, counters = self.shards, context.seed_or(self.seed), context.counters(self)
         counters.update(shards=0, ignored_files=0)
-        first, done, passed, index = (saved() or Saved((0, 0, 0, 0))).state
-        epoch = first
-        keep(lambda: Saved([epoch, done, passed, index]))  # finished shards of this epoch, samples of the next shard, and samples in total
+        position = context.state_of(self)  # epoch, its finished shards, samples of the next shard, and samples in total
+        epoch, done, passed, index = position.value
+        first, position.value = epoch, lambda: [epoch, done, passed, index]
         for epoch in count(first) if self.epochs is None else range(first, self.epochs):
             order = Sampler(len(shards), seed, self.shuffle).order(epoch)(np.arange(len(shards))).tolist()
             for number in order[done:]:

@@ -12,9 +12,8 @@ import numpy as np
 from highway.datasets.dataset import Dataset, described, keys_of, length_of, several_of
 from highway.datasets.opened import opened
 from highway.engine.batch import nbytes
-from highway.engine.component import Traits, fingerprint_of
+from highway.engine.component import Position, Traits, fingerprint_of, not_now
 from highway.engine.context import Context, here
-from highway.engine.resume import Saved, keep, saved
 from highway.engine.stage import Lineage, Passport, Stamped
 from highway.errors import ConfigError, DatasetError, PipelineError
 from highway.process.ranks import rank_and_world_size
@@ -252,6 +251,7 @@ class RowRanges:
             length=lambda: shares(reader, self.dataset)[1],
             numbers_epochs=True,
             epochs=reader.epochs,
+            state=lambda: Position(_BEGIN),
             remake=self._remake,
             identity=lambda: self._identity,
             ranks=lambda: [list(rank_and_world_size(reader.rank, reader.world_size))],
@@ -330,10 +330,8 @@ class RowRanges:
     def __iter__(self, context: Context | None = None) -> Iterator[Stamped]:
         context = context or here()
         reader, counters = self.stands_for, context.counters(self)
-        reading, at = _Reading(reader, self.dataset, self.share(context), self._dealer, context), saved()
-        begin, done, dealt = at.state if at else _BEGIN
-        clean: Saved | None = Saved([begin, done, dealt])  # the position between two batches
-        keep(lambda: clean)
+        reading, position = _Reading(reader, self.dataset, self.share(context), self._dealer, context), context.state_of(self)
+        begin, done, dealt = position.value
         if reading.sampler.world_size > 1:
             counters["rank"] = f"{reading.sampler.rank} of {reading.sampler.world_size}"
         for number in count(begin) if reader.epochs is None else range(begin, reader.epochs):
@@ -351,7 +349,7 @@ class RowRanges:
                 done += 1 if reader.batch_size else length
                 for first in range(0, length, batch.run):
                     reading.check()
-                    clean = Saved([number, done, dealt]) if first + batch.run >= length else None
+                    position.value = [number, done, dealt] if first + batch.run >= length else not_now  # not within a batch
                     yield Stamped(RowRange(batch, first, min(first + batch.run, length)), batch.passport)
                 counters["epochs_done"] = number + min(done * reading.size / epoch.sampler.share, 1.0)
                 if reader.epochs is not None:

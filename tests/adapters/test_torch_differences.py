@@ -46,6 +46,7 @@ def test_the_page_ends_with_at_most_ten_differences_each_with_a_test():
         assert f"\ndef {name}(" in (HERE / path).read_text(), test
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_workers", [0, 1])
 def test_a_stop_iteration_of_a_sample_is_an_error(num_workers):
     seen = {}

@@ -422,6 +422,7 @@ class Partial(Numbered):
         return number
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("isolated", [False, True])
 def test_an_error_of_a_first_sample_comes_when_the_loop_comes_to_it_and_names_it(isolated):
     batches = iter(DataLoader(Partial(12), 2, num_workers=2, workers="threads", isolated=isolated))

@@ -96,6 +96,7 @@ def test_three_epochs_of_a_dataset_that_draws_at_random_are_those_of_torch(order
     compare(run)
 
 
+@pytest.mark.slow
 @WORKERS
 def test_pytorchs_recipe_for_reproducibility_is_repeatable(num_workers):
     def seed_worker(number):
@@ -182,6 +183,7 @@ class Plain(Opened):
         return int.from_bytes(self.file.read(8), "little")
 
 
+@pytest.mark.slow
 @WORKERS
 @pytest.mark.parametrize("kind", [HDF5, SQLite, Plain])
 def test_a_file_that_is_opened_on_the_first_read_is_opened_by_each_worker(kind, num_workers, tmp_path):
@@ -240,6 +242,7 @@ class Tagged(data.Dataset):
         return number, self.tag
 
 
+@pytest.mark.slow
 @WORKERS
 @pytest.mark.parametrize("persistent", [False, True])
 def test_an_attribute_that_is_set_between_epochs_is_seen_by_the_workers_of_the_next_one(num_workers, persistent):
@@ -353,6 +356,7 @@ class SizedStream(Stream):
         return self.length
 
 
+@pytest.mark.slow
 @WORKERS
 @pytest.mark.parametrize("options", [{}, {"batch_size": 3}, {"batch_size": 3, "drop_last": True}, {"batch_size": None}], ids=str)
 def test_iterable_datasets_have_as_many_workers_as_in_torch(num_workers, options):
@@ -369,6 +373,7 @@ def with_a_draw(number):
     return number, torch.rand(())
 
 
+@pytest.mark.slow
 @WORKERS
 @pytest.mark.parametrize("shuffle", [False, True])
 def test_data_pipes_are_shuffled_and_sharded_as_in_torch(num_workers, shuffle):
@@ -565,6 +570,7 @@ def test_two_loops_at_once_have_batches_of_their_own():
     assert len(compare(run)) == 9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("persistent", [False, True])
 def test_an_epoch_that_is_left_leaves_the_next_ones_whole(persistent):
     def run(loader):

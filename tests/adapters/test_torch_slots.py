@@ -130,6 +130,7 @@ def content(held):
     return held.next_functions[0][0]._saved_other.tolist()
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:TypedStorage is deprecated")
 @pytest.mark.parametrize("persistent", [False, True])
 def test_memory_that_something_refers_to_is_never_filled_again(persistent):
@@ -324,6 +325,7 @@ ODD = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_odd_samples_come_or_are_refused_as_in_torch():
     def run(loader):

@@ -47,7 +47,7 @@ from highway import (
     Stamped,
 )
 from highway.children import isolated_child
-from highway.modules import Batch, Mix, Processes, Reader, Shuffle
+from highway.modules import Batch, Cache, Mix, Processes, Reader, Shuffle
 
 
 def data(**options):
@@ -207,6 +207,14 @@ def test_a_stage_that_does_not_say_its_state_is_named():
             pipeline.state_dict()
 
 
+def test_a_run_that_fills_a_cache_which_may_serve_others_gives_no_state(tmp_path):
+    reader, cache = Stage(Reader(range(50)), on_error="skip"), Cache(str(tmp_path / "c"), key="k")
+    with Pipeline([reader, Batch(8), cache], seed=7, isolated=True) as pipeline:
+        pipeline.dequeue()
+        with pytest.raises(PipelineError, match=r"state_dict: cache .* is being filled from stages with on_error='skip'"):
+            pipeline.state_dict()
+
+
 def test_the_state_can_be_saved_after_the_process_was_killed():
     with data() as whole:
         expected = plain(item for item, _ in whole.stamped())
@@ -239,6 +247,7 @@ def plain_lists(items):
     return [plain(item) for item in items]
 
 
+@pytest.mark.slow
 def test_pipelines_and_processes_run_in_it():
     def mixed(isolated):
         inner = Pipeline([Reader(range(10), shuffle=False, epochs=1), with_pid])
@@ -484,6 +493,7 @@ def test_a_script_without_the_guard_says_what_to_do(tmp_path):
     assert 'put what builds and runs the pipeline under  if __name__ == "__main__":' in err
 
 
+@pytest.mark.slow
 def test_a_script_that_ends_with_a_sink_runs_it(tmp_path):
     body = """
     class Print:
@@ -538,6 +548,7 @@ def has_ended(pid):
         return True
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("forked", [False, True])
 def test_it_does_not_outlive_who_has_started_it(forked, tmp_path):
     body = f"""

@@ -100,6 +100,7 @@ def test_ctrl_c_ends_a_tool_with_130_and_no_traceback(module, tmp_path):
     assert (process.returncode, err) == (130, "")
 
 
+@pytest.mark.slow
 def test_a_reader_that_has_read_enough_is_no_traceback(tmp_path):
     options = ["-d", "highway:photos", "-b", "4", "-B", "-r", "1", f"zpub+ipc://{tmp_path}/s"]
     command = [sys.executable, "-c", START.format("serve_dir"), *options]

@@ -166,6 +166,7 @@ def test_a_part_of_a_topology_that_is_not_there_is_exit_code_2(arguments, messag
     assert ask("run", "t.yaml", "--plugin", "mine", *arguments) == (2, "", message)
 
 
+@pytest.mark.slow
 def test_a_host_runs_what_the_file_places_there(write, call):
     role = "{hosts: [a, b], replicas: 3, stages: [$Numbers: 1, $Say: '${replica}:']}"
     write(f"hosts: {{a: h, b: h}}\nroles:\n  r: {role}\n  s: {{hosts: b, stages: [$Numbers: 1]}}")
@@ -176,6 +177,7 @@ def test_a_host_runs_what_the_file_places_there(write, call):
     assert "s: " not in out
 
 
+@pytest.mark.slow
 def test_the_environment_of_a_role_is_that_of_its_process(write, call):
     write("roles: {r: {env: {SOME: thing}, stages: [$Numbers: 1, $SayEnvironment: {names: [SOME, OTHER]}]}}")
     assert call("run", "t.yaml", "--plugin", "mine")[1].startswith("r | thing None\n")
@@ -240,6 +242,7 @@ def without_progress(error):
     return re.sub(r"^\[\d+ s\] .*\n", "", error, flags=re.M)
 
 
+@pytest.mark.slow
 def test_every_role_and_replica_runs_in_a_process_of_its_own(write, start):
     write("roles:\n  one: [$Numbers: 2, $Say: a]\n  two:\n    replicas: 2\n    stages: [$Numbers: 1, $Pass]\n")
     run = start("run", "t.yaml", "--plugin", "mine")
@@ -367,6 +370,7 @@ def test_of_a_progress_bar_the_launcher_shows_the_last_state(write, start):
     assert "".join(line for line in lines if line.startswith("x")) == 150_000 * "x"
 
 
+@pytest.mark.slow
 def test_a_file_of_the_user_named_highway_does_not_take_the_place_of_highway(folder, write):
     (folder / "highway.py").write_text("raise SystemExit('the wrong highway')")
     write("roles: {r: [ImageFileReader: {data_dir: 'highway:photos/val', batch_size: 8, shape: [8, 8], epochs: 1}]}")
@@ -377,6 +381,7 @@ def test_a_file_of_the_user_named_highway_does_not_take_the_place_of_highway(fol
     assert "r: 4 items in " in done.stdout
 
 
+@pytest.mark.slow
 def test_a_terminal_shows_a_live_table_and_the_lines_above_it(write):
     write("roles: {a: [$Numbers, $Say: item], b: [$Numbers: 5]}")
     screen, terminal = os.openpty()

@@ -344,6 +344,7 @@ for arguments in json.loads(sys.argv[1]):
 """
 
 
+@pytest.mark.slow
 def test_a_conversion_that_was_killed_leaves_nothing_that_looks_whole_and_is_finished_by_the_next(squares, tmp_path):
     runs = [[str(squares), str(tmp_path / "killed" / target), *options] for target, *options in WAYS.values()]
     paths = [str(Path(highway.__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]

@@ -33,6 +33,7 @@ FULL = pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/fu
 SAID = r"highway: standard (output|error) cannot be written: ([^;]*); the run goes on, and what was to be printed there is left out"
 
 
+@pytest.mark.slow
 @FULL
 def test_a_full_disk_under_standard_output_does_not_end_a_run(run):
     with open("/dev/full", "w") as full:
@@ -43,6 +44,7 @@ def test_a_full_disk_under_standard_output_does_not_end_a_run(run):
     assert "Exception ignored" not in done.stderr
 
 
+@pytest.mark.slow
 @FULL
 def test_a_full_disk_under_the_log_does_not_end_a_run(run):
     with open("/dev/full", "w") as full:
@@ -53,12 +55,14 @@ def test_a_full_disk_under_the_log_does_not_end_a_run(run):
     assert "b: 2,000 items in" in done.stdout
 
 
+@pytest.mark.slow
 @FULL
 def test_a_full_disk_under_both_ends_nothing(run):
     with open("/dev/full", "w") as full:
         assert run(full, full).returncode == 0
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_when_nobody_reads_what_it_prints(run):
     reading, writing = os.pipe()
     os.close(reading)

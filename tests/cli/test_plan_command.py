@@ -99,6 +99,7 @@ def figures(sleepy, measured_here, folder):
     return sleepy
 
 
+@pytest.mark.slow
 def test_bench_writes_what_each_stage_takes(measured_here):
     found = measured_here
     worker = found["roles"]["worker"]
@@ -167,6 +168,7 @@ def test_wrong_usage_of_a_plan_is_one_message(arguments, message, sleepy, ask, f
     assert (code, out) == (2, "") and message in error and "Traceback" not in error
 
 
+@pytest.mark.slow
 def test_samples_of_batches_of_encoded_images_are_those_that_their_passports_name(write, ask):
     decoding = write(
         "links: {files: {from: reader, to: trainer, transport: ipc}}\nroles:\n"

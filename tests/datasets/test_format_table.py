@@ -275,6 +275,7 @@ def run(folder, text):
     return subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, cwd=folder)
 
 
+@pytest.mark.slow
 def test_a_package_adds_a_format_by_an_entry_point(tmp_path):
     plugin(tmp_path, "lines_plugin:lines")
     text = "import highway; from highway.modules import Reader; print(*highway.Pipeline([Reader('a.lines', shuffle=False, epochs=1)]))"

@@ -44,6 +44,7 @@ def test_a_full_disk_does_not_crash_hdf5(tmp_path, kind):
     write(tmp_path, "hdf5", kind, 100, 3000, 100_000, 1_100_000)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "package"),
     [

@@ -207,6 +207,7 @@ def test_it_is_read_by_many_threads_after_a_pickle_and_in_a_forked_child(path):
     assert in_a_fork(lambda: int(dataset[42]["x"]) + int(dataset[1]["b"])) == 43
 
 
+@pytest.mark.slow
 def test_a_fork_waits_until_the_library_rests(path):
     with h5py.File(path, "w") as file:
         file.create_dataset("x", data=np.zeros((64, 20_000)), chunks=(16, 20_000), compression="gzip")
@@ -338,6 +339,7 @@ print(errors)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "shape", "options"),
     [

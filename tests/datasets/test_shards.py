@@ -49,6 +49,7 @@ def test_a_sample_without_fields_is_refused(tmp_path):
         writer.add("a", {})
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_files_of_a_shard_but_for_their_keys(tmp_path):
     with shard_writer(str(tmp_path / "x.tar")) as writer:
         writer.add("first", {"jpg": b"x", "cls": 1})

@@ -27,8 +27,10 @@ def test_what_components_declare_is_read():
     assert Traits.of(Identity()).parallel and Traits.of(Batch(2)).makes == "batches"
     assert Traits.of(ZMQSource("tcp://localhost:1")).finishes and Traits.of(ZMQSource("tcp://localhost:1")).on_demand
     declared = Stage(WebDatasetSource("x.tar", epochs=3)).traits
-    assert declared.remake is not None and declared.identity is not None
-    assert replace(declared, remake=None, identity=None, ranks=None) == Traits(draws=False, makes="samples", epochs=3, numbers_epochs=True)
+    assert declared.remake is not None and declared.identity is not None and declared.state is not None
+    assert replace(declared, state=None, remake=None, identity=None, ranks=None) == Traits(
+        draws=False, makes="samples", epochs=3, numbers_epochs=True
+    )
 
 
 class Wrapped:

@@ -69,6 +69,7 @@ class Numbered:
                 yield Stamped(epoch, Passport(epoch, index))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("isolated", [False, True])
 def test_a_source_numbers_its_epochs_from_0(isolated):
     with Pipeline([Numbered(0)], isolated=isolated) as pipeline:

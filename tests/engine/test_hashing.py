@@ -286,6 +286,7 @@ def test_cycles_have_a_hash():
     assert values(ring(1)) == values(ring(1)) != values(ring(2))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "large",
     [
@@ -313,6 +314,7 @@ LARGE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", LARGE)
 def test_each_entry_of_a_large_container_of_numbers_and_texts_counts(kind):
     make = LARGE[kind]
@@ -460,6 +462,7 @@ def test_objects_of_other_packages_are_the_same_when_they_are_used_or_built_agai
     assert changed == {}
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_objects_of_other_packages_are_the_same_in_another_process(tmp_path):
     script = [sys.executable, "-W", "ignore", Path(__file__).parent / "hashed_objects.py", tmp_path]
@@ -578,6 +581,7 @@ def test_a_dataset_is_known_by_the_values_that_it_holds():
     expect_refused(build("x", "b"), state, "Reader: dataset")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("build", "name"),
     [
@@ -593,6 +597,7 @@ def test_changes_inside_of_a_component_are_refused_and_can_be_allowed(build, nam
     assert len(rest(build(2), state, [name])) == len(rest(build(1), state)) >= 2990
 
 
+@pytest.mark.slow
 def test_the_stages_of_an_isolated_pipeline_are_compared_in_its_parent():
     _, state = state_after([NUMBERS, Scale(2)], isolated=True)
     expect_refused([NUMBERS, Scale(3)], state, "Scale: by", isolated=True)
@@ -776,6 +781,7 @@ SCRIPT = """
 """
 
 
+@pytest.mark.slow
 def test_a_hash_is_the_same_in_other_processes_and_under_other_names(tmp_path):
     def run(name, *args, seed, **text):
         path = tmp_path / name

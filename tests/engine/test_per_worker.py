@@ -137,6 +137,7 @@ class AddWithLock:
         return item + 1
 
 
+@pytest.mark.slow
 def test_processes_have_copies_anyway():
     stage = Stage(Processes([AddWithLock()], num_processes=2), per_worker=True)
     assert list(Pipeline([range(6), stage])) == list(range(1, 7))

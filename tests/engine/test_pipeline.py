@@ -16,8 +16,8 @@ from waiting import wait_until
 from highway import DROP, EndOfStream, Passport, Pipeline, PipelineError, Stage, Stamped, check_cancelled
 from highway.engine.channel import Channel
 from highway.engine.context import at_end
-from highway.engine.left_out import WARN_EVERY
 from highway.engine.stats import IDLE, StageStats
+from highway.engine.workers import WARN_EVERY
 from highway.errors import ConfigError
 from highway.modules import Take
 
@@ -230,7 +230,7 @@ def test_passports_travel_with_their_items():
 
 def test_the_engine_numbers_the_items_of_a_plain_source_and_names_their_origin(monkeypatch):
     sink = Collect()
-    monkeypatch.setattr("highway.engine.workers.time", SimpleNamespace(time=lambda: 1234.5))
+    monkeypatch.setattr("highway.engine.bodies.time", SimpleNamespace(time=lambda: 1234.5))
     Pipeline([range(3), sink]).run()
     passports = [passport for _, passport in sink.got]
     assert [(p.epoch, p.index) for p in passports] == [(0, 0), (0, 1), (0, 2)]
@@ -403,7 +403,7 @@ def test_skipped_errors_are_counted_and_warned_about(caplog):
 
 def test_warnings_are_limited(caplog, monkeypatch):
     clock = SimpleNamespace(now=0.0)
-    monkeypatch.setattr("highway.engine.left_out.time", SimpleNamespace(monotonic=lambda: clock.now))
+    monkeypatch.setattr("highway.engine.workers.time", SimpleNamespace(monotonic=lambda: clock.now))
 
     def fail(item):
         clock.now = WARN_EVERY if item == 997 else clock.now
@@ -769,6 +769,7 @@ def test_a_seed_may_be_an_integer_of_numpy():
         json.dumps(pipeline.state_dict())
 
 
+@pytest.mark.slow
 def test_a_timeout_is_for_the_whole_call_however_many_items_are_skipped():
     def build():
         return Pipeline([list(range(40)), lambda number: (never.wait(0.05), number)[1]])

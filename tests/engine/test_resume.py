@@ -13,6 +13,7 @@ import threading
 import time
 from collections import Counter
 from dataclasses import dataclass
+from itertools import islice
 from types import SimpleNamespace
 
 import numpy as np
@@ -22,11 +23,12 @@ from hypothesis import strategies as st
 from pairwise import pairwise
 from waiting import wait_until
 
-from highway import DROP, EndOfStream, Lineage, Pipeline, Stage, Stamped, Traits
+from highway import DROP, Context, EndOfStream, Lineage, Passport, Pipeline, Stage, Stamped, Traits
 from highway.datasets import ImageFolder, MixedDataset
 from highway.datasets.shards import shard_writer
 from highway.datasets.tar_stream import read_members
-from highway.engine import resume
+from highway.engine import NotNowError, Position, resume
+from highway.engine.context import here
 from highway.engine.resume import MARK_EVERY, MarkerClock
 from highway.engine.stats import STARVED
 from highway.errors import PipelineError
@@ -229,6 +231,7 @@ def test_the_rest_is_the_same(stages):
     check(lambda: Pipeline(stages(), seed=5), [0.21, 0.499, 0.501, 1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stages", PIPELINES.values(), ids=PIPELINES)
 def test_so_it_is_after_a_second_time(stages):
     def build():
@@ -246,6 +249,7 @@ def test_so_it_is_after_a_second_time(stages):
         assert rest_from(build, again) == expected[first + count :]
 
 
+@pytest.mark.slow
 def test_with_processes():
     check(lambda: Pipeline([Reader(range(60), epochs=2), Processes([operator.neg], num_processes=2), Shuffle(10), Batch(4)]), [0.7])
 
@@ -275,6 +279,7 @@ SHARDS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pipes", [False, True], ids=["paths", "pipes"])
 @pytest.mark.parametrize("stages", SHARDS.values(), ids=SHARDS)
 def test_shards_with_errors_that_are_left_out(shards, stages, pipes):
@@ -496,6 +501,7 @@ def test_a_cache_that_is_finished_goes_on_at_once_and_one_in_memory_is_filled_fi
         assert count <= len(made) <= count + 150  # which were on their way
 
 
+@pytest.mark.slow
 def test_loops_over_a_cache(kept):
     build = kept(CACHES["shuffled"])
     with build() as pipeline:
@@ -516,6 +522,7 @@ def of_shards(shards, path, **how):
     return Pipeline([source, Shuffle(20), label, image, Cache(path, batched=False, **how), mean, Shuffle(30)], seed=5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [{}, {"budget": 1000}], ids=["memory", "full"])
 def test_a_cache_of_shards_of_which_some_is_left_out(shards, how):
     def build():
@@ -917,6 +924,7 @@ def test_a_marker_that_has_to_wait_for_the_end_of_a_batch_comes_then(monkeypatch
         assert pipeline.state_dict()["items"] <= 1
 
 
+@pytest.mark.slow
 def test_passports_do_not_grow_without_end():
     with Pipeline([Repeat(Reader(range(100), 4)), Unbatch(), Shuffle(9), Batch(5), Unbatch(), Shuffle(7, reuse=2), Batch(3)]) as pipeline:
         counts = []
@@ -945,6 +953,8 @@ def generated():
         ([range(1000), Unknown()], "Unknown"),
         ([Repeat(generated, 2)], "generated"),
         ([Mix([generated])], "generated"),
+        ([Pipeline([generated])], "generated"),
+        ([Concat([Pipeline([generated])])], "generated"),
     ],
 )
 def test_what_does_not_say_where_it_is_is_refused_by_name(stages, name):
@@ -952,7 +962,7 @@ def test_what_does_not_say_where_it_is_is_refused_by_name(stages, name):
         assert pipeline.state_dict()["items"] == 0  # before the first item nothing has a state
         for _ in range(500):
             pipeline.dequeue()
-        with pytest.raises(PipelineError, match=rf"state_dict: {name} does not say where it is"):
+        with pytest.raises(PipelineError, match=rf"^state_dict: {name} does not say where it is; it can by Traits\(state=\.\.\.\)$"):
             pipeline.state_dict()
 
 
@@ -1084,11 +1094,14 @@ def test_what_is_no_state_is_refused(state, words):
 
 
 def test_a_source_whose_state_is_not_what_json_can_hold_gives_none():
-    def numbers():
-        resume.keep(lambda: resume.Saved({1: 2, "a": 3}))
-        yield from range(30_000)
+    class Numbers:
+        def __highway__(self):
+            return Traits(state=lambda: Position({1: 2, "a": 3}))
 
-    with Pipeline([numbers]) as pipeline, pytest.raises(PipelineError, match="state_dict: part of the state is not what JSON can hold"):
+        def __iter__(self):
+            return iter(range(30_000))
+
+    with Pipeline([Numbers()]) as pipeline, pytest.raises(PipelineError, match="state_dict: part of the state is not what JSON can hold"):
         for _ in pipeline:
             pipeline.state_dict()
 
@@ -1130,6 +1143,28 @@ def test_a_drained_pipeline_has_no_state_where_a_stream_handed_on_what_waited(st
                 pipeline.state_dict()
         else:
             assert pipeline.state_dict()["stages"]
+
+
+DRAINED_TO_THE_END = {
+    "no epochs": (lambda: [range(3000), double], 5),
+    "a loop": (lambda: [Reader(range(3000), epochs=1), double], 5),
+    "the first pass of a stream": (lambda: [range(20), Tee(id), Repeat(times=200)], 5),
+    "the second pass of a stream": (lambda: [range(20), Tee(id), Repeat(times=200)], 30),
+}
+
+
+@pytest.mark.parametrize(("stages", "count"), DRAINED_TO_THE_END.values(), ids=DRAINED_TO_THE_END)
+def test_a_drained_pipeline_whose_streams_hold_nothing_resumes_where_it_was_drained(stages, count):
+    def build():
+        return Pipeline(stages())
+
+    with build() as pipeline:
+        taken = [pipeline.dequeue() for _ in range(count)]
+        pipeline.drain()
+        taken += [item for item, _ in pipeline.stamped()]
+        state = json.loads(json.dumps(pipeline.state_dict()))
+    expected = [item for item, _ in whole(build)]
+    assert len(taken) < len(expected) and taken + rest_from(build, state) == expected
 
 
 def waits(item, context):
@@ -1267,15 +1302,14 @@ class Pairs:
     lineage: str = "record"
 
     def __highway__(self):
-        return Traits(remake=self.pair)
+        return Traits(state=Position, remake=self.pair)
 
     def stream(self, items):
-        waiting = list((resume.saved() or resume.Saved()).held)
-        resume.keep(lambda: resume.Saved(held=waiting))
         for item in items:
-            waiting = [*waiting, Stamped(item, items.passport)][-2:]
-            if len(waiting) == 2:
-                yield self.pair(waiting, "a pair")
+            items.waiting.append(Stamped(item, items.passport))
+            if len(items.waiting) == 2:
+                yield self.pair(items.waiting, "a pair")
+                del items.waiting[0]
 
     def pair(self, both, part):
         inputs = tuple(passport for _, passport in both)
@@ -1294,6 +1328,108 @@ def test_a_lineage_as_a_tuple_warns_and_works():
 
     with pytest.warns(FutureWarning, match=r"Pairs: made_of=\(None, inputs, part\) in a passport is made_of=Lineage\(inputs, part\) now"):
         check(build, [0.2, 0.7])
+
+
+@pytest.mark.parametrize("name", ["keep", "saved", "Saved"])
+def test_the_functions_of_earlier_versions_show_the_new_form(name):
+    with pytest.raises(ImportError, match=rf"no {name} in highway\.engine\.resume; use Traits\(state=\.\.\.\) and items\.waiting"):
+        getattr(resume, name)
+
+
+class Sometimes:
+    """A source whose state exists after each third item, and which has methods of the names of a state's."""
+
+    def __highway__(self):
+        return Traits(state=self.Third, remake=lambda epoch, index, part: index, numbers_epochs=True, ranks=list)
+
+    class Third:
+        def __init__(self):
+            self.number = 0
+
+        def state(self):
+            if self.number % 3:
+                raise NotNowError
+            return self.number
+
+        def restore(self, state):
+            assert state % 3 == 0
+            self.number = state
+
+    def state(self):
+        raise AssertionError("this method is the source's own")
+
+    restore = state
+
+    def __iter__(self, context=None):
+        third = (context or Context()).state_of(self)
+        for number in range(third.number, 200):
+            third.number = number + 1
+            yield Stamped(number, Passport(0, number))
+
+
+@pytest.mark.parametrize("source", [Sometimes, lambda: Concat([range(9), Sometimes()]), lambda: Mix([Sometimes(), range(60)])])
+def test_a_state_may_exist_after_some_items_only(source):
+    check(lambda: Pipeline([source(), double, Shuffle(9)], seed=3), [0.2, 0.7])
+    assert [item for item, _ in Sometimes()] == list(range(200))
+
+
+def test_one_component_in_two_pipelines_has_two_states():
+    source, shuffle = Sometimes(), Shuffle(9, seed=1)
+    with Pipeline([source, shuffle]) as first, Pipeline([source, shuffle]) as second:
+        taken = [(first.dequeue(), second.dequeue()) for _ in range(150)]
+        assert [one for one, _ in taken] == [other for _, other in taken]
+        first.stop()
+        state = second.state_dict()
+        rest = list(second.stamped())
+    with Pipeline([source, shuffle]) as third:
+        third.load_state_dict(state)
+        assert [item for item, _ in third.stamped()] == [item for item, _ in rest]
+
+
+class InPlace:
+    """A source that changes its position in place, and iterates over itself to make an item again."""
+
+    def __highway__(self):
+        return Traits(state=lambda: Position([0]), remake=self.again, ranks=list)
+
+    def __iter__(self, context=None):
+        position = (context or here()).state_of(self).value
+        while position[0] < 200:
+            position[0] += 1
+            yield Stamped(position[0] - 1, Passport(0, position[0] - 1))
+
+    def again(self, epoch, index, part):
+        return next(islice(iter(self), index, None)).item
+
+
+def test_a_state_is_a_copy_of_the_position():
+    check(lambda: Pipeline([InPlace(), double, Shuffle(9)], seed=3), [0.2, 0.7])
+
+
+class Outer:
+    """A source that iterates over another source itself. Both have a state, and only its own is saved."""
+
+    def __highway__(self):
+        return Traits(state=lambda: Position(0), remake=lambda epoch, index, part: 2 * index, ranks=list)
+
+    def __iter__(self, context=None):
+        position = (context or here()).state_of(self)
+        for item, passport in islice(iter(InPlace()), position.value, None):
+            position.value += 1
+            yield Stamped(2 * item, passport)
+
+
+@pytest.mark.parametrize("source", [Outer, lambda: Concat([range(9), Outer()]), lambda: Mix([Outer(), InPlace()])])
+def test_a_source_inside_a_source_has_a_state_of_its_own(source):
+    check(lambda: Pipeline([source(), double, Shuffle(9)], seed=3), [0.2, 0.7])
+
+
+def test_a_component_that_asks_for_a_state_declares_it():
+    def numbers(context=None):
+        return iter(range(context.state_of(numbers).value))
+
+    with Pipeline([numbers]) as pipeline, pytest.raises(PipelineError, match=r"numbers asks for its state, .*: Traits\(state=\.\.\.\)"):
+        pipeline.dequeue()
 
 
 def test_a_lineage_names_its_stage_and_its_inputs():

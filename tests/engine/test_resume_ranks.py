@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from highway import DROP, Pipeline, Stage, Traits
-from highway.engine.resume import Saved, keep, saved
+from highway.engine import Position
 from highway.engine.stage import Passport, Several, Stamped
 from highway.errors import PipelineError
 from highway.modules import Batch, Cache, Concat, Mix, Processes, Reader, Repeat, Shuffle, Tee, Zip
@@ -254,16 +254,19 @@ class Undeclared:
 
     total: int = 9
 
-    def __iter__(self):
-        number = (saved() or Saved(0)).state
-        keep(lambda: Saved(number))
-        for number in range(number + 1, self.total + 1):  # noqa: B020
-            yield Stamped(number - 1, Passport(index=number - 1))
+    def __highway__(self):
+        return Traits(state=lambda: Position(0))
+
+    def __iter__(self, context):
+        position = context.state_of(self)
+        for number in range(position.value, self.total):
+            position.value = number + 1
+            yield Stamped(number, Passport(index=number))
 
 
 class OnEveryRank(Undeclared):
     def __highway__(self):
-        return Traits(ranks=list)
+        return Traits(state=lambda: Position(0), ranks=list)
 
 
 def test_a_source_that_does_not_declare_its_ranks_is_refused_on_others(at_rank):

@@ -296,6 +296,7 @@ def labels(output):
     return [int(n) for line in output.splitlines() for n in line.split()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("die_at", [(0, 30), (0, 39), (1, 1)])
 def test_a_cache_whose_writer_was_killed_is_discarded_and_made_anew(tmp_path, die_at):
     path = tmp_path / "c"

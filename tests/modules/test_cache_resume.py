@@ -47,6 +47,7 @@ def rest_from(state, *args, **kwargs):
         return list(map(plain, pipeline.stamped()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch_size", [None, 3])
 @pytest.mark.parametrize(("first_cut", "meanwhile"), list(enumerate(["left", "finished", "lost", "memory", "full"], 1)))
 def test_a_state_of_any_epoch_resumes_exactly_though_samples_are_left_out(batch_size, first_cut, meanwhile, tmp_path):
@@ -97,6 +98,36 @@ def test_a_run_that_makes_a_cache_on_disk_gives_no_state_if_what_it_serves_may_d
         with build() as pipeline:
             pipeline.load_state_dict(state)
             assert list(map(plain, pipeline.stamped())) == expected[cut:]
+
+
+class Letters:
+    """A source without a state."""
+
+    def __iter__(self):
+        return iter("highway" * 20)
+
+
+def test_a_finished_cache_gives_a_state_though_the_source_has_none(tmp_path):
+    def build():
+        return Pipeline([Letters(), Cache(str(tmp_path), key="k", epochs=3)], seed=3)
+
+    def items(pipeline):
+        return [stamped.item for stamped in pipeline.stamped()]
+
+    with build() as pipeline:
+        pipeline.dequeue()
+        with pytest.raises(PipelineError, match="state_dict: Letters does not say where it is"):
+            pipeline.state_dict()
+        items(pipeline)
+    with build() as pipeline:
+        expected = items(pipeline)
+    for cut in (1, 300):
+        with build() as pipeline:
+            assert [pipeline.dequeue() for _ in range(cut)] == expected[:cut]
+            state = pipeline.state_dict()
+        with build() as pipeline:
+            pipeline.load_state_dict(state)
+            assert items(pipeline) == expected[cut:]
 
 
 def test_a_state_of_a_cache_that_is_made_of_another_epoch_is_refused():

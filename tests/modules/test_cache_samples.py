@@ -89,6 +89,7 @@ values = st.one_of(
 )
 
 
+@pytest.mark.slow
 @given(
     st.one_of(
         st.dictionaries(st.text(st.characters(codec="utf-8"), max_size=3), values, min_size=1, max_size=4),

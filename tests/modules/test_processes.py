@@ -97,6 +97,7 @@ def test_parameters_of_a_map_go_with_it():
     assert item.tolist() == [1, 2, 3]
 
 
+@pytest.mark.slow
 def test_random_numbers_are_those_of_the_maps_without_processes():
     images = [np.random.default_rng(n).integers(0, 255, (8, 6, 6, 3), np.uint8) for n in range(6)]
     maps = [Augmentations([FlipX()]), draw, Stage(draw, name="again")]
@@ -141,6 +142,7 @@ def test_neither_an_item_nor_a_result_waits_for_others():
                 taken.release()
 
 
+@pytest.mark.slow
 def test_many_small_items_may_be_in_flight_and_few_large_ones():
     for item, most, least in ((b"", 200, 10), (np.zeros(1_000_000, np.uint8), 6, 3)):
         with Pipeline([[item] * 300, Stage(Processes([TakeAMillisecond(0)], 1), buffer_size=2)]) as pipeline:
@@ -182,6 +184,7 @@ def test_items_larger_and_smaller_than_the_budget_has_slots_for_come_in_order_wh
     assert [(int(array[0]), array.size) for array in kept] == list(enumerate(sizes))
 
 
+@pytest.mark.slow
 def test_epochs_are_kept_apart_where_no_order_is():
     with Pipeline([Repeat(range(40), times=3), Stage(Processes([slow_in_turns], 2), ordered=False)]) as pipeline:
         assert [sorted(pipeline) for _ in range(3)] == [list(range(40))] * 3
@@ -221,6 +224,7 @@ def test_a_map_that_returns_none_is_an_error_that_names_it():
         run(square, nothing)
 
 
+@pytest.mark.slow
 def test_errors_that_a_map_could_go_on_from_are_the_stages_to_decide(caplog):
     assert run(report_odd_ones, source=range(300), on_error="skip") == list(range(300))
     with pytest.raises(ValueError, match="1 is odd"):
@@ -273,6 +277,7 @@ def test_another_child_takes_the_place_of_one_that_died(caplog):
     assert "was killed by SIGKILL" in caplog.text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ordered", [True, False])
 def test_of_the_items_in_flight_at_a_death_one_is_left_out_and_none_is_begun_twice(tmp_path, ordered):
     log = tmp_path / "begun"
@@ -292,6 +297,7 @@ def test_a_child_that_was_killed_between_items_is_an_error_of_the_next():
                 pipeline.dequeue()
 
 
+@pytest.mark.slow
 def test_stopping_does_not_wait_for_a_child_at_work(monkeypatch, caplog):
     monkeypatch.setattr("highway.engine.threads.STOP_TIMEOUT", 60.0)  # then it says who does not stop
     with Pipeline([itertools.count(), Processes([never_end], 2)]) as pipeline:
@@ -328,6 +334,7 @@ while True:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_children_do_not_outlive_their_parent(kind):
     code = PARENT.format(tests=str(Path(__file__).parent), stage="never_end")
@@ -378,6 +385,7 @@ if __name__ == "__main__":
     assert (done.stdout, done.stderr) == ("[2, 3]\n", "")
 
 
+@pytest.mark.slow
 def test_a_script_without_the_guard_says_what_to_do(tmp_path):
     done = script(tmp_path, "print(list(Pipeline([range(5), Processes([double], 2)])))\n")
     assert done.returncode == 1

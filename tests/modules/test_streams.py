@@ -21,7 +21,7 @@ class Feed:
         self._items = iter(enumerate(items))
         self._epoch_length = epoch_length
         self.passport, self.context = Passport(), here()
-        self.epoch = epoch
+        self.epoch, self.waiting = epoch, []
         self.taken = 0
 
     def __iter__(self):

@@ -142,6 +142,7 @@ def test_this_machine_is_answered(endpoint, host):
     assert ask(endpoint.page, "/", host=host.format(port))[0] == 200
 
 
+@pytest.mark.slow
 def test_beyond_this_machine_a_token_is_required_for_all_but_its_owner(tmp_path):
     with served(tmp_path, MetricsSpec(0, "0.0.0.0")) as endpoint:
         port, token = urllib.parse.urlsplit(endpoint.page).port, urllib.parse.urlsplit(endpoint.page).query.partition("=")[2]

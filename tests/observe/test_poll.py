@@ -253,6 +253,7 @@ for _ in range(100):
 """
 
 
+@pytest.mark.slow
 def test_the_first_answers_of_all_endpoints_may_be_read_at_once():
     done = subprocess.run([sys.executable, "-c", READ_AT_ONCE], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")  # msgspec crashed where two threads were the first to read a dataclass

@@ -83,6 +83,7 @@ def test_a_stage_takes_threads_for_all_its_time_and_cores_for_what_it_works(read
     assert figures.nbytes == 30_000
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("patient")
 def test_how_long_a_stage_holds_the_gil_is_measured_beside_a_rival():
     def hold(item):

@@ -51,6 +51,7 @@ def read(folder, resumes):
     return seen
 
 
+@pytest.mark.slow
 def test_each_rank_resumes_from_its_own_state(tmp_path):
     whole = run(read, str(tmp_path), False, ranks=2)
     assert run(read, str(tmp_path), True, ranks=2) == [seen[3:] for seen in whole]

@@ -28,6 +28,7 @@ def figures(process):
     return map(float, found.groups())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("program", "items", "size"),
     [("noise.py", 500, 3 * 320 * 240 * 3 * 4), ("generic.py", 5, 32 * 255 * 255 * 3 * 4), ("ipc.py", 100, 3 * 320 * 240 * 3 * 4)],

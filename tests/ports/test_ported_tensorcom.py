@@ -69,6 +69,7 @@ def serve(start):
         process.wait()
 
 
+@pytest.mark.slow
 def test_the_readmes_server_and_its_training_loop(start, serve, own_address):
     server = serve("serve-dir", "-d", photos(), "-b", "64", "-w", "2", f"zpub://{own_address}:7880")
     assert server.addresses == [f"tcp://{own_address}:7880"]
@@ -96,6 +97,7 @@ def test_the_readmes_four_publishers(serve, own_address):
     assert numbers and len(numbers) == len(set(numbers))  # lines that nobody had room for are left out
 
 
+@pytest.mark.slow
 def test_the_command_line_tools(start, serve, own_address):
     server = serve("serve-dir", "-d", photos(), "-b", "16", f"zpub://{own_address}:7880")
     lines = output(start("mon", f"zsub://{own_address}:7880", "-r", "5", "-c", "12"))

@@ -68,6 +68,7 @@ def test_ctrl_c_while_the_launcher_imports(start, tmp_path, options):
     assert interrupted(process) == (130, "")
 
 
+@pytest.mark.slow
 def test_ctrl_c_while_the_roles_import(start, tmp_path):
     slow = (
         (tmp_path / "slow.py")

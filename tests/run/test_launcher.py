@@ -212,6 +212,7 @@ def test_plain_values_of_every_kind_survive(write):
     json.loads(spec.to_json())
 
 
+@pytest.mark.slow
 def test_each_replica_has_an_environment_of_its_own(write, call):
     env = "{OMP_NUM_THREADS: '${replica}', MKL_NUM_THREADS: 'x${role}'}"
     say = "$SayEnvironment: {names: [OMP_NUM_THREADS, OPENBLAS_NUM_THREADS, MKL_NUM_THREADS]}"
@@ -239,6 +240,7 @@ def test_a_wrong_environment_is_named_with_its_place(write, call, env, message):
     assert (code, error.strip().endswith(message)) == (2, True), error
 
 
+@pytest.mark.slow
 def test_a_launched_process_imports_nothing_that_shows_a_run(write, call):
     _, out, error = call("run", write("roles: {a: [$Numbers: {count: 1}, $SayImports]}"), "--plugin", "mine", "--metrics", "0")
     assert "a | imported: nothing of these" in out, error

@@ -69,6 +69,7 @@ def test_a_process_whose_agent_is_killed_is_killed_and_not_drained(start_agent, 
     assert not Path("ended in order").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="descriptors of other processes are found in /proc")
 def test_the_counts_of_a_process_whose_agent_is_killed_can_be_read_for_a_while(start_agent):
     agent = start_agent("roles: {a: [$Numbers: {count: 9, hold: 5}, ZMQSink: {url: 'zpub+ipc://published'}]}", keep=60)

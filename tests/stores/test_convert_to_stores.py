@@ -86,6 +86,7 @@ def test_all_that_is_written_is_tried_and_the_table_names_the_sinks():
     assert sinks == {name for name in modules.__all__ if name.endswith("Sink")} - {"ZMQSink"} | {"Cache"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WAYS)
 def test_the_same_bytes_are_there_with_a_tenth_of_the_answers_faulty(store, squares, tmp_path, capsys, name):
     target, *options = way(name)

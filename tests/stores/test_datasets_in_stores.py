@@ -49,6 +49,7 @@ def shards(tmp_path):
     return tmp_path
 
 
+@pytest.mark.slow
 def test_a_folder_in_a_store_gives_the_batches_of_the_folder_here(store):
     store.upload("photos", Path(photos()))
     store.put("photos", "val/.hidden/x.jpg", b"")

@@ -112,6 +112,7 @@ def read(dataset):
         return [(stamped.item, stamped.passport.keys) for stamped in pipeline.stamped()], pipeline.stats().stages[1].counters
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dataset", FORMATS, ids=lambda dataset: dataset.__name__)
 def test_a_format_in_a_store_is_read_as_on_a_disk(store, tmp_path, dataset, monkeypatch):
     monkeypatch.setattr("highway.stores.copies._held", {})

@@ -122,6 +122,7 @@ def test_text_with_markup_in_it_is_text(drawn):
     assert "#quot;" in mermaid(drawn(text))
 
 
+@pytest.mark.slow
 def test_a_chain_of_many_roles_is_drawn_without_measuring_each_text_again_and_again():
     names = [f"role{number}" for number in range(300)]
     edges = tuple(Edge(first, second, f"link{first}", "push tcp 5555") for first, second in pairwise(names))

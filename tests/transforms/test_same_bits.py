@@ -53,6 +53,7 @@ def samples():
         }
 
 
+@pytest.mark.slow
 def test_every_transform_gives_the_same_bits_for_any_number_of_workers_and_on_both_sides_of_a_link(ipc):
     def pipeline(source, workers):
         return Pipeline([source, Stage(All(), name="all", num_workers=workers)], seed=5)

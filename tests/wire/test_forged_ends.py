@@ -71,6 +71,7 @@ def assert_waits(receiver, malformed=0):
     assert waits() and waits()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reveals", [False, True], ids=["ends alone", "a message in front of each"])
 def test_ends_with_invented_names_end_nobody(receiver, peer, reveals, caplog):
     honest, forger = peer(receiver.bound[0]), peer(receiver.bound[0])

@@ -128,6 +128,7 @@ def assert_all_came(source, *sinks):
     assert got == list(range(source.count))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pauses", [False, True], ids=["a sender that goes on", "a sender that waits for its next item"])
 def test_of_what_was_sent_to_one_of_several_receivers_nothing_is_lost_when_it_is_drained(place, run, pauses):
     source, sinks = Numbers(), [Keep(), Keep(), Keep()]
@@ -169,6 +170,7 @@ def test_a_slow_receiver_among_slow_ones_takes_what_waits_for_it(place, run):
     assert_all_came(source, *sinks)
 
 
+@pytest.mark.slow
 def test_a_receiver_that_binds_is_drained_and_its_successor_goes_on_behind_it(place, run):
     sources = [Numbers(), Numbers()]
     senders = [run(source, ZMQSink(url("zpush", place))) for source in sources]

@@ -59,6 +59,7 @@ def places(ipc, own_address):
     return lambda transport, count: [place(transport) for _ in range(count)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kilobytes", [70, 1000])
 @pytest.mark.parametrize("binds", [True, False], ids=["the sender binds", "the receivers bind"])
 @pytest.mark.parametrize("transport", ["tcp", "ipc"])
@@ -132,6 +133,7 @@ def in_use():
     return ask().uordblks
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="needs glibc 2.33")
 @pytest.mark.parametrize("scheme", ["zpub", "zrpush"])
 def test_a_sender_that_sends_nothing_keeps_no_memory_for_receivers_that_are_gone(own_address, scheme):

@@ -183,6 +183,7 @@ def test_the_kind_of_a_plain_url_is_not_known():
         kind_of("tcp://h:1")
 
 
+@pytest.mark.slow
 def test_braces_that_stand_for_too_many_urls_are_refused_before_they_fill_the_memory():
     tracemalloc.start()
     try:

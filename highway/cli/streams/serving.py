@@ -165,6 +165,7 @@ class _Sent:
 
     passport = Passport()
     epoch = left_out = 0
+    waiting: Any = ()
 
     def __init__(self, stamped: Iterable[Stamped], context: Context, count: Callable[[Any], None]) -> None:
         self._stamped, self.context, self._count = iter(stamped), context, count

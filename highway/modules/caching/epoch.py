@@ -37,7 +37,7 @@ class Epochs:
         self._items, self._limit = items, limit
         self._stamped = (Stamped(item, items.passport) for item in items)
         self._next: Stamped | None = None
-        self.epoch, self.context = 0, items.context
+        self.epoch, self.context, self.waiting = 0, items.context, items.waiting
 
     @property
     def left_out(self) -> int:
@@ -133,14 +133,15 @@ class Passing:
         batched: Whether the inputs are batches, which pass unchanged, or samples.
         batch_size: For samples, the size of output batches. ``None`` passes single samples.
         stacker: Creates these batches.
+        waiting: The list for the samples that wait for the next output batch.
+        index: The index of that batch.
     """
 
-    def __init__(self, batched: bool, batch_size: int | None, stacker: Stacker) -> None:
+    def __init__(self, batched: bool, batch_size: int | None, stacker: Stacker, waiting: list[Stamped], index: int = 0) -> None:
         self.batched, self._out = batched, batch_size
         self.batch_size = 0  # of the input batches
         self._stacker = stacker
-        self.index = 0  # of the next output batch
-        self.waiting: list[Stamped] = []  # samples for that batch
+        self._waiting, self.index = waiting, index
 
     def epoch(self, items: Iterable[Stamped]) -> Iterator[tuple[list[Stamped], Passport, list[Keyed]]]:
         """Yield the outputs, the passport and the samples of each input item. The last output is the batch of the remaining samples."""
@@ -153,10 +154,10 @@ class Passing:
             if self._out is None:
                 yield [stamped], passport, [sample]
                 continue
-            self.waiting.append(stamped)
-            full = len(self.waiting) == self._out
+            self._waiting.append(stamped)
+            full = len(self._waiting) == self._out
             yield [self._next()] if full else [], passport, [sample]
-        if self.waiting:
+        if self._waiting:
             yield [self._next()], Passport(), []
 
     def rows(self, item: Item, passport: Passport) -> list[Keyed]:
@@ -182,7 +183,8 @@ class Passing:
         return rebuild(batch, [list(value) if isinstance(value, np.ndarray) and value.ndim > 1 else value for value in fields(batch)])
 
     def _next(self) -> Stamped:
-        waiting, self.waiting = self.waiting, []
+        waiting = self._waiting.copy()
+        self._waiting.clear()
         self.index += 1
         return self.made(waiting, self.index - 1)
 

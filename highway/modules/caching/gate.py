@@ -6,11 +6,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from highway.engine.component import Traits
+from highway.engine.component import Position, Traits, no_state
 from highway.engine.context import Context
-from highway.engine.resume import Saved, is_resumed, keep
-from highway.engine.source import remake_of
-from highway.modules.inner_sources import length_of_epoch, opened, ranks_of_all, resumable
+from highway.engine.source import has_state, remake_of
+from highway.modules.inner_sources import in_place, length_of_epoch, ranks_of_all
 
 if TYPE_CHECKING:
     from highway.modules.caching.run import CacheRun
@@ -28,6 +27,7 @@ class Gate:
         return replace(
             source,
             stands_for=self.stands_for,
+            state=Position,
             remake=remake_of(self.stands_for, source),
             length=lambda: length_of_epoch(self.stands_for),
             ranks=lambda: ranks_of_all([self.stands_for]),
@@ -36,17 +36,15 @@ class Gate:
         )
 
     def __iter__(self, context: Context) -> Iterator[Any]:
-        if not is_resumed() and self.run.open(context.seed):
-            keep(Saved)
+        begun = context.state_of(self).value
+        if begun is None and self.run.open(context.seed):
             return iter(())
-        return self._without_state(context) if self.run.refuses_states else resumable(self.stands_for, context)
-
-    def _without_state(self, context: Context) -> Iterator[Any]:
-        """Yield the items of the source, and refuse states of the pipeline."""
-        context.refusal = (
-            f"{self.run} is being filled from stages with on_error='skip', and a resumed run may serve other samples or another order; call"
-            " state_dict() in a run that begins with the finished cache, or leave out path= (a cache in memory), or on_error='skip'"
-        )
-        for stamped in opened(self.stands_for, context):
-            context.says_its_state = False
-            yield stamped
+        if not has_state(self.stands_for, Traits.of(self.stands_for)):
+            context.refusal = no_state(self.run.before[0].label)
+        elif self.run.refuses_states:
+            context.refusal = (
+                f"state_dict: {self.run} is being filled from stages with on_error='skip', and a resumed run may serve other samples or "
+                "another order; call state_dict() in a run that begins with the finished cache, or leave out path= (a cache in memory), or "
+                "on_error='skip'"
+            )
+        return in_place(self.stands_for, context, begun)

@@ -54,7 +54,7 @@ def repair(file: DiskFile, stages: Sequence[Stage], arrays: Arrays, error: Damag
 
 def _first_epoch(stages: Sequence[Stage], batched: bool) -> Iterator[Keyed]:
     """Yield the samples of the first epoch of the stages."""
-    passing = Passing(batched, None, Stacker(stack=True))
+    passing = Passing(batched, None, Stacker(stack=True), [])
     with Pipeline(stages) as pipeline:
         first: int | None = None
         for item, passport in pipeline.stamped():

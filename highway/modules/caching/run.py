@@ -18,9 +18,8 @@ from highway.datasets.cache_files.file import CacheFile, DiskFile
 from highway.datasets.cache_files.file import samples_of as as_they_came
 from highway.datasets.cache_files.folder import CacheFolder, FolderWriter
 from highway.engine import cancel
-from highway.engine.component import Makes, Traits
+from highway.engine.component import Makes, NotNowError, Position, Traits, not_now
 from highway.engine.context import Context, here
-from highway.engine.resume import Saved, keep, saved
 from highway.engine.stage import Items, Stage, Stamped
 from highway.errors import CacheFullError, Cancelled, ConfigError, DamagedError, PipelineError
 from highway.modules.caching.epoch import Epochs, Keyed, Passing, Progress, Stacker
@@ -63,7 +62,7 @@ class CacheRun:
 
     def __highway__(self) -> Traits:
         epochs = Traits(length=self._length, numbers_epochs=True, epochs=self.epochs, whole_epochs=True, repeats=True)
-        return replace(epochs, makes=self._makes, remake=self._remake)
+        return replace(epochs, makes=self._makes, state=Position, remake=self._remake)
 
     @property
     def gated(self) -> bool:
@@ -133,19 +132,19 @@ class CacheRun:
     def stream(self, items: Items) -> Iterator[Stamped]:
         self._counters = items.context.counters(self)
         self._counters.update(samples=0, bytes=0, state="new")
-        source, begun = Epochs(items, self.epochs), saved() or Saved((0, 0, ""))
-        epoch, index, state, *made_in = begun.state
-        keep(lambda: None)
+        source, position = Epochs(items, self.epochs), items.context.state_of(self)
+        epoch, index, state, *made_in = position.value or (0, 0, "")
+        position.value = not_now
         if state in ("full", "passing"):
             self._full = state == "full"
-            yield from self._pass_the_rest(source, begun)
+            yield from self._pass_the_rest(source, position, epoch, index)
         if self.gated and state in ("", "serving"):
             source.peek()  # this makes the gate open the cache, if there is one
         elif not self._full:
             self.open(items.context.seed)
         served = state == "serving"
         while self.file is None and not (served and (self._full or source.epoch >= epoch)) and (first := source.peek()) is not None:
-            for stamped in self._pass(source, first):
+            for stamped in self._pass(source, position, first):
                 if not served:  # else the caller has had this epoch before the resume: it is read only to fill the cache
                     yield stamped
         self.file = self.file or self._old
@@ -159,7 +158,7 @@ class CacheRun:
                     f"load_state_dict: {self} had {before} when the state was saved, and now has {now}, since on_error='skip' has left out "
                     "other samples; begin anew without the state"
                 )
-            yield from self._serving(self.file, items.context).epochs(epoch, index, self.epochs, items.context)
+            yield from self._serving(self.file, items.context).epochs(epoch, index, self.epochs, items.context, position)
         elif served and not items.context.draining:
             why = "the samples do not fit" if self._full else "the epochs before it have not filled it"
             raise PipelineError(f"load_state_dict: the state is of a cache that has served, but {self} cannot serve epoch {epoch}: {why}")
@@ -168,7 +167,7 @@ class CacheRun:
     def _remake(self, came: list[Stamped], part: list[int] | None) -> Stamped:
         """Make an item again: from the input that has passed, or by epoch and index from the cache, as soon as the cache is complete."""
         if part is None:
-            return self._passing(self.cache.batch_size is None).made(came)
+            return self._passing(self.cache.batch_size is None, []).made(came)
         while self.file is None:
             if self._ended:
                 raise Cancelled
@@ -186,22 +185,20 @@ class CacheRun:
         """Rank and world size that number the outputs; 0 of 1 if the outputs belong to this rank alone."""
         return (0, 1) if self.plan is None or self.cache.batch_size else share_of(self.before)
 
-    def _passing(self, batched: bool) -> Passing:
-        return Passing(batched, self.cache.batch_size, Stacker(self.cache.stack))
+    def _passing(self, batched: bool, waiting: list[Stamped], index: int = 0) -> Passing:
+        return Passing(batched, self.cache.batch_size, Stacker(self.cache.stack), waiting, index)
 
-    def _pass_the_rest(self, source: Epochs, begun: Saved) -> Iterator[Stamped]:
+    def _pass_the_rest(self, source: Epochs, position: Position, epoch: int, index: int) -> Iterator[Stamped]:
         """Pass on the rest of an epoch without writing it."""
-        passing = self._passing(False)
-        epoch, passing.index, state = begun.state
+        passing = self._passing(False, source.waiting, index)
         source.epoch = epoch
-        passing.waiting = list(begun.held)
-        keep(lambda: Saved([source.epoch, passing.index, state], passing.waiting))
+        position.value = lambda: [source.epoch, passing.index, "full" if self._full else "passing"]
         passing.batched = (first := source.peek()) is not None and self._is_batched(first)
         for outputs, *_ in passing.epoch(source.of(epoch)):
             yield from outputs
         self._next_epoch = epoch + 1
 
-    def _pass(self, source: Epochs, first: Stamped) -> Iterator[Stamped]:
+    def _pass(self, source: Epochs, position: Position, first: Stamped) -> Iterator[Stamped]:
         """Pass on an epoch, and write it if it fits and no other process writes. Stop early if another process has completed the cache.
 
         No marker passes while the cache is written, so a resumed run begins this epoch again and fills the cache.
@@ -217,18 +214,18 @@ class CacheRun:
             )
         if (plan := fixed_plan_of(self.before)) is not None:
             plan.forget_bad(source.epoch)
-        passing = self._passing(self._is_batched(first))
+        passing = self._passing(self._is_batched(first), source.waiting)
         arrays = self._arrays(passing.batched)
         with contextlib.nullcontext() if self._full or self._folder is None else self._folder.writer(self._budget()) as writer:
             if writer is None and not self._full and self.open(source.context.seed):
                 return
 
-            def save() -> Saved | None:
-                if writer is None and self._old is None:
-                    return Saved([source.epoch, passing.index, "full" if self._full else "passing"], passing.waiting)
-                return None
+            def save() -> list[Any]:
+                if writer is not None or self._old is not None:
+                    raise NotNowError
+                return [source.epoch, passing.index, "full" if self._full else "passing"]
 
-            keep(save)
+            position.value = save
             places = Places(self.plan, source.context) if writer is not None and self.plan is not None else None
             came = (array("q"), array("q"))  # the index of each item, and the number of its samples
             self._counters["state"] = "full" if self._full else "another process writes" if writer is None else "writing"
@@ -244,7 +241,6 @@ class CacheRun:
                     self._counters.update(samples=len(writer), bytes=writer.nbytes, first_epoch=progress.at(len(writer)))
                 else:
                     writer = None
-                    keep(save)
                 yield from outputs
             self._counters.pop("first_epoch", None)
             if writer is not None and len(writer) and not source.context.draining:

@@ -12,9 +12,8 @@ import numpy as np
 from highway.datasets.cache_files.file import CacheFile, samples_of
 from highway.datasets.cache_files.layout import FROM_BYTES
 from highway.engine.batch import Item
-from highway.engine.component import Traits
+from highway.engine.component import Position, Traits
 from highway.engine.context import Context
-from highway.engine.resume import Saved, keep
 from highway.engine.stage import Lineage, Passport, Stamped
 from highway.errors import DamagedError
 from highway.modules.caching.epoch import Stacker
@@ -90,10 +89,10 @@ class Serving:
     seed: int
     count: Callable[[int], None] = lambda _: None
 
-    def epochs(self, first: int, index: int, epochs: int | None, context: Context) -> Iterator[Stamped]:
+    def epochs(self, first: int, index: int, epochs: int | None, context: Context, position: Position) -> Iterator[Stamped]:
         """Yield the :class:`Rows` of all epochs, starting at item ``index`` of epoch ``first``."""
         epoch, next_index = first, index
-        keep(lambda: Saved([epoch, next_index, "serving", self.file.made_in]), as_source=True)
+        position.value, context.is_source = lambda: [epoch, next_index, "serving", self.file.made_in], True
         for epoch in count(first) if epochs is None else range(first, epochs):
             for stamped in self.epoch(epoch, next_index):
                 if context.draining:

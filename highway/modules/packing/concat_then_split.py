@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from highway.engine.channel import Together
-from highway.engine.component import Traits
+from highway.engine.component import Position, Traits
 from highway.engine.input import together
 from highway.engine.ragged import Fill
-from highway.engine.resume import Saved, keep, saved
 from highway.engine.stage import Items, Stamped
 from highway.modules.packing.sequences import Sequences, packed_rows, sequences_at, sequences_of, stamped_row
 from highway.parameters.checks import checked
@@ -51,16 +50,17 @@ class ConcatThenSplit:
     batched: bool = False
 
     def __highway__(self) -> Traits:
-        return Traits(makes="samples", per_epoch=True, remake=self._remake)
+        return Traits(makes="samples", per_epoch=True, state=lambda: Position([0, 0, 0]), remake=self._remake)
 
     def stream(self, items: Items) -> Iterator[Together]:
-        begun = saved() or Saved((0, 0, 0))
-        index, first, offset = begun.state
+        position = items.context.state_of(self)
+        index, first, offset = position.value
         waiting, left = Sequences(), -offset
-        for sequences in sequences_of(begun.held, self.batched):
+        for sequences in sequences_of(items.waiting, self.batched):
             left += self._append(waiting, sequences, first)
             first = 0
-        keep(lambda: Saved((index, waiting.first_place, offset), waiting.came))
+        items.waiting = lambda: waiting.came
+        position.value = lambda: (index, waiting.first_place, offset)
         for came in together(items):
             for sequences in sequences_of(came, self.batched):
                 left += self._append(waiting, sequences)

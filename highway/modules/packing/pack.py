@@ -11,10 +11,9 @@ from typing import Any
 
 from highway.engine.batch import Field
 from highway.engine.channel import Together
-from highway.engine.component import Traits
+from highway.engine.component import Position, Traits
 from highway.engine.input import together
 from highway.engine.ragged import Fill
-from highway.engine.resume import Saved, keep, saved
 from highway.engine.stage import Items, Stamped
 from highway.modules.packing.sequences import (
     Bounds,
@@ -84,16 +83,16 @@ class Pack:
     cu_seqlens: bool = False
 
     def __highway__(self) -> Traits:
-        return Traits(makes="samples", per_epoch=True, remake=self._remake)
+        return Traits(makes="samples", per_epoch=True, state=lambda: Position([0, 0]), remake=self._remake)
 
     def stream(self, items: Items) -> Iterator[Together]:
-        begun = saved() or Saved((0, 0))
-        index, first = begun.state
-        bins = _Bins(self)
-        for sequences in self._sequences(begun.held):
+        position = items.context.state_of(self)
+        (index, first), bins = position.value, _Bins(self)
+        for sequences in self._sequences(items.waiting):
             bins.add(sequences, first)
             first = 0
-        keep(lambda: Saved((index, bins.sequences.first_place), bins.sequences.came))
+        items.waiting = lambda: bins.sequences.came
+        position.value = lambda: (index, bins.sequences.first_place)
         for came in together(items):
             for sequences in self._sequences(came):
                 added = 0

@@ -191,6 +191,7 @@ def test_the_interval_is_a_number_of_batches(report, capsys):
     assert f"argument -r/--report: {report}; expected a whole number above 0" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("option", ["-B", "--benchmark"])
 def test_the_benchmark_sends_its_first_batch_again_and_again(option, tmp_path):
     command = ["serve-dir", "-d", "highway:photos", "-b", "8", option, "-r", "25", f"zrpush+ipc://{tmp_path}/s"]

@@ -321,6 +321,7 @@ def test_what_kubernetes_cannot_do_is_said_before_anything_is_written(refused, t
     assert refused(text) == f"t.yaml:{said}"
 
 
+@pytest.mark.slow
 def test_a_topology_that_does_not_fit_into_a_config_map_is_refused(refused):
     said = refused(f"roles: {{r: [Noise: {{shape: [2]}}]}} # {'x' * 999_904}")
     assert said == "the topology has 1,000,100 bytes, but a ConfigMap holds 1,000,000; move long values into files of the image"

@@ -205,6 +205,7 @@ def test_no_job_begins_before_all_are_accepted(launcher, stand_in, tmp_path):
     assert launcher.said == ["reader is job 7 of Slurm", "worker is job 7 of Slurm", "trainer is job 7 of Slurm"]
 
 
+@pytest.mark.slow
 def test_a_slurm_that_does_not_answer_is_told_once_and_what_runs_goes_on(launcher, stand_in, monkeypatch):
     monkeypatch.setattr(slurm, "ASK", 0.1)
     stand_in("7")

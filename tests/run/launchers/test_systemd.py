@@ -57,6 +57,7 @@ def test_the_unit_runs_the_part_of_the_machine_that_it_is_started_on(printed, tm
     assert service["WorkingDirectory"] == str(tmp_path)
 
 
+@pytest.mark.slow
 def test_the_command_of_the_unit_runs(printed):
     command = words(printed(HOSTS, "--set", "count=3")["Service"]["ExecStart"])
     done = subprocess.run(command, capture_output=True, text=True, timeout=200)

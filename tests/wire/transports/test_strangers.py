@@ -289,6 +289,7 @@ class Handshake(contextlib.ExitStack):
         self.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["pub"])
 @pytest.mark.parametrize("transport", ["tcp", "ipc"])
 @pytest.mark.parametrize("looks", [True, False], ids=["looked at after each step", "looked at afterwards"])
@@ -545,6 +546,7 @@ def test_a_receiver_finds_a_sender_that_was_started_again_and_wants_no_announcem
             assert numbers.get(timeout=60) == number
 
 
+@pytest.mark.slow
 def test_a_receiver_loses_none_of_many_senders_that_want_an_announcement_by_turns(received, tmp_path):
     urls = [f"ipc://{tmp_path}/{number}" for number in range(12)]
     numbers = received(parse([f"zrpull+{url}" for url in urls], "receive"))

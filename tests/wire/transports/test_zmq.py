@@ -134,6 +134,7 @@ def test_what_waits_is_bounded_by_bytes(pair):
     sender.send([np.zeros(1_000_000, np.uint8)], timeout=60)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", [[b"x"], [bytes(1000)] * 2])
 @pytest.mark.parametrize("frames", [[bytes(1_000_000)], [bytes(50_000)] * 20], ids=["one frame", "small frames"])
 @pytest.mark.parametrize(("push", "pull"), [("zpush", "zpull"), ("zrpush", "zrpull")])
@@ -186,6 +187,7 @@ def resident(pid):
         return next(int(line.split()[1]) / 1000 for line in status if line.startswith("VmRSS"))
 
 
+@pytest.mark.slow
 def test_a_peer_that_sends_large_messages_does_not_fill_a_receiver(python, ipc):
     place = ipc()
     process = python(SLEEPS, place)
@@ -242,6 +244,7 @@ def test_a_publisher_outlives_subscribers_that_come_and_go(opened, ipc):
             receiver.close(0)
 
 
+@pytest.mark.slow
 def test_a_publisher_that_was_connected_to_thousands_of_times_is_still_there(opened):
     sender = opened("zpub://127.0.0.1:0")
     address = sender.bound[0].removeprefix("tcp://")
@@ -260,6 +263,7 @@ def test_a_publisher_that_was_connected_to_thousands_of_times_is_still_there(ope
     assert [bytes(frame) for frame in wait_until(arrives)] == [b"item"]
 
 
+@pytest.mark.slow
 def test_a_sender_that_waited_through_thousands_of_attempts_to_connect_goes_on(opened):
     with socket.create_server(("", 0)) as refuses, ThreadPoolExecutor(1) as pool:
         refuses.settimeout(10)
@@ -547,6 +551,7 @@ def test_the_tail_of_a_stream_leaves_though_the_script_ends_without_close(python
     assert (process.returncode, errors) == (0, "")
 
 
+@pytest.mark.slow
 def test_an_absent_peer_does_not_hold_up_the_exit(python, ipc):
     process = python(SENDS_AND_ENDS, f"zpush+ipc://{ipc()}?linger_ms=100")
     _, errors = process.communicate(timeout=200)

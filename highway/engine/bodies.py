@@ -1,0 +1,240 @@
+"""The four bodies of a stage, one for each shape: the code that runs on its worker threads."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Callable, Generator, Iterator, Sequence
+from typing import Any, Protocol
+
+from highway.engine.ahead import work_ahead
+from highway.engine.channel import Together
+from highway.engine.component import Shape, Traits
+from highway.engine.context import enter, leave
+from highway.engine.input import InputByEpoch, StageInput, mark
+from highway.engine.resume import Marker, MarkerClock, StageState, as_json
+from highway.engine.source import OpenSource
+from highway.engine.stage import DROP, Lineage, Passport, Stamped
+from highway.engine.stats import BUSY, IDLE, STARVED, Meter
+from highway.engine.workers import StageWorkers, completed, weight
+from highway.errors import Cancelled, EndOfStream, PipelineError
+
+
+class Reports(Protocol):
+    """What a worker reports to its run."""
+
+    def fail(self, error: BaseException) -> None: ...
+    def finished(self, worker: StageWorkers) -> None: ...
+
+
+def work(worker: StageWorkers, number: int, run: Reports) -> None:
+    """Run the stage's body on this thread until its input ends, it returns early, it fails, or it is cancelled."""
+    worker.here.number, worker.here.passport = number, None
+    enter(worker.context)
+    meter = worker.meters[number]
+    meter.enter(BUSY)
+    try:
+        try:
+            worker.context.check()
+            _BODIES[worker.shape](worker, meter)
+        finally:
+            leave()
+    except Cancelled as error:
+        if not (worker.context.cancelled or worker.context.draining):
+            run.fail(worker.located(RuntimeError(f"{worker.stage.name} raised Cancelled, though nothing cancelled it"), error))
+    except BaseException as error:
+        run.fail(worker.located(error))
+    finally:
+        meter.enter(IDLE)
+        if worker.has_ended():
+            worker.__dict__.pop("apply", None)  # the function of watch(), which may still refer to items
+            worker.outbox.close()
+            run.finished(worker)
+
+
+def _source(worker: StageWorkers, meter: Meter) -> None:
+    meter.enter(STARVED)
+    while worker.demand is not None and not worker.demand.wait(0.1):
+        worker.context.check()
+    meter.enter(BUSY)
+    source = OpenSource(worker.stage.op, worker.traits, worker.context, worker.resumed and worker.resumed.state)
+    _emit(worker, source, meter, StageInput(worker, meter), source.first)  # a source has no input: this only gives epoch 0
+
+
+def _stream(worker: StageWorkers, meter: Meter) -> None:
+    resumed = worker.resumed
+    if not (worker.numbers_epochs and worker.traits.per_epoch):
+        _emit_stream(worker, StageInput(worker, meter), meter, resumed)
+        return
+    epochs = InputByEpoch(worker, meter)
+    if resumed is not None:
+        epochs.epoch = resumed.epoch
+        if resumed.runs:
+            _emit_stream(worker, epochs, meter, resumed)
+    while epochs.begin_next():
+        _emit_stream(worker, epochs, meter)
+
+
+def _emit_stream(worker: StageWorkers, items: StageInput, meter: Meter, resumed: StageState | None = None) -> None:
+    items.waiting = [] if resumed is None else worker.remake(resumed.held)
+    worker.context.begin(worker.stage.op, worker.traits.new_state(), resumed and resumed.state)
+    _emit(worker, iter(worker.stage.op.stream(items)), meter, items)
+
+
+def _sink(worker: StageWorkers, meter: Meter) -> None:
+    worker.stage.op.consume(StageInput(worker, meter, count=True))
+
+
+def _map(worker: StageWorkers, meter: Meter) -> None:
+    op = worker.own_copy() if worker.stage.per_worker else worker.stage.op
+    traits = Traits.of(op) if worker.stage.per_worker else worker.traits
+    if traits.ahead is not None and (ahead := traits.ahead(worker.context)) is not None:
+        work_ahead(worker, ahead, meter)
+        return
+    several, ordered = len(worker.meters) > 1, worker.stage.ordered
+    op, marker = worker.with_context(op, worker.context), None
+    while True:
+        worker.outbox.acquire(meter)
+        if several:  # another worker may be waiting for an input
+            meter.enter(STARVED)
+        with worker.turn:
+            try:
+                item, passport = worker.inbox.get(meter=None if several else meter)
+            except EndOfStream:
+                return
+            if type(item) is Marker:
+                worker.last_marker = item
+                worker.in_work.wait()
+                worker.outbox.append(Stamped(item, passport))
+                continue
+            if marker is not worker.last_marker:
+                marker = worker.here.marker = worker.last_marker
+            slot = worker.outbox.reserve() if several and ordered else None
+            if not ordered:
+                worker.in_work.enter(passport.epoch if worker.numbers_epochs else 0)
+        if several:
+            meter.enter(BUSY)
+        worker.here.passport = passport
+        result = worker.apply(item, passport, op) if passport.epoch > worker.context.skipped else DROP
+        worker.hand_on(slot, result, meter)
+
+
+def _emit(worker: StageWorkers, outputs: Iterator[Any], meter: Meter, items: StageInput, first: int = 0) -> None:
+    """Pass on the outputs of a source or stream, and close its iterator on its own thread when no more outputs are wanted.
+
+    Args:
+        outputs: The iterator of the outputs.
+        meter: Counts the outputs.
+        items: The input.
+        first: Index of the first output without a passport.
+    """
+    numbers, clock, context, is_source = itertools.count(first), MarkerClock(), worker.context, worker.shape == "source"
+    begins = is_source and worker.traits.numbers_epochs and worker.resumed is None
+    try:
+        for output in outputs:
+            if type(output) is Together:
+                output = Together(_yielded(worker, one) for one in output)
+                passport = output[-1].passport
+            elif type(output) is Stamped:
+                output = _yielded(worker, output)
+                passport = output.passport
+            else:
+                last = items.passport
+                passport = Passport(last.epoch, next(numbers), worker.origin, (), last.times or (time.time(),))
+                output = Stamped(output, passport)
+            if begins:
+                _expect_first_epoch(worker, passport.epoch)
+                begins = False
+            if passport.epoch > context.skipped:
+                count, size, more = weight(output)
+                worker.outbox.put(output, more, meter)
+                meter.items += count
+                meter.bytes += size
+                worker.here.passport = passport
+            due = (is_source or context.is_source) and worker.is_asked and context.running[1] is not None and clock.is_due(meter.items)
+            if due and mark(worker, marker := Stamped(Marker(clock), passport), items):  # never between the items of a ``Together``
+                clock.begin(meter.items)
+                worker.here.marker = marker.item
+            if worker.ends_between:
+                context.check()
+    finally:
+        if isinstance(outputs, (Generator, OpenSource)):
+            outputs.close()
+
+
+def _expect_first_epoch(worker: StageWorkers, epoch: int) -> None:
+    """Raise PipelineError if the first item of a user's source has a later epoch, because the loops before it would be empty."""
+    is_own = worker.traits.skips_epochs and type(worker.stage.op).__module__.partition(".")[0] != "highway"
+    if is_own and epoch > worker.context.skipped + 1:
+        raise PipelineError(
+            f"{worker.stage.name}: its first item is of epoch {epoch}; number epochs from 0: each loop over the pipeline is one epoch, "
+            f"and the first {epoch} would be empty. To begin in a later epoch, load a state"
+        )
+
+
+_BODIES: dict[Shape, Callable[[StageWorkers, Meter], None]] = {"source": _source, "map": _map, "stream": _stream, "sink": _sink}
+
+
+def _yielded(worker: StageWorkers, output: Stamped) -> Stamped:
+    """Return an item that a source or stream stamped, with the missing entries of its passport filled in."""
+    if not output.passport.times:
+        output = completed(output, worker.origin, (time.time(),))
+    return Stamped(output.item, _made_by(worker, output.passport)) if output.passport.made_of else output
+
+
+def _made_by(worker: StageWorkers, passport: Passport) -> Passport:
+    """Complete the lineage of a passport with the number of the stage that made the item."""
+    inputs, part, stage = _lineage_of(worker, passport)
+    if stage is None:
+        return Passport(*passport[:5], Lineage(inputs, part, worker.number))  # half of the time of _replace
+    if worker.shape == "source":  # the item comes from an inner pipeline: its lineage has a stage number there
+        return passport._replace(made_of=Lineage((), as_json(passport), worker.number))
+    return passport
+
+
+def _lineage_of(worker: StageWorkers, passport: Passport) -> Lineage:
+    """Return the lineage of a passport. Up to version 0.1.0 it was ``(None, inputs, part)``, which works with a warning until 0.3."""
+    made_of: Any = passport.made_of
+    if type(made_of) is Lineage:
+        return made_of
+    _, inputs, part = made_of
+    warnings.warn(
+        f"{worker.stage.name}: made_of=(None, inputs, part) in a passport is made_of=Lineage(inputs, part) now, of highway; highway reads "
+        "the tuple until version 0.3",
+        FutureWarning,
+        stacklevel=2,
+    )
+    return Lineage(inputs, part)
+
+
+def at_work(stages: Sequence[StageWorkers], threads: Sequence[threading.Thread]) -> str:
+    """Return in words what the last stage that is working does on each of its threads, or else what the source waits for."""
+    busy = ((stage, [number for number, meter in enumerate(stage.meters) if meter.state == BUSY]) for stage in reversed(stages))
+    stage, numbers = next((found for found in busy if found[1]), (stages[0], [0]))
+    by_name, now = {thread.name: thread for thread in threads}, time.perf_counter()
+    parts = []
+    for number in numbers[:3]:
+        meter = stage.meters[number]
+        does = f"has worked for {now - meter.since:.3g} s" if meter.state == BUSY else "waits"
+        parts.append(f"worker {number + 1} of {len(stage.meters)} {does}: {position(by_name[thread_name(stage.stage.name, number)])}")
+    others = len(numbers) - len(parts)
+    declared = stages[0].traits.ranks
+    ranks = [f"rank {rank} of {world_size}: " for rank, world_size in (declared() if declared is not None else []) if world_size > 1]
+    return f"{''.join(ranks[:1])}it waits for the stage {stage.stage.name!r}: {'; '.join(parts)}{f'; and {others} more' if others else ''}"
+
+
+def thread_name(stage: str, number: int) -> str:
+    """Return the name of a worker's thread."""
+    return f"highway:{stage}:{number}"
+
+
+def position(thread: threading.Thread) -> str:
+    """Return in words where a thread is."""
+    frame = sys._current_frames().get(thread.ident or 0)
+    if frame is None:
+        return "it is just ending"
+    code = frame.f_code
+    return f"it is in {code.co_name}, line {frame.f_lineno} of {code.co_filename}"
