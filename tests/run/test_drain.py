@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
+from topologies import place
 
 from highway.run.control import JOINED, ControlServer, find
 from highway.topology import load
@@ -13,8 +14,8 @@ pytestmark = pytest.mark.slow
 
 LINKS = """
 links:
-  raw: {{from: reader, to: worker, transport: {transport}}}
-  done: {{from: worker, to: trainer, transport: {transport}, bind: to}}
+  raw: {{from: reader, to: worker, {raw}}}
+  done: {{from: worker, to: trainer, {done}, bind: to}}
 roles:
   reader: [$Numbers: {numbers}, ZMQSink: {{link: raw}}]
   worker:
@@ -25,7 +26,7 @@ roles:
 
 
 def three(numbers="{until: stop}", workers=2, transport="shm", work=0.0):
-    return LINKS.format(numbers=numbers, workers=workers, transport=transport, work=work)
+    return LINKS.format(numbers=numbers, workers=workers, raw=place(transport), done=place(transport), work=work)
 
 
 def assert_nothing_is_lost(ended, numbers, code=0):
@@ -38,10 +39,10 @@ def assert_nothing_is_lost(ended, numbers, code=0):
     return len(got)
 
 
-@pytest.fixture
-def joined(write, start):
+@pytest.fixture(params=["shm", "ipc", "tcp"])
+def joined(write, start, request):
     """A run with one worker that ends with the file ``stop``, its topology, and another worker that has joined it."""
-    path = write(three(workers=1))
+    path = write(three(workers=1, transport=request.param))
     run = start("run", path, "--plugin", "mine")
     run.pids(1)
     other = start("run", path, "--plugin", "mine", "--role", "worker")
