@@ -346,7 +346,7 @@ def test_roles_die_with_their_launcher_even_if_that_is_killed(write, start, wait
 def test_a_role_that_holds_the_interpreter_dies_with_its_launcher_and_so_does_what_it_has_started(write, start, wait_until_gone):
     write("roles: {a: [$Numbers, $HoldInterpreter]}")
     run = start("run", "t.yaml", "--plugin", "mine")
-    found = run.until(r"pid (\d+) program (\d+)")
+    found = run.until(r"pid (\d+) programs (\d+) (\d+)")
     run.process.kill()
     for pid in found.groups():
         wait_until_gone(int(pid))
