@@ -1,5 +1,6 @@
 """Ends of different topology files at one address: they exchange nothing, and both logs say why. Ends of one file always meet."""
 
+import contextlib
 import os
 import shutil
 import threading
@@ -39,14 +40,21 @@ class Ends:
         url = f"zpush+{receiver.bound[0]}" if receiver else f"zrpush+{self.place}"
         return LinkSender(ZMQSink(f"{url}?linger_ms=0", peers="highway", topology=topology).link)
 
-    def receiver(self, topology, sender=None):
+    def receiver(self, topology, sender=None, peers="highway"):
         url = f"zrpull+{sender.bound[0]}" if sender else f"zpull+{self.place}"
-        return LinkReceiver(ZMQSource(url, peers="highway", topology=topology).link, {})
+        return LinkReceiver(ZMQSource(url, peers=peers, topology=topology).link, {})
 
 
 @pytest.fixture(params=["tcp", "ipc"])
 def ends(request, own_address, ipc):
     return Ends(f"tcp://{own_address}:0" if request.param == "tcp" else f"ipc://{ipc()}")
+
+
+def has_connected(receiver):
+    """Let a receiver try to connect again, and return whether it is connected."""
+    with contextlib.suppress(TimeoutError):
+        receiver.transport_end.recv(0.01)
+    return receiver.transport_end.peers().live
 
 
 def check_they_meet(ends, bound, connecting):
@@ -78,6 +86,18 @@ def test_a_sender_of_another_file_ends_nobody_and_brings_nothing(ends, tmp_path,
             sender.send((np.arange(3, dtype=np.int32),), timeout=60)
             assert receiver.recv(60).item[0].tolist() == [0, 1, 2]
     assert caplog.text.count(f"{other}, and this end to {own}") == 1
+
+
+def test_a_script_that_connects_to_any_program_is_refused_for_another_file_only(ends, tmp_path, caplog):
+    own, other = (written(tmp_path / folder / "t.yaml") for folder in ("one", "two"))
+    with ends.sender(topology_of(own)) as sender:
+        with ends.receiver(topology_of(other), sender, peers="any") as stranger:
+            wait_until(lambda: "the log of the other end names both files" in caplog.text or has_connected(stranger))
+            assert sender.transport_end.peers()[:2] == (0, 0)
+        with ends.receiver(topology_of(own), sender, peers="any") as receiver:
+            wait_until(lambda: has_connected(receiver))
+            sender.send((np.arange(3, dtype=np.int32),), timeout=60)
+            assert receiver.recv(60).item[0].tolist() == [0, 1, 2]
 
 
 def test_a_file_stays_the_same_when_it_is_edited_replaced_linked_or_moved_with_its_folder(ends, tmp_path):

@@ -132,8 +132,9 @@ class Monitor:
                 self._given_up[endpoint] += 1
             elif event & _FAILED:
                 self._failed[endpoint] += 1
-                if event == zmq.Event.HANDSHAKE_FAILED_AUTH and fd == context.OTHER_FILE:  # the value of this event is a status
-                    self._of_other_file[endpoint.decode()] += 1
+                # The value of this event is a status. An end without a file is not refused for it, whatever a stranger says.
+                is_of_other_file = event == zmq.Event.HANDSHAKE_FAILED_AUTH and fd == context.OTHER_FILE
+                self._of_other_file[endpoint.decode()] += is_of_other_file and bool(self._link.options.topology)
             elif event == zmq.Event.DISCONNECTED:
                 self._part(fd, endpoint)
         for rivals in [*self._vacant]:
