@@ -66,16 +66,19 @@ def _parent(process: int) -> int:
 
 def _note(process: int, descriptor: int, children: dict[int, list[int]], started: dict[int, int]) -> None:
     """Add the descendants of a process to ``started``. A pidfd names no other process, even if the number is used again."""
-    if _has_ended(process, descriptor):  # the children may be those of a later process
-        return
-    for child in children.get(process, ()):
-        if child not in started and (found := _descriptor(child)) is not None:
-            if _parent(child) == process:
-                started[child] = found
-            else:
-                os.close(found)
-        if child in started:
-            _note(child, started[child], children, started)
+    parents = [(process, descriptor)]
+    while parents:
+        parent, descriptor = parents.pop()
+        if _has_ended(parent, descriptor):  # the children may be those of a later process
+            continue
+        for child in children.get(parent, ()):
+            if child not in started and (found := _descriptor(child)) is not None:
+                if _parent(child) == parent:
+                    started[child] = found
+                else:
+                    os.close(found)
+            if child in started:
+                parents.append((child, started[child]))
 
 
 def _descriptor(process: int) -> int | None:
