@@ -169,6 +169,21 @@ def test_a_worker_that_has_joined_is_drained_by_its_number(joined, call, numbers
     assert_nothing_is_lost(run.end(), numbers)
 
 
+def test_a_role_of_another_file_with_the_same_name_and_port_takes_nothing(write, start, numbers):
+    path = write(three("{count: 20, hold: 10}", transport="tcp"))
+    other = Path("other", Path(path).name)
+    other.parent.mkdir()
+    other.write_bytes(Path(path).read_bytes())
+    run = start("run", path, "--plugin", "mine")
+    run.until("got 5$")
+    stranger = start("run", str(other), "--plugin", "mine", "--role", "worker", "--drain-timeout", "0")
+    stranger.error.until(f"belongs to another topology file than this end, {other.resolve()}")
+    Path("go").touch()
+    assert assert_nothing_is_lost(run.end(), numbers) == 20
+    stranger.process.terminate()
+    assert re.search(r"^ZMQSource +1 +0 ", stranger.end()[1], re.M)
+
+
 def test_what_is_drained_is_not_started_again(write, start, call):
     path = write("roles: {a: {restart: always, stages: [$Numbers, $Say]}}")
     run = start("run", path, "--plugin", "mine")
