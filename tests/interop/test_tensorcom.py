@@ -262,7 +262,7 @@ def test_the_shard_server_sends_what_tensorcoms_server_sends(server, place, pope
     with Connection(f"zpull{theirs}") as stock_end, Connection(f"zpull{ours}?end=1") as own_end:
         thread.start()
         for _ in range(6):  # two epochs of two whole batches and a rest
-            assert_same(own_end.recv(timeout=60), stock_end.recv(timeout=60))
+            assert_same(own_end.recv(timeout=120), stock_end.recv(timeout=120))
         assert list(own_end.items()) == []
     thread.join()
 
@@ -270,7 +270,7 @@ def test_the_shard_server_sends_what_tensorcoms_server_sends(server, place, pope
 def test_images_of_two_sizes_in_a_batch_end_tensorcoms_server_too(server, place, popen, tmp_path):
     shard = shard_of(tmp_path / "a.tar", [(20, 30), (21, 30)])
     process = popen([sys.executable, "-c", SERVER, server, "-u", shard, "-b", "2", f"zpush+ipc://{place()}"])
-    _, error = process.communicate(timeout=60)
+    _, error = process.communicate(timeout=120)
     assert process.returncode == 1
     assert "stack expects each tensor to be equal size" in error
     assert serve_shards.main(["-u", shard, "-b", "2", "--as-stored", "--epochs", "1", f"zpush+ipc://{place()}"]) == 1
