@@ -99,6 +99,7 @@ with LinkReceiver(parse(sys.argv[1], "receive"), {}) as receiver:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kilobytes", [70, 1000])
 @pytest.mark.parametrize("binds", [True, False], ids=["the sender binds", "the receivers bind"])
 def test_shared_memory_of_a_receiver_that_is_killed_does_not_hold_up_the_end_of_the_stream(popen, binds, kilobytes):
