@@ -250,14 +250,14 @@ class Deaf:
 
 @dataclass
 class HoldInterpreter:
-    """Start a program, say which processes these are, and never let go of the interpreter again."""
+    """Start programs, one of them in a session of its own, say which processes these are, and never let go of the interpreter again."""
 
     def __call__(self, item):
         import ctypes
         import subprocess
 
-        program = subprocess.Popen(["sleep", "1000"])
-        print("pid", os.getpid(), "program", program.pid, flush=True)
+        programs = [subprocess.Popen(["sleep", "1000"], start_new_session=is_own) for is_own in (False, True)]
+        print("pid", os.getpid(), "programs", *(program.pid for program in programs), flush=True)
         ctypes.PyDLL(None).sleep(1000)
 
 

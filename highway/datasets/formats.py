@@ -29,6 +29,11 @@ def _is_tfrecord(place: Place) -> bool:
         return False
 
 
+def _records_in(paths: Sequence[str], options: Options) -> tuple[str, Options]:
+    """Return the dataset of TFRecord files: their records are Examples, unless the user trusts them as pickles."""
+    return "highway.datasets.records.tfrecord:TFRecord", {"example": not options.get("trusted_pickle"), **options}
+
+
 def _images_in(paths: Sequence[str], options: Options) -> tuple[str, Options]:
     """Return which dataset reads a folder of images: labels are in a list, or the names of the folders, or there are none."""
     path, *others = paths
@@ -65,7 +70,7 @@ _TABLE = (
         "TFRecord files of tf.train.Example",
         "highway.datasets.records.tfrecord:TFRecord",
         note="not compressed; one pass finds the positions of the records; checksums are checked",
-        given={"example": True},
+        choose=_records_in,
         writer="highway.datasets.records.tfrecord:tfrecord_writer",
         sink="TFRecordSink",
         suffixes=(".tfrecord", ".tfrecords"),

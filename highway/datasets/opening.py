@@ -13,6 +13,7 @@ from highway.datasets.dataset import Dataset
 from highway.datasets.format import Format, Place
 from highway.datasets.formats import by_suffix, format_named, formats
 from highway.datasets.paths import expanded
+from highway.datasets.records.trusted_pickle import begins_like_pickle
 from highway.errors import ConfigError
 from highway.stores.url import shown
 
@@ -41,6 +42,11 @@ def recognised(paths: Sequence[str], name: str | None = None) -> tuple[Format, l
     if row is None:
         places = list(map(Place, found))
         row = next((row for row in formats().values() if all(map(row.recognises, places))), None)
+        if row is None and begins_like_pickle(places[0].head):
+            raise ConfigError(
+                f"{shown(found[0])}: found a file that begins as a pickle does, and loading a pickle can run any code. If you trust the "
+                "file and it holds a list of samples, load it yourself and give the list to a reader: Reader(pickle.load(file), batch_size)"
+            )
         if row is None:
             raise ConfigError(
                 f"{shown(found[0])}: found {places[0].described()}, which is none of the formats by its name or content; say which it is: "

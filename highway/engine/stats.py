@@ -278,12 +278,19 @@ def one_thread(shape: Shape) -> str:
     return f"a {shape} has one thread: move work from it into a map{batches}"
 
 
+BEYOND_CORES = (
+    "run it in Processes if it is Python code, of which one thread runs at a time; more workers than cores help only if it waits for files "
+    "or a network"
+)
+"""Advice for a slow map with a worker for each core, from ``stats()`` and from ``highway bench``."""
+
+
 def more_workers(stage: StageStats, cores: int, whom: str = "it", sign: str = "=") -> str:
     """Return how a slow map may use more cores. ``cores`` is the number available to its process, 0 if unknown."""
     more = f"give {whom} more workers ({stage.parameter}{sign}{stage.num_workers + 1})"
     if not cores or stage.num_workers < cores or stage.parameter != "num_workers":
         return more
-    return f"run it in Processes if it is Python code, of which one thread runs at a time, or {more} if it waits for files or a network"
+    return BEYOND_CORES
 
 
 def more_cores(ways: Sequence[str], cores: int, used: float, where: str = "") -> str:

@@ -59,6 +59,8 @@ class ZMQSource:
             are always aligned.
         budget_mb: Megabytes of messages that may wait at this end of each connection; by default 64. An option of the URL overrides it.
         peers: ``"highway"`` refuses senders that do not identify as highway. The other end must use the same option.
+        topology: Identifies the topology file of this end. highway sets it. With ``peers="highway"``, ends of different files refuse each
+            other.
 
     Attributes:
         link: The parsed URLs.
@@ -87,10 +89,12 @@ class ZMQSource:
     writable: bool = False
     budget_mb: Annotated[float | None, Range(gt=0)] = None
     peers: PeerKind = "any"
+    topology: str = ""
     link: Link = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        options = LinkOptions(codec=self.codec, senders=self.senders, budget_mb=self.budget_mb, peers=self.peers)
+        given = {name: getattr(self, name) for name in ("codec", "senders", "budget_mb", "peers", "topology")}
+        options = LinkOptions(**given)
         self.link = _parsed(self.url, "receive", self.bind, options)
 
     def __highway__(self) -> Traits:
@@ -194,6 +198,8 @@ class ZMQSink:
         tap: Address at which viewers may read sent items, such as ``ipc://@name`` or ``tcp://host:port``; by default none.
         extra: Whether the sink is temporary, so that receivers do not count it among the ``senders`` that must have ended.
         peers: ``"highway"`` refuses receivers that do not identify as highway. The other end must use the same option.
+        topology: Identifies the topology file of this end. highway sets it. With ``peers="highway"``, ends of different files refuse each
+            other.
 
     Attributes:
         link: The parsed URLs.
@@ -221,10 +227,11 @@ class ZMQSink:
     tap: str = ""
     extra: bool = False
     peers: PeerKind = "any"
+    topology: str = ""
     link: Link = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        given = {name: getattr(self, name) for name in ("codec", "receivers", "end", "budget_mb", "tap", "extra", "peers")}
+        given = {name: getattr(self, name) for name in ("codec", "receivers", "end", "budget_mb", "tap", "extra", "peers", "topology")}
         options = LinkOptions(**given)
         self.link = _parsed(self.url, "send", self.bind, options)
 

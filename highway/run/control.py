@@ -29,7 +29,7 @@ _LARGEST = 4096
 
 
 def _address(key: RoleKey, number: int) -> str:
-    digest = hashlib.blake2s(f"{key.path}\0{key.role}".encode(), digest_size=8).hexdigest()
+    digest = hashlib.blake2s(f"{key.path}\0{key.role}".encode(errors="surrogateescape"), digest_size=8).hexdigest()
     return f"\0highway-role-{os.getuid()}-{digest}-{number}"
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from highway.errors import ConfigError
 from highway.parameters.location import Location, did_you_mean, show
+from highway.process.file_tree import file_tree
 from highway.topology import document
 from highway.topology.checking import check, check_names
 from highway.topology.components import Components
@@ -17,6 +20,7 @@ from highway.topology.registry import Registry
 from highway.topology.spec import FileSpec, HostSpec, MetricsSpec, RestartSpec, RoleSpec
 from highway.topology.variables import Variables
 
+LONGEST_PATH = 180  # bytes of a path in an identity, from its end: an end of a link sends at most 255 bytes of text
 MOST = 20  # errors of a file that are listed; the first ones often cause the others
 
 
@@ -95,9 +99,29 @@ def load(
     roles = {name: _role(name, role, values, registry, root / "roles" / name) for name, role in spec.roles.items()}
     hosts = {name: host if isinstance(host, HostSpec) else HostSpec(host) for name, host in spec.hosts.items()}
     metrics = MetricsSpec(spec.metrics) if isinstance(spec.metrics, (int, str)) else spec.metrics
-    plan = Plan(Path(paths[-1]).stem, roles, hosts, spec.links, root, metrics, path=str(Path(paths[-1]).resolve()))
+    path = str(Path(paths[-1]).resolve())
+    plan = Plan(Path(paths[-1]).stem, roles, hosts, spec.links, root, metrics, path=path, identity=_identity(Path(paths[0]).resolve()))
     check_names(plan)
     return Topology(str(paths[-1]), plan, spec.seed, values, registry)
+
+
+def _identity(file: Path) -> str:
+    """Return a text that identifies a file, for comparison with the text that another process made of its own file.
+
+    The words are a digest of the tree of files, one of the file's path, one of its folder and name, and the end of the path. If the trees
+    are the same and neither the second nor the third words are, the files are different. An edited or replaced file stays the same file. So
+    does a file in a folder that was moved, replaced, or mounted at two places. Nothing is known about files of different trees.
+
+    Returns:
+        The words, or an empty text for a pipe or if the tree is unknown.
+    """
+    tree = file_tree()
+    if not (tree and file.is_file()):
+        return ""
+    folder = os.stat(file.parent)
+    names = (os.fsencode(file), b"%d %d %b" % (folder.st_dev, folder.st_ino, os.fsencode(file.name)))
+    digests = (hashlib.blake2s(name, digest_size=8).hexdigest() for name in names)
+    return " ".join([tree, *digests, os.fsencode(file)[-LONGEST_PATH:].decode(errors="ignore")])
 
 
 def _role(name: str, raw: Any, values: Variables, registry: Registry, location: Location) -> Role:

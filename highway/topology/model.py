@@ -17,7 +17,7 @@ from highway.topology.registry import Registry
 from highway.topology.variables import Variables
 from highway.wire.url import Direction
 
-LINK_SAYS = ("url", "bind", "codec", "senders", "receivers", "budget_mb", "tap", "extra", "peers")
+LINK_SAYS = ("url", "bind", "codec", "senders", "receivers", "budget_mb", "tap", "extra", "peers", "topology")
 """Parameters that a stage with ``link: NAME`` gets from the link."""
 
 LinkParameters = Callable[[str, Direction], dict[str, Any]]  # link, direction -> parameters of its component

@@ -105,6 +105,7 @@ class Plan:
         local: Whether all hosts are this machine: then each has its own loopback address, 127.0.0.1, 127.0.0.2 and so on.
         path: The absolute path of the file.
         named: Whether links over tcp have names, which are found at a rendezvous, instead of addresses of hosts.
+        identity: Identifies the file, or the first of several, for the ends of links (:func:`highway.topology.loading.load`).
     """
 
     name: str
@@ -116,6 +117,7 @@ class Plan:
     local: bool = False
     path: str = ""
     named: bool = False
+    identity: str = ""
 
     def processes(self, host: str | None = None) -> list[Process]:
         """Return the processes that highway starts with a run, on all hosts or on one."""
@@ -192,7 +194,7 @@ class Plan:
 
     def _digest(self, name: str) -> str:
         """Return a digest that distinguishes a name from those of all other files on a machine, even of files with the same name."""
-        return hashlib.blake2s(f"{self.path}\0{name}".encode(), digest_size=8).hexdigest()
+        return hashlib.blake2s(f"{self.path}\0{name}".encode(errors="surrogateescape"), digest_size=8).hexdigest()
 
     def _place(self, link: str, side: Side, process: Process) -> tuple[int, int]:
         """Return how many processes precede one on its side of a link, and how many of those are on its host."""
@@ -240,6 +242,9 @@ class Plan:
         urls, spec = self.urls(link, role, replica, direction, most), self.links[link]
         peers = self.peers(link) if is_known or spec.bind == SIDES[direction] else "any"
         found = {"url": urls if len(urls) > 1 else urls[0], "codec": spec.codec, "budget_mb": spec.budget_mb, "peers": peers}
+        # A script that joins a run at a rendezvous may have a copy of the file: the name of the run is what it shares with the others.
+        if self.identity and self.peers(link) == "highway" and (is_known or not self.named):
+            found["topology"] = self.identity
         if direction == "receive":
             return {**found, "senders": self.expected(link, "from") if spec.senders is None else spec.senders}
         found["receivers"] = self.expected(link, "to") if spec.receivers is None else spec.receivers

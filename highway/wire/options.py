@@ -36,6 +36,7 @@ class LinkOptions:
         tap: Address at which the sender lets viewers look, such as ``ipc://@name`` or ``tcp://host:port``; none by default.
         extra: Whether the sender is temporary: receivers see its end, but do not count it among ``senders``.
         peers: ``any``, or ``highway`` to refuse programs that do not announce that they are highway. Both ends must have the same value.
+        topology: Identifies the topology file of this end. With ``peers=highway``, ends refuse ends of another file on the same machine.
     """
 
     codec: str = "tensorcom"
@@ -48,6 +49,7 @@ class LinkOptions:
     tap: str = ""
     extra: bool = False
     peers: PeerKind = "any"
+    topology: str = ""
 
 
 DEFAULTS = LinkOptions()

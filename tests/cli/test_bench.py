@@ -9,7 +9,7 @@ from highway.cli import main as highway_main
 from highway.cli.measure.bench import Cost, balance, crowded, role_rate, show
 from highway.engine.cancel import wait
 from highway.engine.stage import Stage, expand
-from highway.engine.stats import one_thread
+from highway.engine.stats import BEYOND_CORES, PipelineStats, StageStats, one_thread
 from highway.observe.profile import profile
 from highway.parameters.location import Location
 from highway.topology.plan import Role
@@ -65,6 +65,16 @@ def test_where_other_programs_use_all_cores_no_workers_are_advised():
     show(Console(file=out, width=120), costs(0.1, 0.4), 2, with_advice=False)
     assert "identity is the bottleneck.\n" in out.getvalue()
     assert "workers are" not in out.getvalue() and "Set num_workers" not in out.getvalue()
+
+
+def test_the_statistics_and_bench_give_one_advice_for_a_stage_with_a_worker_for_each_core():
+    out = io.StringIO()
+    show(Console(file=out, width=120), costs(0.0, 0.4, workers=2), 2)
+    stages = [StageStats("range", 1, 10, busy=0.1, blocked=1.9, shape="source"), StageStats("identity", 2, 10, busy=3.8, starved=0.2)]
+    seen = PipelineStats(stages, 2.0, cpu=1.0, cores=2).bottleneck
+    assert "The workers are balanced as they are.\n" in out.getvalue()
+    assert f"identity: {BEYOND_CORES}.\n" in out.getvalue() and f"; {BEYOND_CORES}: " in seen
+    assert "num_workers=" not in out.getvalue() and "num_workers=" not in seen
 
 
 def test_on_one_core_every_stage_has_one_worker():

@@ -346,7 +346,7 @@ def test_roles_die_with_their_launcher_even_if_that_is_killed(write, start, wait
 def test_a_role_that_holds_the_interpreter_dies_with_its_launcher_and_so_does_what_it_has_started(write, start, wait_until_gone):
     write("roles: {a: [$Numbers, $HoldInterpreter]}")
     run = start("run", "t.yaml", "--plugin", "mine")
-    found = run.until(r"pid (\d+) program (\d+)")
+    found = run.until(r"pid (\d+) programs (\d+) (\d+)")
     run.process.kill()
     for pid in found.groups():
         wait_until_gone(int(pid))
@@ -368,6 +368,29 @@ def test_of_a_progress_bar_the_launcher_shows_the_last_state(write, start):
     assert states[-1] == "100% of it"
     assert len(states) < 100  # of 400,000
     assert "".join(line for line in lines if line.startswith("x")) == 150_000 * "x"
+
+
+def costs_of(process):
+    """Return the most memory that a process has had, in megabytes, and its seconds of processor time."""
+    memory = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{process}/status").read_text())[1]
+    times = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[11:13]
+    return int(memory) / 1000, sum(map(int, times)) / os.sysconf("SC_CLK_TCK")
+
+
+@pytest.mark.slow
+def test_a_progress_bar_costs_the_launcher_neither_memory_nor_much_processor_time(write, start):
+    costs = []
+    for states in (1000, 401_000):  # 23 MB more
+        Path("go").unlink(missing_ok=True)
+        write(f"roles: {{a: [$Numbers: {{count: 2, hold: 1}}, $ShowProgress: {{states: {states}}}]}}")
+        run = start("run", "t.yaml", "--plugin", "mine")
+        run.until("100% of it")
+        costs.append(costs_of(run.process.pid))
+        run.process.send_signal(signal.SIGINT)
+        run.end()
+    (less_memory, less_time), (more_memory, more_time) = costs
+    assert more_memory - less_memory < 10
+    assert more_time - less_time < 2
 
 
 @pytest.mark.slow

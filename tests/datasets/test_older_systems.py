@@ -1,5 +1,6 @@
 """Files that tensorpack and Highway of 2017 have written; ``tests/data/older_systems/write.py`` made them with those programs."""
 
+import pickle
 import re
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import msgpack
 import numpy as np
 import pytest
 
-from highway import Pipeline
+from highway import Pipeline, open
 from highway.cli import main
 from highway.datasets import HDF5, LMDB, LevelDB, Npz, TFRecord
 from highway.datasets.keyed.values import DECODERS, recognised
@@ -38,6 +39,9 @@ READ = {
     "lmdb, msgpack": lambda: LMDB(str(PACKED)),
     "tfrecord": lambda: TFRecord(str(TFRECORD), trusted_pickle=True),
     "npz": lambda: Npz(str(NPZ), trusted_pickle=True),
+    "lmdb, opened": lambda: open(str(PICKLED), decode="trusted_pickle"),
+    "tfrecord, opened": lambda: open(str(TFRECORD), trusted_pickle=True),
+    "npz, opened": lambda: open(str(NPZ), trusted_pickle=True),
 }
 
 
@@ -72,6 +76,8 @@ REFUSED = {
     "TFRecordSerializer, by a path": (lambda: next(iter(Pipeline([Reader(str(TFRECORD), 2)]))), "TFRecord(path, trusted_pickle=True)"),
     "NumpySerializer, by a path": (lambda: next(iter(Pipeline([Reader(str(NPZ), 2)]))), "Npz(path, trusted_pickle=True)"),
     "NumpySerializer": (lambda: Npz(str(NPZ))[0], "Npz(path, trusted_pickle=True)"),
+    "LMDBSerializer, opened": (lambda: open(str(PICKLED))[0], 'decode="trusted_pickle"'),
+    "NumpySerializer, opened": (lambda: open(str(NPZ))[0], "Npz(path, trusted_pickle=True)"),
 }
 
 
@@ -86,6 +92,18 @@ def test_pickles_that_nobody_declared_trust_in_are_refused_and_the_error_names_b
     assert str(FILES) in message
 
 
+@pytest.mark.parametrize("protocol", range(2, 6))
+@pytest.mark.parametrize("read", [open, lambda path: Reader(path, 2)], ids=["opened", "by a reader"])
+def test_a_file_that_is_a_pickle_is_refused_and_the_error_says_what_to_do(tmp_path, protocol, read):
+    path = tmp_path / "train.pkl"
+    path.write_bytes(pickle.dumps([(np.zeros((2, 2, 3), np.uint8), 1)] * 3, protocol))
+    with pytest.raises(ConfigError) as caught:
+        next(iter(Pipeline([read(str(path))])))
+    message = str(caught.value)
+    assert message.startswith(f"{path}: found a file that begins as a pickle does, and loading a pickle can run any code.")
+    assert "Reader(pickle.load(file), batch_size)" in message
+
+
 def test_values_that_begin_like_pickles_can_be_read_as_bytes():
     assert LMDB(str(PICKLED), decode="bytes")[2][:2] == b"\x80\x05"
     assert TFRecord(str(TFRECORD))[2][:1] == b"\x80"
@@ -98,9 +116,12 @@ def test_convert_does_not_copy_pickles(source, tmp_path, capsys):
     assert not (tmp_path / "out.tar").exists()
 
 
-def test_convert_reads_pickles_that_are_trusted(tmp_path):
+@pytest.mark.parametrize(
+    ("source", "option"), [(PICKLED, "decode=trusted_pickle"), (NPZ, "trusted_pickle=true"), (TFRECORD, "trusted_pickle=true")]
+)
+def test_convert_reads_pickles_that_are_trusted(tmp_path, source, option):
     path = str(tmp_path / "out.mdb")
-    assert main(["convert", "--read", "decode=trusted_pickle", "--names", "image,cls", str(PICKLED), path]) == 0
+    assert main(["convert", "--read", option, "--names", "image,cls", str(source), path]) == 0
     assert_samples([(sample["image"], sample["cls"]) for sample in LMDB(path)])
 
 

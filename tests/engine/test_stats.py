@@ -8,7 +8,7 @@ import uuid
 from waiting import wait_until
 
 from highway import Pipeline
-from highway.engine.stats import PipelineStats, StageStats
+from highway.engine.stats import BEYOND_CORES, PipelineStats, StageStats
 from highway.modules import Processes, ZMQSink
 from highway.process.cores import available_cores, cpu_seconds
 
@@ -37,10 +37,7 @@ def test_cores_that_other_programs_use_are_not_free():
 
 
 def test_python_code_that_keeps_as_many_workers_as_cores_waiting_for_each_other_is_to_run_in_processes():
-    advice = (
-        "run it in Processes if it is Python code, of which one thread runs at a time, or give it more workers (num_workers=3) if it waits"
-    )
-    assert f"; {advice} for files or a network: 1.0 of 2 cores are free." in stats(cpu=2.0, cores=2).bottleneck
+    assert f"; {BEYOND_CORES}: 1.0 of 2 cores are free." in stats(cpu=2.0, cores=2).bottleneck
     assert "give it more workers (num_processes=3): 1.0 of 2 cores" in stats(cpu=2.0, cores=2, parameter="num_processes").bottleneck
 
 

@@ -1,15 +1,21 @@
 """With stock tensorcom 0.1.0 at the other end, and webdataset's copy of its file format; run by ``tox -e interop``."""
 
+import io
 import itertools
 import operator
 import shutil
+import sys
+import tarfile
 import tempfile
 import threading
+from importlib import metadata
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from highway import Passport, Pipeline, Stamped, tenbin
+from highway.cli.streams import serve_shards
 from highway.datasets import TenFiles
 from highway.modules import ZMQSink, ZMQSource
 from highway.modules.ten_files import TenSink
@@ -210,3 +216,61 @@ def test_the_end_of_a_publisher_is_survived_by_a_stock_subscriber(tensorcom, pla
             received += subscriber.recv()[0].tolist()
         thread.join(20)
         assert received == [start, start + 1, start + 2]
+
+
+# Its server calls the WebDataset of February 2020, which took the fields and the decoder as arguments.
+SERVER = """
+import operator, runpy, sys
+import webdataset
+from tensorcom import zcom
+
+zcom.old_div = operator.truediv
+current = webdataset.WebDataset
+webdataset.WebDataset = lambda url, extensions, decoder, shuffle: (
+    current(url, shardshuffle=False).decode(decoder).to_tuple(*extensions.split())
+)
+runpy.run_path(sys.argv.pop(1), run_name="__main__")
+"""
+
+
+@pytest.fixture
+def server():
+    """The path of tensorcom's command ``serve-imagenet-shards``."""
+    (found,) = [file.locate() for file in metadata.files("tensorcom") if file.name == "serve-imagenet-shards"]
+    if "from tensorcom import zcom" not in found.read_text():
+        pytest.skip(f"{found} is highway's command: tox -e interop installs tensorcom's after it")
+    return str(found)
+
+
+def shard_of(path, sizes):
+    """Write a shard of random PNGs of these sizes, and return its path."""
+    with tarfile.open(path, "w") as shard:
+        for number, size in enumerate(sizes):
+            encoded = io.BytesIO()
+            Image.fromarray(np.random.default_rng(number).integers(0, 256, (*size, 3), np.uint8)).save(encoded, "PNG")
+            for suffix, data in (("png", encoded.getvalue()), ("cls", b"%d" % number)):
+                member = tarfile.TarInfo(f"{number:03}.{suffix}")
+                member.size = len(data)
+                shard.addfile(member, io.BytesIO(data))
+    return str(path)
+
+
+def test_the_shard_server_sends_what_tensorcoms_server_sends(server, place, popen, tmp_path):
+    shard, theirs, ours = shard_of(tmp_path / "a.tar", [(20, 30)] * 5), f"+ipc://{place()}", f"+ipc://{place()}"
+    popen([sys.executable, "-c", SERVER, server, "-u", shard, "-b", "2", f"zpush{theirs}"])
+    thread = threading.Thread(target=serve_shards.main, args=[["-u", shard, "-b", "2", "--as-stored", "--epochs", "2", f"zpush{ours}"]])
+    with Connection(f"zpull{theirs}") as stock_end, Connection(f"zpull{ours}?end=1") as own_end:
+        thread.start()
+        for _ in range(6):  # two epochs of two whole batches and a rest
+            assert_same(own_end.recv(timeout=120), stock_end.recv(timeout=120))
+        assert list(own_end.items()) == []
+    thread.join()
+
+
+def test_images_of_two_sizes_in_a_batch_end_tensorcoms_server_too(server, place, popen, tmp_path):
+    shard = shard_of(tmp_path / "a.tar", [(20, 30), (21, 30)])
+    process = popen([sys.executable, "-c", SERVER, server, "-u", shard, "-b", "2", f"zpush+ipc://{place()}"])
+    _, error = process.communicate(timeout=120)
+    assert process.returncode == 1
+    assert "stack expects each tensor to be equal size" in error
+    assert serve_shards.main(["-u", shard, "-b", "2", "--as-stored", "--epochs", "1", f"zpush+ipc://{place()}"]) == 1

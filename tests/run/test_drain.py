@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
+from topologies import place
 
 from highway.run.control import JOINED, ControlServer, find
 from highway.topology import load
@@ -13,8 +14,8 @@ pytestmark = pytest.mark.slow
 
 LINKS = """
 links:
-  raw: {{from: reader, to: worker, transport: {transport}}}
-  done: {{from: worker, to: trainer, transport: {transport}, bind: to}}
+  raw: {{from: reader, to: worker, {raw}}}
+  done: {{from: worker, to: trainer, {done}, bind: to}}
 roles:
   reader: [$Numbers: {numbers}, ZMQSink: {{link: raw}}]
   worker:
@@ -25,7 +26,7 @@ roles:
 
 
 def three(numbers="{until: stop}", workers=2, transport="shm", work=0.0):
-    return LINKS.format(numbers=numbers, workers=workers, transport=transport, work=work)
+    return LINKS.format(numbers=numbers, workers=workers, raw=place(transport), done=place(transport), work=work)
 
 
 def assert_nothing_is_lost(ended, numbers, code=0):
@@ -38,10 +39,10 @@ def assert_nothing_is_lost(ended, numbers, code=0):
     return len(got)
 
 
-@pytest.fixture
-def joined(write, start):
+@pytest.fixture(params=["shm", "ipc", "tcp"])
+def joined(write, start, request):
     """A run with one worker that ends with the file ``stop``, its topology, and another worker that has joined it."""
-    path = write(three(workers=1))
+    path = write(three(workers=1, transport=request.param))
     run = start("run", path, "--plugin", "mine")
     run.pids(1)
     other = start("run", path, "--plugin", "mine", "--role", "worker")
@@ -166,6 +167,21 @@ def test_a_worker_that_has_joined_is_drained_by_its_number(joined, call, numbers
     assert other.end()[0] == 0
     Path("stop").touch()
     assert_nothing_is_lost(run.end(), numbers)
+
+
+def test_a_role_of_another_file_with_the_same_name_and_port_takes_nothing(write, start, numbers):
+    path = write(three("{count: 20, hold: 10}", transport="tcp"))
+    other = Path("other", Path(path).name)
+    other.parent.mkdir()
+    other.write_bytes(Path(path).read_bytes())
+    run = start("run", path, "--plugin", "mine")
+    run.until("got 5$")
+    stranger = start("run", str(other), "--plugin", "mine", "--role", "worker", "--drain-timeout", "0")
+    stranger.error.until(f"belongs to another topology file than this end, {other.resolve()}")
+    Path("go").touch()
+    assert assert_nothing_is_lost(run.end(), numbers) == 20
+    stranger.process.terminate()
+    assert re.search(r"^ZMQSource +1 +0 ", stranger.end()[1], re.M)
 
 
 def test_what_is_drained_is_not_started_again(write, start, call):

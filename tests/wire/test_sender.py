@@ -2,7 +2,10 @@
 
 import ctypes
 import socket
+import subprocess
+import sys
 import threading
+import uuid
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -83,6 +86,51 @@ def test_messages_for_a_receiver_that_is_gone_do_not_hold_up_the_end_of_the_stre
         wait_until(lambda: not sender.transport_end.unsent())  # with no further message, it would wait for ever
         sender.finish()
         ends.result(60)
+
+
+KILLED = """
+import sys
+from highway.wire.receiver import LinkReceiver
+from highway.wire.url import parse
+with LinkReceiver(parse(sys.argv[1], "receive"), {}) as receiver:
+    while not receiver.transport_end.peers().live:
+        pass
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kilobytes", [70, 1000])
+@pytest.mark.parametrize("binds", [True, False], ids=["the sender binds", "the receivers bind"])
+def test_shared_memory_of_a_receiver_that_is_killed_does_not_hold_up_the_end_of_the_stream(popen, binds, kilobytes):
+    names = [uuid.uuid4().hex for _ in range(1 if binds else 2)]
+    message, url = (np.zeros(kilobytes * 1000, np.uint8),), f"{'zrpull' if binds else 'zpull'}+shm://"
+    link = parse([f"{'zrpush' if binds else 'zpush'}+shm://{name}?budget_mb=4" for name in names], "send")
+    begin = threading.Event()
+    with LinkSender(link) as sender, ThreadPoolExecutor() as pool:
+        silent = popen([sys.executable, "-c", KILLED, f"{url}{names[0]}"], stdin=subprocess.PIPE)
+        ends = pool.submit(read_shared_memory, f"{url}{names[-1]}", begin)
+        peers = sender.transport_end.peers
+        wait_until(lambda: peers().live == 2)
+        with pytest.raises(TimeoutError):
+            while True:
+                sender.send(message, timeout=0.5)
+        silent.kill()
+        begin.set()
+        wait_until(lambda: peers().live == 1)
+        sender.finish()
+        assert ends.result(60) > 0
+
+
+def read_shared_memory(url, begin):
+    """Connect, and return how many messages there are until the end of the stream."""
+    with LinkReceiver(parse(url, "receive"), counters := {}) as receiver:
+        wait_until(lambda: receiver.transport_end.peers().live)
+        assert begin.wait(60)
+        with pytest.raises(EndOfStream):
+            while True:
+                receiver.recv(60)
+    return counters["messages"]
 
 
 def read_to_the_end(receiver):

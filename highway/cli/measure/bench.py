@@ -22,7 +22,7 @@ from highway.cli.tables import table
 from highway.columns import Cell, number
 from highway.engine.component import Shape
 from highway.engine.stage import Stage
-from highway.engine.stats import FREE, one_thread
+from highway.engine.stats import BEYOND_CORES, FREE, one_thread
 from highway.engine.workers import worker_count
 from highway.modules import ZMQSink, ZMQSource
 from highway.process.cores import available_cores, machine_load
@@ -184,3 +184,5 @@ def show(console: Console, costs: list[Cost], cores: int, with_advice: bool = Tr
         if cost.shape == "map" and workers != cost.workers
     ]
     console.print(f"Set {', '.join(changes)}." if changes else "The workers are balanced as they are.", soft_wrap=True)
+    if not changes and slowest.shape == "map" and 1 < cores <= slowest.workers:
+        console.print(f"{slowest.stage.label}: {BEYOND_CORES}.", soft_wrap=True)

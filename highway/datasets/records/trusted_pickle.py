@@ -26,7 +26,12 @@ _LOADER = "or let tensorpack read the file itself: DataFlowSource({serializer}.l
 
 def looks_like_pickle(value: Data) -> bool:
     """Return whether a value begins and ends as a pickle of protocol 2 to 5 does."""
-    return len(value) > 2 and value[0] == 0x80 and value[1] in _PROTOCOLS and value[-1] == ord(".")
+    return begins_like_pickle(value) and value[-1] == ord(".")
+
+
+def begins_like_pickle(value: Data) -> bool:
+    """Return whether a value begins as a pickle of protocol 2 to 5 does."""
+    return len(value) > 2 and value[0] == 0x80 and value[1] in _PROTOCOLS
 
 
 def refusal(what: str, option: str, serializer: str) -> str:

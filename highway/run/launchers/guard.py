@@ -3,8 +3,9 @@
 It runs alone, without the rest of highway: ``python -I -S guard.py SECONDS KEEP``. Each line on its standard input names a process group,
 ``+GROUP`` when its first process has started and ``-GROUP`` before that process is reaped. When standard input ends, the remaining groups
 have the given seconds to end by themselves. When the first process of a group has ended, the group is killed at once, because its other
-processes have no purpose any more. After that, the program waits KEEP seconds, so that other processes can read the files whose descriptors
-it has inherited.
+processes have no purpose any more. The processes in other groups that the first process or its descendants have started are also killed,
+except daemons: processes whose parent had ended before. After that, the program waits KEEP seconds, so that other processes can read the
+files whose descriptors it has inherited.
 """
 
 from __future__ import annotations
@@ -29,13 +30,56 @@ def main(seconds: float, keep: float) -> None:
         elif (descriptor := groups.pop(group)) is not None:
             os.close(descriptor)
     deadline, keep = time.monotonic() + seconds, keep if groups else 0.0
+    started: dict[int, dict[int, int]] = {group: {} for group in groups}  # by each: processes, with their pidfds
     while groups:
-        for group in [group for group, process in groups.items() if time.monotonic() >= deadline or _has_ended(group, process)]:
-            del groups[group]
-            with contextlib.suppress(OSError):  # it has no processes any more
-                os.killpg(group, signal.SIGKILL)
+        children = _children()
+        for group, process in [*groups.items()]:
+            if process is not None:
+                _note(group, process, children, started[group])
+            if time.monotonic() >= deadline or _has_ended(group, process):
+                del groups[group]
+                with contextlib.suppress(OSError):  # it has no processes any more
+                    os.killpg(group, signal.SIGKILL)
+                for descriptor in started[group].values():
+                    with contextlib.suppress(OSError):  # it has ended
+                        signal.pidfd_send_signal(descriptor, signal.SIGKILL)
         time.sleep(LOOK if groups else 0)
     time.sleep(keep)
+
+
+def _children() -> dict[int, list[int]]:
+    """Return the children of each process; empty if the system does not tell."""
+    found: dict[int, list[int]] = {}
+    with contextlib.suppress(OSError):
+        for child in filter(str.isdigit, os.listdir("/proc")):
+            found.setdefault(_parent(int(child)), []).append(int(child))
+    return found
+
+
+def _parent(process: int) -> int:
+    """Return the parent of a process, or 0 if it has ended."""
+    try:
+        with open(f"/proc/{process}/stat", "rb") as file:
+            return int(file.read().rpartition(b")")[2].split()[1])
+    except OSError:
+        return 0
+
+
+def _note(process: int, descriptor: int, children: dict[int, list[int]], started: dict[int, int]) -> None:
+    """Add the descendants of a process to ``started``. A pidfd names no other process, even if the number is used again."""
+    parents = [(process, descriptor)]
+    while parents:
+        parent, descriptor = parents.pop()
+        if _has_ended(parent, descriptor):  # the children may be those of a later process
+            continue
+        for child in children.get(parent, ()):
+            if child not in started and (found := _descriptor(child)) is not None:
+                if _parent(child) == parent:
+                    started[child] = found
+                else:
+                    os.close(found)
+            if child in started:
+                parents.append((child, started[child]))
 
 
 def _descriptor(process: int) -> int | None:

@@ -95,13 +95,13 @@ class BaseSocket:
         # A handshake may take 30 s, ZeroMQ's default, because the doorkeeper may wait for the GIL, and a peer may be stopped. A shorter
         # limit would count such peers as strangers. With this limit, a stalled stranger may count as a peer for 30 s, but gets no messages.
         # With a domain, libzmq refuses peers that do not speak ZMTP 3. Without it, libzmq takes any other stream of bytes for ZMTP 1.
-        self.socket.zap_domain = b"highway"
+        _, self.socket.zap_domain = context.credentials(self.link)
         if options.peers == "highway":
             if self.link.bind:
                 context.start_doorkeeper()
                 self.socket.plain_server = 1
             else:
-                self.socket.plain_username, self.socket.plain_password = context.ANNOUNCEMENT
+                self.socket.plain_username, self.socket.plain_password = context.credentials(self.link)
         if self.link.fans_out and not self.link.sends:
             self.socket.setsockopt(zmq.SUBSCRIBE, self.link.topic.encode())
         if self.link.fans_out and self.link.sends:
@@ -241,7 +241,7 @@ class BaseSocket:
         for url in [url for url, when in self._absent.items() if time.monotonic() >= when]:
             del self._absent[url]
             if url in self._announced:
-                self.socket.plain_username, self.socket.plain_password = context.ANNOUNCEMENT
+                self.socket.plain_username, self.socket.plain_password = context.credentials(self.link)
             self._call(self.socket.connect, str(self.link), url)
             if url in self._announced:
                 self.socket.plain_server = 0  # so that the next one is not announced

@@ -12,7 +12,7 @@ import threading
 import time
 import weakref
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import zmq
@@ -23,12 +23,15 @@ from highway.process.threads import check_threads
 from highway.wire.url import Link
 
 IO_THREADS: Final = 2  # a worker receives and sends at the same time
-# How an end announces that it is highway: with the user name and the password of ZMTP's PLAIN mechanism, which are no secret.
-ANNOUNCEMENT: Final = (b"highway", b"1")
+OTHER_FILE: Final = 500  # the status with which an end of another topology file is refused; others are refused with 400
+_USER: Final = b"highway"
+_LONGEST: Final = 255  # bytes of a password, and of a domain
 
 _contexts: dict[int, zmq.Context[zmq.Socket[bytes]]] = {}  # by process; the parent's stays in a forked child, where it must not be freed
 sockets: Counter[int] = Counter()
 """Open sockets, by process; updated where a socket is opened or closed."""
+refused_files: dict[bytes, str] = {}
+"""The topology file of the last end that was refused because of it, by the domain of the socket here."""
 
 
 def current() -> zmq.Context[zmq.Socket[bytes]]:
@@ -47,6 +50,20 @@ def current() -> zmq.Context[zmq.Socket[bytes]]:
         if _contexts.setdefault(pid, made) is not made:  # another thread was quicker
             made.term()
     return _contexts[pid]
+
+
+def credentials(link: Link) -> tuple[bytes, bytes]:
+    """Return how an end announces that it is highway: with the user name and the password of ZMTP's PLAIN mechanism, which are no secret.
+
+    The password is the version, and the words of its topology file if it belongs to one. It is also the domain of the end's socket.
+    """
+    return _USER, f"1 {link.options.topology}".strip().encode(errors="replace")[:_LONGEST]
+
+
+def _file_of(password: bytes) -> tuple[bytes, set[bytes], str] | None:
+    """Return the words about a topology file in a password: the tree of files, two digests of the file, and its path."""
+    _, *words = password.split(b" ", 4)
+    return (words[0], {*words[1:3]}, words[3].decode(errors="replace")) if len(words) == 4 else None
 
 
 class Doorkeeper(threading.Thread):
@@ -69,9 +86,21 @@ class Doorkeeper(threading.Thread):
     def run(self) -> None:
         with self._requests, contextlib.suppress(zmq.ContextTerminated):
             while True:
-                version, number, _, _, _, mechanism, *announced = self._requests.recv_multipart()
-                code = b"200" if mechanism == b"NULL" or tuple(announced) == ANNOUNCEMENT else b"400"
-                self._requests.send_multipart([version, number, code, b"", b"", b""])
+                version, number, domain, _, _, mechanism, *announced = self._requests.recv_multipart()
+                code = 200 if mechanism == b"NULL" else _status(domain, announced)
+                self._requests.send_multipart([version, number, b"%d" % code, b"", b"", b""])
+
+
+def _status(domain: bytes, announced: Sequence[bytes]) -> int:
+    """Return the status for a peer that has announced itself to a socket."""
+    user, password = announced
+    if user != _USER or password.partition(b" ")[0] != b"1":
+        return 400
+    own, other = _file_of(domain), _file_of(password)
+    if own is None or other is None or own[0] != other[0] or own[1] & other[1]:
+        return 200
+    refused_files[domain] = other[2]
+    return OTHER_FILE
 
 
 _doorkeepers: dict[int, Doorkeeper] = {}  # by process

@@ -20,6 +20,7 @@ import zmq
 from highway.wire.address import peer_user
 from highway.wire.options import PeerKind
 from highway.wire.transports.protocol import Peers
+from highway.wire.transports.zmq import context
 from highway.wire.url import Link
 
 log = logging.getLogger("highway")
@@ -45,6 +46,19 @@ _WHY: dict[PeerKind, tuple[str, str]] = {
         f"{_COUNTED}. If it belongs here (a stock tensorcom peer, or an end of an earlier highway), say  peers: any  for the link",
     ),
 }
+
+
+def _of_other_file(link: Link) -> tuple[str, str]:
+    """Return why an end of another topology file was refused, with both files where they are known, and the way out."""
+    own = link.options.topology.split(" ", 3)[-1]
+    if link.bind:
+        why = f"belongs to the topology file {context.refused_files[context.credentials(link)[1]]}, and this end to {own}"
+    else:
+        why = f"belongs to another topology file than this end, {own} (the log of the other end names both files)"
+    return why, (
+        "Two runs use this address: give the link another port in one of the files. All roles of a run on one machine need the same file; "
+        "with  peers: any  for the link, files are not compared"
+    )
 
 
 class Monitor:
@@ -86,6 +100,8 @@ class Monitor:
         self._seen = 0  # peers so far
         self._given_up: Counter[bytes] = Counter()  # handshakes of each endpoint that the other end has ended before the connection closes
         self._failed: Counter[bytes] = Counter()  # handshakes that ZeroMQ here has ended
+        self._of_other_file: Counter[str] = Counter()  # refused ends of another topology file, by URL, until they are counted as strangers
+        self._reported: set[bool] = set()  # whether a stranger, and an end of another topology file, was reported
         self._unix: set[int] = set()  # descriptors of the UNIX sockets that are open
         self._used: Counter[Hashable] = Counter()  # how many peers have had a descriptor
         self._tried = 0
@@ -116,6 +132,9 @@ class Monitor:
                 self._given_up[endpoint] += 1
             elif event & _FAILED:
                 self._failed[endpoint] += 1
+                # The value of this event is a status. An end without a file is not refused for it, whatever a stranger says.
+                is_of_other_file = event == zmq.Event.HANDSHAKE_FAILED_AUTH and fd == context.OTHER_FILE
+                self._of_other_file[endpoint.decode()] += is_of_other_file and bool(self._link.options.topology)
             elif event == zmq.Event.DISCONNECTED:
                 self._part(fd, endpoint)
         for rivals in [*self._vacant]:
@@ -242,10 +261,14 @@ class Monitor:
                 self.ended.add(url)
 
     def count_stranger(self, url: str) -> None:
-        """Count a peer that fails its handshake, and report the first such peer."""
+        """Count another end that fails its handshake. Report the first one, and the first one of another topology file."""
         self.strangers += 1
-        if self.strangers == 1:
-            log.warning("%s: what was connected to %s %s: nothing is exchanged with it. %s", self._link, url, *_WHY[self._wanted])
+        is_of_other_file = self._of_other_file[url] > 0
+        self._of_other_file[url] -= is_of_other_file
+        if is_of_other_file not in self._reported:
+            self._reported.add(is_of_other_file)
+            why, advice = _of_other_file(self._link) if is_of_other_file else _WHY[self._wanted]
+            log.warning("%s: what was connected to %s %s: nothing is exchanged with it. %s", self._link, url, why, advice)
 
     def wait_for_attempts(self, count: int, timeout: float) -> None:
         """Wait until ``count`` attempts to connect have succeeded or failed."""
