@@ -260,7 +260,7 @@ def test_a_value_that_is_gone_is_said(ten):
     dataset = LMDB(ten)
     assert len(dataset) == 10
     dataset._contents.keys._row = dataset._contents.keys._row.replace(b"k/7", b"k/x")
-    with pytest.raises(DatasetError, match=r"sample 'k/x': it is listed, but not there any more; write the database anew"):
+    with pytest.raises(DatasetError, match=r"sample 'k/x': it is listed, but does not exist any more; write the database again"):
         dataset.__getitems__([5, 7])
 
 
