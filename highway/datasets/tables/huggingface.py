@@ -185,8 +185,9 @@ def load(dataset: Any, split: str | None, config: str | None, streaming: bool = 
         except ImportError as error:
             raise ConfigError(f"{dataset!r}: Hugging Face's tables need the package datasets: {pip_install('huggingface')}") from error
         if any(exists(join(dataset, name)) for name in ("state.json", "dataset_dict.json")):
+            folder = local(dataset)
             with _naming(shown(dataset)):
-                found = datasets.load_from_disk(local(dataset))
+                found = datasets.load_from_disk(folder)
             found = found.to_iterable_dataset() if streaming and hasattr(found, "to_iterable_dataset") else found
         elif is_url(dataset):
             raise FileNotFoundError(f"{shown(dataset)!r}: no folder of save_to_disk; Parquet and Arrow read files in stores")
@@ -204,8 +205,9 @@ def _naming(name: str) -> Iterator[None]:
     """Add the name of the table to errors of pyarrow and datasets."""
     try:
         yield
-    except (*unreadable(), ValueError, KeyError, TypeError, AttributeError) as error:
-        if isinstance(error, OSError) and error.errno:
+    except Exception as error:
+        known = (*unreadable(), ValueError, KeyError, TypeError, AttributeError)
+        if not isinstance(error, known) or (isinstance(error, OSError) and error.errno):
             raise
         raise DatasetError(f"{name}: Hugging Face: the table is damaged or cut short; {error}") from error
 

@@ -75,7 +75,7 @@ class Hasher(Bounded):
             UnknownValueError: the hasher is strict, and a value cannot be hashed.
         """
         self.begin()
-        self._known.clear(), self._known_code.clear()  # so that the hash does not depend on values hashed before
+        self._known, self._known_code = {}, {}  # so that the hash does not depend on values hashed before
         self._path[id(op)], self._declared = 0, (op, traits)
         parts = self._parts(op, whole=True)
         yield from (("", self._leaf(op)),) if parts is None else parts
