@@ -6,12 +6,13 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import Any, ClassVar
 
 import numpy as np
 
-from highway.datasets.tables.backend import pa, unreadable
+from highway.datasets.tables.arrow import expect_whole
+from highway.datasets.tables.backend import ipc, pa, unreadable
 from highway.datasets.tables.rows import DecodedRows
 from highway.datasets.tables.schema import select
 from highway.datasets.tables.table import Piece, Table, TableLayout
@@ -38,6 +39,7 @@ class HubLayout(TableLayout):
     """
 
     def __init__(self, table: Any, wanted: HuggingFace, name: str) -> None:
+        _expect_whole(table)
         columns, form = table.data.table, table.format
         shown = None if form["output_all_columns"] else {*form["columns"], wanted.key}
         columns = columns.select([column for column in columns.column_names if shown is None or column in shown])
@@ -45,8 +47,8 @@ class HubLayout(TableLayout):
         self.batches = [batch for batch in columns.select(selection.needed).to_batches() if batch.num_rows]
         self.order = _order_of(table._indices)
         firsts = accumulate((batch.num_rows for batch in self.batches), initial=0)
-        parts = getattr(table.data, "blocks", [[table.data]])
-        self.mapped = [[(path, FileState.of(path)) for one in part if (path := getattr(one, "path", None))] for part in parts]
+        parts = _parts(table.data)
+        self.mapped = [[(path, FileState.of(path)) for path in _mapped(part)] for part in parts]
         ends = list(accumulate(part[0].num_rows for part in parts))
         pieces = [
             Piece(bisect_right(ends, first), number, first, batch.num_rows)
@@ -187,8 +189,7 @@ def load(dataset: Any, split: str | None, config: str | None, streaming: bool = 
         if any(exists(join(dataset, name)) for name in ("state.json", "dataset_dict.json")):
             folder = local(dataset)
             with _naming(shown(dataset)):
-                found = datasets.load_from_disk(folder)
-            found = found.to_iterable_dataset() if streaming and hasattr(found, "to_iterable_dataset") else found
+                found = datasets.load_from_disk(folder, keep_in_memory=False)  # mapped, as _expect_whole needs it
         elif is_url(dataset):
             raise FileNotFoundError(f"{shown(dataset)!r}: no folder of save_to_disk; Parquet and Arrow read files in stores")
         else:
@@ -197,7 +198,31 @@ def load(dataset: Any, split: str | None, config: str | None, streaming: bool = 
         if split not in found:
             raise ConfigError(f"Hugging Face: split={split!r}; expected one of {', '.join(map(repr, found))}")
         found = found[split]
+    if streaming and isinstance(dataset, str) and hasattr(found, "to_iterable_dataset"):
+        _expect_whole(found)
+        found = found.to_iterable_dataset()
     return found
+
+
+def _expect_whole(table: Any) -> None:
+    """Raise DatasetError if a mapped file of a table has more rows than were found: zeros over a message look like the end of the file."""
+    for path in dict.fromkeys(chain.from_iterable(map(_mapped, (*_parts(table.data), *_parts(table._indices))))):
+        with _naming(path), pa.memory_map(path) as file:
+            content = file.read_buffer()
+            source = pa.BufferReader(content)
+            for _ in ipc.MessageReader.open_stream(source):
+                check_cancelled()
+            expect_whole(content, source.tell())
+
+
+def _parts(table: Any) -> list[list[Any]]:
+    """Return the parts of a table one below the other, each as a list of tables with different columns."""
+    return [] if table is None else getattr(table, "blocks", [[table]])
+
+
+def _mapped(part: list[Any]) -> list[str]:
+    """Return the files of a part of a table that are mapped into memory."""
+    return [path for one in part if (path := getattr(one, "path", None))]
 
 
 @contextmanager
