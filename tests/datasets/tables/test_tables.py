@@ -312,6 +312,7 @@ print(most >> 20)
 """
 
 
+@pytest.mark.slow
 def test_reading_by_blocks_holds_the_row_groups_of_a_window_and_not_the_whole_set(tmp_path):
     rng = np.random.default_rng(0)
     save_parquet(pa.table({"data": [rng.bytes(10_000) for _ in range(4800)]}), str(tmp_path / "a.parquet"), 100)  # 48 groups of 1 MB
