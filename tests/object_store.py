@@ -1,4 +1,4 @@
-"""An object store on loopback: the part of S3 that is read and written by, objects in memory, and a schedule of faults."""
+"""An object store on loopback: the part of S3 that is used, listings of Azure, objects in memory, and a schedule of faults."""
 
 import contextlib
 import hashlib
@@ -40,7 +40,7 @@ class ObjectStore:
         self.together, self.of = 0, ""  # of expect_together
         self.ranges = True  # whether it gives parts of objects
         self.lists = True
-        self.listed = lambda query, body: body  # what a test makes of the answer to a listing
+        self.listed = lambda query, body: body  # what a test makes of the answer to a listing; None: the server does not know a parameter
         self.forbidden = set()  # keys
         self.missing = set()  # buckets that are not there
         self.uploads = {}  # parts by number, by the number of the upload
@@ -175,7 +175,7 @@ class _Handler(BaseHTTPRequestHandler):
             return None
         if fault == "slow":
             store.faults.released.wait(store.faults.slow)
-        if not key and "list-type" in query:
+        if not key and ("list-type" in query or "comp" in query):
             return self._list(store, bucket, {name: values[0] for name, values in query.items()})
         if key in store.forbidden:
             return self._send(403, _xml_error("AccessDenied"))
@@ -202,15 +202,17 @@ class _Handler(BaseHTTPRequestHandler):
         if bucket not in store.buckets():
             return self._send(404, _xml_error("NoSuchBucket"))
         prefix, delimiter = query.get("prefix", ""), query.get("delimiter", "")
-        after = query.get("continuation-token") or query.get("start-after") or ""
+        after = query.get("continuation-token") or query.get("start-after") or query.get("marker") or ""
         found = {}
         for one, key in sorted(store.objects):
             if one == bucket and key.startswith(prefix):
                 rest = key[len(prefix) :]
                 folder = prefix + rest[: rest.index(delimiter) + 1] if delimiter and delimiter in rest else None
                 found[folder or key] = folder is None
-        names = [name for name in found if name > after]
+        names = [name for name in found if name > after and name >= query.get("startFrom", "")]
         page, more = names[:5], len(names) > 5
+        if "comp" in query:
+            return self._send_listing(store, query, self._blobs(store, bucket, [(name, found[name]) for name in page], more))
         contents = "".join(self._entry(store, bucket, name) for name in page if found[name])
         folders = "".join(f"<CommonPrefixes><Prefix>{escape(name)}</Prefix></CommonPrefixes>" for name in page if not found[name])
         following = f"<NextContinuationToken>{escape(page[-1])}</NextContinuationToken>" if more else ""
@@ -218,7 +220,26 @@ class _Handler(BaseHTTPRequestHandler):
             f"<ListBucketResult><Name>{bucket}</Name><Prefix>{escape(prefix)}</Prefix><KeyCount>{len(page)}</KeyCount>"
             f"<IsTruncated>{str(more).lower()}</IsTruncated>{following}{contents}{folders}</ListBucketResult>"
         )
-        return self._send(200, store.listed(query, body).encode())
+        return self._send_listing(store, query, body)
+
+    def _send_listing(self, store, query, body):
+        body = store.listed(query, body)
+        return self._send(400, _xml_error("InvalidQueryParameterValue")) if body is None else self._send(200, body.encode())
+
+    @staticmethod
+    def _blobs(store, bucket, page, more):
+        """Return a page of Azure's listing: folders, and objects."""
+        blobs = ""
+        for name, is_object in page:
+            if is_object:
+                data, modified = store.objects[bucket, name], formatdate(store.modified[bucket, name], usegmt=True)
+                about = f"<Last-Modified>{modified}</Last-Modified><Etag>{escape(_etag(data))}</Etag><Content-Type>a/b</Content-Type>"
+                about += f"<Content-Length>{len(data)}</Content-Length>"
+                blobs += f"<Blob><Name>{escape(name)}</Name><Properties>{about}</Properties></Blob>"
+            else:
+                blobs += f"<BlobPrefix><Name>{escape(name)}</Name></BlobPrefix>"
+        following = f"<NextMarker>{escape(page[-1][0])}</NextMarker>" if more else "<NextMarker/>"
+        return f"<EnumerationResults><Blobs>{blobs}</Blobs>{following}</EnumerationResults>"
 
     @staticmethod
     def _entry(store, bucket, key):

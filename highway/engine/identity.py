@@ -58,6 +58,9 @@ class Identities:
             self._stages[stage.name] = {"parameters": parameters, "code": _short(code, 6) if code else ""}
             if unseen:
                 self._stages[stage.name]["unseen"] = unseen
+            if changing := hasher.hashes_of_changing():
+                self._stages[stage.name]["changing"] = {name: _short(value, 4) for name, value in changing.items()}
+                hasher.unseen.clear()
             own = worker.traits.identity
             self._data[stage.name] = [*([own] if own is not None else []), *hasher.data]
             hasher.data = []
@@ -135,6 +138,15 @@ def expect_same(saved: Mapping[str, Mapping[str, Any]], current: Mapping[str, Ma
             log.warning(
                 "load_state_dict: the code of %s, or a value that it reads from its class or module, is not what it was when the state was "
                 "saved; the rest of the run may differ",
+                name,
+            )
+        was = saved[name].get("changing", {})
+        if others := [part for part, value in stage.get("changing", {}).items() if was.get(part, value) != value]:
+            log.warning(
+                "load_state_dict: %s of %s is not what it was when the state was saved. The stage changes this value while it runs, so it "
+                "may be harmless; if it is a parameter, the rest of the run may differ. Attributes with the name of a parameter of the "
+                "constructor are always compared",
+                ", ".join(others),
                 name,
             )
         if unseen := stage.get("unseen"):

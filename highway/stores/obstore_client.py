@@ -77,7 +77,7 @@ class ObstoreClient:
                     options["client_options"]["default_headers"] = {"Authorization": f"Basic {token}"}
                 query = f"/?{url.query}" if url.query else ""
                 return store.HTTPStore.from_url(f"{url.scheme}://{host}{query}", **_allowing_http(options))
-            if url.store.endpoint and _endpoint(url).startswith("http://"):
+            if _endpoint(url).startswith("http://"):
                 options = _allowing_http(options)
             return store.from_url(f"{url.scheme}://{url.host}", **options)
         except ConfigError:
@@ -112,11 +112,18 @@ class ObstoreClient:
     async def _check_end(self, folder: str, keys: Sequence[str]) -> None:
         """Raise StoreFailure if objects follow the last key of a listing.
 
-        Some servers announce another page and do not name it, or answer with an HTML page instead. Both look like the end.
+        Some servers announce another page and do not name it, or answer with an HTML page instead. Both look like the end. S3's directory
+        buckets list without an order, so that nothing can be asked.
         """
         if not keys or not self._url.store.lists_in_order or self._url.host.endswith(_WITHOUT_ORDER):
             return
-        following = await self._asked(_next(self._obstore.list(self._store, folder or None, offset=(last := max(keys)), chunk_size=1000)))
+        try:
+            pages = self._obstore.list(self._store, folder or None, offset=(last := max(keys)), chunk_size=1000)
+            following = await self._asked(_next(pages))
+        except StoreFailure as failure:
+            if failure.why in ("other", "unsupported"):  # this server cannot begin a listing after a key
+                return
+            raise
         if beyond := [about["path"] for about in following or () if about["path"] > last]:
             raise StoreFailure("again", f"the listing ends before {beyond[0]!r}, which exists")
 
@@ -181,8 +188,8 @@ class ObstoreClient:
 
 
 def _endpoint(url: StoreURL) -> str:
-    """Return S3's server from the environment; empty if it is not set."""
-    for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT"):
+    """Return the store's server from the environment; empty if it is not set."""
+    for name in url.store.endpoints:
         if found := os.environ.get(name, ""):
             if not found.startswith(("http://", "https://")):
                 raise ConfigError(f"'{url}': {name}={without_secrets(found)!r} in the environment; expected http://HOST or https://HOST")

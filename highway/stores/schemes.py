@@ -17,6 +17,7 @@ class Store:
         is_http: Whether the store is a web server: keys are quoted, the query is the server's, a user precedes the host; it is read-only.
         credentials: Advice if the store refuses a request.
         endpoint: The environment variables for the store's address, as messages name them.
+        endpoints: The environment variables that may hold the store's address.
         lists_in_order: Whether its listings can begin after a key.
         shows_parts: Whether a file is visible before it is complete.
         is_here: Whether the store is in the memory of this process.
@@ -28,6 +29,7 @@ class Store:
     is_http: bool = False
     credentials: str = "look at the credentials"
     endpoint: str = ""
+    endpoints: tuple[str, ...] = ()
     lists_in_order: bool = False
     shows_parts: bool = False
     is_here: bool = False
@@ -39,13 +41,22 @@ _S3 = (
 )
 _GS = "say who you are by GOOGLE_APPLICATION_CREDENTIALS, or GOOGLE_SKIP_SIGNATURE=true for a public bucket"
 _AZ = "say who you are by AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY, or AZURE_SKIP_SIGNATURE=true if all may read it"
+_AZ_ENDPOINTS = ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT")
 _HTTP = "put user and password before the host, or a token into the query"
 
 _STORES = (
-    Store(("s3", "s3a"), "bucket", True, credentials=_S3, endpoint="AWS_ENDPOINT_URL and AWS_REGION", lists_in_order=True),
+    Store(
+        ("s3", "s3a"),
+        "bucket",
+        True,
+        credentials=_S3,
+        endpoint="AWS_ENDPOINT_URL and AWS_REGION",
+        endpoints=("AWS_ENDPOINT_URL", "AWS_ENDPOINT"),
+        lists_in_order=True,
+    ),
     Store(("gs",), "bucket", True, credentials=_GS, lists_in_order=True),
-    Store(("az",), "bucket", True, credentials=_AZ),
-    Store(("abfs", "abfss"), by_obstore=True),
+    Store(("az",), "bucket", True, credentials=_AZ, endpoints=_AZ_ENDPOINTS, lists_in_order=True),
+    Store(("abfs", "abfss"), by_obstore=True, endpoints=_AZ_ENDPOINTS, lists_in_order=True),
     Store(("http", "https"), "host", True, is_http=True, credentials=_HTTP),
     Store(("memory",), is_here=True),
     Store(("ftp", "sftp", "ssh", "smb", "hdfs", "webhdfs"), shows_parts=True),

@@ -12,6 +12,7 @@ import lzma
 import os
 import random
 import shutil
+import struct
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +21,22 @@ from typing import Any, NamedTuple
 import numpy as np
 from test_spoilt_files import KINDS, N, colours, digits, lines, written
 
-from highway.datasets import CIFAR10, COCO, MDS, MNIST, VOC, Arrow, ImageFolder, LevelDB, Npz, SVMLight, TenFiles
+from highway.datasets import (
+    CIFAR10,
+    COCO,
+    MDS,
+    MNIST,
+    VOC,
+    Arrow,
+    HuggingFace,
+    ImageFolder,
+    LevelDB,
+    MegatronIndexed,
+    Npz,
+    SVMLight,
+    TenFiles,
+    Zarr,
+)
 from highway.datasets.formats import formats as writers
 from highway.errors import HighwayError
 from highway.modules import WebDatasetSource
@@ -98,6 +114,28 @@ def voc(root: Path) -> None:
     (root / "ImageSets/Main/train.txt").write_text("0\n1\n2\n3\n")
 
 
+def zarr_arrays(root: Path) -> None:
+    import zarr
+
+    group = zarr.open_group(str(root / "a.zarr"), mode="w")
+    group.create_array("x", data=np.arange(16 * N, dtype=np.float32).reshape(N, 16), chunks=(8, 16))
+    group.create_array("y", data=np.arange(N), chunks=(N,))
+
+
+def megatron(root: Path) -> None:
+    lengths = np.arange(1, N + 1, dtype="<i4")
+    offsets = 2 * (np.cumsum(lengths, dtype="<i8") - lengths)
+    np.arange(lengths.sum(), dtype="<u2").tofile(root / "a.bin")
+    header = b"MMIDIDX\0\0" + struct.pack("<QBQQ", 1, 8, N, N + 1)
+    (root / "a.idx").write_bytes(header + lengths.tobytes() + offsets.tobytes() + np.arange(N + 1, dtype="<i8").tobytes())
+
+
+def hub_table(root: Path) -> None:
+    from datasets import Dataset
+
+    Dataset.from_dict({"x": list(range(N)), "text": [f"{number} " * 40 for number in range(N)]}).save_to_disk(root / "t")
+
+
 def streamed(name: str) -> Callable[[Path], Any]:
     return lambda root: [stamped.item for stamped in WebDatasetSource(f"{root}/{name}", epochs=1)]
 
@@ -123,12 +161,15 @@ FORMATS = {
     "SVMLight": Format(lines, "a.svm", lambda root: SVMLight(f"{root}/a.svm")),
     "TFRecord": Format(*KINDS["TFRecord"]),
     "ArrayRecord": Format(*KINDS["ArrayRecord"]),
+    "MegatronIndexed": Format(megatron, "a.*", lambda root: MegatronIndexed(f"{root}/a")),
     "LMDB": Format(*KINDS["LMDB"]),
     "Parquet": Format(*KINDS["Parquet"]),
     "Arrow": Format(*KINDS["Arrow"]),
     "Arrow, streams": Format(arrow_stream, "a.arrow", lambda root: Arrow(f"{root}/a.arrow")),
+    "HuggingFace": Format(hub_table, "t/*", lambda root: HuggingFace(f"{root}/t")),
     "LevelDB": Format(KINDS["LevelDB"][0], "a.leveldb/*", lambda root: LevelDB(f"{root}/a.leveldb")),
     "HDF5": Format(*KINDS["HDF5"]),
+    "Zarr": Format(zarr_arrays, "a.zarr/**/*", lambda root: Zarr(f"{root}/a.zarr")),
     "MDS": Format(*KINDS["MDS"]),
     "MDS(verify=True)": Format(KINDS["MDS"][0], "m/*", lambda root: MDS(f"{root}/m", verify=True)),
     "DecodedCache": Format(KINDS["DecodedCache"][0], "c/*", KINDS["DecodedCache"][2]),

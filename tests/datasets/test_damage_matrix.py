@@ -2,21 +2,29 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections import Counter
-from importlib.util import find_spec
 from pathlib import Path
 
 import damaged_files
 import pytest
 from damaged_files import FORMATS, KINDS_OF_DAMAGE
 
+from highway.datasets.formats import formats
+from highway.distribution import version_of
+
 TESTS = Path(__file__).parents[1]
 CASES = 8  # of each kind of damage
 SECONDS = 600  # after which a format counts as one that never returns; all cases take a few seconds
 ALLOWED = {"error": {"same", "error"}, "values": {"same", "error", "values"}, "samples": {"same", "error", "values", "samples"}}
-NEEDS = {"ArrayRecord": "array_record", "LevelDB": "plyvel"}
+BY_CLASS = {row.dataset.rpartition(":")[2]: row for row in formats().values() if row.dataset.startswith("highway.")}
+
+
+def classes_in(name):
+    """Return the words in the name of a row, among which are the classes that read its files."""
+    return re.findall(r"\w+", name)
 
 
 def documented():
@@ -34,11 +42,16 @@ def test_the_table_in_the_docs_has_every_format_and_kind_of_damage():
         assert list(row) == list(KINDS_OF_DAMAGE) and ALLOWED.keys() >= set(row.values())
 
 
+def test_every_format_has_a_row():
+    assert BY_CLASS.keys() <= {word for name in FORMATS for word in classes_in(name)}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FORMATS)
 def test_a_damaged_file_gives_what_the_docs_say(tmp_path, name):
-    if name in NEEDS and not find_spec(NEEDS[name]):
-        pytest.skip(f"{NEEDS[name]} is not installed")
+    for extra in (BY_CLASS[word].extra for word in classes_in(name) if word in BY_CLASS):
+        if extra and not version_of(extra.package):
+            pytest.skip(f"{extra.package} is not installed")
     command = [sys.executable, damaged_files.__file__, name, "0", str(CASES), str(tmp_path)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")])}
     with open(tmp_path / "outcomes", "w+") as out, open(tmp_path / "errors", "w+") as errors:

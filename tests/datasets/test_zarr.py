@@ -8,7 +8,7 @@ import pytest
 import highway
 from highway import Pipeline
 from highway.datasets import Zarr
-from highway.errors import DatasetError
+from highway.errors import ConfigError, DatasetError
 from highway.modules import Reader
 
 zarr = pytest.importorskip("zarr")
@@ -48,6 +48,8 @@ def test_one_array_has_bare_rows_and_shards_are_blocks(tmp_path):
     dataset = highway.open(str(tmp_path / "a"))
     np.testing.assert_array_equal(dataset[7], X[7])
     assert dataset.blocks() == [range(10), range(10, 20)]
+    with pytest.raises(ConfigError, match=r"a': fields={'x': 'y'} selects arrays of a group, but this is one array; leave it out"):
+        len(Zarr(str(tmp_path / "a"), fields={"x": "y"}))
 
 
 def test_a_reader_reads_it_by_blocks(path):

@@ -136,6 +136,39 @@ def closure(budget):
     return scaled
 
 
+def closure_of_a_method(budget):
+    class Scaled:
+        def __call__(self, number):
+            return number * budget
+
+    return Scaled()
+
+
+def closure_of_another_method(budget):
+    """The class derives from the local class, and one of its methods is decorated."""
+
+    def by(function):
+        return lambda *args: function(*args) * budget
+
+    class Base:
+        def __call__(self, number):
+            return self.scaled(number)
+
+        @by
+        def scaled(self, number):
+            return number
+
+    class Scaled(Base):
+        pass
+
+    return Scaled()
+
+
+def closure_of_a_local_class(budget):
+    kind = type(closure_of_a_method(budget))
+    return lambda number: kind()(number)
+
+
 def closure_of_settings(budget):
     settings = Field(budget)
     return lambda number: number * settings.budget
@@ -211,6 +244,9 @@ MAPS = {
     "partial": (lambda budget: functools.partial(scaled, budget=budget), "budget"),
     "partial by position": (lambda budget: functools.partial(lambda one, other: one * other, budget), "argument 0"),
     "closure": (closure, "budget"),
+    "closure of a method": (closure_of_a_method, "budget"),
+    "closure of a decorator of a base class": (closure_of_another_method, "budget"),
+    "closure of a method of a closed-over class": (closure_of_a_local_class, "kind"),
     "attribute of a closure": (closure_of_settings, "settings.budget"),
     "computed attribute of a closure": (closure_of_getting, "settings"),
     "default": (default, "default 0"),
@@ -390,6 +426,76 @@ def test_what_a_map_changes_while_it_runs_does_not_count(reused):
     expect_refused([NUMBERS, Counting(3)], state, "Counting: by")
     for part in maps:
         part.file.close()
+
+
+class Noting:
+    """Changes its own parameters while it runs, as far as can be seen."""
+
+    def __init__(self, budget):
+        self.settings, self._by, self.calls, self.seen = {"by": budget}, budget, 0, {}
+
+    def __call__(self, number):
+        self.settings["last"] = number
+        self._by = self._by + 0
+        self.calls += 1
+        self.seen[number] = number
+        return number * self.settings["by"] * self._by
+
+
+def noting(budget):
+    settings = {"by": budget}
+
+    def note(number):
+        settings["last"] = number
+        return number * settings["by"]
+
+    return note
+
+
+class NotingInside:
+    def __init__(self, budget):
+        self.inner = Noting(budget)
+
+    def __call__(self, number):
+        return self.inner(number)
+
+
+CHANGING = {
+    "attributes": (Noting, "Noting._by, Noting.settings"),
+    "closure": (noting, "settings"),
+    "attributes of an attribute": (NotingInside, "Noting._by, Noting.settings"),
+    "local class": (lambda budget: type("Local", (Noting,), {})(budget), "Local._by, Local.settings"),
+}
+
+
+@pytest.mark.parametrize("kind", CHANGING)
+def test_a_value_that_a_map_also_changes_is_named_if_it_is_not_what_it_was(kind, caplog):
+    make, names = CHANGING[kind]
+    stages = lambda budget: [NUMBERS, Stage(make(budget), name="note")]  # noqa: E731
+    _, state = state_after(stages(1))
+    with caplog.at_level("WARNING", "highway"):
+        assert len(rest(stages(1), state)) == 2980 and caplog.text == ""
+        assert len(rest(stages(100), state)) == 2980
+    assert f"load_state_dict: {names} of note is not what it was when the state was saved" in caplog.text
+
+
+@pytest.mark.parametrize("kind", CHANGING)
+def test_a_cache_names_the_values_that_a_map_before_it_changes(kind, caplog):
+    from highway.modules.caching.fingerprint import fingerprint
+
+    make, names = CHANGING[kind]
+    fingerprint([Reader(NUMBERS), make(1)])
+    assert f"Cache: maps before it refer to {names}, whose changes cannot be seen" in caplog.text
+
+
+def test_values_that_a_map_changes_are_hashed_in_part_and_after_its_parameters():
+    def hashed(entries):
+        noting, hasher = Noting(2), Hasher(strict=False)
+        noting.settings.update((number, "x" * 1000) for number in range(entries))
+        return dict(hasher.parameters(noting)), hasher.hashes_of_changing()
+
+    (few, one), (many, other) = hashed(1), hashed(100_000)
+    assert few == many and one.keys() == other.keys() and one != other
 
 
 class Trainer:
@@ -704,10 +810,6 @@ CODE = {
     "property": (
         "class F:\n  @property\n  def k(self): return 1\n  def __call__(self, n): return n + self.k\nf = F()",
         "class F:\n  @property\n  def k(self): return 2\n  def __call__(self, n): return n + self.k\nf = F()",
-    ),
-    "closure of a method": (
-        "def make(by):\n  class F:\n    def __call__(self, n): return n + by\n  return F()\nf = make(1)",
-        "def make(by):\n  class F:\n    def __call__(self, n): return n + by\n  return F()\nf = make(2)",
     ),
 }
 

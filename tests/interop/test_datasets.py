@@ -2,14 +2,16 @@
 
 import os
 import pickle
+from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from highway import Pipeline
-from highway.datasets import ImageFolder
-from highway.errors import ConfigError
-from highway.modules import ImageFileReader, Reader
+from highway.datasets import HuggingFace, ImageFolder
+from highway.errors import ConfigError, DatasetError
+from highway.modules import HuggingFaceSource, ImageFileReader, Reader
 
 os.environ |= {"HF_HUB_OFFLINE": "1", "HF_DATASETS_DISABLE_PROGRESS_BARS": "1"}
 grain = pytest.importorskip("grain", reason="grain is not installed: these are run by tox -e datasets")
@@ -56,6 +58,37 @@ def test_a_table_of_hugging_face_is_read_as_a_list_of_its_rows(table):
 def test_splits_by_name_are_an_error_that_says_the_names(table):
     with pytest.raises(ConfigError, match="'train', 'test'"):
         read(Reader(huggingface.DatasetDict(train=table, test=table), 8))
+
+
+DAMAGE = {
+    "zeros over a header": lambda data, begin: data[:begin] + bytes(8) + data[begin + 8 :],
+    "cut between two batches": lambda data, begin: data[:begin],
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+@pytest.mark.parametrize("kind", ["rows", "order"])
+def test_a_table_that_ends_early_is_an_error(tmp_path, kind, damage):
+    folder = str(tmp_path / "t")
+    huggingface.Dataset.from_dict({"x": range(3000)}).save_to_disk(folder)
+    table = huggingface.load_from_disk(folder).shuffle(seed=1)
+    rows, order = (Path(file["filename"]) for file in table.cache_files)
+    path = rows if kind == "rows" else order
+    with pa.OSFile(str(path)) as file:
+        messages = pa.ipc.MessageReader.open_stream(file)
+        messages.read_next_message(), messages.read_next_message()  # the schema, and the first batch
+        begin = file.tell()
+    assert len(HuggingFace(pickle.loads(pickle.dumps(table)))) == 3000
+    data = path.read_bytes()
+    path.unlink()  # because the table has mapped it
+    path.write_bytes(DAMAGE[damage](data, begin))
+    datasets = [HuggingFace(pickle.loads(pickle.dumps(table)))]
+    if kind == "rows":
+        assert len(huggingface.load_from_disk(folder)) == 1000  # the package does not see it
+        datasets += [HuggingFace(huggingface.load_from_disk(folder)), HuggingFace(folder), Pipeline([HuggingFaceSource(folder)])]
+    for dataset in datasets:
+        with pytest.raises(DatasetError, match=rf"{path}: Hugging Face: the table is damaged or cut short; "):
+            next(iter(dataset)) if isinstance(dataset, Pipeline) else len(dataset)
 
 
 @pytest.fixture

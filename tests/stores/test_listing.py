@@ -148,6 +148,38 @@ def test_a_listing_that_says_there_is_more_but_not_how_to_ask_for_it_is_an_error
         len(ImageFolder(labelled))
 
 
+@pytest.fixture(params=["az://bucket/train", "abfs://bucket/train"])
+def azure(request, store, labelled, monkeypatch):
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "account")
+    monkeypatch.setenv("AZURE_STORAGE_ENDPOINT", store.url)
+    monkeypatch.setenv("AZURE_ALLOW_HTTP", "true")
+    monkeypatch.setenv("AZURE_SKIP_SIGNATURE", "true")
+    return f"{request.param}?attempts=2"
+
+
+def test_azure_is_listed_page_by_page(azure):
+    assert ImageFolder(azure).keys == [f"{label}/{number:02}.png" for label in ("cat", "dog", "fox") for number in range(20)]
+
+
+def test_a_listing_of_azure_that_ends_early_is_an_error(store, azure):
+    store.listed = lambda query, body: body if "startFrom" in query else re.sub("<NextMarker>.*</NextMarker>", "", body)
+    with pytest.raises(StoreError, match=r"train/\w+: .*: the listing ends before 'train/\w+/05\.png', which exists"):
+        len(ImageFolder(azure))
+
+
+@pytest.mark.parametrize("answer", [PAGE, ERROR, ""], ids=["page", "error", "empty"])
+@pytest.mark.parametrize("marker", [None, "train/dog/04.png"])
+def test_a_listing_of_azure_that_is_no_listing_is_an_error(store, azure, answer, marker):
+    store.listed = lambda query, body: answer if (query["prefix"], query.get("marker")) == ("train/dog/", marker) else body
+    with pytest.raises(StoreError, match=r"train/dog: asked 2 times, the last answer: "):
+        len(ImageFolder(azure))
+
+
+def test_a_server_of_azure_that_cannot_begin_a_listing_after_a_key_is_listed_without_the_check(store, azure):
+    store.listed = lambda query, body: None if "startFrom" in query else body
+    assert len(ImageFolder(azure)) == 60
+
+
 def test_folders_that_a_listing_leaves_out_at_its_end_are_an_error(store):
     for label in "abcdefgh":
         store.put("bucket", f"train/{label}/0.png", b"")

@@ -12,7 +12,7 @@ import numpy as np
 from highway.datasets.dataset import chosen
 from highway.datasets.opened import opened
 from highway.datasets.paths import files_below
-from highway.errors import DatasetError
+from highway.errors import ConfigError, DatasetError
 from highway.extras import import_extra
 from highway.parameters.checks import checked
 from highway.stores.file import fingerprint_of, local
@@ -29,13 +29,13 @@ class Zarr:
     Args:
         path: The folder of a group of arrays, or of one array. If it is in a store, it is copied into the cache.
         fields: The arrays to read, under new names: ``{"image": "img;image"}`` takes the first array that exists. ``None`` reads all
-            arrays. Not used if ``path`` is a single array.
+            arrays, and is required if ``path`` is one array.
 
     A sample is a dict with one row of each array of the group: an array, or a number if the array has one dimension. If ``path`` is a
     single array, a sample is a row of this array.
 
     Raises:
-        ConfigError: zarr is not installed.
+        ConfigError: zarr is not installed, or ``fields`` is given for one array.
         FileNotFoundError: the group or array does not exist (when it is first read).
         DatasetError: the group or array is damaged, or the arrays differ in length.
 
@@ -55,11 +55,14 @@ class Zarr:
         zarr = import_extra("zarr", "zarr", "Zarr")
         try:
             found = zarr.open(local(self.path), mode="r")
-            arrays = dict(chosen(dict(sorted(found.arrays())), self.fields)) if isinstance(found, zarr.Group) else {"": found}
+            is_group = isinstance(found, zarr.Group)
+            arrays = dict(chosen(dict(sorted(found.arrays())), self.fields)) if is_group else {"": found}
         except FileNotFoundError:
             raise FileNotFoundError(f"{shown(self.path)!r}: no Zarr group or array there; correct the path") from None
         except (ValueError, KeyError, TypeError) as error:
             raise DatasetError(f"{shown(self.path)}: no Zarr group or array that can be read: {error}") from error
+        if not is_group and self.fields is not None:
+            raise ConfigError(f"{shown(self.path)!r}: fields={self.fields} selects arrays of a group, but this is one array; leave it out")
         lengths = {array.shape[:1] for array in arrays.values()}
         if len(lengths) != 1 or () in lengths:
             shapes = ", ".join(f"{name!r} is {array.shape}" for name, array in arrays.items())

@@ -32,6 +32,14 @@ _OTHERS = {
 _LARGE = 1 << 14  # bytes; larger values are read from the file, without the GIL, and not copied from the map
 
 
+def expect_whole(stream: pa.Buffer, end: int) -> None:
+    """Raise ArrowInvalid if a stream does not end in an end mark, or has ended before it, at the byte ``end``."""
+    if stream[-len(_END) :].to_pybytes() != _END:
+        raise pa.ArrowInvalid(f"the stream does not end in {_END!r}; its writer was not closed, or it was cut short")
+    if end != stream.size:
+        raise pa.ArrowInvalid(f"an end mark before byte {end} of {stream.size}, as zeros over a message make it")
+
+
 class _Mapped:
     """A mapped file and its uncompressed record batches.
 
@@ -81,10 +89,7 @@ class _Mapped:
                 raise DatasetError(
                     f"a compressed stream, which takes more memory than cache_mb={budget >> 20} allows; write it as a file, or uncompressed"
                 )
-        if self.content[-len(_END) :].to_pybytes() != _END:
-            raise pa.ArrowInvalid(f"the stream does not end in {_END!r}; its writer was not closed, or it was cut short")
-        if source.tell() != self.content.size:
-            raise pa.ArrowInvalid(f"an end mark before byte {source.tell()} of {self.content.size}, as zeros over a message make it")
+        expect_whole(self.content, source.tell())
         self.counts = [batch.num_rows for batch in self.batches]
 
     def reader(self, columns: Iterable[str]) -> Any:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import Any, ClassVar
 
 import numpy as np
 
-from highway.datasets.tables.backend import pa
+from highway.datasets.tables.arrow import expect_whole
+from highway.datasets.tables.backend import ipc, pa, unreadable
 from highway.datasets.tables.rows import DecodedRows
 from highway.datasets.tables.schema import select
 from highway.datasets.tables.table import Piece, Table, TableLayout
@@ -19,6 +22,7 @@ from highway.errors import ConfigError, DatasetError
 from highway.extras import pip_install
 from highway.parameters.checks import checked
 from highway.stores.file import exists, local, read_whole
+from highway.stores.unchanging import FileState
 from highway.stores.url import is_url, join, shown
 
 
@@ -29,9 +33,13 @@ class HubLayout(TableLayout):
         table: A ``datasets.Dataset``.
         wanted: The dataset that reads the table.
         name: Name of the table in messages.
+
+    Attributes:
+        mapped: The files that are mapped into memory, with their states, by the number of the part of the table.
     """
 
     def __init__(self, table: Any, wanted: HuggingFace, name: str) -> None:
+        _expect_whole(table)
         columns, form = table.data.table, table.format
         shown = None if form["output_all_columns"] else {*form["columns"], wanted.key}
         columns = columns.select([column for column in columns.column_names if shown is None or column in shown])
@@ -39,7 +47,13 @@ class HubLayout(TableLayout):
         self.batches = [batch for batch in columns.select(selection.needed).to_batches() if batch.num_rows]
         self.order = _order_of(table._indices)
         firsts = accumulate((batch.num_rows for batch in self.batches), initial=0)
-        pieces = [Piece(0, number, first, batch.num_rows) for number, (first, batch) in enumerate(zip(firsts, self.batches))]
+        parts = _parts(table.data)
+        self.mapped = [[(path, FileState.of(path)) for path in _mapped(part)] for part in parts]
+        ends = list(accumulate(part[0].num_rows for part in parts))
+        pieces = [
+            Piece(bisect_right(ends, first), number, first, batch.num_rows)
+            for number, (first, batch) in enumerate(zip(firsts, self.batches))
+        ]
         super().__init__(pieces, table.features.arrow_schema, selection, wanted.nulls, 0, name)
 
     def rows(self, numbers: Sequence[int]) -> list[int]:
@@ -101,9 +115,15 @@ class HuggingFace(Table[HubLayout]):
     def _open(self) -> HubLayout:
         return HubLayout(self._loaded(), self, self.dataset if isinstance(self.dataset, str) else "a table of Hugging Face")
 
+    def _check(self, layout: HubLayout, file: int) -> None:
+        for path, state in layout.mapped[file]:
+            if FileState.of(path) != state:
+                raise DatasetError(f"{path}: the file has changed since the table was opened; open the table again")
+
     def _decode(self, layout: HubLayout, piece: Piece) -> tuple[DecodedRows, int]:
         batch = layout.batches[piece.index]
-        batch.validate(full=True)  # because offsets are not checked when single rows are read
+        with _naming(layout.name):
+            batch.validate(full=True)  # because offsets are not checked when single rows are read
         return DecodedRows([batch], layout.selection.columns, Access(in_memory, read_whole)), 0
 
     def _column(self, layout: HubLayout, name: str) -> Iterator[pa.RecordBatch]:
@@ -167,8 +187,9 @@ def load(dataset: Any, split: str | None, config: str | None, streaming: bool = 
         except ImportError as error:
             raise ConfigError(f"{dataset!r}: Hugging Face's tables need the package datasets: {pip_install('huggingface')}") from error
         if any(exists(join(dataset, name)) for name in ("state.json", "dataset_dict.json")):
-            found = datasets.load_from_disk(local(dataset))
-            found = found.to_iterable_dataset() if streaming and hasattr(found, "to_iterable_dataset") else found
+            folder = local(dataset)
+            with _naming(shown(dataset)):
+                found = datasets.load_from_disk(folder, keep_in_memory=False)  # mapped, as _expect_whole needs it
         elif is_url(dataset):
             raise FileNotFoundError(f"{shown(dataset)!r}: no folder of save_to_disk; Parquet and Arrow read files in stores")
         else:
@@ -177,7 +198,43 @@ def load(dataset: Any, split: str | None, config: str | None, streaming: bool = 
         if split not in found:
             raise ConfigError(f"Hugging Face: split={split!r}; expected one of {', '.join(map(repr, found))}")
         found = found[split]
+    if streaming and isinstance(dataset, str) and hasattr(found, "to_iterable_dataset"):
+        _expect_whole(found)
+        found = found.to_iterable_dataset()
     return found
+
+
+def _expect_whole(table: Any) -> None:
+    """Raise DatasetError if a mapped file of a table has more rows than were found: zeros over a message look like the end of the file."""
+    for path in dict.fromkeys(chain.from_iterable(map(_mapped, (*_parts(table.data), *_parts(table._indices))))):
+        with _naming(path), pa.memory_map(path) as file:
+            content = file.read_buffer()
+            source = pa.BufferReader(content)
+            for _ in ipc.MessageReader.open_stream(source):
+                check_cancelled()
+            expect_whole(content, source.tell())
+
+
+def _parts(table: Any) -> list[list[Any]]:
+    """Return the parts of a table one below the other, each as a list of tables with different columns."""
+    return [] if table is None else getattr(table, "blocks", [[table]])
+
+
+def _mapped(part: list[Any]) -> list[str]:
+    """Return the files of a part of a table that are mapped into memory."""
+    return [path for one in part if (path := getattr(one, "path", None))]
+
+
+@contextmanager
+def _naming(name: str) -> Iterator[None]:
+    """Add the name of the table to errors of pyarrow and datasets."""
+    try:
+        yield
+    except Exception as error:
+        known = (*unreadable(), ValueError, KeyError, TypeError, AttributeError)
+        if not isinstance(error, known) or (isinstance(error, OSError) and error.errno):
+            raise
+        raise DatasetError(f"{name}: Hugging Face: the table is damaged or cut short; {error}") from error
 
 
 def _order_of(indices: Any) -> np.ndarray | None:

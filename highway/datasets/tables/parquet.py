@@ -24,10 +24,11 @@ _AT_ONCE = 64  # footers of files, and keys of row groups, that are fetched at o
 class Parquet(FilesTable[Any]):
     """The rows of Parquet files, in the order of the files and of the rows in them.
 
-    A row group is read and decoded as a whole, with the selected columns. Each process keeps it in memory until the space is needed, and
-    threads that need it wait for the thread that decodes it. Therefore use ``shuffle="blocks"``: blocks are row groups, and each row group
-    of a window is decoded once. With ``shuffle=True``, each row costs a whole row group: it reads some hundred rows per second instead of a
-    hundred thousand, and logs a warning.
+    A row group is read and decoded as a whole, with the selected columns. Threads that need it wait for the thread that decodes it. Each
+    process keeps it in memory until as many rows were read as it has. If all row groups fit into a quarter of ``cache_mb``, they stay for
+    the next epochs. So read with ``shuffle="blocks"``: blocks are row groups, and each row group
+    of a window is decoded once. A single random row costs a row group: ``shuffle=True`` reads some hundred rows per second, and a window
+    a hundred thousand. In this case a warning is issued.
 
     Args:
         paths: A folder, a file, a pattern such as ``"train-*.parquet"`` (braces expand), their URL, or a list of these. A folder includes
@@ -37,8 +38,8 @@ class Parquet(FilesTable[Any]):
             ``None`` reads all columns except ``__key__``, under their own names.
         key: The column with the samples' keys. ``None``: ``__key__`` if it exists, else the row numbers.
         nulls: The value that replaces nulls, by field: ``{"caption": ""}``. In other fields a null is an error.
-        cache_mb: MiB of memory for decoded row groups, in addition to the row groups being decoded. A window should fit; its default is 16
-            row groups.
+        cache_mb: MiB of memory that decoded row groups take at most, in addition to the row groups being decoded. A window should fit; its
+            default is 16 row groups.
 
     A sample is a dict. Numbers, labels and arrays have the dtype of their column. Images of Hugging Face stay encoded, as ``bytes``.
     :mod:`highway.datasets.tables.values` lists the other types.

@@ -11,25 +11,29 @@ from highway.engine.cancel import check_cancelled
 
 T = TypeVar("T")
 
+_STAYING = 4  # pieces whose rows were all taken stay while all pieces take at most 1 / 4 of the budget
 _LOOK = 0.1  # seconds between two checks whether the stage was cancelled, while another thread decodes
 
 
 class _Kept(Generic[T]):
     def __init__(self, piece: T, size: int) -> None:
-        self.piece, self.size, self.used = piece, size, 0
+        self.piece, self.size, self.used, self.taken, self.is_done = piece, size, 0, 0, False
 
 
 class Pieces(Generic[T]):
     """Cached pieces by index, such as row groups.
 
-    If several threads want a piece, one thread decodes it. The others decode other pieces that they want, and then wait for it. The least
-    recently used pieces are removed first.
+    If several threads want a piece, one thread decodes it. The others decode other pieces that they want, and then wait for it.
+
+    The first pieces to be removed are those of which as many rows were taken as they have: in an epoch they are not needed again. They
+    stay only while all pieces take at most a quarter of the budget, so that small tables are decoded once for all epochs. If there is no
+    room, the least recently used pieces are removed.
 
     Args:
         budget: Maximum bytes of all cached pieces. At least one piece is always kept. Pieces being decoded are not counted.
 
     Attributes:
-        again: Number of pieces that were decoded again after their removal.
+        again: Number of pieces that were decoded again after their removal for lack of room.
     """
 
     def __init__(self, budget: int) -> None:
@@ -60,6 +64,15 @@ class Pieces(Generic[T]):
             number, held = self._claim(missing)
             missing.remove(number)
             yield number, self._decoded(number, decode) if held is None else held.piece
+
+    def take(self, number: int, taken: int, rows: int) -> None:
+        """Count rows that were taken of a piece, which has ``rows`` rows."""
+        if (held := self._kept.get(number)) is not None and held.size:
+            with self._changed:
+                held.taken += taken - rows if held.is_done else taken  # the first rows of the next epoch
+                held.is_done = held.taken >= rows
+                if held.is_done:
+                    self._shrink(self._budget // _STAYING, lambda _, one: one.is_done)
 
     def _claim(self, missing: list[int]) -> tuple[int, _Kept[T] | None]:
         """Return a cached piece, or the index of a piece that this thread has to decode; wait until there is either."""
@@ -92,7 +105,13 @@ class Pieces(Generic[T]):
         kept.used = next(self._clock)
         self._kept[number] = kept
         self._total += kept.size
-        while self._total > self._budget and (others := [one for one, held in self._kept.items() if held.size and one != number]):
-            oldest = min(others, key=lambda one: self._kept[one].used)
-            self._total -= self._kept.pop(oldest).size
-            self._forgotten.add(oldest)
+        self._shrink(self._budget // _STAYING, lambda _, one: one.is_done)
+        self._forgotten.update(self._shrink(self._budget, lambda one, _: one != number))
+
+    def _shrink(self, most: int, is_removable: Callable[[int, _Kept[T]], bool]) -> list[int]:
+        """Remove the least recently used of some pieces until all pieces have at most ``most`` bytes, and return their indexes."""
+        removed = []
+        while self._total > most and (others := [one for one, held in self._kept.items() if held.size and is_removable(one, held)]):
+            removed.append(min(others, key=lambda one: self._kept[one].used))
+            self._total -= self._kept.pop(removed[-1]).size
+        return removed

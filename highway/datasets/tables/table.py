@@ -114,6 +114,7 @@ class Table(PartedDataset, Generic[L]):
         for piece, rows in layout.decoded.each(places, self._decode_counted):
             for place, row in places[piece]:
                 samples[place] = layout.fields.sample(*rows.at(row), lambda: self._where(layout, layout.pieces[piece], row))  # noqa: B023
+            layout.decoded.take(piece, len(places[piece]), layout.pieces[piece].rows)
         layout.given += len(numbers)
         return samples
 

@@ -7,6 +7,7 @@ has more than 16,384 entries, evenly spaced entries are hashed.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import heapq
 import marshal
@@ -18,13 +19,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import xxhash
 
-from highway.engine.hashing.objects import FLAT
+from highway.engine.hashing.objects import FLAT, is_blank, is_inert
 from highway.errors import HighwayError
 
 MOST_BYTES = 64 * 2**20
 MOST_ENTRIES, MOST_PLAIN = 2**14, MOST_BYTES // 8  # entries of a list that are hashed
 MOST_LISTED, MOST_OBJECTS = 2**16, 2**18  # hashed entries of all lists, and hashed objects; of further objects only the type is hashed
 MOST_NESTED = 40  # nesting depth up to which objects are hashed recursively; deeper objects are hashed later
+_LEAST = 2**20, 2**10, 2**12  # these limits for all values that a component changes while it runs
 _FEW = 16  # entries of a list that are hashed after these limits
 _PLAIN = FLAT | {list, tuple, dict}  # types whose marshalled bytes depend on nothing but the values
 _BLOCKS, _BLOCK = 256, 4096  # number of blocks in a sample, and bytes of each
@@ -47,7 +49,12 @@ class Hashed(NamedTuple):
 
 
 class Bounded(ABC):
-    """Base class of hashers: hashes values of any size."""
+    """Base class of hashers: hashes values of any size.
+
+    Attributes:
+        changing: Values of the current component that it changes while it runs, with their names. Their hash is not part of the
+            component's, which must be the same before and after a run. Zeros and empty containers are left out.
+    """
 
     def __init__(self) -> None:
         self.begin()
@@ -55,6 +62,33 @@ class Bounded(ABC):
     def begin(self) -> None:
         """Reset the limits for the next component."""
         self._bytes_left, self._entries_left, self._objects_left = MOST_BYTES, MOST_LISTED, MOST_OBJECTS
+        self._path: dict[Any, int] = {}  # the values being hashed, from outer to inner
+        self._nested: dict[int, Any] = {}  # deeply nested values, by id
+        self._later: list[Any] = []  # nested values that are not hashed yet
+        self.changing: list[tuple[str, Any]] = []
+
+    def is_too_deep(self, value: Any) -> bool:
+        """Return whether a value is so deeply nested that it is hashed later, to avoid a RecursionError."""
+        if len(self._path) < MOST_NESTED:
+            return False
+        if id(value) not in self._nested:
+            self._nested[id(value)] = value
+            self._later.append(value)
+        return True
+
+    def note_changing(self, name: str, value: Any) -> None:
+        if not (is_blank(value) or is_inert(value)) and len(self.changing) < _LEAST[1]:
+            self.changing.append((name, value))
+
+    def hashes_of_changing(self) -> dict[str, bytes]:
+        """Return the hashes of the values in ``changing``, by name, and empty it. Called after the component was hashed."""
+        changing, self.changing = self.changing, []
+        self._bytes_left, self._entries_left, self._objects_left = _LEAST
+        found: dict[str, bytes] = {}
+        for name, value in changing:
+            with contextlib.suppress(Exception):  # another pipeline may change the value at this moment
+                found[name] = found.get(name, b"") + self.of(value).values
+        return found
 
     @abstractmethod
     def of(self, value: Any) -> Hashed:

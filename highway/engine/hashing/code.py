@@ -16,7 +16,7 @@ import sysconfig
 import time
 import types
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -151,7 +151,11 @@ def names_of(code: types.CodeType) -> Names:
             filled.add(ends.get(_before(steps, number - 1), ()))
     filled |= {chain[:-1] for chain in read if chain[-1] in _FILLING}
     inner = [names_of(part) for part in code.co_consts if isinstance(part, types.CodeType)]
-    return Names(*(frozenset(own.union(*parts)) for own, *parts in zip((read, assigned, filled), *inner, strict=True)))
+    return _merged([Names(frozenset(read), frozenset(assigned), frozenset(filled)), *inner])
+
+
+def _merged(several: Sequence[Names]) -> Names:
+    return Names(*(frozenset().union(*parts) for parts in zip(*several, strict=True)))
 
 
 _FILLING = {"append", "appendleft", "extend", "insert", "add", "update", "setdefault", "pop", "popleft", "popitem", "remove", "discard"}
@@ -207,6 +211,29 @@ def functions_of(cls: type) -> Iterator[tuple[str, types.FunctionType]]:
         for part in (value, *(getattr(value, one, None) for one in ("fget", "fset", "__func__", "func", "__wrapped__"))):
             if isinstance(part, types.FunctionType) and part.__code__.co_filename != "<string>":
                 yield name, part
+
+
+@cache
+def _closing_functions(cls: type) -> list[types.FunctionType]:
+    """Return the functions of a class, and of the user's base classes, that are the user's and close over variables."""
+    functions = (function for base in cls.__mro__ if is_users(base) for _, function in functions_of(base))
+    return [function for function in functions if function.__closure__ and not _is_installed(function.__code__.co_filename)]
+
+
+def closed_over(owner: types.FunctionType | type) -> Iterator[tuple[str, Any, Names]]:
+    """Yield the variables that a function, or the methods of a class, close over: name, value, and the names that these functions use."""
+    cells: dict[int, tuple[str, types.CellType, Names]] = {}
+    for function in _closing_functions(owner) if isinstance(owner, type) else [owner]:
+        names = names_of(function.__code__)
+        for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+            cells[id(cell)] = name, cell, _merged([names, *(found[2] for found in [cells.get(id(cell))] if found)])
+    for name, cell, names in cells.values():
+        try:
+            value = cell.cell_contents
+        except ValueError:  # not assigned yet
+            continue
+        if name != "__class__":
+            yield name, value, names
 
 
 def attributes_of(cls: type) -> Iterator[tuple[str, Any]]:

@@ -79,7 +79,25 @@ def attributes_held(value: Any) -> Iterator[tuple[str, Any]]:
         names = [name for name in names if _plain(name) in kept.given or not is_hidden(held[name])]
         own = [name for name in names if _plain(name) in kept.given or not name.startswith("_")]
         names = own if kept.needed <= {*map(_plain, own)} and own else names
-    yield from ((name, held[name]) for name in names if not (name in kept.assigned or (name in kept.filled and is_container(held[name]))))
+    yield from ((name, held[name]) for name in names if not _is_changed_attribute(kept, name, held[name]))
+
+
+def attributes_changed(value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the attributes of an object of the user that its methods assign or fill while it runs, sorted by name.
+
+    Cached properties are skipped, because they follow from other attributes.
+    """
+    cls = type(value)
+    if is_users(cls):
+        kept = _kept(cls)  # type: ignore[arg-type]  # mypy takes a class for not hashable
+        if kept.assigned or kept.filled:
+            own = {*names_of_module(cls), *kept.cached}  # type: ignore[arg-type]
+            names = sorted(_held(value).items(), key=lambda pair: pair[0])
+            yield from ((name, part) for name, part in names if name not in own and _is_changed_attribute(kept, name, part))
+
+
+def _is_changed_attribute(kept: _Kept, name: str, value: Any) -> bool:
+    return name in kept.assigned or name in kept.cached or (name in kept.filled and is_container(value))
 
 
 def _held(value: Any) -> dict[str, Any]:
@@ -95,6 +113,7 @@ def _plain(name: str) -> str:
 class _Kept(NamedTuple):
     given: set[str]
     needed: set[str]
+    cached: set[str]
     assigned: set[str]
     filled: set[str]
 
@@ -103,15 +122,16 @@ class _Kept(NamedTuple):
 def _kept(cls: type) -> _Kept:
     """Return the parameters of a constructor, and the other attributes that objects of the class get while they are used."""
     changed = changed_while_running(cls)
-    names = {name for base in cls.__mro__ for name, value in vars(base).items() if _is_kept_property(value)}
-    names |= {chain[0] for chain in changed.assigned if len(chain) == 1}
+    cached = {name for base in cls.__mro__ for name, value in vars(base).items() if _is_kept_property(value)}
     try:
         parameters = {name: one for name, one in inspect.signature(cls).parameters.items() if one.kind in NAMED}
     except (TypeError, ValueError):
         parameters = {}
     needed = {name for name, one in parameters.items() if one.default is one.empty}
-    filled = {chain[0] for chain in changed.filled if len(chain) == 1}
-    return _Kept({*parameters}, needed, *({name for name in found if _plain(name) not in parameters} for found in (names, filled)))
+    assigned, filled = ({chain[0] for chain in chains if len(chain) == 1} for chains in (changed.assigned, changed.filled))
+    return _Kept(
+        {*parameters}, needed, *({name for name in found if _plain(name) not in parameters} for found in (cached, assigned, filled))
+    )
 
 
 def _is_kept_property(value: Any) -> bool:
@@ -123,6 +143,13 @@ def _is_kept_property(value: Any) -> bool:
 def is_container(value: Any) -> bool:
     """Return whether a value is a container, such as a list or dict, that may be filled in place."""
     return isinstance(value, (list, dict, set, bytearray, deque, np.ndarray))
+
+
+def is_blank(value: Any) -> bool:
+    """Return whether a value is what a counter or cache begins with: zero, ``None``, an empty container, or an array of zeros."""
+    if isinstance(value, np.ndarray):
+        return value.dtype.kind in "biufc" and not value.any()
+    return (type(value) in FLAT and not value) or (is_container(value) and not len(value))
 
 
 def is_changed(names: Names, chain: tuple[str, ...], value: Any) -> bool:

@@ -19,12 +19,13 @@ from typing import Any, cast
 import numpy as np
 
 from highway.engine.component import Traits, fingerprint_of, shape_by_method
-from highway.engine.hashing.bounded import MOST_NESTED, Bounded, Hashed, UnknownValueError, summed
-from highway.engine.hashing.code import Names, attributes_of, functions_of, is_users, name_and_version, names_of, text_of
+from highway.engine.hashing.bounded import Bounded, Hashed, UnknownValueError, summed
+from highway.engine.hashing.code import Names, attributes_of, closed_over, functions_of, is_users, name_and_version, names_of, text_of
 from highway.engine.hashing.objects import (
     FLAT,
     LEAVES,
     as_array,
+    attributes_changed,
     attributes_held,
     is_changed,
     is_hidden,
@@ -62,10 +63,7 @@ class Hasher(Bounded):
         super().__init__()
         self._known: dict[int, tuple[Hashed, Any]] = {}  # by id, with the object, so that no other object gets its id
         self._known_code: dict[int, tuple[bytes, Any]] = {}
-        self._path: dict[Any, int] = {}  # the values being hashed, from outer to inner
-        self._nested: dict[int, Any] = {}  # deeply nested values, by id
         self._declared: tuple[Any, Traits | None] = None, None
-        self._later: list[Any] = []  # nested values that are not hashed yet
         self._reading: set[tuple[int, Any]] = set()
 
     def parameters(self, op: Any, traits: Traits | None = None) -> Iterator[tuple[str, Hashed]]:
@@ -77,9 +75,8 @@ class Hasher(Bounded):
             UnknownValueError: the hasher is strict, and a value cannot be hashed.
         """
         self.begin()
-        for found in (self._known, self._known_code, self._path, self._nested):
-            found.clear()  # so that the hash does not depend on values hashed before
-        self._path[id(op)], self._later, self._declared = 0, [], (op, traits)
+        self._known, self._known_code = {}, {}  # so that the hash does not depend on values hashed before
+        self._path[id(op)], self._declared = 0, (op, traits)
         parts = self._parts(op, whole=True)
         yield from (("", self._leaf(op)),) if parts is None else parts
         while self._later:
@@ -110,7 +107,7 @@ class Hasher(Bounded):
         self._objects_left -= 1
         if self._objects_left < 0:
             return Hashed(kind.__qualname__.encode())
-        if self._is_too_deep(value):
+        if self.is_too_deep(value):
             return Hashed(b"nested")
         self._path[key] = len(self._path)
         try:
@@ -120,15 +117,6 @@ class Hasher(Bounded):
             del self._path[key]
         self._known[key] = found, value
         return found
-
-    def _is_too_deep(self, value: Any) -> bool:
-        """Return whether a value is so deeply nested that it is hashed later, to avoid a RecursionError."""
-        if len(self._path) < MOST_NESTED:
-            return False
-        if id(value) not in self._nested:
-            self._nested[id(value)] = value
-            self._later.append(value)
-        return True
 
     # --- values with named parts ---
 
@@ -181,13 +169,7 @@ class Hasher(Bounded):
         for name, part in sorted(vars(value).items()):
             if name != "__wrapped__":
                 yield name, self.of(part)
-        for name, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=True):
-            try:
-                held = cell.cell_contents
-            except ValueError:  # not assigned yet
-                continue
-            if name != "__class__":
-                yield from self._read(name, held, value.__code__)
+        yield from self._closed_over(value)
 
     def _method(self, value: types.MethodType) -> Iterator[tuple[str, Hashed]]:
         """Yield a method, and the attributes of its object that the method reads."""
@@ -203,14 +185,14 @@ class Hasher(Bounded):
         if (mark := (id(owner), function.__code__)) not in self._reading:
             self._reading.add(mark)
             try:
-                yield from self._read(function.__code__.co_varnames[0], owner, function.__code__)
+                yield from self._read(function.__code__.co_varnames[0], owner, names_of(function.__code__))
             finally:
                 self._reading.discard(mark)
 
-    def _read(self, name: str, value: Any, code: types.CodeType) -> Iterator[tuple[str, Hashed]]:
-        """Yield the parts of a named value that a function reads, but does not change: some attributes, or the whole value."""
-        names = names_of(code)
+    def _read(self, name: str, value: Any, names: Names) -> Iterator[tuple[str, Hashed]]:
+        """Yield the parts of a named value that a function reads: some attributes, or the whole value. Note the values that it changes."""
         if is_changed(names, (name,), value):
+            self.note_changing(name, value)
             return
         read = sorted(chain[1:] for chain in names.read if chain[0] == name)
         if not read or () in read or not (hasattr(value, "__dict__") or isinstance(value, types.ModuleType)):
@@ -225,6 +207,7 @@ class Hasher(Bounded):
         (first, *rest), path = names, (*path, names[0])
         if first in own:
             if is_changed(changed, path, own[first]):
+                self.note_changing(".".join(path), own[first])
                 return
             if rest and (hasattr(own[first], "__dict__") or isinstance(own[first], types.ModuleType)):
                 yield from self._attribute(path, own[first], tuple(rest), changed)
@@ -241,7 +224,7 @@ class Hasher(Bounded):
 
     def _object(self, value: Any, whole: bool) -> Iterator[tuple[str, Hashed]]:
         cls = type(value)
-        yield "class", self._class(cls)
+        yield from self._of_class(value)
         skipped = left_out(cls, whole)  # type: ignore[arg-type]  # mypy takes a class for not hashable
         for name, part in attributes_held(value):
             if name not in skipped and name.lstrip("_") not in skipped:
@@ -251,7 +234,7 @@ class Hasher(Bounded):
 
     def _module(self, value: Any) -> Iterator[tuple[str, Hashed]]:
         """Yield the contents of a torch module. If it is being trained, its checkpoint's contents are skipped."""
-        yield "class", self._class(type(value))
+        yield from self._of_class(value)
         if (original := getattr(value, "_orig_mod", None)) is not None:  # of torch.compile
             yield from self._module(original)
             return
@@ -268,6 +251,7 @@ class Hasher(Bounded):
                 yield from ((name, self.of(part)) for name, part in parts)
 
     def _state(self, value: Any, state: tuple[Any, ...]) -> Iterator[tuple[str, Hashed]]:
+        yield from self._closed_over(type(value))
         yield "class", self._class(type(value))
         for place, part in enumerate(state):
             yield f"state {place}", self.of(list(part) if isinstance(part, Iterator) else part)
@@ -297,7 +281,7 @@ class Hasher(Bounded):
         if isinstance(value, PurePath):
             return self.text(str(value), "path")
         if isinstance(value, type):
-            return summed("type", [(value.__qualname__, self._class(value))])
+            return summed("type", [*self._closed_over(value), (value.__qualname__, self._class(value))])
         if isinstance(value, np.dtype):
             return self.text(f"dtype {value!r}")
         if isinstance(value, (types.ModuleType, types.BuiltinFunctionType, np.ufunc)):
@@ -327,10 +311,21 @@ class Hasher(Bounded):
     def _own(self, value: Any) -> Iterator[tuple[str, Hashed]]:
         """Yield the attributes of an object whose class is derived from list or dict."""
         if type(value).__module__ != "builtins":
-            yield "class", self._class(type(value))
+            yield from self._of_class(value)
             yield from ((name, self.of(part)) for name, part in attributes_held(value) if not name.startswith("_"))
 
     # --- code ---
+
+    def _of_class(self, value: Any) -> Iterator[tuple[str, Hashed]]:
+        """Yield the class of an object, after the values that its methods close over, and note the attributes that they change."""
+        yield from self._closed_over(type(value))
+        yield "class", self._class(type(value))
+        for name, part in attributes_changed(value):
+            self.note_changing(f"{type(value).__name__}.{name}", part)
+
+    def _closed_over(self, owner: types.FunctionType | type) -> Iterator[tuple[str, Hashed]]:
+        for name, held, names in closed_over(owner):
+            yield from self._read(name, held, names)
 
     def _class(self, cls: type) -> Hashed:
         """Return the hash of a class: its name, and as code its methods and attributes, including the user's base classes."""
@@ -361,7 +356,7 @@ class Hasher(Bounded):
             return b"cycle"
         if id(value) in self._known_code:
             return self._known_code[id(value)][0]
-        if self._is_too_deep(value):
+        if self.is_too_deep(value):
             return b"nested"
         self._path[key] = len(self._path)
         try:
@@ -392,7 +387,7 @@ class Hasher(Bounded):
             return kind
         count = len(self.unseen)
         try:
-            found = self.of(value) if code is None else summed("", self._read(name, value, code))
+            found = self.of(value) if code is None else summed("", self._read(name, value, names_of(code)))
             del self.unseen[count:]
             return found
         except (UnknownValueError, RecursionError):

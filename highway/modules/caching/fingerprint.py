@@ -39,7 +39,8 @@ def fingerprint(components: Sequence[Any], seed: int = 0) -> str:
     decoder and highway's version, because pixels differ between them. It also includes the pipeline's seed and the name of each stage that
     draws random numbers (:func:`chance`).
 
-    A warning names values that code refers to and that cannot be hashed.
+    A warning names values that cannot be compared: values that code refers to and that cannot be hashed, and values that maps change while
+    they run.
 
     Args:
         components: The stages, or bare components, in order.
@@ -53,6 +54,7 @@ def fingerprint(components: Sequence[Any], seed: int = 0) -> str:
     digest = hashlib.blake2b(repr(made).encode(), digest_size=16)
     hasher = Hasher(strict=True, seed=seed % 2**63)
     known: list[Any] = []
+    unseen: list[str] = []
     for position, stage in enumerate(stages):
         op = stage.layers[-1]
         if position == 0 and not isinstance(op, (Sampling, WebDatasetSource)) and (Traits.of(op).fingerprint or fingerprint_of(op)) is None:
@@ -66,20 +68,21 @@ def fingerprint(components: Sequence[Any], seed: int = 0) -> str:
             raise _unknown(stage.op, f"{error} in ") from None
         for name, part in parts:
             digest.update(f"{name} ".encode() + part.values + b" " + part.code + b"\0")
+        unseen += [*hasher.unseen, *(name for name, _ in hasher.changing)]
         for say in hasher.data:
             digest.update(say().encode() + b"\0")
-        hasher.data = []
+        hasher.data, hasher.unseen = [], []
         if isinstance(op, Sampling):
             digest.update(repr(rank_and_world_size(op.rank, op.world_size)).encode())
             own = fingerprint_of(cast(ReaderLike, op).open())
             digest.update(own().encode() if own is not None else b"")
         elif isinstance(op, WebDatasetSource):
             digest.update(" ".join(_states(op.shards)).encode())
-    if hasher.unseen:
+    if unseen:
         log.warning(
             "Cache: maps before it refer to %s, whose changes cannot be seen; give Cache(key=...) a text that you change with them, "
             "or the cache will serve old items",
-            ", ".join(dict.fromkeys(hasher.unseen)),
+            ", ".join(dict.fromkeys(unseen)),
         )
     return digest.hexdigest()
 

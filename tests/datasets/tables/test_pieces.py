@@ -57,6 +57,27 @@ def test_a_piece_that_is_larger_than_the_budget_is_kept_alone():
     assert decode.begun == [0, 1, 0]
 
 
+def test_a_piece_whose_rows_were_all_taken_is_removed_if_a_quarter_of_the_budget_is_taken():
+    decode = Decoder(4, size=10)
+    for event in decode.may_go:
+        event.set()
+    pieces = Pieces(80)
+
+    def take(number, rows=2):
+        list(pieces.each([number], decode))
+        pieces.take(number, rows, 2)
+
+    take(0), take(1)  # they stay: 20 of 80
+    take(0), take(1)
+    assert decode.begun == [0, 1]
+    take(2, 1), take(2, 1)  # in the place of 0
+    take(3)  # in the place of 1
+    take(2, 1), take(3, 1)
+    take(0), take(0)  # one row of 2 and 3 is left, so 0 does not stay
+    take(2, 1), take(3, 1)
+    assert decode.begun == [0, 1, 2, 3, 0, 0] and pieces.again == 0
+
+
 def test_what_takes_no_memory_stays_while_others_are_forgotten():
     decode = Decoder(4)
     for event in decode.may_go:

@@ -295,6 +295,32 @@ def test_row_groups_are_decoded_once_in_each_window_with_the_columns_that_are_wa
     assert sorted(decoded) == list(range(10))
 
 
+MEASURED = """
+import sys
+import numpy as np, pyarrow as pa
+from highway import Pipeline
+from highway.datasets import Parquet
+from highway.modules import Reader
+
+dataset, most = Parquet(sys.argv[1], cache_mb=64), 0
+for epoch in range(2):
+    with Pipeline([Reader(dataset, shuffle="blocks", window=400, epochs=1, num_workers=2)]) as pipeline:
+        for count, _ in enumerate(pipeline):
+            most = max(most, pa.total_allocated_bytes())
+        assert count == 4799
+print(most >> 20)
+"""
+
+
+@pytest.mark.slow
+def test_reading_by_blocks_holds_the_row_groups_of_a_window_and_not_the_whole_set(tmp_path):
+    rng = np.random.default_rng(0)
+    save_parquet(pa.table({"data": [rng.bytes(10_000) for _ in range(4800)]}), str(tmp_path / "a.parquet"), 100)  # 48 groups of 1 MB
+    found = subprocess.run([sys.executable, "-c", MEASURED, tmp_path / "a.parquet"], capture_output=True, text=True, timeout=300)
+    assert found.returncode == 0, found.stderr
+    assert int(found.stdout) < 32  # a quarter of the cache, and a window of 4 row groups whose end is still being read; the set is 46
+
+
 def test_a_row_group_that_does_not_fit_into_the_cache_is_an_error_with_the_way_out(tmp_path):
     rng = np.random.default_rng(0)
     opened = saved(tmp_path / "t", "parquet", {"x": [0, 1], "data": [rng.bytes(600_000), rng.bytes(600_000)]})
