@@ -17,7 +17,7 @@ from typing import Any
 import highway
 from highway.engine.component import Ranks, Stateless, no_state
 from highway.engine.context import in_stage
-from highway.engine.identity import expect_same, expect_stages, is_named
+from highway.engine.hashing.identity import expect_same, expect_stages, is_named
 from highway.engine.remake import Remaker
 from highway.engine.resume import Marker, StageState, from_json
 from highway.engine.source import has_state, ranks_of

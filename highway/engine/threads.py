@@ -21,7 +21,7 @@ from highway.engine.bodies import at_work, position, thread_name, work
 from highway.engine.channel import Channel
 from highway.engine.component import Shape
 from highway.engine.context import here, in_stage
-from highway.engine.identity import Identities
+from highway.engine.hashing.identity import Identities
 from highway.engine.source import Fed
 from highway.engine.stage import Origin, Stage, Stamped
 from highway.engine.stats import Meter, PipelineStats
