@@ -86,6 +86,7 @@ ONLY_IN = {
         "engine/consumer.py",
         "engine/script.py",
         "engine/threads.py",
+        "engine/time_limit.py",
         "engine/workers.py",
         "images/scratch.py",
         "modules/other_transforms/torchvision.py",

@@ -141,6 +141,8 @@ class Traits:
         ahead: For a map that works on several items at once, receives the stage's context and creates a
             :class:`highway.engine.ahead.WorkerAhead` for each worker, on the worker's thread; ``None``: the map works on one item at a
             time. When a run resumes, the map itself is called for single items.
+        applies_timeout: Whether a map applies the timeout of its stage itself, by ``context.limit``. If not, the engine applies it to each
+            call of the map.
         start_threads: Starts the component's own threads, before the threads of the pipeline start.
         stamped: For a source, iterates like ``__iter__``, but with passports.
         deal_anew: For a source that ranks share, converts a state that was saved with another number of ranks. Receives the saved state,
@@ -175,6 +177,7 @@ class Traits:
     adds_a_stage: bool = True
     stands_for: Any = None
     ahead: Callable[[Any], Any] | None = None
+    applies_timeout: bool = False
     start_threads: Callable[[], None] | None = None
     stamped: Callable[[], Iterator[Any]] | None = None
     deal_anew: Callable[[Any, list[int], list[int]], Any] | None = None

@@ -13,7 +13,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from highway.engine.component import RunState, Traits, name_of
 from highway.engine.stats import HandOver
@@ -25,6 +25,25 @@ State = Literal["busy", "starved", "blocked"]
 
 def _raise(error: Exception) -> None:
     raise error
+
+
+class Limit(Protocol):
+    """The time limit of a stage: see :class:`highway.engine.time_limit.TimeLimit`."""
+
+    @property
+    def seconds(self) -> float: ...
+    @property
+    def attempts(self) -> int: ...
+    def call(
+        self,
+        function: Callable[..., T],
+        *arguments: Any,
+        what: Callable[[], str] = ...,
+        otherwise: str = ...,
+        prepare: Callable[[], object] = ...,
+    ) -> T | None: ...
+    def late(self, what: str, attempt: int, stack: str, then: str) -> None: ...
+    def count(self, name: str) -> None: ...
 
 
 class _Waiting:
@@ -49,6 +68,7 @@ class Context:
         draining: Whether :meth:`highway.Pipeline.drain` was called. The input then ends before the data end. A stream that creates its own
             items stops when this is set.
         lock: The code of the stage holds it while it changes an object that its workers share.
+        limit: The time limit of the stage; ``None`` if it has no timeout.
 
     Args:
         report_error: Receives the errors of :meth:`report_error`. By default they are raised.
@@ -80,6 +100,7 @@ class Context:
         self.draining = False
         self.flushed: set[str] = set()  # stages of an inner pipeline that have flushed their items since it was drained
         self.lock = threading.Lock()
+        self.limit: Limit | None = None
         self._counters: dict[int, tuple[object, dict[str, Any]]] = {}  # by the component's id, as long as the component lives
         self.counts: dict[str, int] = {}  # counts of code that the component calls
         self.report_error = report_error  # returns if the stage skips errors and max_errors is not exceeded, else raises the error
@@ -240,9 +261,21 @@ def entered(context: Context) -> Iterator[None]:
 
 def on_behalf_of(other: Context) -> Context:
     """Return a copy of the context of another stage, which may have ended. The copy is cancelled with this thread's stage."""
-    own, context = here(), copy.copy(other)
+    own, context = here(), _copied(other)
     context.interrupted, context.cancelled, context.report_state = own.interrupted, own.cancelled, own.report_state
     context.running = (None, None)
+    return context
+
+
+def for_helper() -> Context:
+    """Return a copy of the context of this thread, for a thread that helps it and can be cancelled alone."""
+    context = _copied(here())
+    context.interrupted = threading.Event()
+    return context
+
+
+def _copied(other: Context) -> Context:
+    context = copy.copy(other)
     context._starved, context._blocked = _Waiting(context, "starved"), _Waiting(context, "blocked")
     return context
 

@@ -193,9 +193,17 @@ class Stage:
         name: Name in statistics and messages. Random numbers depend on it. If empty, the name of the class or function.
         drops: Whether a map may return ``DROP``. If there are several ranks, or after ``len(pipeline)`` was called, a map that does not
             declare this must return an item for each input, because ranks and ``len`` depend on the count.
+        timeout: Seconds that a map may work on an item, and a reader on a sample, above 0. If it takes longer, a warning names the item and
+            the place in the code where it hangs, and the item is tried again on another thread, with the same random numbers.
+            :class:`~highway.modules.processes.Processes` ends the process. ``None``: no limit.
+        attempts: With ``timeout``, the number of attempts, at least 1. After the last one the item has a ``TimeoutError``, to which
+            ``on_error`` applies.
 
-    A ``Stage`` around a composite passes ``num_workers``, ``ordered``, ``per_worker``, ``drops`` and the error policy to the maps in it,
-    and the error policy to its source too.
+    A thread that hangs cannot be ended. It is abandoned: its result is never used, and the counter ``abandoned_threads`` counts it. It may
+    still use the item and the map while another thread tries the item again.
+
+    A ``Stage`` around a composite passes ``num_workers``, ``ordered``, ``per_worker``, ``drops``, ``timeout``, ``attempts`` and the error
+    policy to the maps in it, and the error policy to its source too.
 
     >>> pipeline = Pipeline([range(4), Stage(lambda n: n * n, num_workers=2, name="square")])
     >>> list(pipeline), pipeline.stats().stages[1].num_workers
@@ -211,12 +219,18 @@ class Stage:
     name: str = ""
     per_worker: Annotated[bool, HOW] = False
     drops: Annotated[bool, HOW] = False
+    timeout: Annotated[Annotated[float, Range(gt=0, words="seconds above 0")] | None, HOW] = None
+    attempts: Annotated[Count, HOW] = 1
 
     def __post_init__(self) -> None:
         if isinstance(self.op, Stage):
             raise PipelineError(f"a Stage inside a Stage: {self.op!r}; give the settings to one of them")
         if self.max_errors is not None and self.on_error != "skip":
             raise PipelineError(f"{self.label}: max_errors={self.max_errors} without on_error='skip'")
+        if self.attempts > 1 and self.timeout is None:
+            raise PipelineError(
+                f"{self.label}: attempts={self.attempts} without timeout; give timeout=seconds, after which an item is tried again"
+            )
 
     @property
     def label(self) -> str:
@@ -287,6 +301,11 @@ def expand(stages: Sequence[Any]) -> list[tuple[Stage, Shape]]:
             raise PipelineError(f"{stage.label} is a {shape}, which runs in one thread; per_worker=True is for maps")
         if stage.drops and shape != "map":
             raise PipelineError(f"{stage.label} is a {shape}; drops=True is for maps that return DROP")
+        if stage.timeout is not None and shape != "map":
+            raise PipelineError(
+                f"{stage.label} is a {shape}, which cannot try an item again; timeout={stage.timeout:g} is for maps and readers; leave it "
+                "out: a pipeline that waits for an item for 60 s reports where its threads are"
+            )
         if stage.per_worker and _holds_functions_only(stage.op):
             raise PipelineError(
                 f"{stage.label}: per_worker=True, but what a function uses cannot be copied with it; hold that in an object: "
@@ -311,9 +330,9 @@ def _flatten(stages: Sequence[Any], at_start: bool) -> list[Stage]:
         elif shape_of(stage.op, first, stage.label) == "composite":
             parts = [part.changed(name=f"{stage.label}.{part.label}") for part in map(_as_stage, stage.op.stages())]
             inherited = [_inherit(stage, part, first and not n) for n, part in enumerate(_flatten(parts, first))]
-            for setting in ("per_worker", "drops"):
-                if getattr(stage, setting) and not any(getattr(part, setting) for part in inherited):
-                    raise PipelineError(f"{stage.label}: {setting}=True is for maps, and it contains no map")
+            for setting in ("per_worker", "drops", "timeout"):
+                if (value := getattr(stage, setting)) and not any(getattr(part, setting) for part in inherited):
+                    raise PipelineError(f"{stage.label}: {setting}={value} is for maps, and it contains no map")
             flat += inherited
         else:
             flat.append(stage)
@@ -337,6 +356,7 @@ def _inherit(outer: Stage, part: Stage, is_source: bool) -> Stage:
             changes |= {} if outer.num_workers is None else {"num_workers": outer.num_workers}
             changes |= {} if outer.ordered else {"ordered": False}
             changes |= {"drops": True} if outer.drops else {}
+            changes |= {} if outer.timeout is None else {"timeout": outer.timeout, "attempts": outer.attempts}
     return part.changed(**changes)
 
 

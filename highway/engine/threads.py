@@ -25,6 +25,7 @@ from highway.engine.hashing.identity import Identities
 from highway.engine.source import Fed
 from highway.engine.stage import Origin, Stage, Stamped
 from highway.engine.stats import Meter, PipelineStats
+from highway.engine.time_limit import TimeLimit
 from highway.engine.workers import StageWorkers, worker_count
 from highway.errors import PipelineError
 from highway.process.cores import available_cores, cpu_seconds, machine_load, resident_bytes
@@ -51,6 +52,7 @@ class Run:
             outbox = Channel((stage.buffer_size or WAITING) + count, count, 0 if stage.buffer_size else MOST_MORE)
             inbox, self.output = self.output, outbox
             worker = StageWorkers(stage, shape, count, inbox, self.output, origin)
+            worker.context.limit = None if stage.timeout is None else TimeLimit(worker, stage.timeout, stage.attempts)
             worker.before, worker.number = list(self.workers), len(self.workers)
             worker.numbers_epochs = self.numbers_epochs
             self.numbers_epochs |= worker.traits.numbers_epochs

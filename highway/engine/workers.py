@@ -188,6 +188,10 @@ class StageWorkers:
             self.context.copied(part, original)
         return copied
 
+    def own_map(self, context: Context) -> Any:
+        """Return the map for one thread, as a function that needs no context: a copy if it is not thread-safe."""
+        return self.with_context(self.own_copy() if self.stage.per_worker else self.stage.op, context)
+
     def with_context(self, op: Any, context: Context) -> Any:
         """Return the map as a function that needs no context."""
         return partial(op, context=context) if self._takes_context else op
@@ -268,7 +272,7 @@ class StageWorkers:
         if error is self.left_out.fatal:  # the error is already on its way out of the component
             raise error
         self.meters[self.here.number].errors += 1
-        self.left_out.add(error, self.here.marker, self._where)
+        self.left_out.add(error, self.here.marker, self.where)
 
     def located(self, error: BaseException, cause: BaseException | None = None) -> BaseException:
         """Return the error with a note about its place. An error that looks like the end of a stream becomes a RuntimeError."""
@@ -277,14 +281,14 @@ class StageWorkers:
             cause, error = error, RuntimeError(f"{self.stage.name} raised {what}; to end a stream, return")
         if cause is not None:
             error.__cause__ = cause
-        error.add_note(f"highway: {self._where()}")
+        error.add_note(f"highway: {self.where()}")
         if isinstance(error, ValueError) and "read-only" in str(error):  # numpy's message
             error.add_note(
                 "an array may be shared with others: write into array.copy(), or, if it comes from a link, say ZMQSource(writable=True)"
             )
         return error
 
-    def _where(self) -> str:
+    def where(self) -> str:
         passport: Passport | None = self.here.passport
         parts = [f"in stage {self.stage.name!r}"]
         if len(self.meters) > 1:

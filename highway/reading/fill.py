@@ -5,11 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
+from operator import getitem
 from typing import Any
 
-from highway.datasets.dataset import Dataset, described, locate, read_several
+from highway.datasets.dataset import Dataset, described, locate, read_several, several_of
 from highway.engine.component import Traits
-from highway.engine.context import Context, here
+from highway.engine.context import Context, Limit, here
 from highway.engine.stage import DROP, Drop, Passport, Several, Stamped
 from highway.errors import DatasetError, EndOfStream, ImageError, PipelineError
 from highway.images.decode import backend
@@ -33,6 +35,7 @@ class Fill:
             draws=self.stands_for.draws,
             one_to_one="in order" if makes_batches else None,  # other samples replace those that are skipped
             remake=self._remake,
+            applies_timeout=True,
             stands_for=self.stands_for,
         )
 
@@ -123,21 +126,34 @@ class Fill:
         return Several(samples, batch.positions[rows].tolist(), keys, rows)
 
     def _read(self, batch: BatchInWork, numbers: list[int], context: Context) -> Sequence[Any]:
-        """Return the samples at these indexes, up to the first that cannot be read."""
-        dataset, several = batch.reading.dataset, batch.reading.several
+        """Return the samples at these indexes, up to the first that cannot be read.
+
+        With a timeout, files are read here and not when they are decoded, so that a read that hangs never writes into the batch.
+        """
+        dataset, several, limit = batch.reading.dataset, batch.reading.several, context.limit
+        if limit is not None and several:
+            several = several_of(dataset, "__getitems__")
         if len(numbers) == 1 or not several or not batch.epoch.bad.keys().isdisjoint(numbers):
             return self._read_singly(batch, numbers, context)
+        found: Sequence[Any] | None
         try:
-            samples = read_several(dataset, several, numbers)
+            if limit is None:
+                found = read_several(dataset, several, numbers)
+            else:  # reading them one by one then finds the sample that hangs
+                what, otherwise = f"{several} of {described(dataset)} for {len(numbers)} samples", "the samples are read one by one"
+                found = limit.call(read_several, dataset, several, numbers, what=lambda: what, otherwise=otherwise)
         except Exception as error:
             samples = self._read_singly(batch, numbers, context)
             if len(samples) == len(numbers):  # each sample alone can be read
                 error.add_note(f"highway: {several} of {described(dataset)} raised it, though __getitem__ reads each of the samples")
                 context.report_error(error)
-        return samples
+            return samples
+        return self._read_singly(batch, numbers, context) if found is None else found
 
     def _read_singly(self, batch: BatchInWork, numbers: list[int], context: Context) -> list[Any]:
         dataset, bad, check, samples = batch.reading.dataset, batch.epoch.bad, context.check, list[Any]()
+        if context.limit is not None:
+            dataset = _InTime(dataset, context.limit)
         number = -1
         try:
             for number in numbers:
@@ -192,6 +208,19 @@ class Fill:
 
 
 _NOTHING = Several((), (), (), ())
+
+
+class _InTime:
+    """A dataset, each of whose reads has the time limit of the stage."""
+
+    def __init__(self, dataset: Dataset, limit: Limit) -> None:
+        self._dataset, self._limit = dataset, limit
+
+    def __len__(self) -> int:
+        return len(self._dataset)
+
+    def __getitem__(self, number: int) -> Any:
+        return self._limit.call(getitem, self._dataset, number, what=partial(locate, self._dataset, number))
 
 
 def _located(error: Exception, dataset: Dataset, number: int, total: int) -> Exception:

@@ -1,0 +1,302 @@
+"""The time limit of a stage, ``Stage(timeout=...)``: an item that takes too long is tried again on another thread.
+
+Without a timeout, nothing here runs. With a timeout, each worker has a helper thread that makes its calls. The worker keeps the item, its
+place in the order and its passport, so order and states do not depend on the helper. If a call takes too long, the worker abandons the
+helper: it never uses what the helper returns later. Nothing else refers to the memory that the helper writes into, so that memory is
+neither passed on nor reused. The helper ends when its call returns.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import math
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
+from typing import Any, Protocol, TypeVar
+from weakref import WeakKeyDictionary
+
+from highway.engine.context import Context, Limit, at_end, enter, for_helper, here, leave
+from highway.engine.randomness import generator
+from highway.engine.stage import Stage
+from highway.errors import Cancelled, PipelineError
+
+log = logging.getLogger("highway")
+
+T = TypeVar("T")
+
+POLL = 0.1  # seconds between two checks whether the stage was cancelled
+_MOST_FRAMES = 10  # of a stack in a message
+
+
+class LimitedStage(Protocol):
+    """What the limit needs of :class:`highway.engine.workers.StageWorkers`."""
+
+    stage: Stage
+    context: Context
+    here: Any
+
+    def where(self) -> str: ...
+    def own_map(self, context: Context) -> Callable[..., Any]: ...
+
+
+class _LateError(Exception):
+    """A call takes longer than the limit."""
+
+
+class _OfWorker(threading.local):
+    """What each worker has."""
+
+    helper: _Helper | None = None
+    ends_helper = False  # whether its helper ends with it
+
+
+class TimeLimit:
+    """The time limit of a stage. Its workers share it.
+
+    Args:
+        workers: The stage.
+        seconds: The time that a call may take.
+        attempts: How often a call is made until it is an error.
+    """
+
+    def __init__(self, workers: LimitedStage, seconds: float, attempts: int) -> None:
+        self._workers, self.seconds, self.attempts = workers, seconds, attempts
+        self._own = _OfWorker()
+
+    def call(
+        self,
+        function: Callable[..., T],
+        *arguments: Any,
+        what: Callable[[], str] = lambda: "the item",
+        otherwise: str = "",
+        prepare: Callable[[], object] = lambda: None,
+    ) -> T | None:
+        """Return the result of a function, which runs on a helper thread. If it takes too long, call it again on another thread.
+
+        Args:
+            function: The function.
+            *arguments: Its arguments.
+            what: Returns the name of the work in messages.
+            otherwise: If given, the function is not called again: ``None`` is returned, and the warning says what the caller does.
+            prepare: Called on each new thread, without a limit.
+
+        Raises:
+            TimeoutError: it took too long in each attempt.
+            Exception: the error that the function raised.
+        """
+        for attempt in itertools.count(1):
+            helper = self._helper(prepare)
+            helper.ask(function, arguments)
+            try:
+                return helper.answer(self.seconds, is_retry=attempt > 1)
+            except _LateError:
+                stack = self._abandon(helper)
+            here().check()
+            again = f"attempt {attempt + 1} of {self.attempts} begins on another thread"
+            self.late(what(), 0 if otherwise else attempt, f"The abandoned thread is {stack}", otherwise or again)
+            if otherwise:
+                break
+        return None
+
+    def late(self, what: str, attempt: int, stack: str, then: str) -> None:
+        """Log a warning that a call has taken too long.
+
+        Args:
+            what: Name of the work.
+            attempt: Number of the attempt, from 1; 0 if no attempt counts.
+            stack: A sentence with the stack.
+            then: What happens now, if it was not the last attempt.
+
+        Raises:
+            TimeoutError: it was the last attempt.
+        """
+        took = f"{what} has taken longer than timeout={self.seconds:g} s"
+        if attempt == self.attempts:
+            times = f" in each of {attempt} attempts" if attempt > 1 else ""
+            error = TimeoutError(
+                f"{self._workers.stage.label}: {took}{times}; raise timeout= if it needs more time, raise attempts= to try it again, or "
+                "continue without such items: on_error='skip'"
+            )
+            error.add_note(f"highway: {stack}")
+            raise error
+        log.warning("%s: %s; %s. %s", self._workers.where(), took, then, stack)
+
+    def count(self, name: str) -> None:
+        """Add 1 to a counter of the stage."""
+        self._workers.context.count(self._workers.stage.op, name)
+
+    def _helper(self, prepare: Callable[[], object]) -> _Helper:
+        """Return the helper of the worker on this thread."""
+        own = self._own
+        if not own.ends_helper:
+            at_end(self._end)
+            own.ends_helper = True
+        if own.helper is None:
+            own.helper = _Helper(self._workers, prepare)
+        return own.helper
+
+    def _abandon(self, helper: _Helper) -> str:
+        """Abandon a helper, count it, and return its stack."""
+        self._own.helper = None
+        self.count("abandoned_threads")
+        return helper.abandon()
+
+    def _end(self) -> None:
+        if (helper := self._own.helper) is not None:
+            try:
+                helper.end(self.seconds)
+            except _LateError:
+                self._abandon(helper)
+
+
+class TimedMap:
+    """A map with the time limit of its stage, for each call.
+
+    Args:
+        workers: The stage.
+        limit: Its limit.
+    """
+
+    def __init__(self, workers: LimitedStage, limit: Limit) -> None:
+        self._workers, self._limit = workers, limit
+        self._of_helper = threading.local()
+
+    def __call__(self, item: Any, *rng: Any) -> Any:
+        return self._limit.call(self._apply, item, bool(rng), prepare=self._prepare)
+
+    def _prepare(self) -> None:
+        self._of_helper.op = self._workers.own_map(here())
+
+    def _apply(self, item: Any, takes_rng: bool) -> Any:
+        if not takes_rng:
+            return self._of_helper.op(item)
+        passport = self._workers.here.passport
+        return self._of_helper.op(item, generator(here().key, passport.epoch, passport.index))  # each attempt draws the same numbers
+
+
+_helpers: WeakKeyDictionary[threading.Thread, _Helper] = WeakKeyDictionary()  # by worker
+
+
+class _Helper:
+    """A thread that makes calls for a worker, one at a time.
+
+    Args:
+        workers: The stage.
+        prepare: Called on the thread first.
+    """
+
+    def __init__(self, workers: LimitedStage, prepare: Callable[[], object]) -> None:
+        self._here, self._number, self._caller = workers.here, workers.here.number, here()
+        self._calls, self._answers = SimpleQueue[Any](), SimpleQueue[Any]()
+        self.context = for_helper()
+        self.is_at_work = True
+        worker = threading.current_thread()
+        self.thread = threading.Thread(target=self._run, args=(prepare,), name=f"{worker.name}:helper", daemon=True)
+        try:
+            self.thread.start()
+        except RuntimeError as error:
+            raise PipelineError(
+                f"{workers.stage.label}: with a timeout, each worker takes a second thread, and this process gets no more threads; set "
+                "num_workers lower, or raise the limit (ulimit -u, or the container's pids); threads that hang count, too"
+            ) from error
+        _helpers[worker] = self
+        try:
+            self.answer(math.inf)
+        except BaseException:
+            self._calls.put(None)
+            raise
+
+    def ask(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+        """Begin a call."""
+        self.is_at_work = True
+        self._calls.put((function, arguments, self._here.passport, self._here.marker))
+
+    def answer(self, seconds: float, is_retry: bool = False) -> Any:
+        """Return the result of the call, or raise its error.
+
+        If the stage is cancelled, the call is cancelled, too, and waited for, because it may use what is closed after the pipeline. A
+        repeated call is not waited for, because it probably hangs.
+
+        Raises:
+            _LateError: it takes longer than ``seconds``.
+        """
+        deadline = time.monotonic() + seconds
+        while True:
+            try:
+                result, error = self._answers.get(timeout=max(0.0, min(POLL, deadline - time.monotonic())))
+            except Empty:
+                if self._caller.interrupted.is_set():
+                    self.context.cancel()
+                    deadline = -math.inf if is_retry else deadline
+                if time.monotonic() >= deadline:
+                    raise _LateError from None
+            else:
+                break
+        self.is_at_work = False
+        try:
+            if error is not None:
+                raise error
+            return result
+        finally:
+            del error, result  # the error's traceback refers to this frame
+
+    def end(self, seconds: float) -> None:
+        """End the thread, which makes no call now, and wait for its end. Raises _LateError if that takes too long."""
+        self._calls.put(None)
+        self.answer(seconds)
+        self.thread.join()
+
+    def abandon(self) -> str:
+        """Cancel the call, ignore all that it reports from now on, and return the stack of the thread in words."""
+        stack = _stack(self.thread)
+        _helpers.pop(threading.current_thread(), None)
+        self.context.report_error, self.context.report_state, self.context.is_stage = _refuse, lambda _: None, False
+        self.context.cancel()
+        self._calls.put(None)
+        return stack
+
+    def _run(self, prepare: Callable[[], object]) -> None:
+        enter(self.context)
+        local = self._here  # thread-local
+        local.number = self._number
+        self._answers.put(_outcome(prepare))
+        while (call := self._calls.get()) is not None:
+            function, arguments, local.passport, local.marker = call
+            self._answers.put(_outcome(function, *arguments))
+            del call, function, arguments  # frees the item while the helper waits
+        self._answers.put(_outcome(leave))
+
+
+def _outcome(function: Callable[..., Any], *arguments: Any) -> tuple[Any, BaseException | None]:
+    """Return the result of a function and no error, or no result and its error."""
+    try:
+        return function(*arguments), None
+    except BaseException as error:
+        return None, error
+
+
+def _refuse(error: Exception) -> None:
+    raise Cancelled
+
+
+def _stack(thread: threading.Thread) -> str:
+    """Return in words where a helper is, without the frames of this module.
+
+    The stack has no source lines, because reading them could hang as well.
+    """
+    if (top := sys._current_frames().get(thread.ident or 0)) is None:
+        return "just ending"
+    own = itertools.takewhile(lambda found: found[0].f_code.co_filename != __file__, traceback.walk_stack(top))
+    lines = [f'\n  File "{frame.f_code.co_filename}", line {line}, in {frame.f_code.co_name}' for frame, line in own]
+    return f"here (most recent call first):{''.join(lines[:_MOST_FRAMES])}" if lines else "in a function that is not written in Python"
+
+
+def at_work_for(worker: threading.Thread) -> threading.Thread:
+    """Return the thread that does a worker's work now: its helper, or itself."""
+    helper = _helpers.get(worker)
+    return helper.thread if helper is not None and helper.is_at_work else worker
