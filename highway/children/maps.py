@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import faulthandler
+import signal
 import socket
 import sys
 import time
@@ -20,8 +22,9 @@ from highway.errors import LinkError
 from highway.mistakes import FIRST_ITEMS, state_of, warn_of_state
 from highway.parameters.hints import takes_context, takes_rng
 
-Kind = Literal["result", "error", "skippable", "unfit"]
-"""The kind of an answer: a result, an error of an item, an error that the stage may skip, or the error that prevents the child's start."""
+Kind = Literal["ready", "result", "error", "skippable", "unfit"]
+"""The kind of an answer: that the maps are ready, a result, an error of an item, an error that the stage may skip, or the error that
+prevents the child's start."""
 
 
 class ApplyMaps(NamedTuple):
@@ -77,7 +80,9 @@ class ApplyMaps(NamedTuple):
 def main(parent: int, fds: list[int], budget_mb: float) -> None:
     """Answer items in order, until the parent closes the sockets or ends."""
     begin(parent)
-    link = ObjectLink("Processes", [socket.socket(fileno=fd) for fd in fds], budget_mb, is_child=True)
+    *sockets, stacks = fds
+    faulthandler.register(signal.SIGTERM, file=stacks, all_threads=False, chain=True)  # then the signal ends the process as usual
+    link = ObjectLink("Processes", [socket.socket(fileno=fd) for fd in sockets], budget_mb, is_child=True)
     try:
         _Mapping(link).serve()
     except LinkError:  # the socket has failed; errors in a record are sent as answers instead
@@ -105,6 +110,7 @@ class _Mapping:
         except BaseException as error:
             self._answer("unfit", Failure.of(error))
             return
+        self._answer("ready", None)
         while True:
             while not self._waiting:
                 self._take(self._link.receive())

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 import socket
 import struct
+import time
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -106,8 +108,8 @@ class ObjectLink:
         except ConnectionError as error:
             raise LinkError(f"{self._who}: the other process is gone") from error
 
-    def receive(self) -> list[Any]:
-        """Wait until messages arrive, and return all that have arrived.
+    def receive(self, deadline: float = math.inf) -> list[Any]:
+        """Wait until messages arrive, and return all that have arrived; none if none arrives until ``deadline``, a ``time.monotonic()``.
 
         Raises:
             LinkError: the other end is closed, and all its messages were received.
@@ -118,6 +120,8 @@ class ObjectLink:
                 data = self._sock.recv(_AT_ONCE)
             except BlockingIOError:
                 check_cancelled()
+                if time.monotonic() >= deadline:
+                    return []
                 continue
             except ConnectionError:
                 data = b""

@@ -89,7 +89,10 @@ def death(process: subprocess.Popen[bytes], who: str, when: str = "") -> RemoteE
 
 
 def end(process: subprocess.Popen[bytes], timeout: float = END_TIMEOUT) -> bool:
-    """Wait for an idle child to end. Kill it after ``timeout`` seconds, and return whether that was necessary."""
+    """Wait for an idle child to end. Kill it after ``timeout`` seconds, and return whether that was necessary.
+
+    A child in a system call that hangs ends later, when the call returns.
+    """
     deadline = time.monotonic() + timeout
     if process.poll() is None:
         with contextlib.suppress(AttributeError, OSError), open(os.pidfd_open(process.pid)) as ended:  # else wait() polls every 50 ms
@@ -100,6 +103,7 @@ def end(process: subprocess.Popen[bytes], timeout: float = END_TIMEOUT) -> bool:
         process.wait(max(0.0, deadline - time.monotonic()))
     except subprocess.TimeoutExpired:
         process.kill()
-        process.wait()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(END_TIMEOUT)
         return True
     return False

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import socket
 import subprocess
 import sys
 from collections import deque
 from collections.abc import Iterator, Sequence
-from time import sleep
+from time import monotonic, sleep
 from typing import Any, Final
 
 from highway.children import maps as in_child
@@ -17,7 +18,7 @@ from highway.children.objects import INLINE, KINDS, Full, ObjectLink, Record, si
 from highway.children.pickling import Script, pack
 from highway.children.process import death, end, expect_no_import, start
 from highway.engine.ahead import Outcome
-from highway.engine.context import here
+from highway.engine.context import Limit, here
 from highway.engine.stage import Stamped
 from highway.errors import LinkError, PipelineError
 from highway.process.cores import ONE_THREAD
@@ -30,44 +31,49 @@ BYTES_AHEAD: Final = 1 << 20  # bytes of items, or of their results, in flight
 BYTES_IN_SOCKET: Final = 1 << 15  # bytes that always fit into the socket, so that neither side ever waits for the other to read
 SHARE: Final = 1 / 8  # weight of the last item in the moving averages
 RISE: Final = 1 / 64  # the same, for the time of the quickest items
+STACK_WITHIN: Final = 1.0  # seconds for a child that is ended to write where it is
 
 
 class _Handed:
     """An item for the child, and its progress."""
 
-    __slots__ = ("error", "frames", "in_socket", "stamped")
+    __slots__ = ("attempts", "error", "frames", "in_socket", "stamped")
 
     def __init__(self, stamped: Stamped) -> None:
         self.stamped = stamped
         self.frames: list[Any] | None = None  # until it is sent
         self.error: Exception | None = None  # why it cannot be sent
         self.in_socket = 0  # bytes
+        self.attempts = 0  # that took too long
 
 
 class RemoteMaps:
     """Maps in a child process, with several items in flight. For one thread.
 
     The child processes items in order and answers each item at once. If the child dies, the first item without an answer becomes an
-    error, because the child was working on it. The later items were not started, and another child gets them.
+    error, because the child was working on it. The later items were not started, and another child gets them. A child whose item takes too
+    long is ended, and another child gets this item, too, until its attempts are spent.
 
     Args:
         maps: The maps that the child applies.
         budget_mb: Megabytes of shared memory for items, and the same amount for results.
+        limit: The time limit of an item.
 
     Raises:
         PipelineError: the process cannot be started.
         LinkError: the pickled maps are larger than half of the budget.
     """
 
-    def __init__(self, maps: ApplyMaps, budget_mb: float) -> None:
-        self._maps, self._budget_mb = maps, budget_mb
+    def __init__(self, maps: ApplyMaps, budget_mb: float, limit: Limit | None = None) -> None:
+        self._maps, self._budget_mb, self._limit = maps, budget_mb, limit
         self._handed: deque[_Handed] = deque()  # sent and not answered; also, in order, items that cannot be sent
         self._unsent: deque[_Handed] = deque()  # after these
         self._at_work = self._in_socket = 0  # items that the child has, and their bytes
         self._seconds: float | None = None  # average work per item
         self._least_seconds = 0.0  # the same for the quickest recent items
         self._nbytes = 0.0  # average size of an item or its result
-        self._is_gone = self._has_answered = False
+        self._is_gone = self._is_ready = False
+        self._since = 0.0  # when the child had the first item at the earliest
         self._begin()
 
     @property
@@ -91,7 +97,8 @@ class RemoteMaps:
     def receive(self) -> Iterator[Outcome]:
         """Wait for answers, and yield the outcomes of the first items in order.
 
-        An outcome is a result, or an error: raised by the maps, by sending the item or result, or a RemoteError if the child has died.
+        An outcome is a result, or an error: raised by the maps, by sending the item or result, a RemoteError if the child has died, or a
+        TimeoutError if the item takes too long.
 
         Raises:
             Exception: the stage does not skip an error that a map reported.
@@ -101,12 +108,17 @@ class RemoteMaps:
             return
         self._let_gather()
         try:
-            answers = self._link.receive()
+            answers = self._link.receive(self._deadline)
         except LinkError:
             yield self._lost(death(self._process, "Processes", " while it had an item"))
             return
+        self._since = monotonic()
+        if not answers:
+            yield from self._late()
         for kind, record, seconds, nbytes in answers:
-            self._has_answered = True
+            if kind == "ready":
+                self._is_ready = True
+                continue
             outcome = self._outcome(kind, record)
             if kind == "skippable":
                 self._least_seconds = 0.0  # the item waits for the answer, and may report again
@@ -136,16 +148,17 @@ class RemoteMaps:
 
     def close(self) -> None:
         """End the process: kill it if it is working, as its result is not needed; otherwise wait for it. Closing again does nothing."""
-        if self._handed or not self._has_answered:
+        if self._handed or not self._is_ready:
             self._process.kill()
         self._link.close()
+        self._stacks.close()
         end(self._process)
 
     def _begin(self) -> None:
         """Start a child, and send its task."""
         expect_no_import("Processes")
-        self._is_gone = self._has_answered = False
-        self._process, self._link = _started(self._budget_mb)
+        self._is_gone = self._is_ready = False
+        self._process, self._link, self._stacks = _started(self._budget_mb)
         try:
             self._link.send((Script.of_this_process(), sys.argv, self._link.record(pack(self._maps))))
         except BaseException as error:
@@ -156,6 +169,7 @@ class RemoteMaps:
     def _send(self) -> None:
         """Send items while there is room: small items in one message, large items in one message each."""
         run: list[Record] = []
+        was_idle = not self._at_work
         while self._unsent and self._in_socket < BYTES_IN_SOCKET:
             handed = self._unsent[0]
             handed.error = None
@@ -179,6 +193,8 @@ class RemoteMaps:
             handed.frames = None
             self._handed.append(self._unsent.popleft())
         self._flushed(run)
+        if was_idle:
+            self._since = monotonic()
 
     def _let_gather(self) -> None:
         """Let answers gather for up to half of the child's work time, because waking up for each answer costs 0.1 ms."""
@@ -210,24 +226,61 @@ class RemoteMaps:
 
     def _lost(self, error: BaseException | None) -> Outcome:
         """Drop a child that has died or cannot start. Its first item becomes the error; the items after it go to another child."""
+        self._drop()
+        self._unsent.popleft()
+        return error, None
+
+    def _drop(self) -> None:
+        """End the child. Its items go to another child."""
         self.close()
         self._is_gone = True
-        self._handed.popleft()
         self._unsent.extendleft(reversed(self._handed))
         self._handed.clear()
         self._at_work = self._in_socket = 0
-        return error, None
+
+    @property
+    def _deadline(self) -> float:
+        """When the first item takes too long: never, as long as the child starts."""
+        return self._since + self._limit.seconds if self._limit is not None and self._is_ready else math.inf
+
+    def _late(self) -> Iterator[Outcome]:
+        """End the child, because its first item takes too long. After the last attempt, the item has an error."""
+        assert self._limit is not None
+        handed, number = self._handed[0], self._process.pid
+        handed.attempts += 1
+        self._limit.count("ended_processes")
+        stack = f"Process {number} was ended {self._stack()}"
+        self._drop()
+        again = f"attempt {handed.attempts + 1} of {self._limit.attempts} begins in another process"
+        try:
+            self._limit.late("the item", handed.attempts, stack, again)
+        except TimeoutError as error:
+            self._unsent.popleft()
+            yield error, None
+
+    def _stack(self) -> str:
+        """End the child by SIGTERM, before which it writes its stack, and return the stack in words."""
+        self._process.terminate()
+        self._stacks.settimeout(STACK_WITHIN)
+        written = b""
+        with contextlib.suppress(OSError):  # including a timeout: the child may ignore signals, in a system call that hangs
+            while read := self._stacks.recv(1 << 16):
+                written += read
+        lines = written.decode(errors="replace").splitlines()[1:]
+        return "\n".join(["here (most recent call first):", *lines]) if lines else "in a function that cannot be interrupted"
 
 
-def _started(budget_mb: float) -> tuple[subprocess.Popen[bytes], ObjectLink]:
-    """Start a child connected by pairs of sockets, and return the child and the link to it."""
-    pairs = [socket.socketpair(socket.AF_UNIX, kind) for kind in KINDS]
+def _started(budget_mb: float) -> tuple[subprocess.Popen[bytes], ObjectLink, socket.socket]:
+    """Start a child connected by pairs of sockets, and return the child, the link to it, and the socket for its stack."""
+    pairs = [socket.socketpair(socket.AF_UNIX, kind) for kind in (*KINDS, socket.SOCK_STREAM)]
     fds = [their.fileno() for _, their in pairs]
-    link = ObjectLink("Processes", [our for our, _ in pairs], budget_mb)
+    *ours, stacks = [our for our, _ in pairs]
+    link = ObjectLink("Processes", ours, budget_mb)
     try:
-        return start(in_child.__name__, (fds, budget_mb), fds, **dict.fromkeys(ONE_THREAD, "1")), link
+        return start(in_child.__name__, (fds, budget_mb), fds, **dict.fromkeys(ONE_THREAD, "1")), link, stacks
     except BaseException as error:
         link.close()
+        stacks.close()
         if isinstance(error, OSError):
             raise PipelineError(f"Processes: a process cannot be started: {error}") from error
         raise

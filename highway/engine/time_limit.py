@@ -29,7 +29,7 @@ log = logging.getLogger("highway")
 
 T = TypeVar("T")
 
-POLL = 0.1  # seconds between two checks whether the stage was cancelled
+_POLL = 0.1  # seconds between two checks whether the stage was cancelled
 _MOST_FRAMES = 10  # of a stack in a message
 
 
@@ -228,7 +228,7 @@ class _Helper:
         deadline = time.monotonic() + seconds
         while True:
             try:
-                result, error = self._answers.get(timeout=max(0.0, min(POLL, deadline - time.monotonic())))
+                result, error = self._answers.get(timeout=max(0.0, min(_POLL, deadline - time.monotonic())))
             except Empty:
                 if self._caller.interrupted.is_set():
                     self.context.cancel()

@@ -45,7 +45,9 @@ class Processes:
 
     An error of a map is raised in the pipeline with the same type, and with the traceback of the process as a note. To set ``on_error`` or
     ``num_workers``, put a ``Stage`` around ``Processes``. If a process dies, the item that it was working on counts as failed. With
-    ``on_error="skip"``, this item is skipped, and a new process receives the other items of the dead process.
+    ``on_error="skip"``, this item is skipped, and a new process receives the other items of the dead process. With
+    ``Stage(..., timeout=seconds)``, a process whose item takes longer is ended and counted (``ended_processes``). A new process tries the
+    item again, up to ``attempts`` times, and receives the other items.
 
     A whole pipeline, including its source and streams, runs in one process: ``Processes([source, decode, Batch(32)])``. For several sources
     in parallel, give a list of stages for each: ``Processes([[TenSource("a.ten"), Batch(32)], [TenSource("b.ten"), Batch(32)]])``. Their
@@ -141,12 +143,12 @@ class _Remote:
         return self
 
     def __highway__(self) -> Traits:
-        return Traits(workers_parameter="num_processes", ahead=self._ahead)
+        return Traits(workers_parameter="num_processes", ahead=self._ahead, applies_timeout=True)
 
     def _ahead(self, context: Context) -> RemoteMaps:
         """Start a process for the worker on this thread. It ends with the worker."""
         watched, self._watched = self._watched and log.isEnabledFor(logging.WARNING), False
-        remote = RemoteMaps(ApplyMaps(self._names, self._maps, context.seed, watched), self._budget_mb)
+        remote = RemoteMaps(ApplyMaps(self._names, self._maps, context.seed, watched), self._budget_mb, context.limit)
         at_end(remote.close)
         return remote
 

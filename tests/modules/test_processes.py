@@ -156,7 +156,7 @@ def waits(monkeypatch):
     """How long a worker lets answers gather before each look, and how many there were."""
     naps, looks, receive = [], [], ObjectLink.receive
     monkeypatch.setattr(remote, "sleep", lambda seconds: naps.append(seconds) or time.sleep(seconds))
-    monkeypatch.setattr(ObjectLink, "receive", lambda link: looks.append(receive(link)) or looks[-1])
+    monkeypatch.setattr(ObjectLink, "receive", lambda link, *deadline: looks.append(receive(link, *deadline)) or looks[-1])
     return naps, looks
 
 
