@@ -28,6 +28,21 @@ def with_pid(item):
 
 
 @dataclass
+class HangAt3:
+    """Returns an item and a random number. At item 3 it hangs for ever, in the first processes that get it."""
+
+    folder: str
+    times: int
+
+    def __call__(self, item, rng):
+        number = int(rng.integers(1 << 30))
+        if item == 3 and len(os.listdir(self.folder)) < self.times:
+            Path(self.folder, str(os.getpid())).touch()
+            threading.Event().wait()
+        return item, number
+
+
+@dataclass
 class WaitForOthers:
     """Returns an item and its process, as soon as so many processes have had one."""
 

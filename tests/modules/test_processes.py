@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from process_maps import (
+    HangAt3,
     Logged,
     Offset,
     ReportAndTakeAMillisecond,
@@ -188,6 +189,44 @@ def test_items_larger_and_smaller_than_the_budget_has_slots_for_come_in_order_wh
 def test_epochs_are_kept_apart_where_no_order_is():
     with Pipeline([Repeat(range(40), times=3), Stage(Processes([slow_in_turns], 2), ordered=False)]) as pipeline:
         assert [sorted(pipeline) for _ in range(3)] == [list(range(40))] * 3
+
+
+# --- items that take too long ---
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_a_process_that_hangs_is_ended_and_another_tries_its_item(tmp_path, caplog, ordered):
+    def items(folder, times, **settings):
+        folder.mkdir()
+        pipeline = Pipeline([range(40), Stage(Processes([HangAt3(str(folder), times)], 2), ordered=ordered, **settings)], seed=3)
+        return list(pipeline), pipeline.stats().stages[1]
+
+    expected, _ = items(tmp_path / "a", 0)
+    found, stats = items(tmp_path / "b", 1, timeout=1, attempts=100)
+    assert sorted(found) == sorted(expected)
+    assert not ordered or found == expected
+    assert stats.counters["ended_processes"] >= 1
+    (pid,) = os.listdir(tmp_path / "b")
+    assert not Path(f"/proc/{pid}").exists()
+    text = next(message for message in caplog.messages if f"Process {pid} was ended" in message)
+    assert "item 3: the item has taken longer than timeout=1 s; attempt 2 of 100 begins in another process." in text
+    assert "process_maps.py" in text and " in __call__" in text
+
+
+def test_an_item_that_hangs_in_all_its_processes_is_an_error(tmp_path):
+    stage = Stage(Processes([HangAt3(str(tmp_path), 100)], 1), timeout=1, attempts=2)
+    with pytest.raises(TimeoutError, match="the item has taken longer than timeout=1 s in each of 2 attempts") as caught:
+        list(Pipeline([[3], stage]))
+    assert len(os.listdir(tmp_path)) == 2
+    notes = "\n".join(caught.value.__notes__)
+    assert "process_maps.py" in notes and "at epoch 0, item 0" in notes
+
+
+def test_items_after_one_that_hangs_are_not_lost_if_it_is_skipped(tmp_path):
+    stage = Stage(Processes([HangAt3(str(tmp_path), 100)], 1), timeout=1, on_error="skip", max_errors=1)
+    pipeline = Pipeline([range(10), stage])
+    assert [item for item, _ in pipeline] == [0, 1, 2, 4, 5, 6, 7, 8, 9]
+    assert pipeline.stats().stages[1].errors == 1
 
 
 # --- errors of the maps ---
