@@ -1,4 +1,4 @@
-"""``Stage(reader, timeout=, attempts=)``: a sample whose read hangs is read again on another thread, and after its attempts is a bad one."""
+"""``Stage(reader, timeout=, attempts=)``: a sample whose read hangs is read again on another thread, and after its attempts is bad."""
 
 import itertools
 import threading
