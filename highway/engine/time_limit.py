@@ -200,10 +200,14 @@ class _Helper:
         try:
             self.thread.start()
         except RuntimeError as error:
-            raise PipelineError(
-                f"{workers.stage.label}: with a timeout, each worker takes a second thread, and this process gets no more threads; set "
-                "num_workers lower, or raise the limit (ulimit -u, or the container's pids); threads that hang count, too"
-            ) from error
+            if "shutdown" in str(error):  # since Python 3.12
+                way_out = "Python starts none after the end of a script: call run() of the pipeline in the script"
+            else:
+                way_out = (
+                    "this process gets no more threads: set num_workers lower, or raise the limit (ulimit -u, or the container's pids); "
+                    "threads that hang count, too"
+                )
+            raise PipelineError(f"{workers.stage.label}: with a timeout, each worker needs a second thread, and {way_out}") from error
         _helpers[worker] = self
         try:
             self.answer(math.inf)
