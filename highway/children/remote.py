@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import re
 import socket
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from highway.children.process import death, end, expect_no_import, start
 from highway.engine.ahead import Outcome
 from highway.engine.context import Limit, here
 from highway.engine.stage import Stamped
+from highway.engine.time_limit import stack_in_words
 from highway.errors import LinkError, PipelineError
 from highway.process.cores import ONE_THREAD
 
@@ -266,8 +268,8 @@ class RemoteMaps:
         with contextlib.suppress(OSError):  # including a timeout: the child may ignore signals, in a system call that hangs
             while read := self._stacks.recv(1 << 16):
                 written += read
-        lines = written.decode(errors="replace").splitlines()[1:]
-        return "\n".join(["here (most recent call first):", *lines]) if lines else "in a function that cannot be interrupted"
+        calls = re.findall(r'File "(.*)", line (\d+) in (.*)', written.decode(errors="replace"))
+        return stack_in_words((function, line, file) for file, line, function in calls)
 
 
 def _started(budget_mb: float) -> tuple[subprocess.Popen[bytes], ObjectLink, socket.socket]:

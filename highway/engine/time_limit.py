@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol, TypeVar
 from weakref import WeakKeyDictionary
@@ -289,15 +289,17 @@ def _refuse(error: Exception) -> None:
 
 
 def _stack(thread: threading.Thread) -> str:
-    """Return in words where a helper is, without the frames of this module.
-
-    The stack has no source lines, because reading them could hang as well.
-    """
+    """Return in words where a helper is, without the frames of this module. Source lines are not read, because that could hang as well."""
     if (top := sys._current_frames().get(thread.ident or 0)) is None:
         return "just ending"
     own = itertools.takewhile(lambda found: found[0].f_code.co_filename != __file__, traceback.walk_stack(top))
-    lines = [f'\n  File "{frame.f_code.co_filename}", line {line}, in {frame.f_code.co_name}' for frame, line in own]
-    return f"here (most recent call first):{''.join(lines[:_MOST_FRAMES])}" if lines else "in a function that is not written in Python"
+    return stack_in_words((frame.f_code.co_name, line, frame.f_code.co_filename) for frame, line in own)
+
+
+def stack_in_words(calls: Iterable[tuple[str, int | str, str]]) -> str:
+    """Return a stack in words, given the function, line and file of each call, the most recent call first."""
+    places = [f"{function}, line {line} of {file}" for function, line, file in itertools.islice(calls, _MOST_FRAMES)]
+    return f"in {', called from '.join(places)}" if places else "in a function that is not written in Python"
 
 
 def at_work_for(worker: threading.Thread) -> threading.Thread:
