@@ -261,8 +261,8 @@ def test_a_pipeline_with_threads_that_hang_stops_at_once(hang, caplog, attempts)
 def test_a_pipeline_does_not_wait_for_an_item_that_hangs_in_its_second_attempt(hang, caplog):
     """With a limit above the 5 seconds after which a pipeline reports a thread that does not stop."""
     map = hang("a", calls=2)
-    with Pipeline([["a"], Stage(map, name="hang", timeout=6, attempts=2)]) as pipeline:
-        pipeline.start()
+    with Pipeline([["b", "a"], Stage(map, name="hang", timeout=6, attempts=2)]) as pipeline:
+        assert pipeline.dequeue()[0] == "b"
         wait_until(lambda: len(map.threads) == 2, 60)
     assert pipeline.stats().stages[1].counters == {"abandoned_threads": 2}
     assert not any("does not stop" in message for message in caplog.messages)
