@@ -93,7 +93,8 @@ class TimeLimit:
             helper = self._helper(prepare)
             helper.ask(function, arguments)
             try:
-                return helper.answer(self.seconds, is_retry=attempt > 1)
+                result: T = helper.answer(self.seconds, is_retry=attempt > 1)
+                return result
             except _LateError:
                 stack = self._abandon(helper)
             here().check()
