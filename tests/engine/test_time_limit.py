@@ -158,7 +158,7 @@ def test_an_abandoned_thread_is_cancelled_and_what_it_reports_does_not_count():
             if self.calls > 1:
                 return item
             try:
-                context.wait(60)
+                context.wait(600)
             finally:
                 context.count(self, "polls")
                 try:

@@ -198,7 +198,7 @@ def test_a_value_that_does_not_fit_is_named_with_its_place(value, hint, message)
         ({"Augmentations": [], "num_worker": 2}, "at.num_worker: unknown setting 'num_worker' of a stage; did you mean num_workers?"),
         (
             {"Augmentations": None, "transforms": []},
-            "at.transforms: unknown setting 'transforms' of a stage; expected one of buffer_size, ",
+            "at.transforms: unknown setting 'transforms' of a stage; expected one of attempts, buffer_size, ",
         ),
         ({"Augmentations": [], "ImageFileReader": READER}, "at: Augmentations and ImageFileReader in one item of the list; begin each"),
         ({"num_workers": 2}, "at: settings of a stage (num_workers), but no component; add the component"),
