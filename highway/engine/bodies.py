@@ -19,7 +19,7 @@ from highway.engine.resume import Marker, MarkerClock, StageState, as_json
 from highway.engine.source import OpenSource
 from highway.engine.stage import DROP, Lineage, Passport, Stamped
 from highway.engine.stats import BUSY, IDLE, STARVED, Meter
-from highway.engine.time_limit import TimedMap, at_work_for
+from highway.engine.time_limit import at_work_for
 from highway.engine.workers import StageWorkers, completed, weight
 from highway.errors import Cancelled, EndOfStream, PipelineError
 
@@ -90,14 +90,14 @@ def _sink(worker: StageWorkers, meter: Meter) -> None:
 
 
 def _map(worker: StageWorkers, meter: Meter) -> None:
-    limit = None if worker.traits.applies_timeout else worker.context.limit
+    limit = worker.limit
     op = worker.own_copy() if worker.stage.per_worker and limit is None else worker.stage.op
     traits = Traits.of(op) if worker.stage.per_worker else worker.traits
     if limit is None and traits.ahead is not None and (ahead := traits.ahead(worker.context)) is not None:
         work_ahead(worker, ahead, meter)
         return
     several, ordered = len(worker.meters) > 1, worker.stage.ordered
-    op, marker = worker.with_context(op, worker.context) if limit is None else TimedMap(worker, limit), None
+    op, marker = worker.with_context(op, worker.context) if limit is None else limit.apply, None
     while True:
         worker.outbox.acquire(meter)
         if several:  # another worker may be waiting for an input

@@ -34,14 +34,8 @@ class Limit(Protocol):
     def seconds(self) -> float: ...
     @property
     def attempts(self) -> int: ...
-    def call(
-        self,
-        function: Callable[..., T],
-        *arguments: Any,
-        what: Callable[[], str] = ...,
-        otherwise: str = ...,
-        prepare: Callable[[], object] = ...,
-    ) -> T | None: ...
+    def apply(self, item: Any, *rng: Any) -> Any: ...
+    def call(self, function: Callable[..., T], *arguments: Any, what: Callable[[], str] = ..., otherwise: str = ...) -> T | None: ...
     def late(self, what: str, attempt: int, stack: str, then: str) -> None: ...
     def count(self, name: str) -> None: ...
 
@@ -261,21 +255,9 @@ def entered(context: Context) -> Iterator[None]:
 
 def on_behalf_of(other: Context) -> Context:
     """Return a copy of the context of another stage, which may have ended. The copy is cancelled with this thread's stage."""
-    own, context = here(), _copied(other)
+    own, context = here(), copy.copy(other)
     context.interrupted, context.cancelled, context.report_state = own.interrupted, own.cancelled, own.report_state
     context.running = (None, None)
-    return context
-
-
-def for_helper() -> Context:
-    """Return a copy of the context of this thread, for a thread that helps it and can be cancelled alone."""
-    context = _copied(here())
-    context.interrupted = threading.Event()
-    return context
-
-
-def _copied(other: Context) -> Context:
-    context = copy.copy(other)
     context._starved, context._blocked = _Waiting(context, "starved"), _Waiting(context, "blocked")
     return context
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from highway.engine.context import entered, on_behalf_of
+from highway.engine.context import entered, here, on_behalf_of
 from highway.engine.source import remake_of
 from highway.engine.stage import DROP, Lineage, Passport, Stamped
 from highway.engine.workers import StageWorkers
@@ -74,13 +74,21 @@ class Remaker:
         stamped = Stamped(made.item, made.passport._replace(epoch=epoch, index=index, made_of=by))
         for between in self._workers[stage + 1 : number]:
             if between.shape == "map":
-                context = on_behalf_of(between.context)
-                with entered(context), between.copying:  # if the map is not thread-safe, its workers have copies
-                    result = between.apply(*stamped, between.with_context(between.stage.op, context))
+                with entered(on_behalf_of(between.context)):
+                    result = _applied(between, stamped)
                 if result is DROP:
                     raise PipelineError(f"{between.stage.name} leaves out epoch {epoch}, item {index} now, which it has handed on before")
                 stamped = result
         return stamped
+
+
+def _applied(worker: StageWorkers, stamped: Stamped) -> Any:
+    """Return the result of a map for an item that it has processed before."""
+    worker.here.passport = stamped.passport  # for error messages
+    if worker.limit is not None:
+        return worker.apply(*stamped, worker.limit.apply)
+    with worker.copying:  # if the map is not thread-safe, its workers have copies
+        return worker.apply(*stamped, worker.with_context(worker.stage.op, here()))
 
 
 def _key(made_of: Lineage | None, passport: Passport) -> tuple[Any, ...]:

@@ -200,7 +200,8 @@ class Stage:
             ``on_error`` applies.
 
     A thread that hangs cannot be ended. It is abandoned: its result is never used, and the counter ``abandoned_threads`` counts it. It may
-    still use the item and the map while another thread tries the item again.
+    still use the map while another thread tries the item again, so with a timeout the map must be thread-safe, or have ``per_worker``. If
+    ``attempts`` is above 1, each attempt gets its own copy of the item, because a map may write into its input.
 
     A ``Stage`` around a composite passes ``num_workers``, ``ordered``, ``per_worker``, ``drops``, ``timeout``, ``attempts`` and the error
     policy to the maps in it, and the error policy to its source too.

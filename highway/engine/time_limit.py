@@ -8,6 +8,7 @@ neither passed on nor reused. The helper ends when its call returns.
 
 from __future__ import annotations
 
+import copy
 import itertools
 import logging
 import math
@@ -17,12 +18,12 @@ import time
 import traceback
 from collections.abc import Callable, Iterable
 from queue import Empty, SimpleQueue
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
-from highway.engine.context import Context, Limit, at_end, enter, for_helper, here, leave
+from highway.engine.context import at_end, enter, here, leave, on_behalf_of
 from highway.engine.randomness import generator
-from highway.engine.stage import Stage
+from highway.engine.workers import StageWorkers
 from highway.errors import Cancelled, PipelineError
 
 log = logging.getLogger("highway")
@@ -33,48 +34,37 @@ _POLL = 0.1  # seconds between two checks whether the stage was cancelled
 _MOST_FRAMES = 10  # of a stack in a message
 
 
-class LimitedStage(Protocol):
-    """What the limit needs of :class:`highway.engine.workers.StageWorkers`."""
-
-    stage: Stage
-    context: Context
-    here: Any
-
-    def where(self) -> str: ...
-    def own_map(self, context: Context) -> Callable[..., Any]: ...
-
-
 class _LateError(Exception):
     """A call takes longer than the limit."""
 
 
-class _OfWorker(threading.local):
-    """What each worker has."""
+class _OfThread(threading.local):
+    """What each worker and each helper has."""
 
-    helper: _Helper | None = None
-    ends_helper = False  # whether its helper ends with it
+    helper: _Helper | None = None  # of a worker
+    ends_helper = False  # whether the helper ends with the worker
+    map: Callable[..., Any]  # of a helper: the map of the stage
 
 
 class TimeLimit:
     """The time limit of a stage. Its workers share it.
 
     Args:
-        workers: The stage.
+        worker: The stage.
         seconds: The time that a call may take.
         attempts: How often a call is made until it is an error.
     """
 
-    def __init__(self, workers: LimitedStage, seconds: float, attempts: int) -> None:
-        self._workers, self.seconds, self.attempts = workers, seconds, attempts
-        self._own = _OfWorker()
+    def __init__(self, worker: StageWorkers, seconds: float, attempts: int) -> None:
+        self._worker, self.seconds, self.attempts = worker, seconds, attempts
+        self._own = _OfThread()
+
+    def apply(self, item: Any, *rng: Any) -> Any:
+        """Return the result of the stage's map for an item, within the limit."""
+        return self.call(self._apply, item, bool(rng))
 
     def call(
-        self,
-        function: Callable[..., T],
-        *arguments: Any,
-        what: Callable[[], str] = lambda: "the item",
-        otherwise: str = "",
-        prepare: Callable[[], object] = lambda: None,
+        self, function: Callable[..., T], *arguments: Any, what: Callable[[], str] = lambda: "the item", otherwise: str = ""
     ) -> T | None:
         """Return the result of a function, which runs on a helper thread. If it takes too long, call it again on another thread.
 
@@ -83,14 +73,13 @@ class TimeLimit:
             *arguments: Its arguments.
             what: Returns the name of the work in messages.
             otherwise: If given, the function is not called again: ``None`` is returned, and the warning says what the caller does.
-            prepare: Called on each new thread, without a limit.
 
         Raises:
             TimeoutError: it took too long in each attempt.
             Exception: the error that the function raised.
         """
         for attempt in itertools.count(1):
-            helper = self._helper(prepare)
+            helper = self._helper()
             helper.ask(function, arguments)
             try:
                 result: T = helper.answer(self.seconds, is_retry=attempt > 1)
@@ -120,26 +109,43 @@ class TimeLimit:
         if attempt == self.attempts:
             times = f" in each of {attempt} attempts" if attempt > 1 else ""
             error = TimeoutError(
-                f"{self._workers.stage.label}: {took}{times}; raise timeout= if it needs more time, raise attempts= to try it again, or "
+                f"{self._worker.stage.label}: {took}{times}; raise timeout= if it needs more time, raise attempts= to try it again, or "
                 "continue without such items: on_error='skip'"
             )
             error.add_note(f"highway: {stack}")
             raise error
-        log.warning("%s: %s; %s. %s", self._workers.where(), took, then, stack)
+        log.warning("%s: %s; %s. %s", self._worker.where(), took, then, stack)
 
     def count(self, name: str) -> None:
         """Add 1 to a counter of the stage."""
-        self._workers.context.count(self._workers.stage.op, name)
+        self._worker.context.count(self._worker.stage.op, name)
 
-    def _helper(self, prepare: Callable[[], object]) -> _Helper:
+    def _helper(self) -> _Helper:
         """Return the helper of the worker on this thread."""
         own = self._own
         if not own.ends_helper:
             at_end(self._end)
             own.ends_helper = True
         if own.helper is None:
-            own.helper = _Helper(self._workers, prepare)
+            own.helper = _Helper(self._worker, self._begin)
         return own.helper
+
+    def _begin(self) -> None:
+        """Prepare a helper's thread, without a limit, because copies of a map are made one after the other."""
+        if self._worker.limit is not None:
+            self._own.map = self._worker.own_map(here())
+
+    def _apply(self, item: Any, takes_rng: bool) -> Any:
+        if self.attempts > 1:  # an abandoned thread may still write into its item
+            try:
+                item = copy.deepcopy(item)
+            except Exception as error:
+                error.add_note("highway: with attempts above 1, each attempt gets a copy of the item, and this item cannot be copied")
+                raise
+        if not takes_rng:
+            return self._own.map(item)
+        passport: Any = self._worker.here.passport
+        return self._own.map(item, generator(here().key, passport.epoch, passport.index))  # each attempt draws the same numbers
 
     def _abandon(self, helper: _Helper) -> str:
         """Abandon a helper, count it, and return its stack."""
@@ -155,31 +161,6 @@ class TimeLimit:
                 self._abandon(helper)
 
 
-class TimedMap:
-    """A map with the time limit of its stage, for each call.
-
-    Args:
-        workers: The stage.
-        limit: Its limit.
-    """
-
-    def __init__(self, workers: LimitedStage, limit: Limit) -> None:
-        self._workers, self._limit = workers, limit
-        self._of_helper = threading.local()
-
-    def __call__(self, item: Any, *rng: Any) -> Any:
-        return self._limit.call(self._apply, item, bool(rng), prepare=self._prepare)
-
-    def _prepare(self) -> None:
-        self._of_helper.op = self._workers.own_map(here())
-
-    def _apply(self, item: Any, takes_rng: bool) -> Any:
-        if not takes_rng:
-            return self._of_helper.op(item)
-        passport = self._workers.here.passport
-        return self._of_helper.op(item, generator(here().key, passport.epoch, passport.index))  # each attempt draws the same numbers
-
-
 _helpers: WeakKeyDictionary[threading.Thread, _Helper] = WeakKeyDictionary()  # by worker
 
 
@@ -187,17 +168,18 @@ class _Helper:
     """A thread that makes calls for a worker, one at a time.
 
     Args:
-        workers: The stage.
+        worker: The stage.
         prepare: Called on the thread first.
     """
 
-    def __init__(self, workers: LimitedStage, prepare: Callable[[], object]) -> None:
-        self._here, self._number, self._caller = workers.here, workers.here.number, here()
+    def __init__(self, worker: StageWorkers, prepare: Callable[[], object]) -> None:
+        self._here, self._number, self._caller = worker.here, worker.here.number, here()
         self._calls, self._answers = SimpleQueue[Any](), SimpleQueue[Any]()
-        self.context = for_helper()
+        self.context = on_behalf_of(self._caller)
+        self.context.interrupted = threading.Event()  # it can be cancelled alone
         self.is_at_work = True
-        worker = threading.current_thread()
-        self.thread = threading.Thread(target=self._run, args=(prepare,), name=f"{worker.name}:helper", daemon=True)
+        caller = threading.current_thread()
+        self.thread = threading.Thread(target=self._run, args=(prepare,), name=f"{caller.name}:helper", daemon=True)
         try:
             self.thread.start()
         except RuntimeError as error:
@@ -208,8 +190,8 @@ class _Helper:
                     "this process gets no more threads: set num_workers lower, or raise the limit (ulimit -u, or the container's pids); "
                     "threads that hang count, too"
                 )
-            raise PipelineError(f"{workers.stage.label}: with a timeout, each worker needs a second thread, and {way_out}") from error
-        _helpers[worker] = self
+            raise PipelineError(f"{worker.stage.label}: with a timeout, each worker needs a second thread, and {way_out}") from error
+        _helpers[caller] = self
         try:
             self.answer(math.inf)
         except BaseException:

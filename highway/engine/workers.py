@@ -14,7 +14,7 @@ from typing import Any
 from highway.engine.batch import weighed
 from highway.engine.channel import Channel, Slot, Together
 from highway.engine.component import Shape, layers
-from highway.engine.context import Context, State
+from highway.engine.context import Context, Limit, State
 from highway.engine.randomness import generator, stage_key
 from highway.engine.resume import Marker, StageState
 from highway.engine.source import ranks_of
@@ -187,6 +187,11 @@ class StageWorkers:
         for part, original in zip(layers(copied), self.layers, strict=False):
             self.context.copied(part, original)
         return copied
+
+    @property
+    def limit(self) -> Limit | None:
+        """The time limit of each call of the map; ``None`` if there is none, or the map itself applies it."""
+        return None if self.traits.applies_timeout else self.context.limit
 
     def own_map(self, context: Context) -> Any:
         """Return the map for one thread, as a function that needs no context: a copy if it is not thread-safe."""

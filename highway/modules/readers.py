@@ -42,7 +42,8 @@ class Reader(RaggedOptions, Sampling, _OfDataset):
     the sample is skipped.
 
     Args:
-        dataset: The dataset, its path or its URL. Several threads use it at once; if it is not thread-safe, pass ``num_workers=1``.
+        dataset: The dataset, its path or its URL. Several threads use it at once; if it is not thread-safe, pass ``num_workers=1``
+            and no ``timeout``.
         batch_size: Samples per batch, at least 1. ``None`` yields single samples.
         epochs: Passes over the dataset, or ``None`` to repeat indefinitely.
         ragged: How to batch fields whose first axis differs from sample to sample, with ``batch_size``: ``"pad"``, ``"offsets"`` or

@@ -14,7 +14,7 @@ from waiting import wait_until
 from highway import DROP, ConfigError, Passport, Pipeline, PipelineError, Stage, Stamped
 from highway.engine.stage import Origin, expand
 from highway.engine.threads import Run
-from highway.modules import Batch, DecodeImage, Reader
+from highway.modules import Batch, DecodeImage, Reader, Shuffle
 from highway.parameters.location import Location
 from highway.topology.registry import Registry
 
@@ -147,6 +147,29 @@ def test_what_an_abandoned_thread_returns_is_never_used():
     assert found is not arrays[0] and found.tolist() == [0, 0, 0]
 
 
+def test_each_attempt_has_its_own_copy_of_an_item_that_the_map_writes_into():
+    released, calls = threading.Event(), itertools.count()
+
+    def add_one(array):
+        array += 1
+        if next(calls) == 0:
+            released.wait(60)
+        return array
+
+    arrays = [np.zeros(2), np.ones(2)]
+    found = list(Pipeline([arrays, Stage(add_one, timeout=SOON, attempts=OFTEN)]))
+    released.set()
+    np.testing.assert_array_equal(found, [[1, 1], [2, 2]])
+    np.testing.assert_array_equal(arrays, [[0, 0], [1, 1]])
+
+
+def test_an_item_that_cannot_be_copied_is_an_error_that_names_the_cause():
+    assert list(Pipeline([[threading.Lock()], Stage(lambda lock: 1, timeout=600)])) == [1]
+    with pytest.raises(TypeError, match="cannot pickle") as caught:
+        list(Pipeline([[threading.Lock()], Stage(lambda lock: 1, timeout=600, attempts=2)]))
+    assert "with attempts above 1, each attempt gets a copy of the item" in caught.value.__notes__[0]
+
+
 def test_an_abandoned_thread_is_cancelled_and_what_it_reports_does_not_count():
     ended, reported = threading.Event(), []
 
@@ -243,6 +266,27 @@ def test_a_state_saved_while_an_item_is_tried_again_is_exact():
         assert list(second) == rest
     released.set()
     assert [item for item, _ in begin + rest] == list(range(20))
+
+
+@pytest.mark.parametrize("settings", [{}, {"per_worker": True}])
+def test_items_that_are_made_again_for_a_state_have_the_limit_too(hang, caplog, settings):
+    """Shuffle holds items when the state is saved. A resumed run calls the map for them again."""
+
+    def pipeline(map, **settings):
+        return Pipeline([range(20), Stage(map, name="hang", **settings), Shuffle(5)], seed=5)
+
+    with pipeline(Hang()) as first:
+        items = iter(first)
+        begin = [next(items) for _ in range(3)]
+        state = first.state_dict()
+        rest = list(items)
+    held = min(set(range(5)) - {item for item, *_ in begin})
+    map = hang(held)
+    with pipeline(map, timeout=SOON, attempts=OFTEN, **settings) as second:
+        second.load_state_dict(state)
+        assert list(second) == rest
+    assert map.seen[held] >= 2
+    assert any(f"at epoch 0, item {held}: the item has taken longer" in message for message in caplog.messages)
 
 
 @pytest.mark.parametrize("attempts", [1, OFTEN])
