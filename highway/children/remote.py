@@ -33,7 +33,7 @@ BYTES_AHEAD: Final = 1 << 20  # bytes of items, or of their results, in flight
 BYTES_IN_SOCKET: Final = 1 << 15  # bytes that always fit into the socket, so that neither side ever waits for the other to read
 SHARE: Final = 1 / 8  # weight of the last item in the moving averages
 RISE: Final = 1 / 64  # the same, for the time of the quickest items
-STACK_WITHIN: Final = 1.0  # seconds for a child that is ended to write where it is
+STACK_WITHIN: Final = 3.0  # seconds for a child that is ended to write where it is
 
 
 class _Handed:

@@ -223,7 +223,7 @@ def test_an_item_that_hangs_in_all_its_processes_is_an_error(tmp_path):
 
 
 def test_items_after_one_that_hangs_are_not_lost_if_it_is_skipped(tmp_path):
-    stage = Stage(Processes([HangAt3(str(tmp_path), 100)], 1), timeout=1, on_error="skip", max_errors=1)
+    stage = Stage(Processes([HangAt3(str(tmp_path), 100)], 1), timeout=5, on_error="skip", max_errors=1)
     pipeline = Pipeline([range(10), stage])
     assert [item for item, _ in pipeline] == [0, 1, 2, 4, 5, 6, 7, 8, 9]
     assert pipeline.stats().stages[1].errors == 1
