@@ -179,6 +179,8 @@ APART = {  # pipelines in which a parameter that is declared not to change the i
     "Stage.max_errors": lambda n: [reader(), Stage(times_ten, on_error="skip", max_errors=n)],
     "Stage.per_worker": lambda n: [reader(), Stage(Times(), per_worker=n == 3)],
     "Stage.drops": lambda n: [reader(), Stage(times_ten, drops=n == 3)],
+    "Stage.timeout": lambda n: [Stage(reader(), timeout=600 * n), Stage(times_ten, timeout=[None, 600][n % 2])],
+    "Stage.attempts": lambda n: [reader(), Stage(times_ten, timeout=600, attempts=n)],
 }
 
 
