@@ -202,14 +202,14 @@ def test_a_process_that_hangs_is_ended_and_another_tries_its_item(tmp_path, capl
         return list(pipeline), pipeline.stats().stages[1]
 
     expected, _ = items(tmp_path / "a", 0)
-    found, stats = items(tmp_path / "b", 1, timeout=1, attempts=100)
+    found, stats = items(tmp_path / "b", 1, timeout=2, attempts=100)
     assert sorted(found) == sorted(expected)
     assert not ordered or found == expected
     assert stats.counters["ended_processes"] >= 1
     (pid,) = os.listdir(tmp_path / "b")
     assert not Path(f"/proc/{pid}").exists()
     text = next(message for message in caplog.messages if f"Process {pid} was ended" in message)
-    assert "item 3: the item has taken longer than timeout=1 s; attempt 2 of 100 begins in another process." in text
+    assert "item 3: the item has taken longer than timeout=2 s; attempt 2 of 100 begins in another process." in text
     assert "called from __call__, line " in text and "process_maps.py" in text
 
 
