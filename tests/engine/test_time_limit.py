@@ -92,6 +92,7 @@ def test_a_warning_names_the_item_and_where_it_hangs(hang, caplog):
     assert last.startswith("__call__, line ") and last.endswith("test_time_limit.py")  # without the calls of the engine
 
 
+@pytest.mark.slow
 def test_after_its_attempts_the_item_is_an_error_that_names_it(hang):
     source = [Stamped("a", Passport(0, 7, keys=("a.jpg",)))]
     with pytest.raises(TimeoutError) as caught:

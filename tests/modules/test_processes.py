@@ -194,6 +194,7 @@ def test_epochs_are_kept_apart_where_no_order_is():
 # --- items that take too long ---
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ordered", [True, False])
 def test_a_process_that_hangs_is_ended_and_another_tries_its_item(tmp_path, caplog, ordered):
     def items(folder, times, **settings):
@@ -213,6 +214,7 @@ def test_a_process_that_hangs_is_ended_and_another_tries_its_item(tmp_path, capl
     assert "called from __call__, line " in text and "process_maps.py" in text
 
 
+@pytest.mark.slow
 def test_an_item_that_hangs_in_all_its_processes_is_an_error(tmp_path):
     stage = Stage(Processes([HangAt3(str(tmp_path), 100)], 1), timeout=1, attempts=2)
     with pytest.raises(TimeoutError, match="the item has taken longer than timeout=1 s in each of 2 attempts") as caught:
@@ -222,6 +224,7 @@ def test_an_item_that_hangs_in_all_its_processes_is_an_error(tmp_path):
     assert "process_maps.py" in notes and "at epoch 0, item 0" in notes
 
 
+@pytest.mark.slow
 def test_items_after_one_that_hangs_are_not_lost_if_it_is_skipped(tmp_path):
     stage = Stage(Processes([HangAt3(str(tmp_path), 100)], 1), timeout=5, on_error="skip", max_errors=1)
     pipeline = Pipeline([range(10), stage])

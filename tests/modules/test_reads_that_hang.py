@@ -98,6 +98,7 @@ def test_what_a_read_that_hangs_writes_later_is_in_no_batch(numbers):
         assert [batch.tolist() for batch in batches] == EXPECTED
 
 
+@pytest.mark.slow
 def test_after_its_attempts_an_error_names_the_sample_and_where_it_hangs(numbers):
     with pytest.raises(TimeoutError) as caught:
         read(numbers(*range(12), calls=OFTEN), timeout=A_SECOND, attempts=2)
@@ -116,6 +117,7 @@ def test_a_warning_names_the_sample_that_is_read_again(numbers, caplog):
     assert last.startswith("__getitem__, line ") and last.endswith("test_reads_that_hang.py")
 
 
+@pytest.mark.slow
 def test_another_sample_takes_the_place_of_a_sample_that_is_skipped(numbers):
     items, stats = read(numbers(5, calls=OFTEN), timeout=A_SECOND, attempts=2, on_error="skip")
     assert items == [EXPECTED[0], [[4, 4], [6, 6], [6, 6], [7, 7]], EXPECTED[2]]
