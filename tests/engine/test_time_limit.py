@@ -5,6 +5,7 @@ import itertools
 import logging
 import math
 import threading
+import time
 from collections import Counter
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 from waiting import wait_until
 
 from highway import DROP, ConfigError, Passport, Pipeline, PipelineError, Stage, Stamped
+from highway.engine.resume import MARK_WITHIN
 from highway.engine.stage import Origin, expand
 from highway.engine.threads import Run
 from highway.modules import Batch, DecodeImage, Reader, Shuffle
@@ -273,19 +275,29 @@ def test_a_state_saved_while_an_item_is_tried_again_is_exact():
     assert [item for item, _ in begin + rest] == list(range(20))
 
 
+class Late(list):
+    """Yields item 8 so late that a state is taken after it."""
+
+    def __iter__(self):
+        for number, item in enumerate(super().__iter__()):
+            if number == 8:
+                time.sleep(MARK_WITHIN)
+            yield item
+
+
 @pytest.mark.parametrize("settings", [{}, {"per_worker": True}])
 def test_items_that_are_made_again_for_a_state_have_the_limit_too(hang, caplog, settings):
-    """Shuffle holds items when the state is saved. A resumed run calls the map for them again."""
+    """Shuffle holds items when the state is taken. A resumed run calls the map for them again."""
 
     def pipeline(map, **settings):
-        return Pipeline([range(20), Stage(map, name="hang", **settings), Shuffle(5)], seed=5)
+        return Pipeline([Late(range(20)), Stage(map, name="hang", **settings), Shuffle(5)], seed=5)
 
     with pipeline(Hang()) as first:
         items = iter(first)
-        begin = [next(items) for _ in range(3)]
+        begin = [next(items) for _ in range(7)]
         state = first.state_dict()
         rest = list(items)
-    held = min(set(range(5)) - {item for item, *_ in begin})
+    held = min(set(range(9)) - {item for item, *_ in begin})
     map = hang(held)
     with pipeline(map, timeout=SOON, attempts=OFTEN, **settings) as second:
         second.load_state_dict(state)
