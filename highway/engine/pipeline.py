@@ -284,8 +284,7 @@ class Pipeline:
         """Make :meth:`state_dict` return the state at the position of the last item that a loop has received.
 
         For adapters that take items ahead of the loop. They store a :meth:`position` with each item, and call this when the loop receives
-        the item. After the loop they call it with ``None``, which restores the pipeline's own state. If the source does not number epochs,
-        items that no loop has received still do not count.
+        the item. ``None``, after the loop, restores the pipeline's own state. Without numbered epochs, items left over do not count.
 
         Args:
             position: The position; or the :class:`~highway.PipelineError` that :meth:`state_dict` raises if the position is unknown.
@@ -327,10 +326,11 @@ class Pipeline:
     def drain(self) -> None:
         """End the source before its next item. The items that it has yielded pass through, and then the pipeline ends.
 
-        Returns at once, and may be called from any thread. ``Cancelled`` from :func:`highway.check_cancelled` interrupts a source that
-        waits, as in :meth:`stop`. A :class:`~highway.modules.ZMQSource` yields the items that it has received.
+        Returns at once, from any thread, and has no effect after the end. ``Cancelled`` from :func:`highway.check_cancelled` interrupts a
+        source that waits, as in :meth:`stop`. A :class:`~highway.modules.ZMQSource` yields the items that it has received.
         """
-        self._run.drain()
+        if not self._consumer.has_ended:
+            self._run.drain()
 
     def stop(self) -> None:
         """Cancel all stages and wait for their threads. A warning names a stage that does not end within 5 s.

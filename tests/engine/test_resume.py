@@ -1167,6 +1167,19 @@ def test_a_drained_pipeline_whose_streams_hold_nothing_resumes_where_it_was_drai
     assert len(taken) < len(expected) and taken + rest_from(build, state) == expected
 
 
+@pytest.mark.parametrize("is_drained", [False, True])
+def test_the_state_of_the_end_is_that_of_the_end_after_a_drain_too(is_drained):
+    with Pipeline([range(5)]) as pipeline:
+        assert len(list(pipeline)) == 5
+        if is_drained:
+            pipeline.drain()
+        state = pipeline.state_dict()
+    with Pipeline([range(5)]) as pipeline:
+        pipeline.load_state_dict(state)
+        with pytest.raises(EndOfStream, match="has ended"):
+            list(pipeline)
+
+
 def waits(item, context):
     """Wait with an item until the pipeline is drained."""
     while item == 30 and not context.draining:
