@@ -24,7 +24,7 @@ ROWS = {
     ),
     "Ctrl-C inside `next(batches)`, `num_workers=0`": "test_torch_faults.py::test_after_ctrl_c_inside_next_another_next_continues",
     "`DataLoader(pipeline)`": "test_torch_differences.py::test_a_pipeline_is_read_and_refused_by_torch",
-    "`iter(loader)` if Lightning or Accelerate asks, which take a batch ahead": (
+    "`iter(loader)`, called by Lightning or Accelerate, which read one batch ahead": (
         "test_torch_trainers.py::test_lightning_asks_for_states_of_the_batch_that_it_trains_with"
     ),
     "large arrays from a `collate_fn` in a worker": (
