@@ -30,7 +30,7 @@ ROWS = {
     "large arrays from a `collate_fn` in a worker": (
         "test_torch_slots.py::test_large_arrays_of_an_own_collation_travel_in_shared_memory_too"
     ),
-    "highway's own datasets, and `__thread_safe__` ones, without `collate_fn`, `worker_init_fn` and `multiprocessing_context`": (
+    "highway's own datasets, and datasets with `__thread_safe__`, without `collate_fn`, `worker_init_fn` and `multiprocessing_context`": (
         "test_torch_loader.py::test_threads_are_the_default_of_datasets_that_allow_them_without_functions_of_the_user"
     ),
 }
