@@ -84,7 +84,7 @@ def look() -> Iterator[Finding]:
 
 
 def owners_of_commands(path: str | None = None) -> str:
-    """Return which package owns the commands that tensorcom also has, and highway's equivalents of foreign ones.
+    """Return the package that owns each command of tensorcom on this machine, and highway's names for those that highway does not own.
 
     Args:
         path: Search path of the commands; ``None``: the shell's.
@@ -102,7 +102,7 @@ def owners_of_commands(path: str | None = None) -> str:
 
 
 def _formats() -> Finding:
-    """Return which formats can be read, and what the others require; this is no advice, because few users need them."""
+    """Return the formats that can be read, and how to install the others; it is no advice, because few users need them all."""
     packages = {row.extra.name: row.extra.package for row in formats().values() if row.extra} | {"stores": "obstore"}
     found = {extra: version_of(package) for extra, package in packages.items()}
     parts = [f"{extra} ({packages[extra]} {version})" for extra, version in found.items() if version]

@@ -63,7 +63,7 @@ def _public(name: str, width: int) -> Iterator[str]:
 
 
 def _modules_with(name: str) -> Iterator[tuple[str, str]]:
-    """Yield the modules with a public name, and the name in its own case. Adapters are read, not imported."""
+    """Yield each module with a public name, and the name in the case that the module uses. Adapters are searched as text, not imported."""
     for public in highway.__all__:
         if public.lower() == name.lower():
             yield "highway", public

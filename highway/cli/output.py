@@ -88,7 +88,7 @@ def run_apart(command: Callable[[], int], library: str, document: Callable[[int,
 
 
 def _write_to(descriptor: int) -> None:
-    """Let :func:`own_stdout` be a file; what libraries written in C print on standard output goes to standard error."""
+    """Make :func:`own_stdout` return a file. Text that C libraries print on standard output goes to standard error."""
     global _kept
     own_stdout().flush()
     os.dup2(2, 1)

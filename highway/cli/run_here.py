@@ -57,7 +57,7 @@ def run_here(options: argparse.Namespace) -> int:
 
 
 def _prepare(options: argparse.Namespace) -> Wiring:
-    """Return the processes to run, whose ports are free."""
+    """Return the processes to run, after a check that their ports are free."""
     topology = load_checked(options, look_only=False)
     if options.local or (options.role is None and options.host is None):
         topology = topology.on_this_machine()

@@ -34,7 +34,7 @@ def losses(result: Result) -> Iterator[str]:
 
 @contextlib.contextmanager
 def document_of_errors(as_json: bool) -> Iterator[None]:
-    """If an error ends the block before it has printed a result, print one, and raise the error again."""
+    """If an error ends the block, which has then printed no result, print one as JSON if ``as_json``. Raise the error again."""
     try:
         yield
     except (Exception, KeyboardInterrupt) as error:

@@ -95,7 +95,7 @@ class _ItemsAhead:
                 return
 
     def _begin(self, stamped: Stamped, items: list[Stamped]) -> None:
-        """Put an item in flight. Pass on a marker, and drop an item of a skipped epoch."""
+        """Put an item in flight. If it is a marker, pass it on. If its epoch is skipped, drop it."""
         worker, (item, passport) = self._worker, stamped
         is_marker, ordered = type(item) is Marker, worker.stage.ordered
         epoch = passport.epoch if worker.numbers_epochs else 0
@@ -121,10 +121,10 @@ class _ItemsAhead:
             worker.hand_on(slot, DROP, self._meter)
 
     def _exchange(self, items: list[Stamped]) -> None:
-        """Send items, pass on the finished results, and wait for more: at least one of the items in flight.
+        """Send items, pass on the finished results, and wait until at least one more item in flight is finished.
 
         The results are passed on before this waits, because this thread releases the GIL while it waits, and the thread that receives the
-        results needs the GIL.
+        results needs it.
         """
         if not self._flying:
             return

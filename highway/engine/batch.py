@@ -137,7 +137,7 @@ def split(batch: Item) -> list[Item]:
 
 
 def length(item: Item) -> int | None:
-    """Return the length of the first axis if all fields have the same one, as in a batch; else ``None``."""
+    """Return the length of the first axis if it is the same in all fields, as in a batch; else ``None``."""
     lengths = {_length(value) for value in fields(item)}
     return lengths.pop() if len(lengths) == 1 else None
 
@@ -149,10 +149,10 @@ def nbytes(item: Item) -> int:
 
 
 def weighed(item: Item) -> tuple[int, int]:
-    """Return :func:`nbytes` of an item, and how many more items of this size may wait than large items.
+    """Return :func:`nbytes` of an item, and the number of extra items of this size that may wait: 0 for large items.
 
     The size is known for numbers, texts, bytes and arrays. A view counts the whole array that it is part of. If the item holds an object
-    of another type, or an array whose memory belongs to an object of another type, its size is unknown, and no more items may wait.
+    of another type, or an array whose memory belongs to an object of another type, its size is unknown, and no extra items may wait.
     """
     total, besides, known, shape = 0, 0, True, type(item)
     for value in item.values() if shape is dict else item if shape is tuple else fields(item):
@@ -285,7 +285,7 @@ def is_tree(value: Any) -> bool:
 
 
 def how_to_flatten(name: Field, kind: type) -> str:
-    """Return advice on how to flatten a field of type ``kind``, if it can be a tree, where only flat items are allowed; else empty."""
+    """Return advice on how to flatten a field of type ``kind``, for code that allows only flat items; empty if the field is no tree."""
     is_tree = issubclass(kind, _TREES)
     return f"; flatten it by a map before: a field '{name}.KEY' for each KEY in it" if is_tree else ""
 
@@ -296,9 +296,9 @@ def _fits(array: np.ndarray) -> bool:
 
 
 def _form_and_values(sample: Item) -> tuple[Callable[[Item], Any], Callable[[Item], Iterable[Any]] | None]:
-    """Return two functions: the first is equal for samples of the same form, the second returns a sample's values.
+    """Return two functions. The first returns the form of a sample, to compare samples; the second returns the values of a sample.
 
-    The second is ``None`` for a bare value.
+    For a bare value, the second is ``None``.
     """
     if isinstance(sample, dict):
         return tuple, _VALUES

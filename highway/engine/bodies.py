@@ -168,7 +168,7 @@ def _emit(worker: StageWorkers, outputs: Iterator[Any], meter: Meter, items: Sta
 
 
 def _expect_first_epoch(worker: StageWorkers, epoch: int) -> None:
-    """Raise PipelineError if the first item of a user's source has a later epoch, because the loops before it would be empty."""
+    """Raise PipelineError if a user's source begins with a later epoch, because the loops before that epoch would be empty."""
     is_own = worker.traits.skips_epochs and type(worker.stage.op).__module__.partition(".")[0] != "highway"
     if is_own and epoch > worker.context.skipped + 1:
         raise PipelineError(
@@ -213,7 +213,7 @@ def _lineage_of(worker: StageWorkers, passport: Passport) -> Lineage:
 
 
 def at_work(stages: Sequence[StageWorkers], threads: Sequence[threading.Thread]) -> str:
-    """Return in words what the last stage that is working does on each of its threads, or else what the source waits for."""
+    """Describe what each thread of the last working stage does. If no stage works, describe what the source waits for."""
     busy = ((stage, [number for number, meter in enumerate(stage.meters) if meter.state == BUSY]) for stage in reversed(stages))
     stage, numbers = next((found for found in busy if found[1]), (stages[0], [0]))
     by_name, now = {thread.name: thread for thread in threads}, time.perf_counter()

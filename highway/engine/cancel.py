@@ -37,7 +37,7 @@ if not TYPE_CHECKING:
     _MOVED = ["counters", "count", "seed_or", "report_error", "is_skipped", "finish", "starved", "blocked"]
 
     def __getattr__(name: str) -> Any:
-        """Return a function that was here in version 0.1.0 and is now a method of the context. Warn; removed in version 0.3."""
+        """Return a function that moved from here to the context after version 0.1.0, and warn. Version 0.3 removes such functions."""
         if name in ("at_end", "in_stage", "here", "OfThread"):
             warnings.warn(f"{name} is in highway.engine.context now", FutureWarning, stacklevel=2)
             return getattr(context, name)

@@ -3,8 +3,8 @@
 Invariants:
 
 - Only a writer with a permit can create a slot. A permit is given only while the number of permits and items is below the limit. The limit
-  is ``capacity``, plus the number of extra items that the size of the last item allows (at most ``extra``). A :class:`Together` needs only
-  one permit, so its further items may exceed the limit.
+  is ``capacity`` plus a number of extra items, at most ``extra``. The writer passes this number with each item: it is larger for small
+  items. The number of the last item counts. A :class:`Together` needs only one permit, so its further items may exceed the limit.
 - Items leave in the order in which their slots were created, no matter when they are filled or by which worker.
 - After :meth:`Channel.close` no slot is created. The reader gets the remaining items and then ``EndOfStream``.
 - After :meth:`Channel.cancel` the queue is empty, and all threads that wait or call a method get ``Cancelled``.
@@ -34,7 +34,7 @@ class Slot:
 
 
 class Together(list[Any]):
-    """Items of one epoch that are put as one entry: at least one."""
+    """One or more items of the same epoch that form one entry of a channel."""
 
 
 class Channel:
@@ -44,8 +44,10 @@ class Channel:
     wait) and fills it later. So several workers share the work of a stage, and their results keep the order of their inputs. A writer that
     is alone, or that keeps no order, needs no slot: it appends the finished item.
 
-    A single writer that finds the queue full is woken when half of it is free, because each wake-up interrupts a thread that works on the
-    same core. If there are several writers, each is woken as soon as there is room, because the others may keep their permits forever.
+    If the queue is full and there is a single writer, the writer is woken when half of the waiting items have left. Fewer wake-ups are
+    better, because each of them interrupts a thread that works on the same core. If there are several writers, one is woken as soon as
+    there is room for one item. It must not wait until half is free: the permits of the other writers count as occupied, and a writer may
+    keep its permit forever, for example if it waits for an input that does not come.
 
     Args:
         capacity: Number of items that may wait or be in work.
@@ -53,7 +55,7 @@ class Channel:
         extra: Maximum number of items beyond ``capacity``. With each item, the writer passes the number of extra items that the size of
             this item allows. Permits given before remain valid, even if a larger item then allows fewer.
 
-    The :class:`Meter` that a worker passes is blocked or starved while the worker waits here.
+    A worker may pass its :class:`Meter`. While the worker waits here, the meter is in the state ``BLOCKED`` or ``STARVED``.
     """
 
     def __init__(self, capacity: int, writers: int = 1, extra: int = 0) -> None:
@@ -100,7 +102,7 @@ class Channel:
             return count
 
     def release(self, count: int) -> None:
-        """Return permits for which no slots were created."""
+        """Give back ``count`` permits for which no slots were created."""
         with self._lock:
             for _ in range(count):
                 self._permits -= 1

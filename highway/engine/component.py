@@ -9,7 +9,7 @@ source     ``__iter__(self)`` or ``__iter__(self, context=None)``; first       1
 map        ``__call__(self, item)``, which may also take ``rng``, ``context``  n, the order is kept
 stream     ``stream(self, items)``, an iterator of outputs                     1
 sink       ``consume(self, items)``; last in the list                          1
-composite  ``stages(self)``, a list of stages that take its place              as these
+composite  ``stages(self)``, a list of stages that take its place              as the stages
 =========  ==================================================================  =====================
 
 All other declarations are optional. A component makes them in one method, ``__highway__(self)``, which returns :class:`Traits`. A component
@@ -107,8 +107,8 @@ class Traits:
         makes: Type of the outputs: ``"batches"`` or ``"samples"``. ``None``: the type of the inputs.
         drops: Whether a map may return ``DROP``. ``Stage(f, drops=True)`` declares the same.
         parallel: Whether a map gets one worker for each available core if the user gives no number.
-        draws: Whether random numbers change the items. ``False``: they change only the order, or nothing. Counts only if the component
-            takes an ``rng``, or has a ``seed`` that is ``None``.
+        draws: Whether random numbers change the items. ``False``: they change only the order, or nothing. highway uses this only if
+            the component takes an ``rng``, or has a ``seed`` that is ``None``.
         fingerprint: Returns a text that changes when the component's output changes, because of parameters, files or code. States and
             caches compare the text instead of a hash of the component.
         finishes: Whether a source ends by itself when the pipeline is drained (:meth:`highway.engine.context.Context.finish`). If not, the
@@ -118,9 +118,9 @@ class Traits:
         numbers_epochs: Whether the passports give the epoch of each item, in order, so that a loop over the pipeline is one epoch.
         per_epoch: Whether a stream restarts with each epoch: ``items`` end with the epoch.
         epochs: For a source, the number of passes over its data. ``None``: unlimited or unknown.
-        one_to_one: Whether each input of a map or stream becomes exactly one output, even if errors are skipped. ``"in order"``: before the
-            next input is taken. ``"reordered"``: at any time, with its own passport. ``None``: unknown; a plain map is taken to be
-            one-to-one unless it drops items or skips errors.
+        one_to_one: Whether each input of a map or stream becomes exactly one output, even if errors are skipped. ``"in order"``: each
+            output comes before the next input is taken. ``"reordered"``: an output may come at any time, with its own passport.
+            ``None``: unknown; highway assumes that a plain map is one-to-one unless it drops items or skips errors.
         state: For a source or stream that can resume, creates the object that holds its state in one run (:class:`RunState`), such as a
             :class:`Position`. Its code gets the object from :meth:`highway.engine.context.Context.state_of`.
         remake: Makes an item again when a run resumes. For a source, receives the epoch and index of the item, and the ``part`` of its

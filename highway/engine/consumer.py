@@ -69,10 +69,10 @@ class Consumer:
     def take(self, timeout: float | None, meter: Meter, is_in_stage: bool) -> Stamped:
         """Return the next item of the run. Markers, items of skipped epochs and items that were returned before are dropped.
 
-        ``meter`` is starved while this waits. ``is_in_stage`` tells whether a stage of another pipeline takes the item.
+        While this waits, ``meter`` is in the state ``STARVED``. ``is_in_stage`` tells whether a stage of another pipeline takes the item.
 
         Raises:
-            TimeoutError: no item came within ``timeout`` seconds, or another thread was waiting for one all that time.
+            TimeoutError: no item came within ``timeout`` seconds, or another thread waited for an item all that time.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         if not self._turn.acquire(False) and not meter.starve(self._turn.acquire, True, -1 if timeout is None else timeout):
@@ -126,7 +126,7 @@ class Consumer:
         return position
 
     def received(self, position: Consumer | PipelineError | None) -> None:
-        """Make :meth:`state` return the state at ``position``, or raise it if it is an error. ``None`` undoes this."""
+        """Make :meth:`state` return the state at ``position``, or raise ``position`` if it is an error. ``None`` undoes this."""
         self._received = position
         self.is_in_stage &= position is not None
 
@@ -239,7 +239,7 @@ class Consumer:
         return state | {"digest": _digest(state, "state_dict")}
 
     def flushed(self) -> set[str]:
-        """Return the streams, by name, that may have flushed buffered items since the pipeline was drained. Stateless ones hold none."""
+        """Return the names of streams that may have flushed buffers since the pipeline was drained. Stateless streams have no buffers."""
         first, *rest = self._run.workers
         if not first.context.draining:
             return first.context.flushed
@@ -326,7 +326,7 @@ class Consumer:
         self._run.resumed_from = state
 
     def _expect_items_to_be_known_again(self) -> None:
-        """Raise PipelineError if no order is kept and the output of a later stage depends on the order of its input."""
+        """Raise PipelineError if a stage keeps no order and the output of a later stage depends on the order of its input."""
         if self._unordered is None:
             return
         for worker in self._run.workers[self._unordered.number :]:

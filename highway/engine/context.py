@@ -155,14 +155,14 @@ class Context:
                 self.counts[name] = self.counts.get(name, 0) + number
 
     def is_skipped(self, epoch: int) -> bool:
-        """Return whether a loop over an epoch ended early, so that its items are not needed. A source then begins the next epoch."""
+        """Return whether a loop over an epoch ended early. A source then skips the rest of this epoch, and begins the next one."""
         return epoch <= self.skipped and not self.inner
 
     def finish(self) -> bool:
         """Return whether a drain interrupted the source and the stage is not cancelled. Afterwards only a cancellation interrupts the
         source.
 
-        For sources that have received more items than they have yielded: they catch ``Cancelled``, and raise it again if this returns
+        For a source that has received more items than it has yielded: it catches ``Cancelled``, and raises it again if this method returns
         ``False``. A source that declares ``Traits(finishes=True)`` is not ended between two items.
         """
         with self.lock:

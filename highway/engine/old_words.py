@@ -61,7 +61,7 @@ _warned: WeakSet[type] = WeakSet()
 
 
 def old_words(op: Any) -> dict[str, Any]:
-    """Return the traits that a component of the user's declares by attributes, and warn if there are any, once for each class."""
+    """Return the traits that a user's component declares by attributes. If there are any, warn once for each class."""
     cls = type(op)
     if cls.__module__.partition(".")[0] in ("highway", "builtins"):
         return {}

@@ -114,8 +114,8 @@ class Pipeline:
             role: A role of the file. ``replica`` is the number of one of its processes, from 0.
             plugins: Modules whose classes the file may name as ``package.module:Class``.
             isolated: Whether the stages run in a separate process; see :class:`Pipeline`.
-            on: Where the processes of the run find each other, if not at the hosts of the file: ``"ray"`` or ``"ray:NAME"``, a run of the
-                file (or with that name) in the Ray cluster of this process; ``"folder:PATH"``, a folder that all hosts can access.
+            on: How the processes of the run find each other, if not by the hosts of the file. ``"ray"``: by the run of this file in
+                this process's Ray cluster; ``"ray:NAME"``: by the run with this name; ``"folder:PATH"``: by a folder that all hosts see.
             **variables: Values for the file's ``vars``. If a variable has the name of an argument here, see :func:`highway.topology.load`.
 
         Raises:
@@ -256,7 +256,7 @@ class Pipeline:
     def load_state_dict(self, state: Mapping[str, Any], allow_changed: Collection[str] | None = ()) -> None:
         """Resume at the state of another pipeline with the same stages. The first loop yields the rest of that epoch.
 
-        Work is repeated for items that waited in stages, or came after the last marker (:data:`~highway.engine.resume.MARK_EVERY`).
+        Stages process items again that waited in stages, or came after the last marker (:data:`~highway.engine.resume.MARK_EVERY`).
 
         Args:
             state: The return value of :meth:`state_dict`.
@@ -284,7 +284,7 @@ class Pipeline:
         """Make :meth:`state_dict` return the state at the position of the last item that a loop has received.
 
         For adapters that take items ahead of the loop. They store a :meth:`position` with each item, and call this when the loop receives
-        the item. ``None``, after the loop, restores the pipeline's own state. Without numbered epochs, items left over do not count.
+        the item. ``None``, after the loop, restores the pipeline's own state. Without numbered epochs, items not received do not count.
 
         Args:
             position: The position; or the :class:`~highway.PipelineError` that :meth:`state_dict` raises if the position is unknown.

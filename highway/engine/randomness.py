@@ -36,7 +36,7 @@ class Substreams:
         self._fresh = self._rng.bit_generator.state  # the state of a generator that has drawn nothing
 
     def at(self, key: int, counter: int) -> Generator:
-        """Return the generator at a position, as if it were new. The next call moves it.
+        """Return the generator at a position, as if it were new. The next call moves the same generator.
 
         Args:
             key: Key of the sequence, below 2**128.

@@ -68,7 +68,7 @@ def run_at_end(run: _Run, pipeline: object, frame: FrameType) -> None:
 
 
 def not_begun() -> str:
-    """Return a hint for a caller that waits for an item while pipelines wait for the end of the script; empty if there are none."""
+    """Return a hint for a caller that waits for an item while pipelines wait for the script's end; empty if no pipeline waits."""
     pipelines = ", ".join(str(pipeline) for pipeline, _ in _waiting.values())
     if not pipelines:
         return ""

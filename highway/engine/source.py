@@ -24,9 +24,9 @@ class OpenSource:
 
     Args:
         op: The source. ``traits`` are its declarations.
-        context: Passed to the source if it takes a context. It receives the source's state. For a sequence or a pipeline, this object is
-            that state (:class:`highway.engine.component.RunState`).
-        state: What the source's state has returned in the run that is resumed; ``None``: begin.
+        context: The context of the stage. It receives the state of the source (:class:`highway.engine.component.RunState`). For a sequence
+            or a pipeline, this object is the state. If the source takes a context, it gets this context.
+        state: The saved state of the source in the run that is resumed; ``None`` begins a new run.
 
     Attributes:
         first: Index of the first item.

@@ -142,9 +142,9 @@ class Items(Protocol):
     far by ``on_error="skip"`` in the stages before, including errors of items after this one. ``epoch`` is the current epoch for a stream
     that restarts with each epoch, else 0.
 
-    ``waiting`` is a list of the inputs that wait in the stream: it appends each as ``Stamped(item, items.passport)`` and removes it when it
-    no longer needs it. When a run resumes, the list holds these inputs again. A stream that keeps them in another form takes them out of
-    the list when it begins, and then sets ``items.waiting`` to a function that returns them.
+    ``waiting`` is a list of the inputs that wait in the stream. The stream appends each input as ``Stamped(item, items.passport)``, and
+    removes the input when it is no longer needed. When a run resumes, the list holds these inputs again. A stream that keeps its inputs in
+    another form takes them out of the list when it begins, and then sets ``items.waiting`` to a function that returns them.
 
     >>> class Pairs:
     ...     def stream(self, items: Items):

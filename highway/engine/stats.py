@@ -150,7 +150,7 @@ class StageStats:
 
     @property
     def memory(self) -> float:
-        """Maximum bytes in its output queue, by the mean size of its items; for a link, including its budget for one connection."""
+        """Maximum bytes in its output queue, estimated from the mean size of its items; a link's budget for one connection is included."""
         queue = self.capacity * self.bytes / self.items if self.items else 0.0
         return queue + 1e6 * float(self.counters.get("budget_mb", 0.0))
 

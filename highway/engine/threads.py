@@ -196,7 +196,7 @@ class Run:
         return waited
 
     def _first(self, timeout: float | None, others: str, meter: Meter | None) -> Stamped:
-        """Wait for the first item. If it is late, tell the user of pipelines that have not begun, which may be the cause (``others``)."""
+        """Wait for the first item. If it is late, name the pipelines that have not begun (``others``), which may be the cause."""
         try:
             item = self._get(EXPLAIN_AFTER if timeout is None else timeout, meter)
         except TimeoutError:

@@ -39,7 +39,7 @@ class _LateError(Exception):
 
 
 class _OfThread(threading.local):
-    """What each worker and each helper has."""
+    """The values of a thread, which is a worker or a helper."""
 
     helper: _Helper | None = None  # of a worker
     ends_helper = False  # whether the helper ends with the worker
@@ -52,7 +52,7 @@ class TimeLimit:
     Args:
         worker: The stage.
         seconds: The time that a call may take.
-        attempts: How often a call is made until it is an error.
+        attempts: Number of attempts at a call. If the last one takes too long, this is an error.
     """
 
     def __init__(self, worker: StageWorkers, seconds: float, attempts: int) -> None:
@@ -72,7 +72,8 @@ class TimeLimit:
             function: The function.
             *arguments: Its arguments.
             what: Returns the name of the work in messages.
-            otherwise: If given, the function is not called again: ``None`` is returned, and the warning says what the caller does.
+            otherwise: If given, the function is not called again, and ``None`` is returned. The warning contains this
+                text, which tells what the caller does instead.
 
         Raises:
             TimeoutError: it took too long in each attempt.
@@ -206,8 +207,8 @@ class _Helper:
     def answer(self, seconds: float, is_retry: bool = False) -> Any:
         """Return the result of the call, or raise its error.
 
-        If the stage is cancelled, the call is cancelled, too, and waited for, because it may use what is closed after the pipeline. A
-        repeated call is not waited for, because it probably hangs.
+        If the stage is cancelled, this cancels the call and waits for it, because the call may use objects that are closed after the
+        pipeline. It does not wait for a repeated call, because such a call probably hangs.
 
         Raises:
             _LateError: it takes longer than ``seconds``.
@@ -233,7 +234,7 @@ class _Helper:
             del error, result  # the error's traceback refers to this frame
 
     def end(self, seconds: float) -> None:
-        """End the thread, which makes no call now, and wait for its end. Raises _LateError if that takes too long."""
+        """End the thread, which has no call at this time, and wait for its end. Raises _LateError if that takes too long."""
         self._calls.put(None)
         self.answer(seconds)
         self.thread.join()

@@ -74,7 +74,7 @@ class LeftOut:
         fatal: The error that exceeded ``max_errors``.
         last: The text of the last error.
         earlier: Number of errors in the run that this run resumes. ``max_errors`` counts both.
-        behind: Number of errors between each marker and the next; ``None`` for the errors before the first marker.
+        behind: Number of errors after each marker and before the next, by marker; with the key ``None``, before the first marker.
     """
 
     def __init__(self, stage: Stage) -> None:

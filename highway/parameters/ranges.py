@@ -82,7 +82,8 @@ class Unhashed:
 
     Args:
         why: Why the items stay the same.
-        of_stage: Whether this holds only if the component is a whole stage of the pipeline, not a part of another component.
+        of_stage: True if the items stay the same only when the component is a whole stage of the pipeline, and not a part of another
+            component.
     """
 
     why: str
@@ -101,7 +102,9 @@ Shape = Annotated[tuple[int, int], Range(ge=1, words="(height, width) in pixels,
 
 
 def unmet(value: Any, hint: Any) -> str:
-    """Return the first condition of a hint that a value does not meet, in words; empty if it meets all. ``None`` meets all conditions.
+    """Return, in words, the first condition of a hint that the value does not meet, or an empty text if it meets all.
+
+    A hint has conditions. ``None`` meets all of them.
 
     >>> unmet(0, Count | None)
     'at least 1, or None'

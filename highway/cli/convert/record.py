@@ -24,7 +24,7 @@ class Record:
 
     @classmethod
     def open(cls, path: str, target: str, about: Mapping[str, Any], is_empty: bool) -> Record:
-        """Begin a conversion to a target, or continue it; ``is_empty`` is whether the target has no files.
+        """Begin a conversion to a target, or continue it. ``is_empty`` tells whether the target has no files.
 
         Raises:
             ConfigError: the target has other files: without a record, or of a conversion from another source.

@@ -1,7 +1,7 @@
 """``highway bench``: the possible rate of each stage alone, the bottleneck of each role, and balanced numbers of workers.
 
-If other roles in the file send to a role, the role is measured with their items, without running these roles. The links themselves are not
-measured.
+If a role receives from other roles in the file, ``bench`` runs the stages of these roles first, and measures the role with the items of the
+first of them that yields any. You need not start these roles. Links are measured only with ``--json``.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ from highway.topology.plan import Role
 
 
 class Cost(NamedTuple):
-    """The cost of a stage for each item at the role's end; 0 if it was not measured.
+    """The cost of a stage, divided by the number of items that come out of the last stage of the role.
+
+    If the stage was not measured, the cost is 0.
 
     Args:
         seconds: Busy seconds of one worker, computing and waiting alike.

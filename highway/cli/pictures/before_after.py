@@ -66,7 +66,7 @@ def draw(
 
 
 def applied(stages: Sequence[Any], examples: Mapping[str, Example], seed: tuple[int, ...]) -> list[tuple[str, Example]]:
-    """Return examples after the stages, each with a caption: the images mixed into it, if any."""
+    """Return examples after the stages, each with a caption that names the images mixed into it, if any."""
     items, names = list(examples.values()), list(examples)
     shares = np.eye(len(items), dtype=np.float32)  # row: a result; column: the share of each original image in it
     for place, stage in enumerate(stages):

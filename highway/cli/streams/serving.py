@@ -161,7 +161,7 @@ class Publisher:
 
 
 class _Sent:
-    """Items for a sink; each is counted when the sink requests the next one, because it has been sent by then."""
+    """Items for a sink. An item is counted when the sink requests the next item, because it has been sent by then."""
 
     passport = Passport()
     epoch = left_out = 0

@@ -56,7 +56,7 @@ class _Column(ABC):
 
     @abstractmethod
     def row(self, value: Any) -> Any:
-        """Return a copy of a value in the form to write. Raises ItemError if its type differs from the first value's."""
+        """Return a copy of a value as it is written. Raises ItemError if its type differs from the first value's."""
 
     def add(self, value: Any) -> None:
         """Append a value. Raises ItemError if it differs in type or shape from the first one."""

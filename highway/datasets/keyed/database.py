@@ -79,11 +79,11 @@ class KeyedDataset(ABC):
 
     Args:
         path: The database.
-        decode: Encoding of the values: ``"bytes"``; ``"fields"``: highway's writer; ``"msgpack"``: msgpack with arrays as by
-            msgpack-numpy, as in tensorpack; ``"caffe"``: a Datum; ``"example"``: a ``tf.train.Example``; ``"ten"``, ``"npy"`` or
-            ``"json"``: the content of such a file. ``None`` inspects the first value: fields, msgpack and Datum are recognised, and all
-            other values are bytes. ``"trusted_pickle"`` loads pickles, which tensorpack writes by default; loading a pickle can run any
-            code, so use it only for a file on this machine that you trust.
+        decode: Encoding of the values: ``"bytes"``; ``"fields"``: as highway's writer stores them; ``"msgpack"``: msgpack with arrays in
+            the form of msgpack-numpy, as tensorpack stores them; ``"caffe"``: a Datum; ``"example"``: a ``tf.train.Example``; ``"ten"``,
+            ``"npy"`` or ``"json"``: the content of such a file. ``None`` inspects the first value: fields, msgpack and Datum are
+            recognised, and all other values are bytes. ``"trusted_pickle"`` loads pickles, which tensorpack writes by default; loading a
+            pickle can run any code, so use it only for a file on this machine that you trust.
         fields: The fields to read, under new names, if samples are dicts: ``{"image": "png;jpg", "label": "cls"}`` takes the first name
             that a sample has. ``None`` reads all fields under their own names.
     """
@@ -176,7 +176,7 @@ class KeyedWriter(ABC):
 
 
 def _listed(database: Database) -> Keys:
-    """Return the keys of a database: from the list in it if that is complete, otherwise by a pass over the database."""
+    """Return the keys of a database. Read the list of keys in the database if it is complete; otherwise pass over the database."""
     last = database.last_key()
     if last is not None and not any(last):  # only zero bytes, so all keys before it are too
         return ZeroKeys(database.keys())

@@ -67,7 +67,7 @@ class Keys(LazyKeys):
 
 
 class ZeroKeys(Keys):
-    """Keys of n zero bytes, as Highway of 2017 wrote them; the text of such a key is n.
+    """Keys that Highway (2017) wrote: a key is a number n, written as n zero bytes. Its text is n.
 
     Args:
         keys: All keys. The object does not keep them.

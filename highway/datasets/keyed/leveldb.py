@@ -162,8 +162,8 @@ class LevelDB(KeyedDataset):
     Args:
         path: The database: a folder. If it is in a store, it is copied into the cache.
 
-    A sample is a value decoded by ``decode``: ``bytes``, a dict, or the packed object. Its key is the key in the database. Highway of 2017
-    wrote keys of n zero bytes; such a key becomes n.
+    A sample is a value decoded by ``decode``: ``bytes``, a dict, or the packed object. Its key is the key in the database. In
+    databases of Highway (2017), a key is a number n, written as n zero bytes; its text is n.
 
     Raises:
         ConfigError: ``fields`` is given but the samples have no fields, or plyvel is not installed.

@@ -169,10 +169,12 @@ class _LMDBDatabase:
 class LMDB(KeyedDataset):
     """The values of an LMDB database, in the order of their keys.
 
-    Keys that begin and end with ``__`` are not samples. The list of all other keys is read from ``__keys__``, in which tensorpack and
-    highway's writer store it. Without this list, one pass over the database lists about a million keys per second. The file is open once in
-    each process, mapped for reading only, without LMDB's locks: nobody may write to it at the same time. If the file is cut short, the next
-    read is an error; if this happens during a read, the process ends. LMDB has no checksums: damage in a value is not detected.
+    Keys that begin and end with ``__`` are not samples. highway reads the list of all other keys from ``__keys__``, in which tensorpack and
+    highway's writer store it. Without this list, highway lists the keys in one pass over the database, about a million per second.
+
+    Each process opens the file once, maps it for reading only, and does not use LMDB's locks: nobody may write to the file at the same
+    time. If the file is cut short between two reads, the next read raises an error; during a read, the process ends. LMDB has no checksums,
+    so damage in a value is not detected.
 
     Args:
         path: The database: a folder with ``data.mdb`` in it, or such a file. If it is in a store, it is copied into the cache.

@@ -33,7 +33,7 @@ _LARGE = 1 << 14  # bytes; larger values are read from the file, without the GIL
 
 
 def expect_whole(stream: pa.Buffer, end: int) -> None:
-    """Raise ArrowInvalid if a stream does not end in an end mark, or has ended before it, at the byte ``end``."""
+    """Raise ArrowInvalid if a stream has no end mark at its end, or if its reader found an end mark earlier, at byte ``end``."""
     if stream[-len(_END) :].to_pybytes() != _END:
         raise pa.ArrowInvalid(f"the stream does not end in {_END!r}; its writer was not closed, or it was cut short")
     if end != stream.size:
@@ -115,8 +115,8 @@ class _Mapped:
 class Arrow(FilesTable[_Mapped]):
     """The rows of Arrow files, in the order of the files and of the rows in them.
 
-    Reads files and streams of the IPC format, including Feather, and folders of Hugging Face's ``save_to_disk``; the package datasets is
-    not required. Files are mapped into memory and read row by row, in any order, so ``shuffle=True`` costs nothing. Compressed files, such
+    Reads files and streams of the IPC format, including Feather, and folders of Hugging Face's ``save_to_disk``, without the package
+    ``datasets``. Files are mapped into memory and read row by row, in any order, so ``shuffle=True`` costs nothing. Compressed files, such
     as Feather by default, are read record batch by record batch, as :class:`~highway.datasets.Parquet` reads row groups; use
     ``shuffle="blocks"`` for them.
 

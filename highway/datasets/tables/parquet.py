@@ -24,11 +24,13 @@ _AT_ONCE = 64  # footers of files, and keys of row groups, that are fetched at o
 class Parquet(FilesTable[Any]):
     """The rows of Parquet files, in the order of the files and of the rows in them.
 
-    A row group is read and decoded as a whole, with the selected columns. Threads that need it wait for the thread that decodes it. Each
-    process keeps it in memory until as many rows were read as it has. If all row groups fit into a quarter of ``cache_mb``, they stay for
-    the next epochs. So read with ``shuffle="blocks"``: blocks are row groups, and each row group
-    of a window is decoded once. A single random row costs a row group: ``shuffle=True`` reads some hundred rows per second, and a window
-    a hundred thousand. In this case a warning is issued.
+    A row group is read and decoded as a whole, with the selected columns. Threads that need it wait for the thread that decodes it. If all
+    decoded row groups fit into a quarter of ``cache_mb``, they stay in the memory of the process for the next epochs. Otherwise, highway
+    counts the rows that are read from each row group, and removes the row group when the count reaches its number of rows.
+
+    Read with ``shuffle="blocks"``, which reads about a hundred thousand rows per second: blocks are row groups, and each row group of a
+    window is decoded once. With ``shuffle=True``, nearly every row costs a row group, so the rate is some hundred rows per second. In this
+    case highway logs a warning.
 
     Args:
         paths: A folder, a file, a pattern such as ``"train-*.parquet"`` (braces expand), their URL, or a list of these. A folder includes
@@ -38,8 +40,8 @@ class Parquet(FilesTable[Any]):
             ``None`` reads all columns except ``__key__``, under their own names.
         key: The column with the samples' keys. ``None``: ``__key__`` if it exists, else the row numbers.
         nulls: The value that replaces nulls, by field: ``{"caption": ""}``. In other fields a null is an error.
-        cache_mb: MiB of memory that decoded row groups take at most, in addition to the row groups being decoded. A window should fit; its
-            default is 16 row groups.
+        cache_mb: MiB of memory that decoded row groups take at most, in addition to the row groups being decoded. The row groups of a
+            window, by default 16, should fit.
 
     A sample is a dict. Numbers, labels and arrays have the dtype of their column. Images of Hugging Face stay encoded, as ``bytes``.
     :mod:`highway.datasets.tables.values` lists the other types.
@@ -109,7 +111,7 @@ class Parquet(FilesTable[Any]):
 
 
 def _leaves(group: Any, columns: list[str]) -> list[Any]:
-    """Return the stored columns of a row group that some columns consist of. A nested column consists of several."""
+    """Return the stored columns of a row group that belong to some columns. A nested column has several stored columns."""
     leaves = (group.column(number) for number in range(group.num_columns))
     return [leaf for leaf in leaves if leaf.path_in_schema.partition(".")[0] in columns or leaf.path_in_schema in columns]
 

@@ -26,7 +26,7 @@ class DecodedRows:
         self._values = [[values_of(batch.column(name), batch.schema.field(name), access) for name in columns] for batch in batches]
 
     def at(self, row: int) -> tuple[list[Value], int]:
-        """Return a function that returns the values of a row, and the row's index for this function."""
+        """Return a function for each column, which returns the value at an index, and the index of the row."""
         if len(self._values) == 1:
             return self._values[0], row
         batch, row = self._spans.place(row)
@@ -42,7 +42,7 @@ class SampleFields:
         path: The source, for error messages.
 
     Raises:
-        DatasetError: ``nulls`` names no field.
+        DatasetError: ``nulls`` has a name that is not a field.
     """
 
     def __init__(self, selection: Selection, nulls: Mapping[str, Any] | None, path: str) -> None:

@@ -52,8 +52,8 @@ class Bounded(ABC):
     """Base class of hashers: hashes values of any size.
 
     Attributes:
-        changing: Values of the current component that it changes while it runs, with their names. Their hash is not part of the
-            component's, which must be the same before and after a run. Zeros and empty containers are left out.
+        changing: The names and values of all that the current component changes while it runs. The hash of the component does not contain
+            these values, because it must be the same before and after a run. Zeros and empty containers are skipped.
     """
 
     def __init__(self) -> None:

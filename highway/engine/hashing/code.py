@@ -108,9 +108,9 @@ class Names(NamedTuple):
     """The names and attributes that a function uses. ``("self", "scale")`` is the attribute of an argument.
 
     Args:
-        read: Names it reads. ``("self",)`` means that the object itself is used, for example passed to a function.
-        assigned: Attributes it assigns, and names outside the function.
-        filled: Containers it changes in place, by assigning an entry or by a method such as ``append``.
+        read: Names that the function reads. ``("self",)`` means that the object itself is used, for example passed to a function.
+        assigned: Attributes that the function assigns, and names outside of the function that it assigns.
+        filled: Containers that the function changes in place, by assigning an entry or by a method such as ``append``.
     """
 
     read: frozenset[tuple[str, ...]]
@@ -162,7 +162,7 @@ _FILLING = {"append", "appendleft", "extend", "insert", "add", "update", "setdef
 
 
 def _before(steps: list[dis.Instruction], number: int) -> int:
-    """Return the number of the step before the steps that compute the top of the stack."""
+    """Return the number of the last step before the steps that compute the value on top of the stack."""
     depth = 0
     while number > 0 and depth < 1:
         number -= 1
@@ -215,7 +215,7 @@ def functions_of(cls: type) -> Iterator[tuple[str, types.FunctionType]]:
 
 @cache
 def _closing_functions(cls: type) -> list[types.FunctionType]:
-    """Return the functions of a class, and of the user's base classes, that are the user's and close over variables."""
+    """Return the functions of a class, and of its base classes, that the user wrote and that close over variables."""
     functions = (function for base in cls.__mro__ if is_users(base) for _, function in functions_of(base))
     return [function for function in functions if function.__closure__ and not _is_installed(function.__code__.co_filename)]
 

@@ -84,7 +84,7 @@ class Identities:
         return {name: {**stage, "data": data[name]} for name, stage in self._stages.items()}
 
     def data(self) -> dict[str, str]:
-        """Return the hash of each stage's data; empty for a stage that reads none, or does not report them."""
+        """Return the hash of each stage's data, or an empty text for a stage that reads no data or does not report them."""
         return {name: _short(" ".join(_said(own)).encode(), 6) if own else "" for name, own in self._data.items()}
 
 
@@ -101,7 +101,7 @@ def _short(data: bytes, size: int) -> str:
 def expect_stages(saved: list[str], current: list[str]) -> None:
     """Raise PipelineError if a state was saved with other names of stages, or in another order.
 
-    ``allow_changed`` cannot accept this, because the same stages are needed to make the items again that waited in a stage.
+    ``allow_changed`` cannot accept this, because only the same stages can make the waiting items again.
     """
     if saved != current:
         raise PipelineError(
@@ -171,7 +171,7 @@ def is_named(stage: str, names: Collection[str]) -> bool:
 
 
 def _group(name: str, names: Collection[str]) -> str:
-    """Return the name of the composite that a stage is part of; its own if it is part of none."""
+    """Return the name of the composite that a stage is part of; for any other stage, its own name."""
     composite = name.rpartition(".")[0]
     return composite if composite and sum(is_named(other, [composite]) for other in names) > 1 else name
 

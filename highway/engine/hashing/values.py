@@ -48,12 +48,12 @@ class Hasher(Bounded):
 
     Args:
         strict: Whether a value that cannot be hashed is an error; if not, its type is hashed. Also whether the weights of a model in
-            training count.
+            training are hashed.
         seed: Replaces the ``seed`` of components that have no seed of their own, for the hash of a pipeline.
 
     Attributes:
         data: The methods ``fingerprint`` and ``identity`` of the hashed values since this list was emptied. They are called later.
-        unseen: Values that could not be hashed: if the hasher is strict, the names in code that refer to them, else their types.
+        unseen: The values that could not be hashed: the names that refer to them in code if the hasher is strict, else their types.
     """
 
     def __init__(self, strict: bool, seed: int | None = None) -> None:
@@ -190,7 +190,7 @@ class Hasher(Bounded):
                 self._reading.discard(mark)
 
     def _read(self, name: str, value: Any, names: Names) -> Iterator[tuple[str, Hashed]]:
-        """Yield the parts of a named value that a function reads: some attributes, or the whole value. Note the values that it changes."""
+        """Yield the parts of a named value that a function reads: some attributes, or the whole value. Record values that it changes."""
         if is_changed(names, (name,), value):
             self.note_changing(name, value)
             return
