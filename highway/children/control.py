@@ -16,11 +16,11 @@ LOOK = 1.0  # seconds between checks whether the parent lives: a process that th
 
 
 class ControlClosed(Exception):
-    """The other end is closed."""
+    """The other side is closed."""
 
 
 class Control:
-    """One end of a socket for pickled messages. Any thread may send, one may receive."""
+    """One side of a socket for pickled messages. Any thread may send, but only one thread may receive."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._connection = Connection(sock.detach())

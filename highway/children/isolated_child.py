@@ -31,7 +31,7 @@ class Begin(NamedTuple):
         seed: The pipeline's seed.
         origin: The origin in the pipeline's passports.
         state: The state to resume from; ``None`` starts from the beginning.
-        draining: Whether the source shall end at once.
+        draining: Whether the source must end at once.
         background: Whether no caller waits for the run, so that its errors cannot be raised.
         lineage: Whether passports list the items from which each item was made.
         is_counted: Whether the caller has read the length, and relies on receiving every item.
@@ -168,7 +168,7 @@ def _attend(parent: int, control: Control, run: Run, items: ShmSender) -> None:
 
 
 def _answer(what: str, run: Run, items: ShmSender) -> list[Any]:
-    """Return an answer in pickled form, or the error raised in its place."""
+    """Return a pickled answer. If there was an error, return the pickled error instead."""
     answers: dict[str, Callable[[], Any]] = {
         "stages": lambda: _stages(run, items.in_use()),
         "length": run.length,

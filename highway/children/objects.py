@@ -28,7 +28,7 @@ _AT_ONCE = 1 << 18  # bytes
 
 
 class Full(Exception):
-    """Shared memory has no room at present."""
+    """There is no room in shared memory at the moment."""
 
 
 def size(frames: Sequence[Any]) -> int:
@@ -109,7 +109,7 @@ class ObjectLink:
             raise LinkError(f"{self._who}: the other process is gone") from error
 
     def receive(self, deadline: float = math.inf) -> list[Any]:
-        """Wait until messages arrive, and return all that have arrived; none if none arrives until ``deadline``, a ``time.monotonic()``.
+        """Wait until messages arrive, and return all of them. Return none if none arrives before ``deadline``, a ``time.monotonic()``.
 
         Raises:
             LinkError: the other end is closed, and all its messages were received.

@@ -45,7 +45,7 @@ def pack_arrays(value: Any) -> list[Any]:
 
 
 class _ArrayPickler(pickle.Pickler):
-    """Rebuilds an array by one NumPy call, instead of two Python functions and a dtype from its parts."""
+    """Pickles an array so that one NumPy call rebuilds it. The usual pickle calls two Python functions, and builds a dtype."""
 
     def reducer_override(self, value: Any) -> Any:
         if type(value) is np.ndarray and value.flags.c_contiguous and value.dtype.isbuiltin == 1 and not value.dtype.hasobject:

@@ -89,7 +89,7 @@ def death(process: subprocess.Popen[bytes], who: str, when: str = "") -> RemoteE
 
 
 def end(process: subprocess.Popen[bytes], timeout: float = END_TIMEOUT) -> bool:
-    """Wait for an idle child to end. Kill it after ``timeout`` seconds, and return whether that was necessary.
+    """Wait until an idle child ends. Kill it after ``timeout`` seconds. Return whether it was killed.
 
     A child in a system call that hangs ends later, when the call returns.
     """

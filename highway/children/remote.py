@@ -53,8 +53,8 @@ class RemoteMaps:
     """Maps in a child process, with several items in flight. For one thread.
 
     The child processes items in order and answers each item at once. If the child dies, the first item without an answer becomes an
-    error, because the child was working on it. The later items were not started, and another child gets them. A child whose item takes too
-    long is ended, and another child gets this item, too, until its attempts are spent.
+    error, because the child was working on it. The later items were not started, and another child gets them. If an item takes too long,
+    its child is ended. Another child gets this item again, until the item has no attempts left.
 
     Args:
         maps: The maps that the child applies.
@@ -99,8 +99,8 @@ class RemoteMaps:
     def receive(self) -> Iterator[Outcome]:
         """Wait for answers, and yield the outcomes of the first items in order.
 
-        An outcome is a result, or an error: raised by the maps, by sending the item or result, a RemoteError if the child has died, or a
-        TimeoutError if the item takes too long.
+        An outcome is a result or an error. The error is one of these: an error that the maps raised, an error from sending the item or
+        the result, a RemoteError (the child has died), or a TimeoutError (the item takes too long).
 
         Raises:
             Exception: the stage does not skip an error that a map reported.
@@ -139,7 +139,7 @@ class RemoteMaps:
                     yield from self._failures()
 
     def apply(self, stamped: Stamped) -> Any:
-        """Return the result of the maps for one item, while no item is in flight. Raises the errors of the maps."""
+        """Return the result of the maps for one item. Call this only if no item is in flight. Raises the errors of the maps."""
         self.send([stamped])
         while True:
             for error, value in self.receive():
@@ -149,7 +149,7 @@ class RemoteMaps:
             self.send([])
 
     def close(self) -> None:
-        """End the process: kill it if it is working, as its result is not needed; otherwise wait for it. Closing again does nothing."""
+        """End the process. If it is working, kill it, because its result is not needed. Closing again does nothing."""
         if self._handed or not self._is_ready:
             self._process.kill()
         self._link.close()
@@ -227,13 +227,13 @@ class RemoteMaps:
             yield self._handed.popleft().error, None
 
     def _lost(self, error: BaseException | None) -> Outcome:
-        """Drop a child that has died or cannot start. Its first item becomes the error; the items after it go to another child."""
+        """Drop a child that has died or cannot start. Its first item becomes the error. Another child gets the later items."""
         self._drop()
         self._unsent.popleft()
         return error, None
 
     def _drop(self) -> None:
-        """End the child. Its items go to another child."""
+        """End the child. Another child gets its items."""
         self.close()
         self._is_gone = True
         self._unsent.extendleft(reversed(self._handed))
@@ -242,11 +242,11 @@ class RemoteMaps:
 
     @property
     def _deadline(self) -> float:
-        """When the first item takes too long: never, as long as the child starts."""
+        """The time after which the first item is late. It is infinite until the child has started, and without a limit."""
         return self._since + self._limit.seconds if self._limit is not None and self._is_ready else math.inf
 
     def _late(self) -> Iterator[Outcome]:
-        """End the child, because its first item takes too long. After the last attempt, the item has an error."""
+        """End the child, because its first item takes too long. If this was the last attempt, yield an error for the item."""
         assert self._limit is not None
         handed, number = self._handed[0], self._process.pid
         handed.attempts += 1
@@ -261,7 +261,7 @@ class RemoteMaps:
             yield error, None
 
     def _stack(self) -> str:
-        """End the child by SIGTERM, before which it writes its stack, and return the stack in words."""
+        """End the child by SIGTERM, and return its stack in words. The child writes its stack before it ends."""
         self._process.terminate()
         self._stacks.settimeout(STACK_WITHIN)
         written = b""

@@ -48,8 +48,8 @@ class Cache:
     **Resume.** A run that is interrupted while it writes the cache begins that epoch again, and fills the cache. If the cache served
     samples and is in a folder, the run resumes at once. If the cache was in memory, the run first reads an epoch to fill the cache, and
     does not yield this epoch. If the samples do not fit, the run resumes in the middle of any epoch. While a run writes a cache in a
-    folder, ``state_dict()`` raises an error if a stage before the cache has ``on_error="skip"``. It works nevertheless if only a reader
-    (without ``shuffle="blocks"``) and maps are before the cache, and the maps skip no items and draw no random numbers.
+    folder, ``state_dict()`` raises an error if a stage before the cache has ``on_error="skip"``. There is one exception: only a
+    reader (without ``shuffle="blocks"``) and maps are before the cache, and the maps skip no items and draw no random numbers.
 
     Args:
         path: Folder that only the cache uses. It is created if necessary. Ranks that share it use a subfolder each, such as

@@ -146,9 +146,9 @@ class ZMQSource:
             yield Stamped(item, envelope.passport) if envelope and envelope.passport else item
 
     def _arrived(self, receiver: LinkReceiver, context: Context) -> list[Any]:
-        """Return the items sent to this receiver before its senders knew that it leaves.
+        """Return the items that were sent to this receiver before its senders knew that it leaves.
 
-        For senders that cannot be told, return the items that have arrived, at most the link's budget, because fast senders never pause.
+        Some senders cannot be notified. Of their items, return at most the link's budget, because fast senders never pause.
         """
         receiver.leave()
         most = receiver.counters["bytes"] + self.link.budget_mb * 1e6
@@ -254,7 +254,7 @@ class ZMQSink:
                     counters["strangers"] = strangers
 
     def _send_all(self, items: Items, sender: LinkSender) -> bool:
-        """Send all items. Return whether they were sent; ``False`` if the sink gave up before a receiver came for the first one."""
+        """Send all items, and return True. Return False if the sink gave up before a receiver connected for the first item."""
         counts = tally.here()
         for item in items:
             counts[tally.SENT] += 1  # before sending: if the process is killed meanwhile, it may have been sent

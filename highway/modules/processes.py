@@ -153,7 +153,7 @@ class _Remote:
         return remote
 
     def __call__(self, item: Any, rng: Generator, context: Context) -> Any:
-        """Make an item again that waited in a stage when a state was saved. The process remains for the next item."""
+        """Make an item again, which waited in a stage when a state was saved. The process remains for the next item."""
         thread = get_ident()
         if thread not in self._making_again:
             self._making_again[thread] = self._ahead(context)
@@ -234,7 +234,7 @@ class _Child:
         return taken
 
     def close(self) -> None:
-        """End the process. If it is busy, kill it, because its result is not wanted; else it ends by itself. May be called again."""
+        """End the process. If it is busy, kill it, because its result is not needed. Closing again does nothing."""
         if self._is_busy:
             self._process.kill()
         self._items.close()

@@ -1,10 +1,10 @@
 """Blocks of objects on a local disk, up to a size, for all processes of the machine that use the same folder.
 
 A block is a file that never changes. It gets its name when it is complete; the name depends on the object's state and the block's number.
-The checksums of its pages follow, and depend on the name, too. Therefore a block that a crash of the machine has damaged, or that has the
-name of another block, is fetched again. Reading a block sets its modification time, because many disks are mounted without access times. A
-process that has written more than a share of the limit removes the least recently used blocks. Only one process at a time removes blocks.
-Another process that has a removed block open can still read it.
+After the data, the file has the checksums of its pages, which also depend on the name. Therefore a block is fetched again if a crash of
+the machine has damaged it, or if it has the name of another block. Reading a block sets its modification time, because many disks are
+mounted without access times. A process that has written more than a share of the limit removes the least recently used blocks. Only one
+process at a time removes blocks. Another process that has a removed block open can still read it.
 
 The cache is optional: if it cannot be written or read, there is one warning, and the objects are read from the store.
 """

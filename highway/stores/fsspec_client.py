@@ -1,4 +1,7 @@
-"""Stores without a client of their own, such as ``hf://``, ``ftp://`` and ``memory://``, by fsspec: a thread for each pending request."""
+"""Uses fsspec for stores that have no client of their own, such as ``hf://``, ``ftp://`` and ``memory://``.
+
+Each pending request has a thread.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,7 @@ _LOOK_AGAIN = 60.0  # seconds after which an object's state is requested again; 
 
 
 class FsspecClient:
-    """One bucket, or the first part after the scheme.
+    """A client for one bucket. For stores without buckets, it is the first part of the URL after the scheme.
 
     Args:
         url: The URL of any object in the bucket.

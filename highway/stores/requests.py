@@ -126,7 +126,7 @@ class Requests:
             wait = min(2 * wait, _LONGEST_WAIT)
 
     async def _hedged(self, size: int, request: Callable[[], Awaitable[T]], hedge: bool) -> T:
-        """Return the answer to a request, or to a second one if the first is unusually slow."""
+        """Return the answer to a request. If the request is unusually slow, send it again, and return the first answer."""
         loop = asyncio.get_running_loop()
         begin, of_size = loop.time(), self._seconds.setdefault(size.bit_length() // 3, deque(maxlen=_SAMPLES))
         deadline = begin + self._options.timeout

@@ -116,7 +116,7 @@ class StoreURL:
         return f"StoreURL({str(self)!r})"
 
     def __truediv__(self, name: str) -> StoreURL:
-        """Return the URL of an object below, by its relative key."""
+        """Return the URL of an object in this folder, by its relative key."""
         return self.at(f"{self.key}/{name}" if self.key else name)
 
     def at(self, key: str) -> StoreURL:

@@ -40,11 +40,11 @@ class Envelope(NamedTuple):
         bools: Positions of the arrays that are boolean, and travel as ``u1``.
         passport: The item's passport, if it has one.
         sender: Random bytes that identify the run of a sender; empty if the sender does not number its messages.
-        number: The message's number among the messages of the sender, from 0; for an end, the number of messages.
+        number: The message's number among the messages of the sender, from 0; in an end message, the number of messages.
         shared: Whether the sender distributes its messages over several receivers, so that each receiver sees gaps in the numbers.
-        end: Whether this message announces the end of the sender; its arrays are empty then.
+        end: Whether this is an end message, which announces the end of the sender. Its arrays are empty.
         made: The sender's software, which affects pixels, and its host; empty if unknown.
-        mark: Whether this message is a marker that tells a leaving receiver that it has read all its messages. Its arrays are empty.
+        mark: Whether this message is a mark, which tells a leaving receiver that it has read all its messages. Its arrays are empty.
         leave: TCP port at which receivers announce that they leave; 0 if only receivers on the same machine can announce it; ``None`` if no
             receiver can.
         extra: Whether receivers ignore the end of this sender when they count ended senders.
@@ -124,7 +124,7 @@ def check_sender(sender: bytes, number: int) -> None:
 
 
 def length(extension: bytes | memoryview) -> int:
-    """Return how many of the bytes after a valid header belong to the envelope; 0 if there is no envelope."""
+    """Return the number of bytes after a valid header that belong to the envelope; 0 if there is no envelope."""
     return _START.size + -(-_START.unpack_from(extension)[2] // 8) * 8 if extension[:8] == MAGIC else 0
 
 
@@ -216,7 +216,7 @@ def _check_made(made: tuple[Any, ...]) -> None:
 
 
 def _plain(passport: Passport) -> tuple[Any, ...]:
-    """Return a passport as it travels: its keys are one string, so that a batch of any size has a row of fixed length."""
+    """Return a passport in the form in which it is sent: its keys are one string, so its length does not depend on the batch size."""
     if wrong := [key for key in passport.keys if "\0" in key]:
         raise ItemError(f"a sample key holds a zero character, which separates keys on the wire: {wrong[0]!r:.80}")
     epoch, index, origin, keys, times, _ = passport

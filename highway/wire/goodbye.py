@@ -99,7 +99,7 @@ class LeaveServer:
                 sock.close()
 
     def _patience(self) -> float | None:
-        """Return the seconds until something is due even if no caller sends anything; ``None`` if nothing is."""
+        """Return the seconds until the next action that does not depend on a caller; ``None`` if no action is due."""
         if self._sender.is_paused:
             return ROUND
         due = [caller.since + HELLO for caller in self._callers.values() if not caller.is_known]
@@ -146,7 +146,7 @@ class LeaveServer:
             self._drop(sock)
 
     def _look(self) -> None:
-        """Do what is due: pause the sender and answer receivers that leave, send marks, and drop callers that take too long."""
+        """Pause the sender for receivers that leave, and answer them. Send marks that are due. Drop callers that take too long."""
         now = time.monotonic()
         for sock, caller in list(self._callers.items()):
             if not caller.is_known:
@@ -185,7 +185,7 @@ class LeaveServer:
         return True
 
     def _go_on(self) -> None:
-        """End the pause, once ZeroMQ has noticed that the receivers that left are gone."""
+        """End the pause when ZeroMQ has noticed that the receivers have left."""
         noticed = time.monotonic() + GONE
         if self._gone:
             while _closed(self._sender.peers()) < self._closed_before + self._gone and time.monotonic() < noticed:
@@ -342,7 +342,7 @@ def _call(name: bytes, port: int | None, host: str) -> socket.socket:
 
 
 def _may_ask(connection: socket.socket) -> bool:
-    """Return whether the other end belongs to this user, as far as known: only a UNIX socket tells."""
+    """Return whether the other side may belong to this user. Only a UNIX socket reports its user."""
     return connection.family != socket.AF_UNIX or peer_user(connection) == os.getuid()
 
 

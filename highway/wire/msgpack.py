@@ -28,7 +28,7 @@ _KINDS = "biufcSU"  # of dtypes that hold plain values
 
 
 class StreamEnd(NamedTuple):
-    """The end of a sender: its name and its number of messages."""
+    """An end message: the name of the sender, and the number of its messages."""
 
     sender: bytes
     number: int
@@ -103,7 +103,7 @@ def begins_array(value: bytes | memoryview) -> bool:
 
 
 def encode_end(sender: bytes, number: int) -> bytes:
-    """Return the message that announces the end of a sender."""
+    """Return an end message, which announces the end of a sender."""
     packed: bytes = msgpack.packb(msgpack.ExtType(END, msgpack.packb([sender, number])))
     return packed
 

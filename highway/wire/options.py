@@ -27,16 +27,17 @@ class LinkOptions:
         budget_mb: Megabytes of messages that may wait at each end of each connection, 64 by default. At least two messages may wait, at
             most 1000 at a sender and four at a receiver; three more may be under way. On a same-host link (``+shm``): the shared memory
             that the sender may use, 256 by default; one message may take half of it.
-        linger_ms: Milliseconds that the last messages of a stream wait for a receiver if there is none.
+        linger_ms: Milliseconds for which the last messages of a stream wait for a receiver if no receiver is connected.
         max_mb: Maximum size of a frame in megabytes; a receiver disconnects a peer that sends a larger frame.
         senders: A receiver ends when at least this number of senders have ended; if the receiver binds, also all connected senders must
             have ended. 0: one; for a receiver that connects, one for each URL.
         receivers: Receivers that must be connected before the first item is sent.
         end: Whether the sender tells the receivers when its stream has ended.
-        tap: Address at which the sender lets viewers look, such as ``ipc://@name`` or ``tcp://host:port``; none by default.
-        extra: Whether the sender is temporary: receivers see its end, but do not count it among ``senders``.
-        peers: ``any``, or ``highway`` to refuse programs that do not announce that they are highway. Both ends must have the same value.
-        topology: Identifies the topology file of this end. With ``peers=highway``, ends refuse ends of another file on the same machine.
+        tap: Address at which viewers can attach to the sender, such as ``ipc://@name`` or ``tcp://host:port``; none by default.
+        extra: Whether the sender is temporary. Receivers get its end message, but do not count it among ``senders``.
+        peers: ``any``, or ``highway`` to refuse programs that do not announce that they are highway. Both sides need the same value.
+        topology: Identifies the topology file of this side. With ``peers=highway``, two sides with different files on one machine refuse
+            each other.
     """
 
     codec: str = "tensorcom"

@@ -18,7 +18,7 @@ class Statistics:
         self.reset()
 
     def reset(self) -> None:
-        """Delete all counts and start the clock."""
+        """Set all counts to 0, and start the clock."""
         self.start = self.last = time.monotonic()
         self.count = 0
         self.total = 0.0

@@ -117,7 +117,7 @@ class LinkReceiver:
         raise EndOfStream(f"{self._link}: the stream has ended")
 
     def recv_raw(self, timeout: float | None = None) -> list[Any]:
-        """Wait for the next message or end, and return its frames undecoded. Raises the errors of :meth:`recv` except ``FrameError``."""
+        """Return the undecoded frames of the next message or end message. Raises the errors of :meth:`recv` except ``FrameError``."""
         frames = self._frames(deadline_of(timeout))
         if frames is None:
             raise EndOfStream(f"{self._link}: the stream has ended")
@@ -156,7 +156,7 @@ class LinkReceiver:
             self.awaits_marks()
 
     def awaits_marks(self) -> bool:
-        """After :meth:`leave`: return whether a sender may have sent messages that were not received yet."""
+        """After :meth:`leave`, return whether a sender may have sent messages that were not received yet."""
         if self._leave is None:
             return False
         self._leave.go_on()
@@ -188,7 +188,7 @@ class LinkReceiver:
 
     @property
     def _enough(self) -> bool:
-        """Whether enough senders have ended for the end of the stream."""
+        """Whether enough senders have ended, so that the stream can end."""
         names, connections, wanted = self._senders.ended, self._senders.connections, self._link.options.senders
         if self._link.bind:
             return min(names, connections) >= (wanted or 1)
@@ -196,7 +196,7 @@ class LinkReceiver:
         return names >= wanted if wanted else max(names, connections) >= len(self._link.locations)
 
     def is_over(self) -> bool:
-        """Return whether no more messages will come; called if there is nothing to read. If not, log the reason from time to time."""
+        """Return whether no more messages will come. If more may come, log the reason at times. Call this if nothing can be read."""
         peers = self.transport_end.peers()
         if peers is None:
             return self._link.bind and self._enough
@@ -211,14 +211,14 @@ class LinkReceiver:
         return self._wait_on(peers, unended > 0)
 
     def _unended(self, peers: Peers) -> int:
-        """Return over how many open connections no end has come.
+        """Return the number of open connections over which no end message has come.
 
-        A closed connection is assumed to belong to a sender that had ended: so a stream may end late, but never too early.
+        A closed connection is assumed to belong to a sender that had ended. Therefore a stream may end late, but never too early.
         """
         return max(0, peers.live - max(0, self._senders.connections - (peers.seen - peers.live)))
 
     def _wait_on(self, peers: Peers, may_come: bool) -> bool:
-        """Log what is awaited, at growing intervals; return whether the wait has been long enough."""
+        """Log the reason for waiting, at growing intervals. Return whether the wait has been long enough."""
         silence, now = self._silence, time.monotonic()
         if silence.messages != self.counters["messages"] or silence.may_come != may_come:
             self._silence = silence = _Silence(self.counters["messages"], now, TELL_SILENCE_AFTER if may_come else TELL_AFTER, may_come)

@@ -283,7 +283,7 @@ class LinkSender:
             peers = self.transport_end.peers() or peers
 
     def _is_cut_off(self, peers: Peers, told: int) -> bool:
-        """Return whether messages may be lost: no receiver has heard the end, and a receiver left without announcing it."""
+        """Return whether messages may be lost: no receiver has got the end message, and a receiver has left without notice."""
         if told or peers.live or self._leave is None or here().draining:
             return False
         return peers.seen > self._leave.left
@@ -302,7 +302,7 @@ def _wait() -> None:
 
 
 def _emptied(item: Any) -> Any:
-    """Return an item of the same structure with no samples."""
+    """Return an item of the same structure without samples."""
     plain = [np.empty(0) if isinstance(value, (dict, tuple)) else value for value in batch.fields(item)]
     values = [np.frombuffer(value, np.uint8) if type(value) is bytes else np.asarray(value) for value in plain]
     return batch.rebuild(item, [np.empty((0, *value.shape[1:]), value.dtype) for value in values])

@@ -47,7 +47,7 @@ class SequenceNumbers:
         self._came = bytearray(WINDOW)
 
     def take(self, number: int) -> tuple[int, int, bool]:
-        """Note a message's number; return how many are missing before ``first`` and after it, and whether the number is a duplicate."""
+        """Note a message's number. Return the counts of missing numbers before and after ``first``, and whether it is a duplicate."""
         if number < self.next:
             if self.next - number > WINDOW:  # too long ago to know
                 return 0, 0, False
@@ -73,7 +73,7 @@ class SequenceNumbers:
         return missing
 
     def _settle(self, until: int) -> tuple[int, int]:
-        """Return how many uncounted numbers below ``until`` are missing: before ``first``, and after it."""
+        """Return the counts of missing numbers below ``until`` that were not counted before: before ``first``, and after it."""
         start = max(self._settled, self.next if self._in_order else 0)
         known = range(start, min(until, self.next))
         beyond = range(max(start, self.next), max(until, self.next))
@@ -92,7 +92,7 @@ class Senders:
 
     Attributes:
         ended: Senders that have ended, without ``extra`` senders.
-        connections: Connections over which an end has come.
+        connections: Connections over which an end message has come.
     """
 
     def __init__(self, link: Link, counters: dict[str, float]) -> None:
@@ -115,13 +115,13 @@ class Senders:
             self._count(known, envelope, late, gaps, again)
 
     def end(self, envelope: Envelope, source: SourceAddress, connections: int) -> bool:
-        """Note the end of a sender, and return whether it is accepted.
+        """Note an end message, and return whether it is accepted.
 
-        The end is accepted if the sender has sent messages, or if no other sender has used this connection.
+        It is accepted if its sender has sent messages, or if no other sender has used this connection.
 
         Args:
-            envelope: The envelope of the end.
-            source: The source of the end.
+            envelope: The envelope of the end message.
+            source: The source of the end message.
             connections: The number of connections that have had the identifier of this source.
         """
         known = self._numbers.get(envelope.sender)

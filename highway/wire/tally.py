@@ -16,7 +16,7 @@ from highway.process.memory import anonymous_file
 
 @dataclass(frozen=True)
 class Counts:
-    """Messages of all links of a process; ends of streams are not counted.
+    """Messages of all links of a process, without end messages.
 
     Args:
         received: Messages taken from links, including malformed ones.

@@ -77,7 +77,8 @@ class Tap:
     def finish(self, frames: Sequence[Frame]) -> None:
         """Announce the end of the stream to the viewers.
 
-        The end is repeated until they have disconnected, for at most ``VIEWERS_MAY_STAY`` seconds, because slow viewers miss messages.
+        The end message is repeated until they have disconnected, for at most ``VIEWERS_MAY_STAY`` seconds, because slow viewers miss
+        messages.
         """
         deadline = time.monotonic() + VIEWERS_MAY_STAY
         while self._due < NEVER:

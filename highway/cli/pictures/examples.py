@@ -49,7 +49,9 @@ def packaged(names: Sequence[str] = SHOWN) -> dict[str, Example]:
 
 
 def from_files(paths: Sequence[str]) -> dict[str, Example]:
-    """Return the user's images, each with two invented boxes, an ellipse in each as its mask, and three points on it.
+    """Return the user's images. Each image has two invented boxes.
+
+    Each box has an ellipse as its mask, and three points: the left, right and top ends of the ellipse.
 
     Raises:
         ConfigError: a file cannot be read, or is not an image.

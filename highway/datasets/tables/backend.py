@@ -10,7 +10,7 @@ from highway.extras import pip_install
 
 
 class _Library:
-    """A module that is imported when its first attribute is asked for."""
+    """A module that is imported when an attribute is first read."""
 
     def __init__(self, module: str) -> None:
         self._module = module

@@ -89,15 +89,15 @@ class FilesTable(Table[FilesLayout[F]]):
 
     @abstractmethod
     def _details(self, layout: FilesLayout[F], file: int) -> tuple[F, pa.Schema, list[int]]:
-        """Return what is known of a file, its columns, and how many rows each of its pieces has."""
+        """Return the details of a file, its columns, and the number of rows of each of its pieces."""
 
     @abstractmethod
     def _decode_piece(self, layout: FilesLayout[F], piece: Piece) -> tuple[DecodedRows, int]:
-        """Return what :meth:`_decode` does; raises what pyarrow does."""
+        """As :meth:`_decode`, but raises the errors of pyarrow."""
 
     @abstractmethod
     def _column_of(self, layout: FilesLayout[F], file: int, name: str) -> Iterable[pa.RecordBatch]:
-        """Return one column of a file; raises what pyarrow does."""
+        """Return one column of a file. Raises the errors of pyarrow."""
 
     @property
     def files(self) -> list[str]:

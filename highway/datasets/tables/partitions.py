@@ -21,7 +21,7 @@ _PATTERN = "*?[{"
 
 
 class TableFile(NamedTuple):
-    """A file of a table: its path, and the values in the names of its folders, by column."""
+    """A file of a table: its path, and for each column in the names of its folders, the value."""
 
     path: str
     values: dict[str, str]
@@ -39,7 +39,11 @@ def table_files(named: Sequence[tuple[str, Sequence[str]]]) -> list[TableFile]:
 
 
 def _fixed(path: str, files: Sequence[str]) -> list[str]:
-    """Return the parts of the folder that a path names: a folder itself, or what comes before a pattern or the name of a file."""
+    """Return the folder of a path, split into parts.
+
+    If the path is a folder, it is this folder. If it has a pattern, it is the part before the pattern. If it is a file, it is the folder
+    of the file.
+    """
     parts = without_options(path).rstrip("/").split("/")
     pattern = next((place for place, part in enumerate(parts) if set(part) & set(_PATTERN)), None)
     if pattern is not None and path not in files:

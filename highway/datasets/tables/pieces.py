@@ -1,4 +1,4 @@
-"""A cache of pieces that are decoded as a whole and read row by row. Each piece is decoded once for all threads that wait for it."""
+"""A cache of pieces, which are decoded as a whole and read row by row. A piece is decoded once for all threads that wait for it."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class Pieces(Generic[T]):
 
     If several threads want a piece, one thread decodes it. The others decode other pieces that they want, and then wait for it.
 
-    The first pieces to be removed are those of which as many rows were taken as they have: in an epoch they are not needed again. They
-    stay only while all pieces take at most a quarter of the budget, so that small tables are decoded once for all epochs. If there is no
+    A piece is removed first if the count of its taken rows has reached its number of rows: an epoch does not need it again. Such a piece
+    stays only while all pieces use at most a quarter of the budget, so that small tables are decoded once for all epochs. If there is no
     room, the least recently used pieces are removed.
 
     Args:
@@ -66,7 +66,7 @@ class Pieces(Generic[T]):
             yield number, self._decoded(number, decode) if held is None else held.piece
 
     def take(self, number: int, taken: int, rows: int) -> None:
-        """Count rows that were taken of a piece, which has ``rows`` rows."""
+        """Count rows that were taken from a piece. The piece has ``rows`` rows."""
         if (held := self._kept.get(number)) is not None and held.size:
             with self._changed:
                 held.taken += taken - rows if held.is_done else taken  # the first rows of the next epoch
@@ -75,7 +75,7 @@ class Pieces(Generic[T]):
                     self._shrink(self._budget // _STAYING, lambda _, one: one.is_done)
 
     def _claim(self, missing: list[int]) -> tuple[int, _Kept[T] | None]:
-        """Return a cached piece, or the index of a piece that this thread has to decode; wait until there is either."""
+        """Wait for a cached piece, or for a piece that this thread has to decode. Return the cached piece, or the index of the other."""
         with self._changed:
             while True:
                 for number in missing:

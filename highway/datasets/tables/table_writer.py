@@ -91,7 +91,7 @@ class TableWriter:
 
 
 def begin_parquet(path: str, schema: pa.Schema, compression: str) -> Any:
-    """Begin a Parquet file, with checksums of its pages, and with dictionaries and statistics of the columns of short values."""
+    """Begin a Parquet file with page checksums. Columns of short values also have dictionaries and statistics."""
     short = [field.name for field in schema if not pa.types.is_binary(field.type) and not field.type.num_fields]
     options = {"use_dictionary": short, "write_statistics": short, "write_page_checksum": True}
     return pq.ParquetWriter(path, schema, compression=compression, **options)

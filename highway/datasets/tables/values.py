@@ -135,7 +135,7 @@ def _bits(buffer: pa.Buffer, offset: int) -> Callable[[int], bool]:
 
 
 def _all_valid(array: pa.Array) -> np.ndarray:
-    """Return the numbers of an array without a copy. Where they are null, the result has any values."""
+    """Return the numbers of an array without a copy. If a number is null, the result has an arbitrary value at its position."""
     values = pa.Array.from_buffers(array.type, len(array), [None, array.buffers()[1]], 0, array.offset) if array.null_count else array
     numbers: np.ndarray = values.to_numpy()
     return numbers
@@ -155,7 +155,7 @@ def _times(array: pa.Array, access: Access) -> Value:
 
 
 def _offsets(array: pa.Array) -> np.ndarray:
-    """Return where the parts of the values begin, and the end of the last: int32 or int64, without a copy."""
+    """Return the starts of the parts of the values, and the end of the last part: int32 or int64, without a copy."""
     if not len(array):
         return np.zeros(1, np.int32)
     is_large = pa.types.is_large_list(array.type) or pa.types.is_large_string(array.type) or pa.types.is_large_binary(array.type)
@@ -184,7 +184,7 @@ def _fixed_binary(array: pa.Array, access: Access) -> Value:
 
 
 def _starts(array: pa.Array) -> Callable[[int, int], np.ndarray]:
-    """Return a function. It takes two rows, and returns where the lists from one up to the other begin, and the end of the last list."""
+    """Return a function of two rows. It returns the starts of the lists from the first row up to the second, and the last end."""
     if not pa.types.is_fixed_size_list(array.type):
         offsets = _offsets(array)
         return lambda begin, end: offsets[begin : end + 1]

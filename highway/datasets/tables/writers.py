@@ -33,7 +33,7 @@ def parquet_writer(
 
 @contextmanager
 def arrow_writer(path: str, rows_per_block: int | None = None, durable: bool = False) -> Iterator[SampleWriter]:
-    """Write an Arrow file that is not compressed, so that its rows can be read one by one. The rest is as for :func:`parquet_writer`.
+    """Write an uncompressed Arrow file, so that its rows can be read one by one. Otherwise as :func:`parquet_writer`.
 
     Args:
         path: The file.

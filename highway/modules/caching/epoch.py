@@ -41,7 +41,7 @@ class Epochs:
 
     @property
     def left_out(self) -> int:
-        """Number of errors that the preceding stages have skipped so far."""
+        """The number of errors that the preceding stages have skipped so far."""
         return self._items.left_out
 
     def peek(self) -> Stamped | None:
@@ -51,7 +51,7 @@ class Epochs:
         return self._next if self._limit is None or self.epoch < self._limit else None
 
     def of(self, epoch: int) -> Iterator[Stamped]:
-        """Yield the items of an epoch, or the remaining items. Afterwards ``epoch`` is the next epoch."""
+        """Yield the (remaining) items of an epoch. Afterwards, ``epoch`` is the next epoch."""
         while self.peek() and self.epoch == epoch and self._next is not None:
             stamped, self._next = self._next, None
             yield stamped
@@ -101,7 +101,7 @@ class Stacker:
 
 
 class Progress:
-    """The progress of the first epoch, as a text, and regularly in the log.
+    """Reports the progress of the first epoch: as a text, and regularly in the log.
 
     Args:
         name: Name of the cache in the log.

@@ -61,7 +61,7 @@ class Places:
         return kept
 
     def lacking(self, other: CacheFile) -> list[tuple[int, int]]:
-        """Return the rows of another cache with samples that this one lacks, each with the sample's place."""
+        """Find samples that the other cache has and this one does not. Return the row in the other cache and the place of each."""
         places = other.index.get("places", np.empty(0, np.int64)) if self.known else np.empty(0, np.int64)
         return [(row, place) for row, place in enumerate(places.tolist()) if self._rows[place] < 0]
 
@@ -83,7 +83,8 @@ class Places:
         """Return the additional arrays of a cache's index, see :class:`~highway.datasets.cache_files.file.CacheFile`.
 
         ``"bad"``: places of samples that the reader could not read. In batches, another sample has replaced such a sample. ``"dropped"``:
-        places of single samples that a stage after the reader has skipped. A skipped batch has no such places: it is missing.
+        places of single samples that a stage after the reader has skipped. The samples of a skipped batch are not listed here: they are
+        only absent from the cache.
         """
         if not self.known or (self._rows == np.arange(len(self._rows))).all():
             return {}

@@ -89,12 +89,12 @@ class CacheRun:
 
     @property
     def epochs(self) -> int | None:
-        """The number of epochs: the parameter, or the number of the stages before it; ``None`` if unlimited or unknown."""
+        """The number of epochs: from the parameter, or else from the stages before the cache; ``None`` if unlimited or unknown."""
         made = [stage.traits for number, stage in enumerate(self.before) if number == 0 or stage.traits.repeats]
         return self.cache.epochs or (made[-1].epochs if made else None)
 
     def _length(self, items: int) -> int:
-        """Return the number of outputs for a number of inputs: the same number, or the number of batches."""
+        """Return the number of outputs for a number of inputs. It is the same number, or the number of batches."""
         return items if self.cache.batch_size is None else -(-items // self.cache.batch_size)
 
     def open(self, seed: int) -> bool:
@@ -165,7 +165,7 @@ class CacheRun:
         self._ended = True
 
     def _remake(self, came: list[Stamped], part: list[int] | None) -> Stamped:
-        """Make an item again: from the input that has passed, or by epoch and index from the cache, as soon as the cache is complete."""
+        """Make an item again: from an earlier input, or, if the cache is complete, by epoch and index from the cache."""
         if part is None:
             return self._passing(self.cache.batch_size is None, []).made(came)
         while self.file is None:
@@ -291,7 +291,7 @@ class CacheRun:
     def _seal(
         self, writer: FolderWriter, batch_size: int, epoch: int, left_out: int, places: Places | None, arrays: Arrays, came: np.ndarray
     ) -> None:
-        """Complete the cache. If samples were skipped, another epoch is tried, unless this epoch has no more samples than the last one."""
+        """Complete the cache. If samples were skipped, try another epoch, unless this epoch has no more samples than the last epoch."""
         tried, self._old = self._old, None
         whole_epoch = epoch > self._next_epoch  # no items came for an epoch before this one
         if places is not None and (whole_epoch or (left_out and is_exact(self.before) and not places.is_planned)):
@@ -383,7 +383,7 @@ class CacheRun:
 
 
 def _is_whole(file: CacheFile, rows: list[int]) -> bool:
-    """Return whether samples can be read."""
+    """Return whether these samples can be read."""
     try:
         file.columns(rows)
     except DamagedError:

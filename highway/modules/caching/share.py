@@ -24,7 +24,7 @@ def fixed_plan_of(stages: Sequence[Stage]) -> RowRanges | None:
 
 
 def is_exact(stages: Sequence[Stage]) -> bool:
-    """Return whether an epoch from the reader and an epoch from the cache are the same, so that a state is valid for both."""
+    """Return whether an epoch is the same from the reader and from the cache. Then a state is valid for both."""
     plan = plan_of(stages)
     if plan is None or plan.stands_for.shuffle == "blocks":
         return False

@@ -2,7 +2,7 @@
 
 Each end sends a hello first: magic, version of the protocol, its role and (a sender) the limits of its pool. Then a sender's packet
 locates a message: uint32 slot, uint16 number of the sender's receivers, uint16 frames, a uint64 for the length of each frame, then uint32s:
-slots that the receiver shall unmap. If a slot is new to the receiver, the packet also carries the descriptor of the slot. A receiver's
+slots that the receiver must unmap. If a slot is new to the receiver, the packet also carries the descriptor of the slot. A receiver's
 packet is uint32s: the slots that it gives back; in its last packet, with the highest bit set, the slots that are still in use.
 """
 

@@ -111,14 +111,14 @@ class ShmReceiver:
         self._looked, self.thread = time.monotonic(), same_thread.ident()
 
     def refuse(self) -> None:
-        """Make the senders use other receivers; messages sent before can still be received."""
+        """Make the senders use other receivers. Messages that were sent before can still be received."""
         self.look()
         for peer in self.connections.peers:
             with suppress(OSError):  # it is gone
                 peer.sock.shutdown(socket.SHUT_RD)
 
     def expect(self) -> None:
-        """Return free slots at once, now and later. Call this before the thread waits for something else."""
+        """Return slots as soon as they are free, from now on. Call this before the thread waits for something else."""
         for peer in self.connections.peers:
             peer.expect()
 

@@ -1,8 +1,7 @@
 """The receivers of same-host links that a thread has opened.
 
-While a sender on this thread waits for its peers, it lets these receivers check their peers.
-
-Otherwise a sender and a receiver on the same thread would wait for each other.
+While a sender on this thread waits for its peers, it calls these receivers, so that they check for peers. Otherwise a sender and a
+receiver on the same thread would wait for each other.
 """
 
 from __future__ import annotations

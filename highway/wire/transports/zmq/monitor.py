@@ -49,7 +49,7 @@ _WHY: dict[PeerKind, tuple[str, str]] = {
 
 
 def _of_other_file(link: Link) -> tuple[str, str]:
-    """Return why an end of another topology file was refused, with both files where they are known, and the way out."""
+    """Return the reason why a process of another topology file was refused, both files if they are known, and the way out."""
     own = link.options.topology.split(" ", 3)[-1]
     if link.bind:
         why = f"belongs to the topology file {context.refused_files[context.credentials(link)[1]]}, and this end to {own}"

@@ -188,14 +188,14 @@ class ZMQSender(BaseSocket):
         return connected._replace(live=min(len(self._monitor.heard), self._subscriptions), seen=self._subscribed)
 
     def unsent(self) -> int:
-        """Return how many messages have not left: of messages of 64 kB and more, and of all messages if no receiver has ever connected."""
+        """Return the number of messages of 64 kB and more that have not left. Before the first receiver connects, count all messages."""
         peers = self.peers()
         if peers is None:
             return 0
         return self._waiting_messages()[0] if peers.seen or self.link.fans_out else self._sent
 
     def _waiting_messages(self) -> tuple[int, int]:
-        """Return how many messages have not left, and their bytes.
+        """Return the number of messages that have not left, and their bytes.
 
         ZeroMQ keeps the messages for a closed connection until the socket processes its commands, which happens only when the socket is
         used. A sender that only waits would otherwise wait for these messages for ever.
@@ -308,7 +308,7 @@ class Backlog:
             self.nbytes -= self._messages.popleft()[1]
 
     def count(self) -> tuple[int, int]:
-        """Return how many messages have not left, and their bytes."""
+        """Return the number of messages that have not left, and their bytes."""
         self._messages = deque(message for message in self._messages if message[0]() is not None)
         self.nbytes = sum(nbytes for _, nbytes in self._messages)
         return len(self._messages), self.nbytes
