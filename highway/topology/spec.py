@@ -81,7 +81,7 @@ class LinkSpec(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
         PeerKind | None,
         Meta(
             description="highway: programs that do not announce that they are highway are refused; any: others may take part, such as "
-            "stock tensorcom. By default highway if all roles of the link have stages."
+            "stock tensorcom. By default any if the link publishes or one of its roles is external, else highway."
         ),
     ] = None
     delivery: Annotated[
