@@ -4,37 +4,22 @@ import random
 
 import numpy as np
 import torch
+import torch_datasets
 from torch.utils import data
 
 from highway.adapters.torch import DataLoader
 
 
-class Numbered(data.Dataset):
-    """``(float32 array, number, {"name": text})`` of each number; it does not declare itself thread-safe."""
+class Numbered(torch_datasets.Numbered, data.Dataset):
+    """As :class:`torch_datasets.Numbered`, but it does not declare itself thread-safe."""
 
-    def __init__(self, length=50):
-        self.length = length
-
-    def __len__(self):
-        return self.length
-
-    def __getitem__(self, number):
-        if not 0 <= number < self.length:
-            raise IndexError(number)
-        return np.full((2, 3), number, np.float32), number, {"name": f"sample-{number}"}
+    __thread_safe__ = None
 
 
-class Raising(Numbered):
-    """Raises an error for one number."""
+class Raising(torch_datasets.Raising, data.Dataset):
+    """As :class:`torch_datasets.Raising`, but it does not declare itself thread-safe."""
 
-    def __init__(self, length, bad, error):
-        super().__init__(length)
-        self.bad, self.error = bad, error
-
-    def __getitem__(self, number):
-        if number == self.bad:
-            raise self.error
-        return number
+    __thread_safe__ = None
 
 
 def same(ours, theirs):
