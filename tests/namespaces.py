@@ -51,7 +51,7 @@ class Hosts:
 
     def on(self, host: str) -> list[str]:
         """Return the words before a command that is to run on a host."""
-        return ["ip", "netns", "exec", self._namespace(host)]
+        return ["ip", "netns", "exec", self.namespace(host)]
 
     def host_of(self, pid: int) -> str:
         """Return the host on which a process runs; empty if it is gone, or on none of these."""
@@ -68,7 +68,7 @@ class Hosts:
 
     def processes(self, host: str) -> list[int]:
         """Return the processes on a host."""
-        found = subprocess.run(["ip", "netns", "pids", self._namespace(host)], capture_output=True, text=True)
+        found = subprocess.run(["ip", "netns", "pids", self.namespace(host)], capture_output=True, text=True)
         return [int(pid) for pid in found.stdout.split()]
 
     def peers(self, host: str, pid: int | None = None) -> set[tuple[str, str]]:
@@ -92,17 +92,17 @@ class Hosts:
 
     def _rules(self, action: str, host: str, rules: Iterable[str]) -> None:
         for rule in rules:
-            _do(f"ip netns exec {self._namespace(host)} iptables {action} {rule}")
+            _do(f"ip netns exec {self.namespace(host)} iptables {action} {rule}")
 
     def lose(self, host: str, share: float) -> None:
         """Drop this share of the packets that come to a host."""
-        _do(f"ip netns exec {self._namespace(host)} iptables -A INPUT -m statistic --mode random --probability {share} -j DROP")
+        _do(f"ip netns exec {self.namespace(host)} iptables -A INPUT -m statistic --mode random --probability {share} -j DROP")
 
     def slow(self, host: str, rate: str) -> None:
         """Limit what a host sends, such as to ``"20mbit"``; what is above waits, up to half a second."""
-        _do(f"ip netns exec {self._namespace(host)} tc qdisc add dev eth0 root tbf rate {rate} burst 32kbit latency 500ms")
+        _do(f"ip netns exec {self.namespace(host)} tc qdisc add dev eth0 root tbf rate {rate} burst 32kbit latency 500ms")
 
-    def _namespace(self, host: str) -> str:
+    def namespace(self, host: str) -> str:
         return f"{self.prefix}-{host}"
 
     def _port(self, host: str, state: str) -> None:

@@ -22,7 +22,7 @@ from highway.parameters.ranges import Range
 from highway.stores.file import fingerprint_of, open_file, read_ranges
 from highway.stores.unchanging import FileRange, UnchangingFile
 
-_CHUNK = 1 << 20  # bytes searched at once, and approximate bytes of the lines in a block
+CHUNK = 1 << 20  # bytes searched at once, and approximate bytes of the lines in a block
 _FEATURES = re.compile(rb"(?:\d+:[^\s:_]+(?:\s+|$))*")
 _NOTHING = np.frombuffer(b"#\n\r \t", np.uint8)  # first bytes of lines that may hold no sample
 _MOST = 2**31 - 1  # features, since indices are int32
@@ -98,9 +98,9 @@ class SVMLight:
         if file.read(0, min(2, file.state.size)) == b"\x1f\x8b":
             raise DatasetError(f"{file.path}: compressed by gzip: there is no random access to its lines; unpack it")
         size, begins_line, found, doubtful = file.state.size, True, list[np.ndarray](), list[np.ndarray]()
-        for offset in range(0, size, _CHUNK):
+        for offset in range(0, size, CHUNK):
             check_cancelled()
-            chunk = np.frombuffer(file.read(offset, min(_CHUNK, size - offset)), np.uint8)
+            chunk = np.frombuffer(file.read(offset, min(CHUNK, size - offset)), np.uint8)
             begins = np.flatnonzero(chunk == ord("\n")) + 1
             begins = np.append(0, begins) if begins_line else begins
             begins_line = chunk[-1] == ord("\n")
@@ -196,7 +196,7 @@ class SVMLight:
     def blocks(self) -> list[range]:
         """Return the numbers of the lines that begin in each megabyte of the file."""
         begins = self._lines.begins
-        firsts = np.searchsorted(begins[:-1], np.arange(0, begins[-1], _CHUNK))
+        firsts = np.searchsorted(begins[:-1], np.arange(0, begins[-1], CHUNK))
         return [range(*block) for block in pairwise(np.unique([*firsts, len(self)]).tolist())]
 
     def locate(self, number: int) -> str:

@@ -21,7 +21,7 @@ from highway.stores.file import fingerprint_of, open_file, read_ranges
 from highway.stores.unchanging import FileRange, FileState
 from highway.stores.url import is_url, shown, without_options
 
-_OPEN = 100  # shards that are open at once; most processes may open 1024 files
+MOST_OPEN = 100  # shards that are open at once; most processes may open 1024 files
 
 
 def names_shards(text: str) -> bool:
@@ -39,7 +39,7 @@ class _Shards:
     def __init__(self, paths: Sequence[str], indexes: Sequence[TarIndex]) -> None:
         self.paths, self.indexes, self.are_stored = paths, indexes, any(map(is_url, paths))
         self.spans = Spans(len(index.ends) for index in indexes)
-        self.open = lru_cache(_OPEN)(lambda shard: open_file(paths[shard], FileState(*indexes[shard].state.tolist())))
+        self.open = lru_cache(MOST_OPEN)(lambda shard: open_file(paths[shard], FileState(*indexes[shard].state.tolist())))
 
     def key(self, number: int) -> str:
         """Return the key of a sample."""

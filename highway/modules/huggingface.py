@@ -16,7 +16,7 @@ from highway.errors import DatasetError
 from highway.parameters.checks import checked
 from highway.parameters.ranges import Epochs
 
-_MARK = 256  # samples between two stored states of the stream
+MARK = 256  # samples between two stored states of the stream
 
 
 @checked
@@ -113,7 +113,7 @@ class _Reading:
         for example in self._examples_from(self._stream, epoch, state, passed):
             again = Lineage(part=[state, passed])
             passed += 1
-            if passed >= _MARK and self._has_state:
+            if passed >= MARK and self._has_state:
                 state, passed = self._stream.state_dict(), 0
             self.position = [state, passed]
             try:

@@ -31,7 +31,7 @@ from highway.stores.url import StoreOptions
 
 log = logging.getLogger("highway")
 
-_PAGE = 1 << 16  # bytes per checksum
+PAGE = 1 << 16  # bytes per checksum
 _SUM = 8  # bytes of a checksum
 _MOST = 2**64 - 1  # the largest seed of a checksum
 _SHARE = 50  # a process evicts blocks after it has written the limit divided by this
@@ -86,12 +86,12 @@ class BlockCache:
         descriptor = os.open(path := self.path(name), os.O_RDONLY)
         try:
             about = os.fstat(descriptor)
-            pages = -(-length // _PAGE)
+            pages = -(-length // PAGE)
             if about.st_size != length + pages * _SUM:
                 return None
-            first, last = part.start // _PAGE, -(-part.stop // _PAGE)
-            begin = first * _PAGE
-            data = os.pread(descriptor, min(last * _PAGE, length) - begin, begin)
+            first, last = part.start // PAGE, -(-part.stop // PAGE)
+            begin = first * PAGE
+            data = os.pread(descriptor, min(last * PAGE, length) - begin, begin)
             if os.pread(descriptor, (last - first) * _SUM, length + first * _SUM) != _sums(name, first, data):
                 return None
             if time.time() - about.st_mtime > _TOUCHED:
@@ -203,8 +203,8 @@ class BlockCache:
 def _sums(name: str, first: int, data: bytes) -> bytes:
     """Return the checksums of a block's pages, starting at page ``first``."""
     view, seed = memoryview(data), xxhash.xxh3_64_intdigest(name.encode()) + first
-    pages = range(0, len(data), _PAGE)
-    sums = (xxhash.xxh3_64_intdigest(view[at : at + _PAGE], seed + page & _MOST) for page, at in enumerate(pages))
+    pages = range(0, len(data), PAGE)
+    sums = (xxhash.xxh3_64_intdigest(view[at : at + PAGE], seed + page & _MOST) for page, at in enumerate(pages))
     return np.fromiter(sums, np.uint64, len(pages)).tobytes()
 
 

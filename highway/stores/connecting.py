@@ -1,4 +1,4 @@
-"""The client of each bucket, kept for the life of the process, and created again in a forked child."""
+"""The client of each bucket and address, kept for the life of the process, and created again in a forked child."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _fsspec(url: StoreURL) -> Client:
     return FsspecClient(url)
 
 
-_made: dict[str, Client] = {}
+_clients: dict[tuple[str, ...], Client] = {}
 
 
 def client_of(url: StoreURL) -> Client:
@@ -47,14 +47,14 @@ def client_of(url: StoreURL) -> Client:
     Raises:
         ConfigError: the scheme is unknown, a package is not installed, or the client cannot be configured.
     """
-    client = _made.get(url.root)
-    return client or _made.setdefault(url.root, (_obstore if url.scheme in OBSTORE else _fsspec)(url))  # atomic
+    key = url.root, *url.store.address
+    return _clients.get(key) or _clients.setdefault(key, (_obstore if url.scheme in OBSTORE else _fsspec)(url))  # atomic
 
 
 def _forked() -> None:
-    if _made:
-        keep_from_parent(_made.copy())
-        _made.clear()
+    if _clients:
+        keep_from_parent(_clients.copy())
+        _clients.clear()
 
 
 os.register_at_fork(after_in_child=_forked)

@@ -23,7 +23,7 @@ from highway.stores.remote import StoredObject, read_stored
 from highway.stores.unchanging import FileRange
 from highway.stores.url import StoreURL, parse
 
-_AT_ONCE = 64 << 20  # bytes that are fetched concurrently
+CHUNK = 64 << 20  # bytes of an object that are fetched at once
 _TICK = 0.05  # seconds between two checks whether another process is done
 
 
@@ -49,7 +49,7 @@ class _Lock:
         fcntl.flock(self.descriptor, fcntl.LOCK_SH)
 
 
-_held: dict[str, tuple[str, _Lock]] = {}  # by URL and state: the copy, and its lock
+_held: dict[str, tuple[str, _Lock]] = {}  # by folder: the copy, and its lock
 _lock = threading.Lock()
 
 
@@ -85,10 +85,10 @@ def local_copy(path: str) -> str:
     identity = hashlib.blake2b(digest_size=16)
     for name, file in files.items():
         identity.update(f"{url.bucket}\0{url.key}\0{name}\0{tuple(file.state)}\0".encode(errors="surrogateescape"))
-    name = identity.hexdigest()
+    folder = os.path.join(cache.copies, identity.hexdigest())
     with _lock:
-        if (held := _held.get(name)) is None or not os.path.exists(held[0]):
-            held = _held[name] = _copy(cache, url, os.path.join(cache.copies, name), files)
+        if (held := _held.get(folder)) is None or not os.path.exists(held[0]):
+            held = _held[folder] = _copy(cache, url, folder, files)
         return held[0]
 
 
@@ -135,9 +135,9 @@ def _fetch(target: str, files: dict[str, StoredObject]) -> None:
             path = os.path.join(part, name) if name else part
             os.makedirs(os.path.dirname(path), exist_ok=True)
             with open(path, "wb") as out:
-                for begin in range(0, file.state.size, _AT_ONCE):
+                for begin in range(0, file.state.size, CHUNK):
                     check_cancelled()
-                    out.write(read_stored([FileRange(file, begin, min(_AT_ONCE, file.state.size - begin))], cached=False)[0])
+                    out.write(read_stored([FileRange(file, begin, min(CHUNK, file.state.size - begin))], cached=False)[0])
                 out.flush()
                 os.fsync(out.fileno())
         os.rename(part, target)

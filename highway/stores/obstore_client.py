@@ -42,7 +42,7 @@ _LAST = "\U0010ffff"  # assumed to sort after every key in a folder
 _EXTENSION = "obstore._obstore"
 _NO_LIMIT = timedelta(days=1)  # for obstore, in effect no limit; each request has its own limit
 _FIRST_WAIT, _LONGEST_WAIT = timedelta(seconds=0.1), timedelta(seconds=5)  # before a part of an object is sent again
-_CLOSING = 2.0  # seconds for sent data to become an object, when the upload is cancelled
+CLOSING = 2.0  # seconds for sent data to become an object, when the upload is cancelled
 _PARTS_AT_ONCE = 4  # parts of an object that are under way, and in memory
 
 _loaded_by, _library = 0, ""  # the process with obstore's threads, and the path of its extension
@@ -151,7 +151,7 @@ class ObstoreClient:
             await asyncio.shield(closing)
         except asyncio.CancelledError:
             with contextlib.suppress(Exception):  # all data was sent and cannot be discarded now, so let the upload finish
-                await asyncio.wait_for(closing, _CLOSING)
+                await asyncio.wait_for(closing, CLOSING)
             raise
 
     async def delete(self, key: str) -> None:
@@ -189,12 +189,10 @@ class ObstoreClient:
 
 def _endpoint(url: StoreURL) -> str:
     """Return the store's server from the environment; empty if it is not set."""
-    for name in url.store.endpoints:
-        if found := os.environ.get(name, ""):
-            if not found.startswith(("http://", "https://")):
-                raise ConfigError(f"'{url}': {name}={without_secrets(found)!r} in the environment; expected http://HOST or https://HOST")
-            return found
-    return ""
+    name, found = url.store.address
+    if found and not found.startswith(("http://", "https://")):
+        raise ConfigError(f"'{url}': {name}={without_secrets(found)!r} in the environment; expected http://HOST or https://HOST")
+    return found
 
 
 def _allowing_http(options: dict[str, Any]) -> dict[str, Any]:

@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 FIRST_ATTEMPTS = 3  # before the first answer of the store: an address may be wrong
 _FIRST_WAIT, _LONGEST_WAIT = 0.1, 5.0  # seconds before a retry: doubled each time, with random jitter of up to half
-_LEAST_HEDGE = 0.1  # seconds
+LEAST_HEDGE = 0.1  # seconds
 _MOST_PARTS = 10_000  # parts of an object
 _SAMPLES, _ENOUGH = 32, 8  # number of recent durations whose median is the usual time, and minimum number for a hedge
 
@@ -132,7 +132,7 @@ class Requests:
         deadline = begin + self._options.timeout
         patience = self._options.timeout
         if hedge and self._options.hedge and len(of_size) >= _ENOUGH:
-            patience = min(patience, max(_LEAST_HEDGE, self._options.hedge * median(of_size)))
+            patience = min(patience, max(LEAST_HEDGE, self._options.hedge * median(of_size)))
         first = self._started(request)
         running: set[asyncio.Task[T]] = {first}
         try:
@@ -192,14 +192,14 @@ def error_of(url: StoreURL, failure: StoreFailure, attempts: int) -> Exception:
     return StoreError(f"{url}: {failure}")
 
 
-_made: dict[tuple[Any, ...], Requests] = {}
+_requests: dict[tuple[Any, ...], Requests] = {}
 
 
 def requests_of(url: StoreURL) -> Requests:
-    """Return the requests object of a URL's bucket: one for all URLs with the same options."""
+    """Return the requests object of a URL's bucket: one for all URLs with the same options and address."""
     options = url.options
-    key = url.root, options.requests, options.attempts, options.timeout, options.hedge
-    return _made.get(key) or _made.setdefault(key, Requests(url))
+    key = url.root, url.store.address, options.requests, options.attempts, options.timeout, options.hedge
+    return _requests.get(key) or _requests.setdefault(key, Requests(url))
 
 
-os.register_at_fork(after_in_child=lambda: _made.clear())
+os.register_at_fork(after_in_child=_requests.clear)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -33,6 +34,11 @@ class Store:
     lists_in_order: bool = False
     shows_parts: bool = False
     is_here: bool = False
+
+    @property
+    def address(self) -> tuple[str, str]:
+        """The environment variable that sets the store's address, and the address; both are empty if no variable is set."""
+        return next(((name, found) for name in self.endpoints if (found := os.environ.get(name))), ("", ""))
 
 
 _S3 = (

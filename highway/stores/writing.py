@@ -28,9 +28,9 @@ from highway.stores.url import StoreURL, join, parse
 MARKER = ".highway-upload.json"  # in an incomplete folder: the names of its files
 _FOLDER = "highway-upload-"  # prefix of temporary folders
 _AT_ONCE = 8  # small files that are sent concurrently
-_PATIENCE = 2.0  # seconds that a cancelled upload may take to discard its parts, or to finish the last ones
+PATIENCE = 2.0  # seconds that a cancelled upload may take to discard its parts, or to finish the last ones
 
-_cleaned_by = 0  # the id of the process in which _clean() has run
+_cleaned = (0, "")  # the process that called _clean(), and the folder for temporary files
 
 
 def writable(path: str) -> StoreURL:
@@ -96,7 +96,7 @@ def _upload(url: StoreURL, path: str) -> None:
     """Upload a file atomically."""
     size = os.path.getsize(path)
     if size > PART:
-        loop.run(requests_of(url).put_file(url, path, size), _PATIENCE)
+        loop.run(requests_of(url).put_file(url, path, size), PATIENCE)
     else:
         loop.run(requests_of(url).put(url, Path(path).read_bytes()))
 
@@ -154,11 +154,11 @@ def _filled(url: StoreURL) -> Iterator[str]:
 
 def _clean() -> None:
     """Remove the remains of killed processes, whose folders are not locked any more."""
-    global _cleaned_by
-    if _cleaned_by == os.getpid():
+    global _cleaned
+    if _cleaned == (now := (os.getpid(), tempfile.gettempdir())):
         return
-    _cleaned_by = os.getpid()
-    for folder in glob.glob(os.path.join(glob.escape(tempfile.gettempdir()), f"{_FOLDER}*")):
+    _cleaned = now
+    for folder in glob.glob(os.path.join(glob.escape(now[1]), f"{_FOLDER}*")):
         with contextlib.suppress(OSError):  # it belongs to another user, or another process was quicker, or writes to it
             lock = os.open(folder, os.O_RDONLY | os.O_NOFOLLOW)
             try:

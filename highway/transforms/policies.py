@@ -54,7 +54,7 @@ class _Move(Warp):
 
 
 _ENTRIES = {"ShearX": (0, 1), "ShearY": (1, 0), "TranslateX": (0, 2), "TranslateY": (1, 2)}
-_MOVES = (*_ENTRIES, "Rotate")
+MOVES = (*_ENTRIES, "Rotate")
 
 
 @dataclass(frozen=True)
@@ -82,8 +82,8 @@ _CHANGES: Mapping[str, Callable[[np.ndarray, float], np.ndarray]] = {
 
 
 @lru_cache(maxsize=64)
-def _operations(interpolation: F.Linear, fill: F.Fill) -> Mapping[str, Transform]:
-    moves: dict[str, Transform] = {kind: _Move(kind, interpolation, fill) for kind in _MOVES}
+def operations_of(interpolation: F.Linear, fill: F.Fill) -> Mapping[str, Transform]:
+    moves: dict[str, Transform] = {kind: _Move(kind, interpolation, fill) for kind in MOVES}
     return moves | {kind: _Change(kind) for kind in _CHANGES}
 
 
@@ -100,7 +100,7 @@ class _Policy(Steps):
     def draw(self, size: Size, rng: Generator | None) -> list[Step]:
         if rng is None:
             return []
-        operations = _operations(self.interpolation, self.fill)
+        operations = operations_of(self.interpolation, self.fill)
         return [Step(place, operations[kind], much, size) for place, (kind, much) in enumerate(self.drawn(rng, size))]
 
     def image(self, image: np.ndarray, params: list[Step], out: np.ndarray | None = None) -> np.ndarray:
@@ -252,9 +252,9 @@ class AugMix(Transform):
         return _Mixed(1 - changed, parts, [self._chain(size, rng) for _ in parts])
 
     def _chain(self, size: Size, rng: Generator) -> list[Step]:
-        left_out = ("Identity", *(() if self.all_ops else ENHANCE), *(() if self.geometric else _MOVES))
+        left_out = ("Identity", *(() if self.all_ops else ENHANCE), *(() if self.geometric else MOVES))
         kinds = [kind for kind in MIX if kind not in left_out]
-        operations, steps = _operations(self.interpolation, self.fill), list[Step]()
+        operations, steps = operations_of(self.interpolation, self.fill), list[Step]()
         for place in range(self.chain_depth or 1 + below(3, rng)):
             kind = kinds[below(len(kinds), rng)]
             level = below(self.severity, rng) / (LEVELS - 1)

@@ -31,7 +31,7 @@ def path(tmp_path):
 
 @pytest.mark.parametrize("chunk", [1, 3, 10, 1 << 20])
 def test_a_line_is_a_label_and_the_features_that_are_not_0(path, monkeypatch, chunk):
-    monkeypatch.setattr(svmlight, "_CHUNK", chunk)
+    monkeypatch.setattr(svmlight, "CHUNK", chunk)
     dataset = SVMLight(path)
     assert len(dataset) == 5
     for sample, (label, indices, values) in zip(dataset, ROWS, strict=True):

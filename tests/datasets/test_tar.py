@@ -106,7 +106,7 @@ def test_it_is_read_again_after_a_pickle_and_in_a_forked_child(shards):
 
 
 def test_more_shards_than_may_be_open_are_read(tmp_path, monkeypatch):
-    monkeypatch.setattr("highway.datasets.tar._OPEN", 2)
+    monkeypatch.setattr("highway.datasets.tar.MOST_OPEN", 2)
     for n in range(6):
         write(tmp_path / f"{n}.tar", numbered(n, n + 1))
     dataset = Tar(f"{tmp_path}/{{0..5}}.tar")

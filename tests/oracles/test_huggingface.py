@@ -213,7 +213,7 @@ STREAMS = {
 
 @pytest.mark.parametrize("change", STREAMS)
 def test_a_stream_gives_the_samples_of_its_table_and_goes_on_exactly_from_any_place(table, change, monkeypatch):
-    monkeypatch.setattr("highway.modules.huggingface._MARK", 40)
+    monkeypatch.setattr("highway.modules.huggingface.MARK", 40)
     stream = STREAMS[change](table.select_columns(["text", "label"]).to_iterable_dataset(num_shards=4))
 
     def run(stop=None, state=None):

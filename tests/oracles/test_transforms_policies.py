@@ -58,7 +58,7 @@ def test_the_pairs_of_auto_augment_are_torchvisions(name):
 @pytest.mark.parametrize("name", POLICIES)
 def test_every_change_is_torchvisions(name, interpolation):
     _, space, _ = POLICIES[name]
-    operations = policies._operations(interpolation.value, 0.0)
+    operations = policies.operations_of(interpolation.value, 0.0)
     for kind, magnitudes in space.items():
         side = HEIGHT if kind == "TranslateY" else WIDTH
         levels = [0.0] if magnitudes is None else [magnitudes.at(level, side) for level in (0, 0.3, 0.7, 1)]
@@ -81,7 +81,7 @@ def test_a_whole_policy_does_to_the_image_and_the_mask_what_torchvision_does_wit
         image, mask = IMAGE, MASK
         for step in steps:
             image = changed_by_torchvision(image, step.transform.kind, step.params)
-            if step.transform.kind in policies._MOVES:
+            if step.transform.kind in policies.MOVES:
                 mask = changed_by_torchvision(mask, step.transform.kind, step.params)
         found = policy.image(IMAGE, steps)
         assert_alike(policy.mask(MASK, steps), mask, 0, 0.01)

@@ -52,7 +52,6 @@ def convert(*arguments):
 @pytest.fixture(autouse=True)
 def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("HIGHWAY_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr("highway.stores.copies._held", {})
 
 
 @pytest.fixture

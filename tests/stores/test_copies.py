@@ -1,11 +1,13 @@
 """Whole objects and folders as files here, for libraries that take nothing else."""
 
+import fcntl
 import os
 import shutil
 import threading
 from pathlib import Path
 
 import pytest
+from forking import in_a_fork
 from object_store import Faults
 from waiting import wait_until
 
@@ -17,15 +19,14 @@ from highway.stores.url import parse
 
 
 @pytest.fixture
-def options(store, tmp_path, monkeypatch):
-    monkeypatch.setattr(copies, "_held", {})
+def options(store, tmp_path):
     for name in ("a.bin", "db/CURRENT", "db/sub/1.ldb", "db/empty"):
         store.put("bucket", name, name.encode() * 1000 if name != "db/empty" else b"")
     return f"?cache_dir={tmp_path}/cache&cache_gb=0.001"
 
 
 def copied(tmp_path):
-    return [path for path in Path(tmp_path, "cache", "copies").iterdir() if path.is_dir()]
+    return [path for path in Path(tmp_path, "cache", "copies").glob("*") if path.is_dir()]
 
 
 def test_a_path_is_itself(tmp_path):
@@ -58,7 +59,7 @@ def test_what_has_changed_is_copied_anew(store, options):
 
 
 def test_threads_that_want_the_same_copy_wait_for_it(store, options, monkeypatch):
-    monkeypatch.setattr(copies, "_AT_ONCE", 500)
+    monkeypatch.setattr(copies, "CHUNK", 500)
     found = []
     threads = [threading.Thread(target=lambda: found.append(local(f"s3://bucket/a.bin{options}"))) for _ in range(4)]
     for thread in threads:
@@ -69,39 +70,46 @@ def test_threads_that_want_the_same_copy_wait_for_it(store, options, monkeypatch
     assert sum(asked[2] == "bytes=0-499" for asked in store.asked) == 1
 
 
-def test_a_process_that_copies_is_waited_for_and_its_copy_is_used(store, options):
-    path = Path(local(f"s3://bucket/a.bin{options}"))
-    copies._held.clear()
-    lock = copies._Lock(f"{path.parent}.lock")  # as another process takes it
-    lock.take()
-    shutil.rmtree(path.parent)
-    found, asked = [], len(store.asked)
-    thread = threading.Thread(target=lambda: found.append(local(f"s3://bucket/a.bin{options}")))
-    thread.start()
-    wait_until(lambda: len(store.asked) > asked)  # for what it is now; then it waits
-    path.parent.mkdir()
-    path.write_bytes(b"the other's")
-    lock.let_go()
+def copied_by_another_process(url, tmp_path):
+    """Return the copy of a process that has ended."""
+    before = copied(tmp_path)
+    assert in_a_fork(lambda: len(local(url)) and 0) == 0
+    (folder,) = {*copied(tmp_path)} - {*before}
+    return next(folder.iterdir())
+
+
+def test_a_process_that_copies_is_waited_for_and_its_copy_is_used(store, options, tmp_path):
+    url = f"s3://bucket/a.bin{options}"
+    path = copied_by_another_process(url, tmp_path)
+    with open(f"{path.parent}.lock") as lock:  # as another process locks it
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        shutil.rmtree(path.parent)
+        found, asked = [], len(store.asked)
+        thread = threading.Thread(target=lambda: found.append(local(url)))
+        thread.start()
+        wait_until(lambda: len(store.asked) > asked)  # for what it is now; then it waits
+        path.parent.mkdir()
+        path.write_bytes(b"the other's")
     thread.join()
     assert found == [str(path)] and path.read_bytes() == b"the other's"
 
 
-def test_a_copy_that_is_used_is_not_evicted_and_another_is(store, options, tmp_path):
+def test_a_copy_that_is_used_is_not_evicted_and_others_are(store, options, tmp_path):
+    ended = copied_by_another_process(f"s3://bucket/db/CURRENT{options}", tmp_path)
     path = local(f"s3://bucket/a.bin{options}")
     held = cache_of(parse(f"s3://bucket/a.bin{options}").options)
     old = tmp_path / "cache" / "copies" / "unused"
     (old / "x").mkdir(parents=True)
     (old / "x" / "y").write_bytes(bytes(2_000_000))
     os.utime(Path(path).parent, (1, 1))
-    assert isinstance(held, BlockCache) and held.evict() == 1
-    assert not old.exists() and Path(path).exists()
-    copies._held.clear()  # as when the process has ended
+    assert isinstance(held, BlockCache) and held.evict() == 2
+    assert not old.exists() and not ended.exists() and Path(path).exists()
     held.limit = 10
-    assert held.evict() == 1 and not Path(path).exists()
+    assert held.evict() == 0 and Path(path).exists()
 
 
 def test_a_copy_that_fails_leaves_nothing(store, options, tmp_path, monkeypatch):
-    monkeypatch.setattr(copies, "_AT_ONCE", 500)
+    monkeypatch.setattr(copies, "CHUNK", 500)
     store.faults.next = [None, None, None, "500", "500"]
     with pytest.raises(OSError, match=r"s3://bucket/a\.bin: asked 2 times"):
         local(f"s3://bucket/a.bin{options}&attempts=2")

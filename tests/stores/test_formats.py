@@ -114,8 +114,7 @@ def read(dataset):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dataset", FORMATS, ids=lambda dataset: dataset.__name__)
-def test_a_format_in_a_store_is_read_as_on_a_disk(store, tmp_path, dataset, monkeypatch):
-    monkeypatch.setattr("highway.stores.copies._held", {})
+def test_a_format_in_a_store_is_read_as_on_a_disk(store, tmp_path, dataset):
     files, name = tmp_path / "files", write((tmp_path / "files"), dataset) if (tmp_path / "files").mkdir() is None else ""
     store.upload("bucket", files, "data/")
     is_copied = FORMATS[dataset][3]
@@ -290,7 +289,6 @@ OTHERS = {  # what writes files, and what reads them, by a root that is a folder
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_other_datasets_give_from_a_store_what_they_give_from_a_folder(store, tmp_path, monkeypatch, name):
-    monkeypatch.setattr("highway.stores.copies._held", {})
     monkeypatch.setenv("HIGHWAY_CACHE_DIR", str(tmp_path / "cache"))
     (tmp_path / "files").mkdir()
     write, dataset = OTHERS[name]
@@ -309,7 +307,6 @@ def test_other_datasets_give_from_a_store_what_they_give_from_a_folder(store, tm
 
 @pytest.mark.parametrize("name", [*FORMATS, *OTHERS], ids=lambda name: name if isinstance(name, str) else name.__name__)
 def test_what_may_not_be_read_is_named_without_secrets(store, tmp_path, monkeypatch, name):
-    monkeypatch.setattr("highway.stores.copies._held", {})
     monkeypatch.setenv("HIGHWAY_CACHE_DIR", str(tmp_path / "cache"))
     (tmp_path / "files").mkdir()
     if name in OTHERS:

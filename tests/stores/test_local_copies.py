@@ -22,7 +22,7 @@ DATA = os.urandom(300_000)
 @pytest.fixture
 def small(monkeypatch):
     monkeypatch.setattr(remote, "BLOCK", 1 << 16)
-    monkeypatch.setattr(cache, "_PAGE", 1 << 12)
+    monkeypatch.setattr(cache, "PAGE", 1 << 12)
 
 
 @pytest.fixture

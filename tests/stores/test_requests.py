@@ -74,7 +74,7 @@ def test_a_slow_answer_is_asked_for_again_and_the_first_one_counts(store, url, m
     file = open_file(url)
     for _ in range(10):
         file.read(0, 10)
-    monkeypatch.setattr("highway.stores.requests._LEAST_HEDGE", 0.1)  # not before: none of those is to be asked for twice
+    monkeypatch.setattr("highway.stores.requests.LEAST_HEDGE", 0.1)  # not before: none of those is to be asked for twice
     store.faults.next, store.faults.slow = ["slow"], 1000
     data, counts = counted(lambda: file.read(0, 10))
     assert data == DATA[:10]
@@ -170,14 +170,12 @@ def test_half_of_the_credentials_is_an_error_that_says_so(monkeypatch, store):
 def test_unknown_schemes_and_missing_packages_are_named(monkeypatch):
     with pytest.raises(ConfigError, match=r"'s4://b/a\?*': unknown scheme 's4'"):
         open_file("s4://b/a")
-    monkeypatch.setattr("highway.stores.connecting._made", {})
-    monkeypatch.setattr("highway.stores.requests._made", {})
     monkeypatch.setitem(__import__("sys").modules, "obstore", None)
-    with pytest.raises(ConfigError, match=r"'s3://b/a': s3:// needs the package obstore: pip install .*\[stores\]'"):
-        open_file("s3://b/a")
+    with pytest.raises(ConfigError, match=r"'s3://no-obstore/a': s3:// needs the package obstore: pip install .*\[stores\]'"):
+        open_file("s3://no-obstore/a")
     monkeypatch.setitem(__import__("sys").modules, "fsspec.registry", None)
-    with pytest.raises(ConfigError, match=r"'hf://b/a': hf:// needs the package fsspec: pip install .*\[stores\]'"):
-        open_file("hf://b/a")
+    with pytest.raises(ConfigError, match=r"'hf://no-fsspec/a': hf:// needs the package fsspec: pip install .*\[stores\]'"):
+        open_file("hf://no-fsspec/a")
 
 
 def test_user_password_and_token_are_sent_and_never_shown(store):

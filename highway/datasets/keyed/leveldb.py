@@ -24,7 +24,7 @@ from highway.stores.url import shown
 T = TypeVar("T")
 
 _TABLES = (".ldb", ".sst")
-_AT_ONCE = 1 << 22  # bytes that are written together
+BATCH = 1 << 22  # bytes that are written together
 _BLOCK = 1 << 15  # bytes of a block of a log; a record never crosses the end of a block
 _RECORD = struct.Struct("<4xHB")  # checksum, length and kind of a record
 _ZEROS, _FULL, _FIRST, _MIDDLE = range(4)  # kinds
@@ -208,7 +208,7 @@ class LevelDBWriter(KeyedWriter):
             return False
         self._pending[key] = value
         self._bytes += len(value)
-        if self._bytes > _AT_ONCE:
+        if self._bytes > BATCH:
             self.flush()
         return True
 

@@ -25,8 +25,8 @@ from highway.stores.url import join, shown, without_options
 T = TypeVar("T")
 
 _FILE = "data.mdb"
-_MAP_SIZE = 1 << 30  # bytes that a database may have at first, when it is written
-_AT_ONCE = 1 << 24  # bytes that are written in one transaction
+MAP_SIZE = 1 << 30  # bytes that a database may have at first, when it is written
+TRANSACTION = 1 << 24  # bytes that are written in one transaction
 _LONGEST = 511  # bytes of a key
 _RECORD = 48  # bytes of LMDB's own record of a named database
 # The layout of a file, in mdb.c of LMDB.
@@ -211,7 +211,7 @@ class LMDBWriter(KeyedWriter):
         super().__init__()
         self._errors = _library()
         with self._errors_as_os_errors():
-            self._lmdb = self._errors.open(path, subdir=False, lock=False, map_size=_MAP_SIZE, sync=False, metasync=False)
+            self._lmdb = self._errors.open(path, subdir=False, lock=False, map_size=MAP_SIZE, sync=False, metasync=False)
         self._pending: list[tuple[bytes, bytes]] = []
         self._bytes = 0
         self._transaction = self._lmdb.begin(write=True)
@@ -220,7 +220,7 @@ class LMDBWriter(KeyedWriter):
         """Add a value of any bytes, as :meth:`add` does."""
         with self._errors_as_os_errors():
             super().put(key, value)
-            if self._bytes > _AT_ONCE:
+            if self._bytes > TRANSACTION:
                 self._commit()
 
     @contextmanager

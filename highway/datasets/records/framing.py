@@ -28,9 +28,9 @@ HEADER, FOOTER = 12, 4  # bytes before and after a record's data
 _LENGTH, _CHECKSUM = struct.Struct("<Q"), struct.Struct("<I")
 _DELTA = 0xA282EAD8
 _VERSION = "tfrecord 1"
-_WINDOW = 1 << 20  # bytes that are scanned at once, if they contain many records
+WINDOW = 1 << 20  # bytes that are scanned at once, if they contain many records
 _MANY = 32
-_AT_ONCE = 1 << 16  # headers that are checked together
+HEADERS_AT_ONCE = 1 << 16  # headers whose checksums are checked together
 _COMPRESSED = {b"\x1f\x8b": "GZIP", b"\x78\x01": "ZLIB", b"\x78\x5e": "ZLIB", b"\x78\x9c": "ZLIB", b"\x78\xda": "ZLIB"}
 
 
@@ -110,7 +110,7 @@ def _fit(offsets: np.ndarray, size: int) -> bool:
 
 
 def _scanned(file: UnchangingFile) -> np.ndarray:
-    size, position, window = file.state.size, 0, _WINDOW
+    size, position, window = file.state.size, 0, WINDOW
     offsets, headers, checked = array("Q"), bytearray(), 0
     unpack = _LENGTH.unpack_from
     while position < size:
@@ -121,7 +121,7 @@ def _scanned(file: UnchangingFile) -> np.ndarray:
             offsets.append(position + at)
             headers += data[at : at + HEADER]
             at += unpack(data, at)[0] + HEADER + FOOTER
-        if len(headers) >= _AT_ONCE * HEADER or position + at >= size or at == 0:
+        if len(headers) >= HEADERS_AT_ONCE * HEADER or position + at >= size or at == 0:
             _check_lengths(file, headers, offsets, checked)
             headers.clear()
             checked = len(offsets)
@@ -131,7 +131,7 @@ def _scanned(file: UnchangingFile) -> np.ndarray:
                 f"{file.path}: byte {begin}: a record of {max(position + at - begin, HEADER)} bytes, of which {size - begin} are there: "
                 "the file was cut short"
             )
-        window = _WINDOW if at * _MANY <= _WINDOW * (len(offsets) - before) else HEADER
+        window = WINDOW if at * _MANY <= WINDOW * (len(offsets) - before) else HEADER
         position += at
     offsets.append(size)
     return np.asarray(offsets).astype(np.uint32 if size < 1 << 32 else np.uint64)

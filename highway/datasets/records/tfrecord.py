@@ -25,9 +25,9 @@ from highway.stores.file import open_file, read_ranges
 from highway.stores.unchanging import FileRange, UnchangingFile
 from highway.stores.url import shown
 
-_OPEN = 100  # files that are open at once; most processes may open 1024
-_LARGE = 1 << 16  # bytes; larger records are read alone, and smaller neighbours together, about this many bytes at once
-_AT_ONCE = 1 << 18  # bytes of framed records in memory at once
+MOST_OPEN = 100  # files that are open at once; most processes may open 1024
+LARGE = 1 << 16  # bytes; larger records are read alone, and smaller neighbours together, about this many bytes at once
+IN_MEMORY = 1 << 18  # bytes of framed records in memory at once
 _START = 512  # bytes that a key is looked for in first
 
 
@@ -45,7 +45,7 @@ class _TFRecordFile:
 
     def read(self, numbers: Sequence[int]) -> Iterator[Data]:
         begins, ends = self._places(numbers)
-        together, large = np.cumsum(ends - begins) // _AT_ONCE, ends - begins > _LARGE
+        together, large = np.cumsum(ends - begins) // IN_MEMORY, ends - begins > LARGE
         for first, stop in pairwise(_bounds((together[1:] != together[:-1]) | large[1:] | large[:-1]).tolist()):
             if self.is_here and large[first]:
                 yield self._large(int(begins[first]), int(ends[first]))
@@ -63,13 +63,13 @@ class _TFRecordFile:
 
     def _plan(self, begins: np.ndarray, ends: np.ndarray) -> ReadPlan:
         """Return how to read records: consecutive records together."""
-        file, windows = self._file(), begins // _LARGE
+        file, windows = self._file(), begins // LARGE
         bounds = _bounds((begins[1:] != ends[:-1]) | (windows[1:] != windows[:-1]))
         counts, run_begins = bounds[1:] - bounds[:-1], begins[bounds[:-1]]
         run_sizes = ends[bounds[1:] - 1] - run_begins
 
         def records(contents: Sequence[bytes]) -> list[Data]:
-            parts: list[Data] = [memoryview(content) if len(content) > _LARGE else content for content in contents]
+            parts: list[Data] = [memoryview(content) if len(content) > LARGE else content for content in contents]
             before = run_begins.repeat(counts)
             starts, stops = (begins - before + HEADER).tolist(), (ends - before - FOOTER).tolist()
             frames = list(zip(chain.from_iterable(map(repeat, parts, counts.tolist())), starts, stops, strict=True))
@@ -174,7 +174,7 @@ class TFRecord(Records):
 
     @opened
     def _handles(self) -> Any:
-        return lru_cache(_OPEN)(open_file)
+        return lru_cache(MOST_OPEN)(open_file)
 
     def _open(self, path: str) -> RecordFile:
         return _TFRecordFile(path, self.index, self._handles)

@@ -149,7 +149,7 @@ def test_without_its_library_the_command_is_said(ten, monkeypatch):
 
 
 def test_a_key_that_comes_again_gets_a_number(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "_AT_ONCE", 20)
+    monkeypatch.setattr(module, "BATCH", 20)
     with leveldb_writer(str(tmp_path / "a"), durable=True) as writer:
         for n in range(5):
             writer.add("k", {"cls": n})

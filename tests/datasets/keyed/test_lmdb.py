@@ -205,8 +205,8 @@ def test_without_its_library_the_command_is_said(ten, monkeypatch):
 @pytest.mark.parametrize("size", [1 << 14, 1 << 15, 50_000, 1 << 18])
 @pytest.mark.parametrize("at_once", [0, 10_000, 1 << 20])
 def test_a_database_grows_with_what_is_written(tmp_path, monkeypatch, size, at_once):
-    monkeypatch.setattr(module, "_MAP_SIZE", size)
-    monkeypatch.setattr(module, "_AT_ONCE", at_once)
+    monkeypatch.setattr(module, "MAP_SIZE", size)
+    monkeypatch.setattr(module, "TRANSACTION", at_once)
     rng = np.random.default_rng(size)
     values = {f"{n:04}": rng.bytes(int(rng.choice([10, 2000, 9000]))) for n in rng.permutation(300)}
     with lmdb_writer(str(tmp_path / "a")) as writer:

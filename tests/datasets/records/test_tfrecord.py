@@ -78,8 +78,8 @@ def test_large_and_small_records_are_found_in_windows_of_any_size(tmp_path, monk
     records = [rng.bytes(int(size)) for size in rng.choice([0, 1, 5, 90, 3000], 500)]
     path = write(tmp_path / "a", records)
     for window in (12, 13, 100, 1 << 12, 1 << 20):
-        monkeypatch.setattr(framing, "_WINDOW", window)
-        monkeypatch.setattr(framing, "_AT_ONCE", window)
+        monkeypatch.setattr(framing, "WINDOW", window)
+        monkeypatch.setattr(framing, "HEADERS_AT_ONCE", window)
         assert list(TFRecord(path)) == records
 
 
@@ -94,8 +94,8 @@ def test_neighbours_are_read_together_and_others_are_not(files, monkeypatch):
 
 @pytest.mark.parametrize(("large", "at_once"), [(30, 100), (100, 30), (1 << 16, 1 << 18)])
 def test_any_numbers_are_read_whatever_is_read_together(tmp_path, monkeypatch, large, at_once):
-    monkeypatch.setattr(tfrecord, "_LARGE", large)
-    monkeypatch.setattr(tfrecord, "_AT_ONCE", at_once)
+    monkeypatch.setattr(tfrecord, "LARGE", large)
+    monkeypatch.setattr(tfrecord, "IN_MEMORY", at_once)
     rng = np.random.default_rng(0)
     records = [rng.bytes(size) for size in rng.integers(0, 60, 200).tolist()]
     dataset = TFRecord(write(tmp_path / "a", records))
@@ -148,7 +148,7 @@ def test_it_is_read_again_after_a_pickle_and_in_a_forked_child(files):
 
 
 def test_few_files_are_open_at_once(tmp_path, monkeypatch):
-    monkeypatch.setattr("highway.datasets.records.tfrecord._OPEN", 2)
+    monkeypatch.setattr("highway.datasets.records.tfrecord.MOST_OPEN", 2)
     for n in range(6):
         write(tmp_path / f"{n}", [b"%d" % n])
     dataset = TFRecord(f"{tmp_path}/*")

@@ -47,7 +47,7 @@ class Pods:
         self.hosts, self.folder, self.running = hosts, folder, {}
         for name, text in yaml.safe_load(Path("out/config-map.yaml").read_text())["data"].items():
             (folder / name).write_text(text)
-        self.spaces = {short: Path(f"/etc/netns/{hosts._namespace(short)}") for short in PODS}
+        self.spaces = {short: Path(f"/etc/netns/{hosts.namespace(short)}") for short in PODS}
         for space in self.spaces.values():  # `ip netns exec` puts what is there over what is in /etc
             space.mkdir(parents=True)
             (space / "hosts").write_text("127.0.0.1 localhost\n")
