@@ -58,14 +58,24 @@ def plain(items):
     return [np.asarray(item).tolist() for item in items]
 
 
-def process_of(pipeline):
-    return pipeline._run._process._process
+@pytest.fixture
+def processes(monkeypatch):
+    """The processes that were started, in their order."""
+
+    class Noted(subprocess.Popen):
+        def __init__(self, *args, **options):
+            super().__init__(*args, **options)
+            started.append(self)
+
+    started = []
+    monkeypatch.setattr(subprocess, "Popen", Noted)
+    return started
 
 
 # --- items and epochs ---
 
 
-def test_items_epochs_lengths_and_ends_are_those_of_a_pipeline_in_this_process():
+def test_items_epochs_lengths_and_ends_are_those_of_a_pipeline_in_this_process(processes):
     with data() as here, data(isolated=True) as there:
         for _ in range(3):
             assert plain(there) == plain(here)
@@ -75,7 +85,7 @@ def test_items_epochs_lengths_and_ends_are_those_of_a_pipeline_in_this_process()
                 list(pipeline)
             with pytest.raises(EndOfStream, match="the pipeline has ended"):
                 pipeline.dequeue()
-        assert process_of(there).returncode == 0
+        assert [process.returncode for process in processes] == [0]
 
 
 def test_the_rest_of_an_epoch_whose_loop_is_left_is_not_made():
@@ -215,12 +225,12 @@ def test_a_run_that_fills_a_cache_which_may_serve_others_gives_no_state(tmp_path
             pipeline.state_dict()
 
 
-def test_the_state_can_be_saved_after_the_process_was_killed():
+def test_the_state_can_be_saved_after_the_process_was_killed(processes):
     with data() as whole:
         expected = plain(item for item, _ in whole.stamped())
     with data(isolated=True) as pipeline:
         taken = plain(pipeline.dequeue() for _ in range(3))
-        os.kill(process_of(pipeline).pid, signal.SIGKILL)
+        processes[0].kill()
         with pytest.raises(RemoteError):
             while True:
                 taken += plain([pipeline.dequeue()])
@@ -262,7 +272,7 @@ def test_pipelines_and_processes_run_in_it():
 # --- errors ---
 
 
-def test_an_error_comes_with_its_type_its_stage_its_item_and_its_traceback_again_and_again():
+def test_an_error_comes_with_its_type_its_stage_its_item_and_its_traceback_again_and_again(processes):
     with Pipeline([range(10), fail_at_3], isolated=True) as pipeline:
         for _ in range(2):  # what waits in the stages is given up with them
             with pytest.raises(KeyError, match="three") as caught:
@@ -271,7 +281,7 @@ def test_an_error_comes_with_its_type_its_stage_its_item_and_its_traceback_again
         notes = "\n".join(caught.value.__notes__)
         assert "in stage 'fail_at_3'" in notes
         assert "at epoch 0, item 3" in notes
-        assert f"in process {process_of(pipeline).pid}" in notes
+        assert f"in process {processes[0].pid}" in notes
         assert 'raise KeyError("three")' in notes
         with pytest.raises(KeyError, match="three"):
             list(pipeline)
@@ -379,12 +389,12 @@ def test_stopping_wakes_who_waits(tmp_path):
             pipeline.dequeue()
 
 
-def test_one_that_was_stopped_before_it_began_starts_no_process():
+def test_one_that_was_stopped_before_it_began_starts_no_process(processes):
     pipeline = Pipeline([range(3)], isolated=True)
     pipeline.stop()
     with pytest.raises(EndOfStream, match="was stopped"):
         pipeline.dequeue()
-    assert pipeline._run._process is None
+    assert processes == []
 
 
 def test_draining_hands_on_what_is_in_flight():
@@ -404,14 +414,12 @@ def test_a_killed_process_is_an_error_that_says_so():
                     assert pipeline.dequeue() == expected
 
 
-def test_a_pipeline_that_is_collected_ends_its_process():
+def test_a_pipeline_that_is_collected_ends_its_process(processes):
     pipeline = Pipeline([Count()], isolated=True)
     batch = pipeline.dequeue()
-    process = process_of(pipeline)
     del pipeline
     gc.collect()
-    assert process.returncode == 0
-    assert batch[1] == process.pid
+    assert [(process.pid, process.returncode) for process in processes] == [(batch[1], 0)]
 
 
 def test_it_may_begin_on_a_thread_that_ends():

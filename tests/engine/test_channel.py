@@ -32,10 +32,9 @@ def in_thread(function):
     return join
 
 
-def waiting(channel):
-    """Return how many writers wait, as it is between two steps of any of them."""
-    with channel._lock:
-        return channel._writers
+def is_blocked(*meters):
+    """Return whether all writers with these meters wait."""
+    return all(meter.state == BLOCKED for meter in meters)
 
 
 def test_items_leave_in_the_order_of_their_slots_not_of_their_filling():
@@ -102,14 +101,15 @@ def test_a_writer_alone_is_woken_when_half_of_the_queue_is_free(capacity, writer
     channel = Channel(capacity, writers)
     for number in range(capacity):
         channel.put(number)
-    threads = [threading.Thread(target=channel.put, args=("more",), daemon=True) for _ in range(writers)]
+    meters = [Meter() for _ in range(writers)]
+    threads = [threading.Thread(target=channel.put, args=("more",), kwargs={"meter": meter}, daemon=True) for meter in meters]
     for thread in threads:
         thread.start()
-    wait_until(lambda: waiting(channel) == writers)
+    wait_until(lambda: is_blocked(*meters))
     for _ in range(takes - 1):
         channel.get()
     threads[0].join(0.05)  # time for one that is woken too early
-    assert waiting(channel) == writers and len(channel) == capacity - (takes - 1)
+    assert is_blocked(*meters) and len(channel) == capacity - (takes - 1)
     channel.get()
     wait_until(lambda: len(channel) == capacity - takes + 1)
     while len(channel):
@@ -148,11 +148,11 @@ def test_a_channel_that_grows_wakes_a_writer_and_one_that_shrinks_waits_until_as
 
 
 def test_small_items_wait_besides_the_others():
-    channel = Channel(2, extra=3)
+    channel, meter = Channel(2, extra=3), Meter()
     for number in range(5):
         channel.put(number, more=3)
-    join = in_thread(lambda: channel.put("more", more=3))
-    wait_until(lambda: waiting(channel) == 1)
+    join = in_thread(lambda: channel.put("more", more=3, meter=meter))
+    wait_until(lambda: is_blocked(meter))
     assert (len(channel), channel.capacity) == (5, 5)
     assert [channel.get() for _ in range(5)] == list(range(5))
     assert join() == (None, None) and channel.get() == "more"
@@ -160,14 +160,16 @@ def test_small_items_wait_besides_the_others():
 
 @pytest.mark.parametrize("writers", [1, 2])
 def test_more_than_the_capacity_wait_only_if_the_next_is_small(writers):
-    channel = Channel(2, writers, extra=3)
+    channel, meter = Channel(2, writers, extra=3), Meter()
     assert channel.capacity == 2
     for number in range(4):
         channel.put(number, more=3 if number > 1 else 0)
-    join = in_thread(lambda: channel.put(4, more=0))
-    wait_until(lambda: waiting(channel) == 1)
+    join = in_thread(lambda: channel.put(4, more=0, meter=meter))
+    wait_until(lambda: is_blocked(meter))
     assert (channel.capacity, len(channel)) == (5, 4)
-    assert [channel.get(), channel.get()] == [0, 1] and waiting(channel) == 1  # there would be room for small ones
+    assert [channel.get(), channel.get()] == [0, 1]
+    wait_until(lambda: is_blocked(meter))
+    assert len(channel) == 2  # there would be room for small ones
     assert [channel.get() for _ in range(3)] == [2, 3, 4]
     assert join() == (None, None) and len(channel) == 0
 
@@ -189,11 +191,11 @@ def test_a_marker_between_small_items_waits_besides_the_others_too():
 
 
 def test_a_worker_that_waits_goes_on_when_another_one_turns_out_to_have_made_a_small_item():
-    channel = Channel(1, writers=2, extra=1)
+    channel, meter = Channel(1, writers=2, extra=1), Meter()
     channel.acquire()
     slot = channel.reserve()
-    join = in_thread(channel.acquire)
-    wait_until(lambda: waiting(channel) == 1)
+    join = in_thread(lambda: channel.acquire(meter))
+    wait_until(lambda: is_blocked(meter))
     channel.fill(slot, "small", more=1)
     assert join() == (None, None)
 
@@ -282,8 +284,9 @@ def test_items_that_are_handed_on_together_count_one_by_one_and_leave_as_the_rea
 def test_each_writer_that_waits_is_woken_when_several_items_leave_together():
     channel = Channel(2, writers=2)
     channel.put(Together([0, 1, 2]))
-    writers = [in_thread(lambda number=number: channel.put(number)) for number in (3, 4)]
-    wait_until(lambda: waiting(channel) == 2)
+    meters = {3: Meter(), 4: Meter()}
+    writers = [in_thread(lambda number=number: channel.put(number, meter=meters[number])) for number in meters]
+    wait_until(lambda: is_blocked(*meters.values()))
     assert channel.get(together=True) == [0, 1, 2]
     assert [join() for join in writers] == [(None, None), (None, None)]
     assert sorted([channel.get(), channel.get()]) == [3, 4]

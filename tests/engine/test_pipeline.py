@@ -16,7 +16,7 @@ from waiting import wait_until
 from highway import DROP, EndOfStream, Passport, Pipeline, PipelineError, Stage, Stamped, check_cancelled
 from highway.engine.channel import Channel
 from highway.engine.context import at_end
-from highway.engine.stats import IDLE, StageStats
+from highway.engine.stats import StageStats
 from highway.engine.workers import WARN_EVERY
 from highway.errors import ConfigError
 from highway.modules import Take
@@ -298,12 +298,12 @@ def test_a_stage_that_is_woken_when_a_later_one_ends_knows_that_it_was_cancelled
 
     def cancel_and_wait(channel):
         cancel_channel(channel)
-        if channel is source.outbox:
-            wait_until(lambda: map_.meters[0].state == IDLE)
+        if not cancelled:  # the first is the source's
+            cancelled.append(channel)
+            wait_until(lambda: not any(thread.name == "highway:str" for thread in threading.enumerate()))
 
-    cancel_channel = Channel.cancel
+    cancelled, cancel_channel = [], Channel.cancel
     with Pipeline([blocked, str, end]) as pipeline:
-        source, map_, _ = pipeline._run.workers
         monkeypatch.setattr(Channel, "cancel", cancel_and_wait)
         if isinstance(end, Take):
             assert list(pipeline) == ["1"]
