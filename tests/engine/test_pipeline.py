@@ -300,7 +300,7 @@ def test_a_stage_that_is_woken_when_a_later_one_ends_knows_that_it_was_cancelled
         cancel_channel(channel)
         if not cancelled:  # the first is the source's
             cancelled.append(channel)
-            wait_until(lambda: not any(thread.name == "highway:str" for thread in threading.enumerate()))
+            wait_until(lambda: not any(thread.name == "highway:str:0" for thread in threading.enumerate()))
 
     cancelled, cancel_channel = [], Channel.cancel
     with Pipeline([blocked, str, end]) as pipeline:

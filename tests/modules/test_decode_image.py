@@ -15,8 +15,8 @@ from highway.engine.context import here
 from highway.engine.randomness import generator, stage_key
 from highway.engine.stage import Passport, Stamped
 from highway.errors import ImageError
-from highway.images import run as runs
 from highway.images.decode import extension_or_none
+from highway.images.run import decode_run
 from highway.modules import Augmentations, Batch, DecodeImage
 from highway.transforms import FlipX, RandomCrop, RandomResizedCrop
 
@@ -64,15 +64,15 @@ def test_several_images_are_what_each_is_alone(options):
 
 @needs_extension
 def test_images_that_wait_are_decoded_together_and_errors_are_of_their_own_items(monkeypatch):
-    counts, read = [], runs._decode_some
+    counts = []
 
-    def decode_some(run, files, *args):
+    def counted(files, *args):
         if not counts:
             wait_until(lambda: pipeline.stats().stages[0].queued > 4)  # else a slow source may give each item to a worker that waits
         counts.append(len(files))
-        return read(run, files, *args)
+        return decode_run(files, *args)
 
-    monkeypatch.setattr(runs, "_decode_some", decode_some)
+    monkeypatch.setattr("highway.modules.decode.decode_run", counted)
     data = [*GOOD, b"no image", *GOOD * 8]
     decode = DecodeImage(0, crop=RandomResizedCrop((24, 32)), flip=0.5)
     with Pipeline([data, Stage(decode, num_workers=2, on_error="skip")], seed=3) as pipeline:

@@ -53,7 +53,6 @@ class Moved:
 def use(own_address, monkeypatch):
     """Have this process use a rendezvous, as another process would that shares it; returns what it knows of names."""
     directories = []
-    monkeypatch.setattr(rendezvous, "_directory", None)
     monkeypatch.setattr(rendezvous, "REFRESH", 0.05)
 
     def use(meeting, host=own_address):
@@ -262,10 +261,10 @@ def test_the_thread_that_moves_data_never_waits_for_the_rendezvous(use, opened):
     assert number_of(receiver.recv(60)) == 1
 
 
-def test_a_process_without_a_rendezvous_says_how_to_give_it_one(monkeypatch):
-    monkeypatch.setattr(rendezvous, "_directory", None)
-    with pytest.raises(LinkError, match=r"a name needs a rendezvous.*`highway run --rendezvous folder:PATH`"):
-        LinkSender(parse(PUSH, "send"))
+def test_a_process_without_a_rendezvous_says_how_to_give_it_one():
+    code = f"from highway.wire.sender import LinkSender; from highway.wire.url import parse; LinkSender(parse({PUSH!r}, 'send'))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert re.search(r"LinkError: .*a name needs a rendezvous.*`highway run --rendezvous folder:PATH`", done.stderr)
 
 
 @pytest.mark.parametrize(

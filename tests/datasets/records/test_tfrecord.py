@@ -3,6 +3,8 @@
 import gzip
 import os
 import pickle
+import re
+import subprocess
 import sys
 import zlib
 from pathlib import Path
@@ -161,21 +163,25 @@ def test_few_files_are_open_at_once(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("where", [True, "indexes"])
-def test_an_index_is_written_when_asked_for_and_used_while_it_fits(files, tmp_path, monkeypatch, where):
+def test_an_index_is_written_when_asked_for_and_used_while_it_fits(files, tmp_path, reads, where):
     where = where if where is True else str(tmp_path / where)
     folder = tmp_path if where is True else tmp_path / "indexes"
     TFRecord(files)[0]
     assert not list(tmp_path.rglob("*.index"))
     TFRecord(files, index=where)[0]
     assert [path.name[:7] for path in sorted(folder.glob("*.index"))] == ["train-0", "train-1", "train-2"]
-    scanned, plain = [], framing._scanned
-    monkeypatch.setattr(framing, "_scanned", lambda file: scanned.append(file.path) or plain(file))
-    assert TFRecord(files, index=where)[14] == b"14" * 14 and scanned == []
-    assert TFRecord(files)[14] == b"14" * 14 and len(scanned) == (0 if where is True else 3)
-    scanned.clear()
-    write(tmp_path / "train-2", [b"new"])
-    assert TFRecord(files, index=where)[10] == b"new" and scanned == [f"{tmp_path}/train-2"]
-    assert TFRecord(files, index=where)[10] == b"new" and len(scanned) == 1
+
+    def scanned():
+        found = [os.path.basename(read.path) for read in reads if read.place == 0]
+        reads.clear()
+        return found
+
+    scanned()
+    assert TFRecord(files, index=where)[14] == b"14" * 14 and scanned() == []
+    assert TFRecord(files)[14] == b"14" * 14 and scanned() == ([] if where is True else ["train-0", "train-2"])  # train-1 is empty
+    write(tmp_path / "train-2", [b"a", b"new"])
+    assert TFRecord(files, index=where)[11] == b"new" and scanned() == ["train-2"]
+    assert TFRecord(files, index=where)[11] == b"new" and scanned() == []
 
 
 @pytest.mark.parametrize("offsets", [[0], [0, 9, 300], [3, 20, 300], [0, 40, 20, 300], [[0, 300]], [0, 0.5, 300], []])
@@ -326,12 +332,11 @@ def test_the_fingerprint_changes_with_the_files_and_the_fields(files, tmp_path):
     assert TFRecord(files).fingerprint() != before
 
 
-def test_without_its_library_the_command_is_said(tmp_path, monkeypatch):
+def test_without_its_library_the_command_is_said(tmp_path):
     (tmp_path / "a").write_bytes(GOLDEN)
-    monkeypatch.setitem(sys.modules, "google_crc32c", None)
-    framing._crc32c.cache_clear()
-    with pytest.raises(ConfigError, match=r"TFRecord needs the package google_crc32c: pip install .*\[tfrecord\]'"):
-        TFRecord(str(tmp_path / "a"))[0]
+    code = f"import sys; sys.modules['google_crc32c'] = None; from highway.datasets import TFRecord; TFRecord({str(tmp_path / 'a')!r})[0]"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert re.search(r"ConfigError: TFRecord needs the package google_crc32c: pip install .*\[tfrecord\]'", done.stderr)
 
 
 # --- the writer ---

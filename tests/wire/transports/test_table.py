@@ -22,8 +22,7 @@ def test_names_in_topologies_are_those_of_the_tables():
 
 
 @pytest.mark.parametrize("name", TRANSPORTS)
-def test_both_ends_open_by_the_table_and_say_who_is_there_unless_they_are_in_one_process(name, ipc, tmp_path, monkeypatch, request):
-    monkeypatch.setattr(rendezvous, "_directory", None)
+def test_both_ends_open_by_the_table_and_say_who_is_there_unless_they_are_in_one_process(name, ipc, tmp_path, request):
     request.addfinalizer(rendezvous.use(FolderRendezvous(tmp_path), "127.0.0.1").close)
     location = {"host:port": "127.0.0.1:0", "path": ipc(), "name": f"table-{os.getpid()}-{id(ipc)}"}
     link = parse(f"zrpush+{name}://{location[TRANSPORTS[name].location]}", "send")
