@@ -289,6 +289,60 @@ def test_what_is_above_a_launcher_knows_no_particular_one(path):
     assert not any(one == "subprocess" or one.startswith("highway.run.launchers") for one in found)
 
 
+TESTS = Path(__file__).parent
+PUBLIC = {"_exit", "_replace", "_repr_html_", "_is_protocol"}  # Python and IPython document these names, or have no public one
+PRIVATE_ELSEWHERE = {  # of libraries that have no public name for it
+    "adapters/test_torch_ranks.py": {"_internal"},
+    "adapters/test_torch_same.py": {"_internal"},
+    "adapters/test_torch_slots.py": {"_saved_other", "_version"},
+    "oracles/test_small_sets.py": {"_check_integrity"},
+    "oracles/test_transforms_policies.py": {
+        "_AUGMENTATION_SPACE",
+        "_PARTIAL_AUGMENTATION_SPACE",
+        "_apply_image_or_video_transform",
+        "_fill",
+        "_policies",
+    },
+    "ports/test_ported_vision.py": {"_SAMPLE_SHUFFLE_INITIAL", "_SAMPLE_SHUFFLE_SIZE"},  # of open_clip
+}
+BY_TEXT = {"getattr", "hasattr", "setattr", "delattr", "attrgetter"}
+
+
+def names_used(node):
+    """Return the names by which a node reads, sets or imports something of another object or module."""
+    if isinstance(node, ast.Attribute):
+        return [node.attr]
+    if isinstance(node, ast.Import | ast.ImportFrom):
+        return ".".join([getattr(node, "module", None) or "", *(alias.name for alias in node.names)]).split(".")
+    if isinstance(node, ast.Call) and getattr(node.func, "attr", getattr(node.func, "id", "")) in BY_TEXT:
+        texts = [text.value for text in node.args[:2] if isinstance(text, ast.Constant) and isinstance(text.value, str)]
+        return ".".join(texts).split(".")
+    return []
+
+
+def names_defined(node):
+    """Return the names that a node gives to a function, class or variable, or to an attribute of its own class."""
+    if isinstance(node, ast.FunctionDef | ast.ClassDef):
+        return [node.name]
+    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+        return [node.id]
+    if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and getattr(node.value, "id", "") == "self":
+        return [node.attr]
+    return []
+
+
+def private_names(path):
+    """Return the private names of other files that a file of tests uses."""
+    nodes = list(ast.walk(ast.parse(path.read_text())))
+    used = {name for node in nodes for name in names_used(node) if re.match(r"_(?!_)\w", name)}
+    return used - {name for node in nodes for name in names_defined(node)} - PUBLIC
+
+
+def test_tests_read_and_patch_no_private_names():
+    found = {str(path.relative_to(TESTS)): names for path in sorted(TESTS.rglob("*.py")) if (names := private_names(path))}
+    assert found == PRIVATE_ELSEWHERE
+
+
 def test_no_two_files_of_tests_have_the_same_name():
-    names = Counter(path.name for path in Path(__file__).parent.rglob("test_*.py"))
+    names = Counter(path.name for path in TESTS.rglob("test_*.py"))
     assert [name for name, times in names.items() if times > 1] == []  # pytest would take the one for the other

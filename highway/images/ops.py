@@ -98,7 +98,7 @@ def _resize(image: np.ndarray, shape: tuple[int, int], interpolation: Interpolat
 
 
 @cache
-def _translate_or_none() -> Callable[..., Any] | None:
+def translate_or_none() -> Callable[..., Any] | None:
     """Return stringzilla's lookup of bytes, which is ten times as fast as OpenCV's; ``None`` if it is not installed."""
     try:
         from stringzilla import translate
@@ -120,7 +120,7 @@ def lookup(image: np.ndarray, table: np.ndarray, out: np.ndarray | None = None) 
         return merged([lookup(plane, one) for plane, one in zip(channels_of(image), table, strict=True)], out)
     target = usable(out, image.shape, image.dtype)
     target = np.empty(image.shape, np.uint8) if target is None else target
-    if (translate := _translate_or_none()) and image.size:
+    if (translate := translate_or_none()) and image.size:
         source = image if image.flags.c_contiguous else np.ascontiguousarray(image)
         translate(source.data, table.tobytes(), out=target.data)
     elif cv2 := cv2_or_none():

@@ -25,7 +25,7 @@ class Stub(Adapter):
     def _changed(self, target, rng):
         belongs = {role: target[role] for role in ("boxes", "points", "mask") if role in target}
         changed = Changed(target["image"], belongs, np.arange(len(target["boxes"])) if "boxes" in target else None)
-        for transform in self._given:
+        for transform in self.transforms if isinstance(self.transforms, list) else [self.transforms]:
             changed = transform(changed)
         return changed
 

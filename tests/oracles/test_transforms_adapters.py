@@ -20,7 +20,7 @@ import highway.transforms as T
 from highway import Pipeline, Stage
 from highway.errors import ConfigError
 from highway.modules import Albumentations, Augmentations, Processes, Reader, TorchvisionV2, ZMQSink, ZMQSource
-from highway.modules.other_transforms.albumentations import _Random
+from highway.modules.other_transforms.albumentations import NumpyRandom
 
 # of CoarseDropout, by boxes that are smaller than a pixel
 pytestmark = pytest.mark.filterwarnings("ignore:invalid value encountered in divide")
@@ -170,7 +170,7 @@ def test_what_albumentations_does_is_what_it_does_when_called_by_the_same_genera
     stage = Albumentations(copy.deepcopy(transforms), "boxes", with_boxes=["labels"], min_visibility=0.2)
     for number in range(12):
         item, rng = with_boxes_only(sample(number)), np.random.default_rng(number)
-        compose.set_random_state(rng, _Random(rng))
+        compose.set_random_state(rng, NumpyRandom(rng))
         expected = compose(image=item["image"], bboxes=item["boxes"], labels=item["labels"])
         done = stage(item, np.random.default_rng(number))
         assert_array_equal(done["image"], expected["image"], strict=True)

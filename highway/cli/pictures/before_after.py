@@ -53,7 +53,7 @@ def draw(
     Raises:
         ConfigError: the file, or an image, cannot be used; the message tells where.
     """
-    stages = _stages(path, role, variables or {}, plugins)
+    stages = stages_of(path, role, variables or {}, plugins)
     examples, names = (from_files(images), []) if images else (packaged(), classes())
     partners = packaged() if images and not all(isinstance(stage, _SINGLE) for stage in stages) else {}
     rows: list[list[Tile]] = [[tile(example, size, name, _shape(example), names)] for name, example in examples.items()]
@@ -105,7 +105,7 @@ def _here(stage: Any, has_objects: bool) -> Any:
     return dataclasses.replace(stage, **given)
 
 
-def _stages(path: str, role: str | None, variables: Mapping[str, Any], plugins: Sequence[str]) -> list[Any]:
+def stages_of(path: str, role: str | None, variables: Mapping[str, Any], plugins: Sequence[str]) -> list[Any]:
     raw, root = document.read(path)
     if isinstance(raw, dict) and "roles" in raw:
         return _of_topology(path, role, variables, plugins)

@@ -24,7 +24,7 @@ _HALF = np.float32(0.5)  # highway measures points from the corner of the first 
 _OF_COMPOSE = {"bboxes": "bbox_params", "keypoints": "keypoint_params"}
 
 
-class _Random(Random):
+class NumpyRandom(Random):
     """A Python generator that draws from a numpy generator, so that no generator is seeded for each image."""
 
     def __init__(self, rng: Generator) -> None:
@@ -111,7 +111,7 @@ class Albumentations(Adapter):
     def _changed(self, target: Target, rng: Generator) -> Changed:
         compose = self._composes.value
         if compose.random_generator is not rng:
-            compose.set_random_state(rng, _Random(rng))
+            compose.set_random_state(rng, NumpyRandom(rng))
         given = {"image": target["image"]}
         if "boxes" in target:
             given["bboxes"] = _within(_numbered(target["boxes"]), target["image"].shape)

@@ -6,7 +6,7 @@ from numpy.testing import assert_array_equal
 from PIL import Image
 
 from highway.cli import main
-from highway.cli.pictures.before_after import _stages, applied
+from highway.cli.pictures.before_after import applied, stages_of
 from highway.cli.pictures.examples import from_files, packaged
 from highway.images.drawing import COLORS
 from highway.modules import Augmentations, CopyPaste, CutMix, MixUp, Mosaic
@@ -62,7 +62,7 @@ def test_the_objects_follow_and_a_seed_gives_the_same_picture_again(show):
     first, same, other = (show(text, "--seed", seed, "-c", "1")[2] for seed in ("1", "1", "2"))
     assert_array_equal(first, same)
     assert (first != other).any()
-    for _, example in applied(_stages("file.yaml", None, {}, ()), packaged(), (1,)):
+    for _, example in applied(stages_of("file.yaml", None, {}, ()), packaged(), (1,)):
         count = len(example["boxes"])
         assert example["image"].shape == (100, 120, 3) and example["mask"].shape == (count, 100, 120)
         assert example["points"].shape == (count, 3, 2) and example["visibility"].shape == (count, 3) and len(example["labels"]) == count

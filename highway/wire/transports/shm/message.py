@@ -106,13 +106,13 @@ def _reader(sock: socket.socket) -> Callable[[], Packet]:
     return read
 
 
-def built() -> Calls | None:
-    """Return the functions of the C extension, or ``None`` if it was not built, or was built from another version."""
+def built(api: int = _EXTENSION_API) -> Calls | None:
+    """Return the functions of the C extension, or ``None`` if it was not built, or was built from a version with another ``API``."""
     try:
         import highway.wire.transports.shm._message as extension
     except ImportError:
         return None
-    if extension.API != _EXTENSION_API:
+    if api != extension.API:
         log.warning("the C extension was built from another version of highway and is not used: install highway-data again")
         return None
     post, packet = extension.post, extension.packet
