@@ -76,7 +76,8 @@ LASTING_THREADS = {  # one for the whole process of pyzmq, one of our links, and
 
 
 def _threads() -> set[threading.Thread]:
-    return {thread for thread in threading.enumerate() if type(thread).__name__ not in LASTING_THREADS}
+    zarr = ("zarr_io", "asyncio_") if "zarr" in sys.modules else ()  # Zarr keeps its loop, and the threads of that
+    return {thread for thread in threading.enumerate() if type(thread).__name__ not in LASTING_THREADS and not thread.name.startswith(zarr)}
 
 
 def _children() -> set[int]:

@@ -23,7 +23,9 @@ def public_names():
     for module in (module for modules in PAGES.PUBLIC.values() for module in modules):
         for name in PAGES.names_of(module):
             if "adapters" in module or not PAGES.is_value(getattr(importlib.import_module(module), name)):
-                yield pytest.param(module, name, id=f"{module}.{name}")
+                # Each example of Ray starts Ray: one after another, and not beside the tests of the adapter.
+                marks = [pytest.mark.xdist_group("ray")] if module == "highway.adapters.ray" else []
+                yield pytest.param(module, name, id=f"{module}.{name}", marks=marks)
 
 
 def imported(module, name):

@@ -9,6 +9,8 @@ import pytest
 
 from highway.errors import ConfigError
 
+pytestmark = pytest.mark.xdist_group("ray")  # whatever starts Ray does so one after another
+
 READ = """
 import json, threading
 import numpy as np

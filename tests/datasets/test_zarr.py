@@ -1,6 +1,5 @@
 import os
 import shutil
-import threading
 
 import numpy as np
 import pytest
@@ -14,13 +13,6 @@ from highway.modules import Reader
 zarr = pytest.importorskip("zarr")
 X = np.arange(40, dtype=np.float32).reshape(20, 2)
 LABELS = np.arange(20, dtype=np.int16)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def threads_of_zarr(tmp_path_factory):
-    """Zarr's threads stay for the whole process: all are there before the first test."""
-    array = zarr.create_array(str(tmp_path_factory.mktemp("zarr")), data=np.arange(4096), chunks=(16,))
-    assert array[:].sum() == 4096 * 4095 // 2 and threading.active_count() > 1
 
 
 @pytest.fixture(params=[2, 3])
