@@ -246,6 +246,7 @@ class Consumer:
         return first.context.flushed | {worker.stage.name for worker in rest if worker.traits.state not in (None, Stateless)}
 
     def _state(self, source: StageWorkers) -> dict[str, Any]:
+        before = None if self._run.has_begun else self._run.resumed_from
         return {
             "format": FORMAT,
             "version": highway.__version__,
@@ -253,7 +254,7 @@ class Consumer:
             "ranks": self._ranks_before or ranks_of(source.stage.op, source.traits),
             "uneven": [worker.stage.name for worker in self._run.workers[1:] if not worker.keeps_count],
             "last": self._last,
-            "ended": self.has_ended and not source.context.draining,
+            "ended": (self.has_ended and not source.context.draining) or bool(before and before["ended"]),
             "epoch": self.epoch,
             "begun": self._has_begun,
             "loop": self._loop,

@@ -965,6 +965,29 @@ def test_what_does_not_say_where_it_is_is_refused_by_name(stages, name):
             pipeline.state_dict()
 
 
+def test_a_state_after_the_end_that_is_saved_again_is_still_after_the_end():
+    """Of an epoch without items only the end is known."""
+
+    def pipeline():
+        return Pipeline([Reader(list(range(6)), 3, epochs=2), Stage(lambda batch: DROP, drops=True, name="none")])
+
+    with pipeline() as first:
+        loops = []
+        with pytest.raises(EndOfStream):
+            while True:
+                loops.append(list(first))
+        state = first.state_dict()
+    assert loops == [[], []]
+    with pipeline() as second:
+        second.load_state_dict(state)
+        again = second.state_dict()
+    assert again == state
+    with pipeline() as third:
+        third.load_state_dict(again)
+        with pytest.raises(EndOfStream):
+            list(third)
+
+
 def test_a_sink_has_no_state():
     class Sink:
         def consume(self, items):
