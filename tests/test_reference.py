@@ -18,14 +18,15 @@ spec = importlib.util.spec_from_file_location("pages", PAGES_FILE)
 PAGES = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(PAGES)
 
+# Each example starts Ray: one after another, and not beside the tests of the adapter. Ray Data sets what it says is deprecated.
+RAY = (pytest.mark.xdist_group("ray"), pytest.mark.filterwarnings("default::DeprecationWarning"))
+
 
 def public_names():
     for module in (module for modules in PAGES.PUBLIC.values() for module in modules):
         for name in PAGES.names_of(module):
             if "adapters" in module or not PAGES.is_value(getattr(importlib.import_module(module), name)):
-                # Each example of Ray starts Ray: one after another, and not beside the tests of the adapter.
-                marks = [pytest.mark.xdist_group("ray")] if module == "highway.adapters.ray" else []
-                yield pytest.param(module, name, id=f"{module}.{name}", marks=marks)
+                yield pytest.param(module, name, id=f"{module}.{name}", marks=RAY if module == "highway.adapters.ray" else ())
 
 
 def imported(module, name):
