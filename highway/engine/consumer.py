@@ -246,15 +246,16 @@ class Consumer:
         return first.context.flushed | {worker.stage.name for worker in rest if worker.traits.state not in (None, Stateless)}
 
     def _state(self, source: StageWorkers) -> dict[str, Any]:
-        before = None if self._run.has_begun else self._run.resumed_from
+        before = self._run.resumed_from or {"ended": False, "epoch": self.epoch, "uneven": ()}
+        uneven = before["uneven"] if before["epoch"] == self.epoch else ()  # stages that skipped or dropped items earlier in this epoch
         return {
             "format": FORMAT,
             "version": highway.__version__,
             "seed": self._run.seed,
             "ranks": self._ranks_before or ranks_of(source.stage.op, source.traits),
-            "uneven": [worker.stage.name for worker in self._run.workers[1:] if not worker.keeps_count],
+            "uneven": [worker.stage.name for worker in self._run.workers[1:] if not worker.keeps_count or worker.stage.name in uneven],
             "last": self._last,
-            "ended": (self.has_ended and not source.context.draining) or bool(before and before["ended"]),
+            "ended": (self.has_ended and not source.context.draining) or (before["ended"] and not self._run.has_begun),
             "epoch": self.epoch,
             "begun": self._has_begun,
             "loop": self._loop,

@@ -107,8 +107,9 @@ def test_a_shape_that_is_not_exact_on_other_ranks_is_refused_from_the_first_item
         pipeline.load_state_dict(state)  # on the same rank
 
 
+@pytest.mark.parametrize("saved_again", [False, True])
 @pytest.mark.parametrize("shape", ["drops", "skips", "reader that skips samples"])
-def test_a_state_of_a_stage_that_could_drop_items_is_refused_on_other_ranks_by_one_that_cannot(shape):
+def test_a_state_of_a_stage_that_could_drop_items_is_refused_on_other_ranks_by_one_that_cannot(shape, saved_again):
     stage, build = SHAPES[shape]
     state = state_after(build(0, 2), 30)
     plain = {
@@ -118,8 +119,29 @@ def test_a_state_of_a_stage_that_could_drop_items_is_refused_on_other_ranks_by_o
             [Reader(Broken(range(TOTAL)), epochs=2, rank=rank, world_size=world_size)]
         ),
     }
+    if saved_again:
+        pipeline = plain[shape](0, 2)
+        pipeline.load_state_dict(state)
+        state = state_after(pipeline, 0)
     with plain[shape](0, 3) as pipeline, pytest.raises(PipelineError, match=f"{stage} is not exact on other ranks"):
         pipeline.load_state_dict(state)
+
+
+def test_items_that_were_skipped_count_until_the_end_of_the_epoch():
+    """The samples are mended in the middle of epoch 0."""
+    build = after(Stage(lambda number: number, name="broken"))
+    pipeline = build(0, 2)
+    pipeline.load_state_dict(state_after(SHAPES["skips"][1](0, 2), 30), allow_changed=["broken"])
+    with pipeline:
+        pipeline.dequeue()
+        inside = pipeline.state_dict()
+        list(pipeline)  # the rest of epoch 0
+        pipeline.dequeue()
+        behind = pipeline.state_dict()
+    with build(0, 3) as pipeline, pytest.raises(PipelineError, match="broken is not exact on other ranks"):
+        pipeline.load_state_dict(inside)
+    with build(0, 3) as pipeline:
+        pipeline.load_state_dict(behind)
 
 
 def test_a_cache_in_a_folder_is_refused_on_other_ranks(tmp_path):
