@@ -268,9 +268,9 @@ def test_a_folder_on_another_machine_has_a_file_under_its_name_when_it_is_whole(
             return super()._strip_protocol(path.replace("ftp://host", str(tmp_path)))
 
         def put_file(self, *arguments, **options):
+            super().put_file(*arguments, **options)
             if self.is_lost:
                 raise OSError("the connection was lost")
-            super().put_file(*arguments, **options)
 
     fsspec.register_implementation("ftp", Folder, clobber=True)
     request.addfinalizer(lambda: fsspec.register_implementation("ftp", FTPFileSystem, clobber=True))
