@@ -58,8 +58,7 @@ def work(worker: StageWorkers, number: int, run: Reports) -> None:
 
 def _source(worker: StageWorkers, meter: Meter) -> None:
     meter.enter(STARVED)
-    while worker.demand is not None and not worker.demand.wait(0.1):
-        worker.context.check()
+    worker.context.wait_until(lambda: worker.context.is_wanted)
     meter.enter(BUSY)
     source = OpenSource(worker.stage.op, worker.traits, worker.context, worker.resumed and worker.resumed.state)
     _emit(worker, source, meter, StageInput(worker, meter), source.first)  # a source has no input: this only gives epoch 0

@@ -62,6 +62,7 @@ class Context:
         draining: Whether :meth:`highway.Pipeline.drain` was called. The input then ends before the data end. A stream that creates its own
             items stops when this is set.
         lock: The code of the stage holds it while it changes an object that its workers share.
+        changed: Wakes :meth:`wait_until`. Code that changes what the stage waits for holds it, and notifies all.
         limit: The time limit of the stage; ``None`` if it has no timeout.
 
     Args:
@@ -93,7 +94,9 @@ class Context:
         self.skipped = -1  # the last epoch whose items are no longer wanted
         self.draining = False
         self.flushed: set[str] = set()  # stages of an inner pipeline that have flushed their items since it was drained
+        self.is_wanted = True  # for a source: whether it may begin
         self.lock = threading.Lock()
+        self.changed = threading.Condition()
         self.limit: Limit | None = None
         self._counters: dict[int, tuple[object, dict[str, Any]]] = {}  # by the component's id, as long as the component lives
         self.counts: dict[str, int] = {}  # counts of code that the component calls
@@ -117,6 +120,13 @@ class Context:
         """Sleep for ``seconds``, unless the stage is cancelled meanwhile."""
         if self.interrupted.wait(seconds):
             raise Cancelled
+
+    def wait_until(self, holds: Callable[[], bool]) -> None:
+        """Wait until ``holds()``, which is called again after each notification of ``changed``, unless the stage is cancelled meanwhile."""
+        with self.changed:
+            while not holds():
+                self.check()
+                self.changed.wait()
 
     def seed_or(self, own: int | None) -> int:
         """Return the ``own`` seed of a component, or the pipeline's seed if it is ``None``, as a number from 0 to 2**63 - 1."""
@@ -183,13 +193,32 @@ class Context:
 
     def cancel(self) -> None:
         self.cancelled = True
-        self.interrupted.set()
+        self._interrupt()
 
     def drain(self, interrupt: bool) -> None:
         with self.lock:  # so that finish() sees both or neither
             self.draining = True
             if interrupt:
-                self.interrupted.set()
+                self._interrupt()
+
+    def _interrupt(self) -> None:
+        self.interrupted.set()
+        self.notify()
+
+    def notify(self) -> None:
+        """Have :meth:`wait_until` look again."""
+        with self.changed:
+            self.changed.notify_all()
+
+    def skip(self, epoch: int) -> None:
+        """Skip the rest of an epoch and the epochs before it."""
+        self.skipped = max(self.skipped, epoch)
+        self.notify()
+
+    def want(self) -> None:
+        """Let a source begin."""
+        self.is_wanted = True
+        self.notify()
 
     def begin(self, component: Any, state: RunState | None, saved: Any = None) -> None:
         """Record the component that begins in this stage and its state, which is restored from ``saved`` unless that is ``None``."""
@@ -257,6 +286,7 @@ def on_behalf_of(other: Context) -> Context:
     """Return a copy of the context of another stage, which may have ended. The copy is cancelled with this thread's stage."""
     own, context = here(), copy.copy(other)
     context.interrupted, context.cancelled, context.report_state = own.interrupted, own.cancelled, own.report_state
+    context.changed = own.changed
     context.running = (None, None)
     context._starved, context._blocked = _Waiting(context, "starved"), _Waiting(context, "blocked")
     return context

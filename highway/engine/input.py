@@ -40,8 +40,8 @@ class StageInput:
     def _get(self) -> Stamped:
         """Wait for the next item of an epoch that is not skipped. Add the stage's state to markers that come before it."""
         worker = self._worker
-        if worker.demand is not None:
-            worker.demand.set()
+        if worker.demand is not None and not worker.demand.is_wanted:
+            worker.demand.want()
         try:
             while True:
                 came = next(self.rest, None)

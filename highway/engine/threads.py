@@ -65,7 +65,7 @@ class Run:
             if worker.shape == "map" and worker.traits.ahead is None and mistakes.log.isEnabledFor(logging.WARNING):
                 worker.watch()
         if last.shape == "sink" and first.traits.on_demand:
-            first.demand = last.demand = threading.Event()
+            first.context.is_wanted, last.demand = False, first.context
         self._seed = seed
         self.stopped = False
         self.background = False  # whether the pipeline runs in the background, so that no caller would see an error
@@ -267,7 +267,7 @@ class Run:
         if not self.workers[source].traits.skips_epochs:
             return False
         for worker in self.workers[max((worker.number for worker in self.workers if worker.traits.whole_epochs), default=0) :]:
-            worker.context.skipped = max(worker.context.skipped, epoch)
+            worker.context.skip(epoch)
         return True
 
     def length(self) -> int:

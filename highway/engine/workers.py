@@ -37,30 +37,26 @@ class EpochInWork:
     """Separates the epochs if workers keep no order: no worker begins an epoch before all workers have finished the previous epoch."""
 
     def __init__(self, context: Context) -> None:
-        self._context = context
+        self._context, self._changed = context, context.changed
         self._epoch = self._workers = 0
-        self._done = threading.Condition()
 
     def enter(self, epoch: int) -> None:
         """Wait until all workers are done with other epochs, before one begins an item of this epoch."""
         if epoch != self._epoch:
             self.wait()
-        with self._done:
+        with self._changed:
             self._epoch = epoch
             self._workers += 1
 
     def wait(self) -> None:
         """Wait until all workers are done."""
-        with self._done:
-            while self._workers:
-                self._context.check()
-                self._done.wait(0.1)
+        self._context.wait_until(lambda: not self._workers)
 
     def leave(self) -> None:
         """Record that a worker is done with an item."""
-        with self._done:
+        with self._changed:
             self._workers -= 1
-            self._done.notify()
+            self._changed.notify_all()
 
 
 class LeftOut:
@@ -142,7 +138,7 @@ class StageWorkers:
         self.left_out = LeftOut(stage)
         self.last_marker: Marker | None = None  # the last marker that a map has received
         self.before: list[StageWorkers] = []  # the stages before this one
-        self.demand: threading.Event | None = None  # set when the sink asks for an item, if the source starts on demand
+        self.demand: Context | None = None  # for a sink: the context of a source that starts when the sink asks for an item
         self.ends_between = shape == "source" and not self.traits.finishes
         self._takes_rng = shape == "map" and takes_rng(stage.op)
         self._takes_context = shape == "map" and takes_context(stage.op)

@@ -55,12 +55,12 @@ class Fill:
                 return DROP
             item = self._item(batch, context)
         except Exception:  # not the error of a single sample: the batch is skipped, or the run ends
-            reading.unfinished.discard(batch)
+            reading.finished(batch)
             raise
         batch.memory = None  # other objects may still refer to the batch
         if item is DROP:
             return DROP
-        reading.unfinished.discard(batch)
+        reading.finished(batch)
         keys = tuple(batch.keys)
         return item if keys == batch.passport.keys else Stamped(item, batch.passport._replace(keys=keys))
 
@@ -194,9 +194,8 @@ class Fill:
         reading, bad = batch.reading, batch.epoch.bad
         ranks = f" of rank {reading.sampler.rank}" if len(bad) < reading.sampler.total else ""
         last = next(reversed(bad.values()))
-        reading.failure = DatasetError(
-            f"{described(reading.dataset)}: none of its {len(bad)} samples{ranks} can be used; the last error: {last}"
-        )
+        message = f"{described(reading.dataset)}: none of its {len(bad)} samples{ranks} can be used; the last error: {last}"
+        reading.fail(DatasetError(message))
 
     def _spoilt(self, batch: BatchInWork, number: int, error: Exception, context: Context) -> None:
         """Report that a sample cannot be used. If several workers find it at the same time, it is reported once per epoch."""

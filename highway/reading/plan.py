@@ -167,7 +167,7 @@ class _Reading:
         self.run = min(each, MOST_ROWS) if each >= LEAST_ROWS else MOST_ROWS  # rows of a range in the next batches
         if reader.batch_size is None:
             self.run = reader.at_once
-        self.unfinished: set[BatchInWork] = set()
+        self._unfinished: set[BatchInWork] = set()
         self.failure: Exception | None = None
 
     def batches(self, epoch: Epoch, index: int = 0) -> Iterator[BatchInWork]:
@@ -210,12 +210,29 @@ class _Reading:
         if self.failure is not None:
             raise self.failure
 
+    def begin(self, batch: BatchInWork) -> None:
+        """Record a planned batch."""
+        with self._context.changed:
+            self._unfinished.add(batch)
+
+    def finished(self, batch: BatchInWork) -> None:
+        """Record that a batch is filled, or cannot be filled."""
+        with self._context.changed:
+            self._unfinished.discard(batch)
+            self._context.changed.notify_all()
+
+    def fail(self, error: Exception) -> None:
+        """Make the planner raise an error."""
+        self.failure = error
+        self._context.notify()
+
     def wait(self) -> None:
         """Wait for the planned batches, to raise the error if one fails."""
-        while any(not self._context.is_skipped(batch.epoch.number) for batch in self.unfinished.copy()):
-            self._context.wait(0.005)
-            self.check()
+        self._context.wait_until(self._is_done)
         self.check()
+
+    def _is_done(self) -> bool:
+        return self.failure is not None or all(self._context.is_skipped(batch.epoch.number) for batch in self._unfinished)
 
 
 class CacheOrder(NamedTuple):
@@ -344,7 +361,7 @@ class RowRanges:
                     return
                 if context.is_skipped(number):
                     break
-                reading.unfinished.add(batch)
+                reading.begin(batch)
                 length = len(batch.numbers)
                 done += 1 if reader.batch_size else length
                 for first in range(0, length, batch.run):

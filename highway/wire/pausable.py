@@ -97,7 +97,7 @@ class PausableSender:
             if not left:
                 raise TimeoutError("nothing can be sent while a receiver leaves")
             with here().blocked():
-                here().wait(0.002)
+                here().wait(0.002)  # a thread that does not know this stage ends the pause
 
 
 class Caretaker(threading.Thread):

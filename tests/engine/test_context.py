@@ -1,5 +1,8 @@
 """The context that a stage receives."""
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from highway import Cancelled, Pipeline, Stage
@@ -134,3 +137,29 @@ def test_the_functions_of_version_0_1_0_work_with_a_warning_that_names_both_form
         assert cancel.in_stage() is False
     with pytest.raises(AttributeError, match=r"module 'highway.engine.cancel' has no attribute 'nothing'"):
         cancel.nothing()
+
+
+@pytest.mark.parametrize(
+    ("wake", "error"),
+    [
+        (Context.notify, None),
+        (Context.want, None),
+        (lambda context: context.skip(3), None),
+        (Context.cancel, Cancelled),
+        (lambda context: context.drain(interrupt=True), Cancelled),
+    ],
+)
+def test_a_wait_is_woken_and_looks_at_nothing_in_between(wake, error):
+    context, waits, looks, is_over = Context(), threading.Event(), [], error is None
+
+    def holds():
+        looks.append(is_over and waits.is_set())
+        waits.set()
+        return looks[-1]
+
+    with ThreadPoolExecutor(1) as pool:
+        found = pool.submit(context.wait_until, holds)
+        assert waits.wait(30)
+        wake(context)  # which takes the lock that is held until the wait begins
+        assert type(found.exception(30)) is (error or type(None))
+    assert looks == ([False] if error else [False, True])

@@ -171,7 +171,7 @@ class CacheRun:
         while self.file is None:
             if self._ended:
                 raise Cancelled
-            cancel.wait(0.01)
+            cancel.wait(0.01)  # another stage opens the file, and only a resumed run waits here
         return next(self._serving(self.file, here()).epoch(*part))
 
     def _serving(self, file: CacheFile, context: Context) -> Serving:
@@ -337,7 +337,7 @@ class CacheRun:
         """Create damaged samples again, or raise the error if that is not possible. Only one of several threads does it."""
         me = object()
         while self._repairing.setdefault("", me) is not me:  # atomic
-            cancel.wait(0.05)
+            cancel.wait(0.05)  # damage is rare, and a wait for a lock could not be cancelled
         try:
             if self._repaired and _is_whole(file, error.rows):  # repaired since this thread read them
                 return
