@@ -19,14 +19,9 @@ from highway.parameters.checks import checked
 from highway.parameters.ranges import Predicate
 from highway.stores.file import fingerprint_of, open_file, read_ranges
 from highway.stores.unchanging import FileRange, FileState
-from highway.stores.url import is_url, shown, without_options
+from highway.stores.url import is_url, shown
 
 MOST_OPEN = 100  # shards that are open at once; most processes may open 1024 files
-
-
-def names_shards(text: str) -> bool:
-    """Return whether a text names tar archives, not a folder."""
-    return all(without_options(shard).endswith(".tar") for shard in shards_of(text))
 
 
 def _are_files(paths: str | list[str]) -> bool:
