@@ -56,7 +56,8 @@ class EpochInWork:
         """Record that a worker is done with an item."""
         with self._changed:
             self._workers -= 1
-            self._changed.notify_all()
+            if not self._workers:
+                self._changed.notify_all()
 
 
 class LeftOut:
