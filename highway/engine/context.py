@@ -96,7 +96,8 @@ class Context:
         self.flushed: set[str] = set()  # stages of an inner pipeline that have flushed their items since it was drained
         self.is_wanted = True  # for a source: whether it may begin
         self.lock = threading.Lock()
-        self.changed = threading.Condition()
+        self._changing = threading.RLock()  # taken by itself on the main thread, where Ctrl-C may leave the lock inside a Condition held
+        self.changed = threading.Condition(self._changing)
         self.limit: Limit | None = None
         self._counters: dict[int, tuple[object, dict[str, Any]]] = {}  # by the component's id, as long as the component lives
         self.counts: dict[str, int] = {}  # counts of code that the component calls
@@ -207,7 +208,7 @@ class Context:
 
     def notify(self) -> None:
         """Have :meth:`wait_until` look again."""
-        with self.changed:
+        with self._changing:
             self.changed.notify_all()
 
     def skip(self, epoch: int) -> None:
@@ -286,7 +287,7 @@ def on_behalf_of(other: Context) -> Context:
     """Return a copy of the context of another stage, which may have ended. The copy is cancelled with this thread's stage."""
     own, context = here(), copy.copy(other)
     context.interrupted, context.cancelled, context.report_state = own.interrupted, own.cancelled, own.report_state
-    context.changed = own.changed
+    context._changing, context.changed = own._changing, own.changed
     context.running = (None, None)
     context._starved, context._blocked = _Waiting(context, "starved"), _Waiting(context, "blocked")
     return context
