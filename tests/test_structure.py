@@ -98,6 +98,7 @@ ONLY_IN = {
         "stores/copies.py",
         "stores/loop.py",
         "wire/abandoned.py",
+        "wire/confirmation.py",  # one thread hears receivers, and another one reads what they have confirmed
         "wire/goodbye.py",
         "wire/pausable.py",
         "wire/registries/relay.py",

@@ -206,7 +206,8 @@ class ZMQSink:
 
     Raises:
         ConfigError: the URL cannot be used as written.
-        LinkError: the address cannot be bound, or the last messages could not be delivered (when running).
+        LinkError: the address cannot be bound, the last messages could not be delivered, or a receiver was killed or cut off before it had
+            read them (when running; in a process that a launcher started, this is a warning).
         ItemError: a field is not an array, has 64-bit elements without ``allow64``, or is larger than ``max_mb``, or there are too many
             fields; with ``on_error="skip"`` the item is skipped.
 

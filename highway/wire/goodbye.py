@@ -1,5 +1,7 @@
 """How a receiver over tcp or ipc leaves without a loss: it notifies its senders, and they pause until it has left (docs/adr/0010-drain.md).
 
+Receivers also confirm there what they have taken, over any transport (:mod:`highway.wire.confirmation`).
+
 A sender listens beside its link, on a separate thread: on a UNIX socket in the abstract namespace that is named after the sender. If
 the link goes to other machines, it also listens on a TCP port that its messages announce.
 
@@ -25,6 +27,7 @@ from typing import Any, Final
 from highway.process.readable import readable
 from highway.wire import rendezvous
 from highway.wire.address import is_loopback, peer_user
+from highway.wire.confirmation import ACK, Confirmations
 from highway.wire.pausable import PausableSender
 from highway.wire.transports.protocol import Frame, Peers
 from highway.wire.url import Link
@@ -53,13 +56,16 @@ class LeaveServer:
     Attributes:
         port: TCP port that the server listens on besides the UNIX socket; 0 without a TCP port.
         left: Receivers that left after they had read all messages sent to them.
+        confirmed: What the receivers have confirmed.
 
     Raises:
         OSError: the server cannot listen.
     """
 
     def __init__(self, link: Link, name: bytes, sender: PausableSender, mark: Callable[[int], Sequence[Frame]]) -> None:
-        self._name, self._sender, self._mark = name, sender, mark
+        self._sender, self._mark = sender, mark
+        self._hellos = [ACK + name, MAGIC + name] if has_back_channel(link) else [ACK + name]
+        self.confirmed = Confirmations()
         self._pid = os.getpid()
         self._callers: dict[socket.socket, _Caller] = {}
         self._paused_at = self._rests_until = self._marks_at = float("-inf")
@@ -86,16 +92,21 @@ class LeaveServer:
     def _serve(self) -> None:
         """Serve all callers concurrently, so that a silent or slow caller delays no other."""
         try:
-            while self._closing not in (ready := readable([self._closing, *self._listening, *self._callers], self._patience())):
+            while True:
+                ready = readable([self._closing, *self._listening, *self._callers, *self.confirmed.connections], self._patience())
+                if self._closing in ready:
+                    break
                 for sock in ready:
                     if sock in self._listening:
                         self._accept(sock)
+                    elif sock in self.confirmed.connections:
+                        self.confirmed.hear(sock)
                     else:
                         self._hear(sock)
                 self._look()
         finally:
             self._sender.is_paused = False
-            for sock in self._callers:
+            for sock in (*self._callers, *self.confirmed.connections):
                 sock.close()
 
     def _patience(self) -> float | None:
@@ -125,9 +136,8 @@ class LeaveServer:
         caller = self._callers.get(sock)
         if caller is None:  # it was dropped a moment ago
             return
-        hello = MAGIC + self._name
         try:
-            said = sock.recv(64 if caller.is_known else len(hello) - len(caller.said))
+            said = sock.recv(64 if caller.is_known else len(self._hellos[0]) - len(caller.said))
         except BlockingIOError:
             return
         except OSError:  # it closed without reading the number
@@ -137,9 +147,12 @@ class LeaveServer:
             caller.is_found |= FOUND in said
         else:
             caller.said += said
-            if not hello.startswith(caller.said):
+            if caller.said == self._hellos[0] and self.confirmed.welcome(sock):
+                del self._callers[sock]
+                return
+            if caller.said == self._hellos[0] or not any(hello.startswith(caller.said) for hello in self._hellos):
                 said = b""
-            caller.is_known = caller.said == hello
+            caller.is_known = caller.said in self._hellos
         if not said:
             self._gone += caller.leaves_since is not None
             self.left += caller.is_found
@@ -239,7 +252,7 @@ class Leave:
             return
         try:
             if name not in self._asked:
-                self._asked[name] = _call(name, port, host)
+                self._asked[name] = call(name, port, host)
             self._asked[name].send(MAGIC + name)
             self._told.add(name)
         except BlockingIOError:  # the connection is still being established
@@ -320,7 +333,7 @@ def _family_of(host: str) -> socket.AddressFamily:
     return socket.AF_INET6 if ":" in host else socket.AF_INET
 
 
-def _call(name: bytes, port: int | None, host: str) -> socket.socket:
+def call(name: bytes, port: int | None, host: str) -> socket.socket:
     """Return a connection to a sender, which may still be in progress.
 
     Raises:

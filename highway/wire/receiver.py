@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Self
 
 from highway.errors import EndOfStream, FrameError
@@ -107,7 +107,7 @@ class LinkReceiver:
                     self._leave.found(envelope.sender, envelope.number)
                 continue
             if not envelope.end:
-                self._senders.take(envelope, partial(self._source, envelope, frames))
+                self._senders.take(envelope, self._source, frames)
                 self.counters["received"] += 1
                 return message
             source = self._source(envelope, frames)
@@ -137,6 +137,7 @@ class LinkReceiver:
             try:
                 frames = self.transport_end.recv(min(look, left))
             except TimeoutError:
+                self._senders.catch_up()
                 if self.is_over():
                     return None
                 if left <= look:
@@ -173,6 +174,7 @@ class LinkReceiver:
     def close(self) -> None:
         """Close the socket."""
         self.transport_end.close(0)
+        self._senders.close()
         if self._leave is not None:
             self._leave.close()
 
@@ -182,7 +184,7 @@ class LinkReceiver:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _source(self, envelope: Envelope, frames: list[Any]) -> SourceAddress:
+    def _source(self, envelope: Envelope, frames: Sequence[Any]) -> SourceAddress:
         """Return the source of a message. If the transport does not report it, each sender counts as a connection."""
         return self.transport_end.source(frames) or SourceAddress(envelope.sender)
 

@@ -18,8 +18,9 @@ from highway.engine.context import here, in_stage
 from highway.engine.stage import Passport
 from highway.errors import LinkError
 from highway.wire import codec, tally
+from highway.wire.confirmation import Confirmations, Receiver
 from highway.wire.envelope import Envelope
-from highway.wire.goodbye import LeaveServer, has_back_channel
+from highway.wire.goodbye import LeaveServer
 from highway.wire.pausable import Caretaker, PausableSender
 from highway.wire.tap import open_tap
 from highway.wire.transports.opening import opener_of
@@ -31,6 +32,10 @@ log = logging.getLogger("highway")
 LOOK_EVERY = 0.5  # seconds between two checks whether a message still has to be sent
 CHECK_EVERY = 0.01  # seconds between two checks of unsent messages and connections
 TELL_AFTER = 10.0  # seconds of waiting for receivers before a warning
+TELL_AGAIN = 1.0  # seconds between two ends to the same receivers, at most: a receiver without room for one is skipped
+TELL_READING_AFTER = 60.0  # seconds in which receivers that are to read the end take nothing, before a warning
+MOST_SILENT = 600.0  # the same, before the sender ends without knowing what they will take
+FIRST_REPORT = 1.0  # seconds within which a receiver that reads has reported to this end
 
 
 class LinkSender:
@@ -40,7 +45,7 @@ class LinkSender:
         link: The link to send to.
         allow64: Whether arrays with 64-bit elements may be sent, unless :meth:`send` overrides it.
         made: This process's software and host, for the envelope; empty by default.
-        hears_leave: Whether receivers over tcp and ipc can announce that they leave, which takes a thread.
+        hears_leave: Whether receivers can announce that they leave, and confirm what they have taken, which takes a thread.
 
     Attributes:
         name: The name in messages: random bytes.
@@ -63,14 +68,20 @@ class LinkSender:
         self.transport_end: TransportSender = opener_of(link.transport).open_sender(link)
         self.bound = self.transport_end.bound
         self._leave: LeaveServer | None = None
+        self._confirmed = Confirmations()
+        self._told_at, self._tell_after = 0.0, TELL_READING_AFTER
         self._caretaker: Caretaker | None = None
-        hears_leave = hears_leave and has_back_channel(link) and self._codec.has_envelopes
-        if hears_leave or (link.bind and link.transport.departure == "marks"):
-            self.transport_end = pausable = PausableSender(self.transport_end)
+        hears_leave = hears_leave and not link.fans_out and link.transport.departure != "no" and self._codec.has_envelopes
+        has_marks = link.transport.departure == "marks"
+        if hears_leave or (link.bind and has_marks):
+            pausable = PausableSender(self.transport_end)
+            if has_marks:
+                self.transport_end = pausable
             try:
                 if hears_leave:
                     self._leave = LeaveServer(link, self.name, pausable, self._mark)
-                if link.bind:
+                    self._confirmed = self._leave.confirmed
+                if link.bind and has_marks:
                     self._caretaker = Caretaker(pausable)
             except (OSError, RuntimeError) as error:  # RuntimeError: since Python 3.12, a script that has ended cannot start threads
                 log.info("%s: receivers cannot announce that they leave, and then lose the messages on their way: %s", link, error)
@@ -178,14 +189,15 @@ class LinkSender:
         While a receiver is connected there is no time limit; without a receiver, the limit is ``linger_ms``.
 
         Raises:
-            LinkError: messages could not be delivered; the error has their number.
+            LinkError: messages could not be delivered, or are not known to have arrived; the error has their number.
         """
         self._drain()
         if self._link.options.end:
-            options, shared = self._link.options, self._is_shared()
-            envelope = Envelope(sender=self.name, number=self._number, shared=shared, end=True, extra=options.extra)
+            options, shared, port = self._link.options, self._is_shared(), None if self._leave is None else self._leave.port
+            envelope = Envelope(sender=self.name, number=self._number, shared=shared, end=True, extra=options.extra, leave=port)
             frames = self._codec.encode(self._empty, envelope, allow64=True)
             self._tell_end(frames)
+            self._check_arrived()
             if self.tap is not None:
                 with here().blocked():
                     self.tap.finish(frames)
@@ -241,8 +253,11 @@ class LinkSender:
         linger, since = self._link.options.linger_ms / 1000, time.monotonic()
         while unsent := self.transport_end.unsent():
             peers = self.transport_end.peers()
-            if peers is not None and peers.live:
+            unreachable = 0 if peers is None else self._confirmed.unreachable(peers.live)
+            if peers is not None and peers.live > unreachable:
                 since = time.monotonic()
+                if unreachable:  # what waits for it does not leave, and the other receivers need not wait for that
+                    return
             elif time.monotonic() - since > linger:
                 raise LinkError(
                     f"{self._link}: {unsent} messages were not delivered: no receiver came for them within "
@@ -257,20 +272,31 @@ class LinkSender:
             return
         linger = self._link.options.linger_ms / 1000
         told, live, again, calm = 0, peers.live, 0.0, 0
-        deadline = time.monotonic() + linger
+        deadline, interval = time.monotonic() + linger, min(max(linger / 2, 10 * CHECK_EVERY), TELL_AGAIN)
         waits = bool(self._number) or not here().draining  # whether to wait for a first receiver: not if drained before any message
         # A publisher also drops an end if a subscriber is slow, so it repeats the end until the subscriber disconnects.
         may_come = self._link.bind or len(self._link.locations) > 1 or self._link.fans_out
-        while peers.live or (waits and not (peers.seen or self._link.fans_out)) or self._is_cut_off(peers, told):
-            now = time.monotonic()
-            if peers.live and (peers.seen > told or now > again):  # new receivers; and again, in case one was skipped
+        self._told_at = time.monotonic()
+        while (
+            peers.live > self._confirmed.unreachable(peers.live)
+            or (waits and not (peers.seen or self._link.fans_out))
+            or self._is_cut_off(peers, told)
+            or self._awaits_confirmation(peers)
+        ):
+            now, is_confirmed = time.monotonic(), self._is_confirmed(peers)
+            is_due = peers.seen > told or (now > again and not is_confirmed)  # new receivers; and again, in case one was skipped
+            if peers.live and is_due:
                 heard, calm = self._tell(frames, peers.live), 0
-                told, again = (peers.seen if heard else told), now + linger / 2
+                if heard and peers.seen > told:
+                    told, self._told_at = peers.seen, now
+                again = now + interval
             if peers.live != live:
                 live, deadline = peers.live, now + linger
-            is_calm = not (self.transport_end.unsent() or self.transport_end.unread())  # in this order: unsent becomes unread
+            # Receivers that have read the end leave further ends unread. In this order: unsent becomes unread.
+            is_calm = is_confirmed or not (self.transport_end.unsent() or self.transport_end.unread())
             calm = calm + 1 if is_calm else 0
-            if (now > deadline and calm) or (not may_come and told and calm > 2):
+            is_over = (now > deadline and calm) or (not may_come and told and calm > 2)
+            if is_over and not self._awaits_confirmation(peers):
                 if not peers.seen:
                     log.warning("%s: the stream has ended, but no receiver came within linger_ms to hear it", self._link)
                 elif self._is_cut_off(peers, told):
@@ -288,12 +314,63 @@ class LinkSender:
             return False
         return peers.seen > self._leave.left
 
+    def _is_confirmed(self, peers: Peers) -> bool:
+        """Return whether all receivers that are connected and can be reached have confirmed that they have read the end."""
+        return 0 < peers.live <= self._confirmed.ended + self._confirmed.unreachable(peers.live)
+
+    def _awaits_confirmation(self, peers: Peers) -> bool:
+        """Return whether a receiver has yet to confirm that it has read the end, or to connect for that; not if the pipeline is drained."""
+        if self._leave is None or here().draining:
+            return False
+        linger, now = self._link.options.linger_ms / 1000, time.monotonic()
+        if reading := self._confirmed.reading:
+            silent = now - max(self._told_at, self._confirmed.heard_at)
+            if silent > self._tell_after:
+                self._tell_after = float("inf")
+                log.warning("%s: the stream has ended; waiting until %s has read the end", self._link, _named(reading))
+            return silent < (MOST_SILENT if peers.live else linger)
+        # Other programs and earlier versions never connect. It takes a receiver that reads some milliseconds.
+        patience = linger if self._link.options.peers == "highway" and peers.live else min(linger, FIRST_REPORT)
+        unknown = peers.seen - self._confirmed.named
+        if peers.live:
+            unknown = peers.live - self._confirmed.connected - self._confirmed.unreachable(peers.live)
+        return unknown > 0 and now - self._told_at < patience
+
+    def _check_arrived(self) -> None:
+        """Check that no receiver was killed or cut off with messages on their way to it.
+
+        Raises:
+            LinkError: messages are not known to have arrived. If a launcher counts the messages of this process, or if it is drained, this
+                is a warning.
+        """
+        peers = self.transport_end.peers()
+        with self._confirmed.lock:
+            lost, reading, missing = self._confirmed.lost, self._confirmed.reading, self._number - self._confirmed.taken
+        if not (peers and peers.live):
+            lost, reading = [*lost, *reading], []
+        if missing <= 0 or not (lost or reading):
+            return
+        text = f"{self._link}: {missing} of {self._number} messages are not known to have arrived: {_named(lost or reading)} "
+        if lost:
+            text += "was killed or cut off before it had read the end of the stream"
+        else:
+            text += f"is connected, but has taken nothing for {MOST_SILENT:.0f} s"
+        if lost and not (tally.is_shared() or here().draining):
+            raise LinkError(text)
+        if lost or not here().draining:
+            log.warning(text)
+
     def _tell(self, frames: Sequence[Any], receivers: int) -> bool:
         try:
             self.transport_end.send_to_each(self._addressed(frames), receivers, 10 * CHECK_EVERY)
         except TimeoutError:
             return False  # they are slow, and will be told in the next round
         return True
+
+
+def _named(receivers: Sequence[Receiver]) -> str:
+    first = f"the receiver {receivers[0].label}"
+    return first if len(receivers) == 1 else f"each of {len(receivers)} receivers ({', '.join(each.label for each in receivers[:8])})"
 
 
 def _wait() -> None:

@@ -7,12 +7,17 @@ counters.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Hashable
+import os
+import time
+from collections.abc import Callable, Hashable, Sequence
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from highway.engine.stage import Origin
+from highway.wire.confirmation import ACK, CONNECTS, LAST_WORD, MOST_CHANNELS, MOST_WAITS, ReportChannel
 from highway.wire.counters import start
 from highway.wire.envelope import Envelope
+from highway.wire.goodbye import call
 from highway.wire.transports.protocol import SourceAddress
 from highway.wire.url import Link
 
@@ -37,10 +42,13 @@ class SequenceNumbers:
         in_order: Whether a missing number can no longer come. If several connections lead to the same sender, which distributes its
             messages over them, it can still come. In this case, a number counts as missing after ``WINDOW`` later numbers, or the end, have
             come.
+        channel: Where to report to the sender, if it accepts reports.
     """
 
-    def __init__(self, label: str, warns: bool, first: int, leave: int | None, host: str, in_order: bool) -> None:
-        self.label, self.warns, self.leave, self.host = label, warns, leave, host
+    def __init__(
+        self, label: str, warns: bool, first: int, leave: int | None, host: str, in_order: bool, channel: ReportChannel | None = None
+    ) -> None:
+        self.label, self.warns, self.leave, self.host, self.channel = label, warns, leave, host, channel
         self.next = 0  # one above the highest number received
         self._first, self._in_order = first, in_order
         self._settled = 0  # missing numbers below are counted already
@@ -102,14 +110,21 @@ class Senders:
         self._ended: dict[bytes, None] = {}
         self._ended_on: dict[Hashable, set[bytes]] = {}
         self._warned_of_ends = False
+        self._own = os.urandom(8)
+        self._channels: dict[bytes, ReportChannel] = {}
         self.ended = self.connections = 0
         start(counters)
 
-    def take(self, envelope: Envelope, source: Callable[[], SourceAddress]) -> None:
+    def take(self, envelope: Envelope, source: Callable[[Envelope, Sequence[Any]], SourceAddress], frames: Sequence[Any]) -> None:
         """Note a message; ``source`` is called for a new sender."""
         known = self._numbers.get(envelope.sender)
         if known is None:
-            known = self._hear(envelope, source())
+            known = self._hear(envelope, source(envelope, frames))
+        channel = known.channel
+        if channel is not None:
+            channel.taken += 1
+            if channel.taken >= channel.due:
+                channel.report()
         late, gaps, again = known.take(envelope.number)
         if late or gaps or again:
             self._count(known, envelope, late, gaps, again)
@@ -147,7 +162,20 @@ class Senders:
         if envelope.sender not in names and len(names) < connections:
             names.add(envelope.sender)
             self.connections += 1
+        if known.channel is not None:
+            known.channel.end()
         return True
+
+    def catch_up(self) -> None:
+        """Report to the senders what was not reported, while nothing comes."""
+        for channel in self._channels.values():
+            channel.catch_up()
+
+    def close(self) -> None:
+        """Tell the senders that this receiver closes. Its end of the link must be closed before."""
+        deadline = time.monotonic() + LAST_WORD
+        for channel in self._channels.values():
+            channel.close(max(0.0, deadline - time.monotonic()))
 
     def unended(self) -> dict[bytes, SequenceNumbers]:
         """Return the senders that have sent messages and have not ended, by name."""
@@ -169,11 +197,22 @@ class Senders:
         self._counters["senders"] += 1
         is_named = self._counters["senders"] <= NAMED
         label, in_order = _label(envelope) if is_named else "others", len(self.link.locations) == 1
-        known = SequenceNumbers(label, is_named, envelope.number, envelope.leave, source.host, in_order)
+        channel = self._channel(envelope, source.host)
+        known = SequenceNumbers(label, is_named, envelope.number, envelope.leave, source.host, in_order, channel)
         names = _keep(self._on, source.connection, set())
         if len(names) < MOST:
             names.add(envelope.sender)
         return _keep(self._numbers, envelope.sender, known)
+
+    def _channel(self, envelope: Envelope, host: str) -> ReportChannel | None:
+        """Return where to report to a sender; ``None`` if it does not listen, or is a publisher."""
+        for name in [name for name, channel in self._channels.items() if channel.is_over()]:
+            self._channels.pop(name).close()
+        if envelope.leave is None or self.link.fans_out or len(self._channels) >= MOST_CHANNELS:
+            return None
+        patience = CONNECTS if len(self._channels) < MOST_WAITS else 0.0
+        channel = ReportChannel(ACK + envelope.sender + self._own, partial(call, envelope.sender, envelope.leave, host), patience)
+        return self._channels.setdefault(envelope.sender, channel)
 
     def _count(self, known: SequenceNumbers, envelope: Envelope, late: int, gaps: int, again: bool) -> None:
         # A pulling end gets a share of a distributed stream. A subscriber gets everything, also at the tap of a distributing link.

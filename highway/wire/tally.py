@@ -95,6 +95,11 @@ def share(descriptor: int) -> None:
     _here = memoryview(memory).cast("q")
 
 
+def is_shared() -> bool:
+    """Return whether a launcher counts the messages of this process."""
+    return isinstance(_here.obj, mmap.mmap)
+
+
 def counts() -> Counts:
     """Return the counts of this process."""
     return Counts(*_here)

@@ -170,7 +170,7 @@ def test_all_that_is_kept_of_senders_is_bounded(monkeypatch):
     known = Senders(parse("zpull+ipc://x", "receive"), counters)
     for number in range(1000):
         envelope = Envelope(sender=os.urandom(32), number=number)
-        known.take(envelope, lambda number=number: SourceAddress(number))
+        known.take(envelope, lambda envelope, frames, number=number: SourceAddress(number), [])
         known.end(envelope._replace(end=True, number=number + 5), SourceAddress(number), 1)
     assert len(pickle.dumps(known)) < 10 * (sequence_numbers.WINDOW + 700)
     assert len(counters) < 30
@@ -199,7 +199,7 @@ def test_of_two_connections_to_one_sender_what_is_counted_is_true(order, expecte
         numbers = [number for number in numbers for _ in range(2)]
     numbers.sort(key=lambda number: number + draw.uniform(0, 300))
     for number in numbers:
-        known.take(Envelope(sender=b"12345678", number=number), lambda: SourceAddress(1))
+        known.take(Envelope(sender=b"12345678", number=number), lambda envelope, frames: SourceAddress(1), [])
     known.end(Envelope(sender=b"12345678", number=6000, end=True), SourceAddress(1), 1)
     if order == "gaps":
         expected = (6000 - len(numbers), 0, 0)

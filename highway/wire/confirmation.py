@@ -1,0 +1,272 @@
+"""How a sender learns what its receivers have taken, and that they have read the end of the stream.
+
+A receiver connects to each sender that it hears and that listens for it (:mod:`highway.wire.goodbye`). It sends ``ACK``, the sender's name,
+eight random bytes of its own, and then records: a state, and how many messages of this sender it has taken. If the connection ends while
+the receiver reads, the receiver was killed or cut off, and the messages on their way to it are lost.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from highway.wire.address import peer_process
+
+ACK: Final = b"~HwyAck~"
+READING, ENDED, CLOSED = b"r", b"e", b"c"  # it reads; it has read the end; it closes without, as it was told to
+MOST_CHANNELS: Final = 256  # receivers of a sender, and senders of a receiver, that have such connections: each takes a descriptor
+OFTEN: Final = 0.5  # seconds between two reports, at least, unless messages are few
+MOST_UNTOLD: Final = 1024  # messages between two reports, at most
+LAST_WORD: Final = 1.0  # seconds that a receiver waits for its connection when it closes
+CONNECTS: Final = 0.2  # seconds that a receiver waits for its connection at the first message of a sender
+LASTS: Final = (
+    5.0  # seconds that a connection lasts at least; a sender that closes it sooner takes no reports (too many, or an old version)
+)
+MOST_WAITS: Final = 8  # senders for which it waits so; ports of others may be out of reach
+_ID: Final = 8  # bytes
+_RECORD: Final = struct.Struct("<cQ")
+_CUT: Final = (errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH)
+# The system probes an idle connection, and gives up after a minute. This works while the other process is busy or stopped. The link's own
+# connection cannot be probed so: heartbeats of ZeroMQ, and a limit for unacknowledged data (TCP_USER_TIMEOUT), would also take a receiver
+# that reads nothing for a minute for one that is gone.
+KEEPALIVE: Final = {socket.TCP_KEEPIDLE: 30, socket.TCP_KEEPINTVL: 10, socket.TCP_KEEPCNT: 3}
+
+
+@dataclass
+class Receiver:
+    """A receiver, as far as it has reported.
+
+    Args:
+        label: Where it is: its process on this machine, or its host.
+        state: ``READING``, ``ENDED`` or ``CLOSED``.
+        taken: Messages that it has taken.
+        is_cut: Whether the network to it failed, so that ZeroMQ may still take it for connected.
+    """
+
+    label: str
+    state: bytes = READING
+    taken: int = 0
+    is_cut: bool = False
+
+
+@dataclass
+class _Caller:
+    """A connection from a receiver: the bytes that have come and are not read yet, and the receiver, once it has named itself."""
+
+    said: bytearray = field(default_factory=bytearray)
+    name: bytes = b""
+    receiver: Receiver | None = None
+
+
+class Confirmations:
+    """What the receivers of a sender have confirmed. One thread hears them, and another one may read the results.
+
+    Attributes:
+        connections: The open connections.
+        lock: Hold it to read several results that belong together.
+        heard_at: Time of the last report.
+        named: How many receivers have reported.
+    """
+
+    def __init__(self) -> None:
+        self.connections: dict[socket.socket, _Caller] = {}
+        self.lock = threading.Lock()
+        self.heard_at, self.named = time.monotonic(), 0
+        self._connected: dict[bytes, Receiver] = {}
+        self._lost: dict[bytes, Receiver] = {}
+        self._gone: list[Receiver] = [Receiver("", ENDED)]  # receivers that have gone in order, summed up
+
+    @property
+    def connected(self) -> int:
+        """Receivers that are connected."""
+        return len(self._connected)
+
+    @property
+    def reading(self) -> list[Receiver]:
+        """Receivers that are connected and have not read the end."""
+        return [receiver for receiver in list(self._connected.values()) if receiver.state == READING]
+
+    @property
+    def ended(self) -> int:
+        """Receivers that are connected and have read the end."""
+        return sum(receiver.state == ENDED for receiver in list(self._connected.values()))
+
+    @property
+    def lost(self) -> list[Receiver]:
+        """Receivers that were killed or cut off."""
+        return list(self._lost.values())
+
+    def unreachable(self, live: int) -> int:
+        """Return how many of the link's ``live`` connections lead to receivers that were cut off, which ZeroMQ has not noticed."""
+        return max(0, min(sum(receiver.is_cut for receiver in self.lost), live - self.connected))
+
+    @property
+    def taken(self) -> int:
+        """Messages that are known to have arrived."""
+        return sum(receiver.taken for receiver in (*self._gone, *list(self._connected.values()), *self.lost))
+
+    def welcome(self, sock: socket.socket) -> bool:
+        """Take over the connection of a receiver that has named the sender; return ``False`` if there are too many."""
+        if len(self.connections) >= MOST_CHANNELS:
+            return False
+        keep_alive(sock)
+        self.connections[sock] = _Caller()
+        return True
+
+    def hear(self, sock: socket.socket) -> None:
+        """Read what has come over a connection."""
+        caller, is_cut = self.connections[sock], False
+        try:
+            said = sock.recv(4096)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            said, is_cut = b"", error.errno in _CUT
+        with self.lock:
+            self._note(sock, caller, said)
+            if not said:
+                del self.connections[sock]
+                sock.close()
+                self._part(caller, is_cut)
+
+    def _note(self, sock: socket.socket, caller: _Caller, said: bytes) -> None:
+        caller.said += said
+        if caller.receiver is None and len(caller.said) >= _ID:
+            caller.name, caller.receiver = bytes(caller.said[:_ID]), Receiver(_label(sock))
+            del caller.said[:_ID]
+            self.named += caller.name not in self._connected and caller.name not in self._lost
+            self._connected[caller.name] = caller.receiver
+            self._lost.pop(caller.name, None)
+        if caller.receiver is not None:
+            while len(caller.said) >= _RECORD.size:
+                caller.receiver.state, caller.receiver.taken = _RECORD.unpack_from(caller.said)
+                del caller.said[: _RECORD.size]
+                self.heard_at = time.monotonic()
+
+    def _part(self, caller: _Caller, is_cut: bool) -> None:
+        receiver = caller.receiver
+        if receiver is None or self._connected.get(caller.name) is not receiver:  # it has connected again
+            return
+        if receiver.state == READING:
+            receiver.is_cut = is_cut
+            self._lost[caller.name] = receiver
+        else:
+            self._gone[0].taken += receiver.taken
+        del self._connected[caller.name]
+
+
+class ReportChannel:
+    """The connection of a receiver to a sender. For the receiving thread; it never waits, except when it closes.
+
+    Args:
+        hello: The first bytes: ``ACK``, the sender's name, and random bytes that name the receiver.
+        call: Returns a connection to the sender, which may still be in progress.
+        patience: Seconds to wait for it the first time. A receiver that then reads nothing for a long time has made itself known.
+
+    Attributes:
+        taken: Messages that were taken.
+        due: The number of messages at which to report.
+    """
+
+    def __init__(self, hello: bytes, call: Callable[[], socket.socket], patience: float = 0.0) -> None:
+        self._hello, self._call, self._patience = hello, call, patience
+        self._pid = os.getpid()
+        self._socket: socket.socket | None = None
+        self._called_at = 0.0
+        self._is_known = self._is_unreachable = False
+        self._state, self._owed = READING, b""
+        self._step, self._reported, self._reported_at = 1, 0, float("-inf")
+        self.taken, self.due = 0, 1
+
+    def report(self) -> None:
+        """Report how many messages were taken. Adapts the steps between two reports to the rate of the messages."""
+        now = time.monotonic()
+        is_soon = now < self._reported_at + OFTEN
+        self._step = min(self._step * 2, MOST_UNTOLD) if is_soon else max(1, self._step // 2)
+        self._reported_at, self.due = now, self.taken + self._step
+        self._say(READING)
+
+    def end(self) -> None:
+        """Confirm the end of the stream, and that everything before it was taken."""
+        self._say(ENDED)
+
+    def catch_up(self) -> None:
+        """Report what was not reported, while nothing comes."""
+        if self._owed or self._reported < self.taken:
+            self._say(self._state)
+
+    def is_over(self) -> bool:
+        """Return whether the end is confirmed and the sender has closed."""
+        if self._state != ENDED or self._owed or self._socket is None:
+            return self._is_unreachable
+        try:
+            return not self._socket.recv(1)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+
+    def close(self, patience: float = LAST_WORD) -> None:
+        """Report that this receiver closes, unless it has read the end; wait at most ``patience`` seconds. Closing again does nothing."""
+        if self._socket is not None and os.getpid() == self._pid:
+            if self._state == READING:
+                self._say(CLOSED)
+            if self._owed and self._socket is not None:
+                self._patience = patience
+                self._send()
+            self._drop()
+        self._is_unreachable = True
+
+    def _say(self, state: bytes) -> None:
+        self._state, self._reported, self._owed = state, self.taken, _RECORD.pack(state, self.taken)
+        self._send()
+
+    def _send(self) -> None:
+        for _ in range(2):  # the second time, if the network was cut and the sender has given up the connection
+            if self._is_unreachable:
+                break
+            try:
+                if self._socket is None:
+                    self._socket, self._is_known, self._called_at = self._call(), False, time.monotonic()
+                    keep_alive(self._socket)
+                self._socket.settimeout(self._patience)
+                self._socket.send(self._owed if self._is_known else self._hello + self._owed)
+                self._is_known = True
+                break
+            except (BlockingIOError, TimeoutError):  # it is still being established, or the sender's thread does not run
+                return
+            except OSError:
+                self._is_unreachable = not self._is_known or time.monotonic() < self._called_at + LASTS
+                self._drop()
+            finally:
+                self._patience = 0.0
+                if self._socket is not None:
+                    self._socket.setblocking(False)
+        self._owed = b""
+
+    def _drop(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+        self._socket = None
+
+
+def keep_alive(sock: socket.socket) -> None:
+    """Have the system find out within a minute that the other host is gone."""
+    if sock.family != socket.AF_UNIX:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option, value in KEEPALIVE.items():
+            sock.setsockopt(socket.IPPROTO_TCP, option, value)
+
+
+def _label(sock: socket.socket) -> str:
+    with contextlib.suppress(OSError):
+        return f"process {peer_process(sock)[0]}" if sock.family == socket.AF_UNIX else f"a process on {sock.getpeername()[0]}"
+    return "a process"
