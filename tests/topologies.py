@@ -55,18 +55,23 @@ class Lines:
 
     def until(self, pattern):
         """Wait for a line that matches, and return the match."""
-        while line := self._queue.get(timeout=100):
-            self._seen.append(line)
-            if found := re.search(pattern, line):
-                return found
+        with contextlib.suppress(queue.Empty):
+            while line := self._queue.get(timeout=100):
+                self._seen.append(line)
+                if found := re.search(pattern, line):
+                    return found
         raise AssertionError(f"no {pattern!r} in {''.join(self._seen)}")
+
+    def so_far(self):
+        """Return all that has been printed."""
+        while not self._queue.empty():
+            self._seen.append(self._queue.get())
+        return "".join(self._seen)
 
     def all(self):
         """Wait for the end, and return all that was printed."""
         self._thread.join()
-        while not self._queue.empty():
-            self._seen.append(self._queue.get())
-        return "".join(self._seen)
+        return self.so_far()
 
 
 class Run:
@@ -89,7 +94,11 @@ class Run:
 
     def until(self, pattern):
         """Wait for a line on standard output that matches, and return the match."""
-        return self.out.until(pattern)
+        try:
+            return self.out.until(pattern)
+        except AssertionError as error:
+            error.add_note(f"on standard error:\n{self.error.so_far()}")
+            raise
 
     def pids(self, count):
         """Wait until so many roles have said ``pid``, as ``Pass`` and ``Deaf`` do; return the process of each."""
