@@ -169,7 +169,7 @@ def test_a_receiver_over_a_unix_socket_is_not_mistaken_for_a_silent_connection_w
         assert peers() == (0, 1, 1, 0)
 
 
-@pytest.mark.parametrize("kind", ["pub"])
+@pytest.mark.parametrize("kind", ["pub", "push"])
 @pytest.mark.parametrize("transport", ["tcp", "ipc"])
 def test_receivers_of_other_programs_are_counted_and_told_the_end_while_strangers_speak(stock, ipc, own_address, transport, kind):
     place = f"{own_address}:0" if transport == "tcp" else ipc()
@@ -290,7 +290,7 @@ class Handshake(contextlib.ExitStack):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["pub"])
+@pytest.mark.parametrize("kind", ["pub", "push"])
 @pytest.mark.parametrize("transport", ["tcp", "ipc"])
 @pytest.mark.parametrize("looks", [True, False], ids=["looked at after each step", "looked at afterwards"])
 @pytest.mark.parametrize("rest", REST.values(), ids=REST)
@@ -343,8 +343,8 @@ class PlayedSocket:
         self.events.close(0)
 
 
-@pytest.mark.parametrize("is_counted", [True, False], ids=["the stranger was counted", "nobody was counted"])
-def test_a_receiver_whose_connection_is_reported_after_its_handshake_takes_the_place_of_a_stranger(own_address, is_counted):
+@pytest.mark.parametrize("when", ["before it has gone", "after it has gone", "nobody was counted"])
+def test_a_receiver_whose_connection_is_reported_after_its_handshake_takes_the_place_of_a_stranger(own_address, when):
     endpoint = f"tcp://{own_address}:1"
     with zmq.Context() as context, socket.create_server((own_address, 0)) as server, contextlib.ExitStack() as stack:
         played = PlayedSocket(context)
@@ -364,17 +364,24 @@ def test_a_receiver_whose_connection_is_reported_after_its_handshake_takes_the_p
             played.events.send_multipart([struct.pack("=Hi", event, connection.fileno() if connection else 0), endpoint.encode()])
 
         stranger, receiver = greet(), greet()
-        if is_counted:
+        if when != "nobody was counted":
             report(zmq.Event.ACCEPTED, stranger)
         report(zmq.Event.HANDSHAKE_SUCCEEDED, None)  # of the receiver: the thread that accepted it has not reported it yet
-        report(zmq.Event.ACCEPTED, receiver)
+        if when != "after it has gone":
+            report(zmq.Event.ACCEPTED, receiver)
         wait_until(lambda: monitor.peers()[:2] == (1, 1))
-        if not is_counted:
+        if when == "nobody was counted":
             report(zmq.Event.ACCEPTED, stranger)
         report(zmq.Event.DISCONNECTED, stranger)
-        stranger.close()
+        if when == "after it has gone":
+            wait_until(lambda: monitor.peers()[:3] == (0, 1, 1))
+            report(zmq.Event.ACCEPTED, receiver)
         wait_until(lambda: monitor.peers()[:3] == (1, 1, 1))
         report(zmq.Event.DISCONNECTED, receiver)
+        wait_until(lambda: monitor.peers()[:3] == (0, 1, 1))
+        report(zmq.Event.ACCEPTED, silent := stack.enter_context(socket.socket()))  # a stranger that has said nothing takes no place
+        wait_until(lambda: monitor.peers()[:3] == (0, 1, 2))
+        report(zmq.Event.DISCONNECTED, silent)
         wait_until(lambda: monitor.peers()[:3] == (0, 1, 1))
         monitor.close()
 

@@ -35,6 +35,7 @@ _EVENTS = _TRIED | _OPENED | _FAILED | zmq.Event.HANDSHAKE_FAILED_NO_DETAIL | zm
 REFUSALS = 3  # refused announcements before an attempt without one: a single report may belong to an earlier attempt
 GREETING = 64  # bytes of ZMTP 3, which ZeroMQ sends whole only to a peer that speaks this version
 SHORTEST_HANDSHAKE = GREETING + 8  # bytes that a peer sends, at least
+LATE = 5.0  # seconds after its handshake in which a connection may be reported, on a busy machine: another thread of ZeroMQ reports it
 _BYTES = struct.Struct("128xQ64xQ")  # offsets of tcpi_bytes_received and tcpi_bytes_sent in struct tcp_info, since Linux 4.19
 
 
@@ -92,7 +93,9 @@ class Monitor:
         self._live: set[int] = set()  # descriptors of peers
         self._latest: dict[bytes, int] = {}  # the latest peer of each endpoint
         self._rivals: dict[int, set[int]] = {}  # by a peer's descriptor: connections that may be the peer instead
-        self._vacant: list[set[int]] = []  # rivals of peers that have gone: one of each set may take the peer's place
+        self._vacant: list[tuple[bytes, set[int]]] = []  # rivals of peers that have gone: one of each set may take the peer's place
+        self._left: Counter[bytes] = Counter()  # peers of each endpoint that have gone without a rival, as far as is known
+        self._left_at = float("-inf")  # when the last peer has gone
         self._heirs: dict[int, bytes] = {}  # rivals that took a peer's place, by descriptor: each with its endpoint
         self.heard: set[int] = set()
         self._unclaimed: Counter[bytes] = Counter()  # peers of each endpoint whose connection is not known yet
@@ -137,8 +140,8 @@ class Monitor:
                 self._of_other_file[endpoint.decode()] += is_of_other_file and bool(self._link.options.topology)
             elif event == zmq.Event.DISCONNECTED:
                 self._part(fd, endpoint)
-        for rivals in [*self._vacant]:
-            self._replace(rivals)
+        for endpoint, rivals in [*self._vacant]:
+            self._replace(endpoint, rivals)
         return Peers(len(self._live) + self._unclaimed.total(), self._seen, self._seen + len(self._pending), self.strangers)
 
     def _open(self, fd: int, endpoint: bytes) -> None:
@@ -153,8 +156,16 @@ class Monitor:
         if self._unclaimed[endpoint]:
             self._unclaimed[endpoint] -= 1
             self._welcome(endpoint)
-        elif (peer := self._latest.get(endpoint)) is not None and peer not in self.heard and _may_be_peer(fd):
+        elif not _may_be_peer(fd):
+            pass
+        elif (peer := self._latest.get(endpoint)) is not None and peer not in self.heard:
             self._rivals.setdefault(peer, set()).add(fd)  # the handshake may have been this connection's
+        elif self._link.bind and time.monotonic() < self._left_at + LATE:
+            if self._left[endpoint]:
+                self._left[endpoint] -= 1
+                self._vacant.append((endpoint, set()))
+            for rivals in (rivals for other, rivals in self._vacant if other == endpoint):
+                rivals.add(fd)
 
     def _welcome(self, endpoint: bytes) -> None:
         """Mark a connection of an endpoint as a peer: the latest open connection that may be the peer."""
@@ -206,7 +217,7 @@ class Monitor:
         was_live, was_pending = fd in self._live, self._pending.pop(fd, None) is not None
         if was_live:
             self._connected.discard(endpoint.decode())
-        is_heir = fd in self._heirs
+        is_heir, is_proven = fd in self._heirs, fd in self.heard
         rivals = self._forget(fd)
         if self._latest.get(endpoint) == fd:
             del self._latest[endpoint]
@@ -220,7 +231,9 @@ class Monitor:
                 self._refuse(endpoint, REFUSALS if failed else 1)
             (self._failed if failed else self._given_up)[endpoint] -= 1
         elif was_live:
-            self._vacant.append(rivals)
+            if not is_proven:  # it may have been a stranger
+                self._left_at = time.monotonic()
+                self._vacant.append((endpoint, rivals))
         elif not was_pending and self._unclaimed[endpoint]:
             self._unclaimed[endpoint] -= 1
         else:
@@ -232,11 +245,11 @@ class Monitor:
         self.heard.discard(fd)
         self._heirs.pop(fd, None)
         found = self._rivals.pop(fd, set())
-        for rivals in (*self._rivals.values(), *self._vacant):
+        for rivals in (*self._rivals.values(), *(rivals for _, rivals in self._vacant)):
             rivals.discard(fd)
         return found
 
-    def _replace(self, rivals: set[int]) -> None:
+    def _replace(self, endpoint: bytes, rivals: set[int]) -> None:
         """Mark a rival as the peer, to replace a peer that has closed without an error and may have spoken another protocol.
 
         If the closed connection was the real peer, the rival is counted by mistake until it closes. This takes at most 30 s, because then
@@ -248,7 +261,8 @@ class Monitor:
             self._heirs[heir] = self._pending[heir]
             self._take(heir)
         if heir is not None or not rivals:
-            self._vacant.remove(rivals)
+            self._vacant.remove((endpoint, rivals))
+            self._left[endpoint] += heir is None
 
     def _refuse(self, endpoint: bytes, weight: int = REFUSALS) -> None:
         """Note that a connection was closed in its handshake: by ZeroMQ here, which then does not retry, or by the other end."""
