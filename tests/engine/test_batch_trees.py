@@ -1,6 +1,7 @@
 """Fields that are dicts, tuples and named tuples: batches keep them, links and files refuse them."""
 
 from collections import namedtuple
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -9,10 +10,12 @@ from highway import Connection, Pipeline
 from highway.engine.batch import collate, length, nbytes, split
 from highway.errors import ItemError
 from highway.modules import (
+    ArrowSink,
     Batch,
     BatchByShape,
     Cache,
     HDF5Sink,
+    LevelDBSink,
     LMDBSink,
     MDSSink,
     NpzSink,
@@ -20,6 +23,7 @@ from highway.modules import (
     Reader,
     ShardSink,
     TenSink,
+    TFRecordSink,
     Unbatch,
 )
 
@@ -90,11 +94,13 @@ def test_a_reader_names_the_sample_whose_tree_is_another():
     assert "the sample is dict ('x': dict ('a': float64 (3,)))" in f"{caught.value} {caught.value.__cause__}"
 
 
+SINKS = [ArrowSink, HDF5Sink, LMDBSink, MDSSink, NpzSink, ParquetSink, ShardSink, TFRecordSink, TenSink]
+SINKS += [LevelDBSink] if find_spec("plyvel") else []  # which has no wheel for Python 3.13
 TREES = [{"x": {"image": np.zeros(2, np.float32)}}], [{"x": Pair(np.zeros(2, np.float32), 1)}]
 
 
 @pytest.mark.parametrize("samples", TREES, ids=["dict", "named tuple"])
-@pytest.mark.parametrize("sink", [HDF5Sink, LMDBSink, MDSSink, NpzSink, ParquetSink, ShardSink, TenSink])
+@pytest.mark.parametrize("sink", SINKS)
 def test_a_file_refuses_a_tree_and_says_how_to_flatten_it(sink, samples, tmp_path):
     path = tmp_path / ("shard-%04d.tar" if sink is ShardSink else "written")
     with Pipeline([samples, sink(str(path))]) as pipeline, pytest.raises(ItemError, match=r"field 'x'.*flatten it by a map.*'x\.KEY'"):
