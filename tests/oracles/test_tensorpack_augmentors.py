@@ -55,6 +55,19 @@ def test_steps_of_a_turn_are_tensorpacks():
         assert {angle % 360 for angle in drawn} == {angle % 360 for angle in theirs} == {0, 60, 120, 180, 240, 300}
 
 
+@pytest.mark.parametrize("all_channel", [True, False])
+def test_normalised_images_are_tensorpacks(all_channel):
+    for ours, theirs in (
+        (T.MinMaxNormalize(-1, 3, all_channel), imgaug.MinMaxNormalize(-1, 3, all_channel)),
+        (T.MeanVarianceNormalize(all_channel), imgaug.MeanVarianceNormalize(all_channel)),
+    ):
+        expected = theirs.augment(IMAGE.copy())
+        assert_allclose(ours(IMAGE), expected, atol=1e-5)
+        assert ours(IMAGE).dtype == np.float32  # as tensorpack promises; with NumPy 2 its own result may be float64
+    even = np.full((4, 5, 3), 7, np.uint8)
+    assert_array_equal(T.MeanVarianceNormalize(all_channel)(even), imgaug.MeanVarianceNormalize(all_channel).augment(even.copy()))
+
+
 def test_contrast_cutout_and_grey_are_tensorpacks():
     for rgb, per_channel in ((None, True), (True, False)):
         theirs = imgaug.Contrast((1.4, 1.4), rgb=rgb)
