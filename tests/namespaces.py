@@ -72,8 +72,12 @@ class Hosts:
         return [int(pid) for pid in found.stdout.split()]
 
     def peers(self, host: str, pid: int | None = None) -> set[tuple[str, str]]:
-        """Return the addresses and ports to which a process, or any, is connected over TCP."""
-        lines = subprocess.run([*self.on(host), "ss", "-tnpH", "state", "established"], capture_output=True, text=True).stdout.splitlines()
+        """Return the addresses and ports with which a process, or any, exchanges bytes over TCP.
+
+        Connections over which bytes go one way alone do not count: over these, receivers confirm what they have taken.
+        """
+        found = subprocess.run([*self.on(host), "ss", "-tnpiOH", "state", "established"], capture_output=True, text=True)
+        lines = [line for line in found.stdout.splitlines() if "bytes_sent:" in line and "bytes_received:" in line]
         others = [line.split()[3].rpartition(":") for line in lines if pid is None or f"pid={pid}," in line]
         return {(address, port) for address, _, port in others}
 
