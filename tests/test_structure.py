@@ -75,6 +75,8 @@ ONLY_IN = {
         "adapters/torch/slots.py",  # torch itself receives and sends on threads of its own
         "children/isolated.py",
         "children/isolated_child.py",
+        "children/peers.py",
+        "children/receiving.py",
         "datasets/hdf5/backend.py",
         "datasets/keyed/leveldb.py",
         "datasets/keyed/shared.py",

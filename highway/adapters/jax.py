@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, TypedDict
+from typing import Any
 
 import numpy as np
 
@@ -15,16 +15,10 @@ except ImportError as error:
     raise ConfigError("highway.adapters.jax needs jax: pip install jax, or as https://docs.jax.dev says for your accelerator") from error
 
 from highway.adapters.device_loader import DeviceLoader
+from highway.process.ranks import ReaderRanks
 
 
-class Ranks(TypedDict):
-    """Parameters of a reader: the rank of this process, and the number of ranks."""
-
-    rank: int
-    world_size: int
-
-
-def ranks() -> Ranks:
+def ranks() -> ReaderRanks:
     """Return JAX's index of this process and number of processes, as parameters of a reader.
 
     ::

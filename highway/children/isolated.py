@@ -14,16 +14,17 @@ from typing import Any
 
 from highway.children import isolated_child
 from highway.children.control import Control, ControlClosed
-from highway.children.isolated_child import NAME, Begin, Ended
+from highway.children.isolated_child import NAME, Begin
 from highway.children.pickling import Failure, Script, unpack
 from highway.children.process import death, end, expect_no_import, expect_picklable, start
+from highway.children.receiving import ReceivingRun
 from highway.engine import script
 from highway.engine.component import Shape, name_of
 from highway.engine.context import in_stage
 from highway.engine.source import Fed
-from highway.engine.stage import Origin, Passport, Stage, Stamped
-from highway.engine.stats import Meter, PipelineStats, StageStats
-from highway.engine.threads import INTERRUPT_POLL, STOP_TIMEOUT, Run
+from highway.engine.stage import Origin, Stage
+from highway.engine.stats import PipelineStats
+from highway.engine.threads import INTERRUPT_POLL, STOP_TIMEOUT
 from highway.errors import Cancelled, ConfigError, EndOfStream, LinkError, PipelineError, RemoteError
 from highway.process import script_interrupt
 from highway.wire.transports.shm import ShmReceiver
@@ -33,7 +34,7 @@ log = logging.getLogger("highway")
 EXIT_TIMEOUT = STOP_TIMEOUT + 2  # seconds for the process to stop its stages, to name those that do not stop, and to exit
 
 
-class IsolatedRun(Run):
+class IsolatedRun(ReceivingRun):
     """A run whose stages are in a process of their own. The workers in this process only describe the stages and never work.
 
     Args:
@@ -49,17 +50,13 @@ class IsolatedRun(Run):
     """
 
     def __init__(self, given: Sequence[Any], stages: list[tuple[Stage, Shape]], seed: int | None, origin: Origin, budget_mb: float) -> None:
-        super().__init__(stages, seed, origin)
+        super().__init__(stages, seed, origin, NAME)
         if not budget_mb > 0:
             raise ConfigError(f"{NAME}: budget_mb={budget_mb}; expected more than 0 megabytes of shared memory, such as 1024")
         for part in given:
             expect_picklable(part, part.label if isinstance(part, Stage) else name_of(part), NAME)
-        self._given, self._origin, self._budget_mb = list(given), origin, budget_mb
+        self._given, self._budget_mb = list(given), budget_mb
         self._process: _IsolatedProcess | None = None
-        self._receiving = threading.RLock()  # held while a thread waits for the next message
-        self._is_over = False  # no more messages come
-        self._is_there = False  # the process has handed over an item
-        self._last: list[StageStats] = []
 
     def spawn(self) -> None:
         """Start the process, which waits until :meth:`start`."""
@@ -78,43 +75,14 @@ class IsolatedRun(Run):
         if isinstance(source := self.workers[0].stage.op, Fed):
             source.forward(lambda value: self._tell("feed", value))
 
-    def _get(self, timeout: float | None, meter: Meter | None = None) -> Stamped:
-        return self._received(timeout) if meter is None else meter.starve(self._received, timeout)
+    def _receive(self, timeout: float | None) -> tuple[str, Any] | None:
+        return None if self._process is None else self._process.receive(timeout)
 
-    def _received(self, timeout: float | None) -> Stamped:
-        with self._receiving:
-            while self._process is not None and not self._is_over:
-                try:
-                    kind, value = self._process.receive(timeout)
-                except TimeoutError:
-                    raise TimeoutError from None
-                except LinkError as error:
-                    self._end(None if self.stopped else self._process.lost(error))
-                    break
-                except Exception as error:  # of the user's class, while an item is unpickled
-                    error.add_note(f"{NAME}: an item that was handed over cannot be made again in this process")
-                    self._end(error)
-                    break
-                if kind == "item":
-                    item, (epoch, index, origin, *rest) = value
-                    return Stamped(item, Passport(epoch, index, origin or self._origin, *rest))
-                if kind == "begun":
-                    self._is_there, self.workers[0].context.refusal = True, value
-                else:
-                    self._note_end(value)
-        raise Cancelled
+    def _lost(self, error: LinkError) -> BaseException:
+        return error if self._process is None else self._process.lost(error)
 
-    def _note_end(self, ended: Ended) -> None:
-        self._last = ended.stages
-        self._end(None if ended.failure is None else ended.failure.error())
-        if ended.failure is None:
-            raise EndOfStream("the stream has ended")
-
-    def _end(self, error: BaseException | None) -> None:
-        with self._lock:
-            self._is_over = True
-            self.error = self.error or error
-            self._note_time()
+    def _note_begin(self, value: Any) -> None:
+        self.workers[0].context.refusal = value
 
     def wait(self, is_interrupted: Callable[[], bool] = lambda: False) -> None:
         self._tell("wait")

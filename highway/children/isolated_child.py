@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 from highway.children.child import ignore_interrupts
 from highway.children.control import Control, ControlClosed
 from highway.children.pickling import Failure, importing, pack, pack_arrays
+from highway.children.receiving import Ended
 from highway.engine.consumer import Consumer
 from highway.engine.stage import Origin, Passport, expand
 from highway.engine.stats import StageStats
@@ -44,18 +45,6 @@ class Begin(NamedTuple):
     background: bool
     lineage: bool
     is_counted: bool
-
-
-class Ended(NamedTuple):
-    """The last message from an isolated pipeline: how its run ended.
-
-    Args:
-        stages: The statistics of each stage; empty if the run did not begin.
-        failure: The error that a stage raised.
-    """
-
-    stages: list[StageStats]
-    failure: Failure | None
 
 
 def main(parent: int, control_fd: int, items_fd: int, budget_mb: float) -> None:

@@ -1,6 +1,7 @@
 """Pickle objects for a pipeline's own child processes, with the memory of arrays outside the pickle.
 
-Only for processes that this process started, over sockets that they inherit: a pickle from any other sender could run any code.
+Only for processes that this process started, over sockets that they inherit, and for the peers of a job, which belong to the same user on
+the same host: a pickle from any other sender could run any code.
 """
 
 from __future__ import annotations

@@ -18,14 +18,13 @@ from highway.engine.context import here
 from highway.engine.source import ranks_of
 from highway.engine.stage import Origin, Stamped, expand
 from highway.engine.stats import HandOver, PipelineStats
-from highway.engine.threads import Run
+from highway.engine.threads import STOPPED, Run
 from highway.errors import Cancelled, ConfigError, EndOfStream, PipelineError
 from highway.parameters.checks import known_only
+from highway.process.ranks import PeerRanks
 
 if TYPE_CHECKING:
     from highway.observe.dashboard.local import ServedPage
-
-STOPPED = "the pipeline was stopped; build a new one"
 
 
 class Pipeline:
@@ -46,10 +45,11 @@ class Pipeline:
         start: Whether the pipeline runs when the script ends, if it ends in a sink and the script has neither run nor stopped it.
         isolated: Whether the stages run in a separate process, so that this process only receives items. Stages and items must be
             picklable. Arrays are views of shared memory. Everything else stays the same.
-        budget_mb: Megabytes of shared memory for the items of an isolated pipeline. One item may take at most half of it.
+        budget_mb: Megabytes of shared memory for the items of an isolated pipeline, or of all peers. One item may take at most half of it.
+        peers: Processes of this host that get the same items, from the first of them: see :func:`highway.adapters.torch.peers`.
 
     Raises:
-        ConfigError: ``seed`` is no integer.
+        ConfigError: ``seed`` is no integer, or ``isolated`` and ``peers`` are both given.
         PipelineError: the stages do not fit together, or a stage cannot be sent to a separate process.
 
     >>> with Pipeline([range(3), str]) as pipeline:
@@ -72,22 +72,22 @@ class Pipeline:
         start: bool = True,
         isolated: bool = False,
         budget_mb: float = 1024.0,
+        peers: PeerRanks | None = None,
     ) -> None:
         expect_list(stages)
         try:
             seed = None if seed is None else index(seed)
         except TypeError:
             raise ConfigError(f"Pipeline: seed={seed!r}; expected an integer, or None") from None
-        expanded = expand(stages)
-        origin = origin or Origin(os.uname().nodename)
-        self._arguments = (stages, seed, origin, False, isolated, budget_mb)
+        expanded, origin = expand(stages), origin or Origin(os.uname().nodename)
+        self._arguments = (stages, seed, origin, False, isolated, budget_mb, peers)
         self.stages = [stage for stage, _ in expanded]  # as they run: each composite is replaced by its parts, which have their own names
         self.seed = seed
         self._run = Run(expanded, seed, origin)
-        if isolated:
-            from highway.children.isolated import IsolatedRun  # imported here, because it depends on the engine and on same-host links
+        if isolated or peers is not None:
+            from highway.children.peers import run_of  # imported here, because it depends on the engine and on same-host links
 
-            self._run = IsolatedRun(stages, expanded, seed, origin, budget_mb)
+            self._run = run_of(stages, expanded, seed, origin, isolated, budget_mb, peers)
         self.hand_over = self._run.workers[0].context.hand_over = HandOver()
         last = self._run.workers[-1]
         self.ends_in_sink, self._last = last.shape == "sink", last.stage.name

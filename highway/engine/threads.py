@@ -32,6 +32,7 @@ from highway.process.cores import available_cores, cpu_seconds, machine_load, re
 
 log = logging.getLogger("highway")
 
+STOPPED = "the pipeline was stopped; build a new one"
 WAITING = 2  # finished items that may wait for the next stage; more if they are small
 STOP_TIMEOUT = 5.0  # seconds that stop() waits for a stage before it logs a warning
 STALLED_AFTER = 60.0  # seconds between warnings that tell what the pipeline is waiting for, while a caller waits for an item

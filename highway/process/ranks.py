@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
+from typing import TypedDict
 
 from highway.errors import ConfigError
 
@@ -11,6 +13,32 @@ _LAUNCHERS = (
     ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_STEP_ID"),  # srun; a batch script has the first two as well, but is not a task
 )
 """Variables of the rank and the number of ranks, and the variable that must be set for them to count."""
+
+
+class ReaderRanks(TypedDict):
+    """Parameters of a reader: the rank of this process, and the number of ranks."""
+
+    rank: int
+    world_size: int
+
+
+@dataclass(frozen=True)
+class PeerRanks:
+    """Processes of one host that get the same items. The first one runs the stages and passes the items on to the others.
+
+    Args:
+        rank: The rank of this process among all processes of the job.
+        ranks: The ranks of the processes, including this one, in ascending order.
+        name: The name of the link between them, which no other link on the host may have.
+    """
+
+    rank: int
+    ranks: tuple[int, ...]
+    name: str
+
+    def __post_init__(self) -> None:
+        if self.rank not in self.ranks:
+            raise ConfigError(f"PeerRanks: rank={self.rank} is not among ranks={self.ranks}; give the ranks of all peers, also this one")
 
 
 def rank_and_world_size(rank: int | None = None, world_size: int | None = None) -> tuple[int, int]:
@@ -43,6 +71,20 @@ def rank_and_world_size(rank: int | None = None, world_size: int | None = None) 
 def ranks_here(world_size: int) -> int:
     """Return the number of ranks on this machine: ``LOCAL_WORLD_SIZE`` (torchrun), or all ranks if it is not set."""
     return max(1, min(world_size, _number("LOCAL_WORLD_SIZE"))) if "LOCAL_WORLD_SIZE" in os.environ else world_size
+
+
+def local_rank() -> tuple[int, int]:
+    """Return the number of this process on this machine, and the number of processes here, as torchrun sets them.
+
+    Raises:
+        ConfigError: the launcher does not set them.
+    """
+    if missing := [name for name in ("LOCAL_RANK", "LOCAL_WORLD_SIZE") if name not in os.environ]:
+        raise ConfigError(
+            f"{' and '.join(missing)} are not in the environment, so the ranks on this host are unknown; start with torchrun, or set "
+            "LOCAL_RANK and LOCAL_WORLD_SIZE"
+        )
+    return _number("LOCAL_RANK"), _number("LOCAL_WORLD_SIZE")
 
 
 def _number(name: str) -> int:

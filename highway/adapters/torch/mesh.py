@@ -1,0 +1,125 @@
+"""The ranks of torch's device meshes and process groups: which processes share the data, and which get the same batches."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections import Counter
+from collections.abc import Sequence
+
+import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh
+
+from highway.errors import ConfigError
+from highway.process.ranks import PeerRanks, ReaderRanks, local_rank
+
+_counts: Counter[tuple[int, ...]] = Counter()  # how often each group of ranks has been asked for
+_RUN = ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT")  # variables that identify a run
+
+
+def ranks(mesh: DeviceMesh | dist.ProcessGroup, data: str | Sequence[str] = ()) -> ReaderRanks:
+    """Return the data parallel rank of this process and the number of these ranks, as parameters of a reader.
+
+    ::
+
+        mesh = init_device_mesh("cuda", (8, 4), mesh_dim_names=("dp", "tp"))
+        reader = Reader(dataset, 64, **ranks(mesh, "dp"))
+
+    Processes that differ only in other dimensions (tensor, context or pipeline parallel) get the same rank, and so the same batches.
+
+    Args:
+        mesh: A mesh whose dimensions have names; or the group of the processes that share the data, such as Megatron's
+            ``parallel_state.get_data_parallel_group()``.
+        data: The dimension, or the dimensions, that share the data: ``"dp"``, or ``("replicate", "shard")``. Required with a mesh.
+
+    Raises:
+        ConfigError: the mesh has no such dimension, or this process is not part of the mesh or group.
+
+    >>> import torch
+    >>> torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    >>> mesh = torch.distributed.init_device_mesh("cpu", (1, 1), mesh_dim_names=("dp", "tp"))
+    >>> ranks(mesh, "dp")
+    {'rank': 0, 'world_size': 1}
+    >>> torch.distributed.destroy_process_group()
+    """
+    if not isinstance(mesh, DeviceMesh):
+        members = _members(mesh, "ranks")
+        return {"rank": members.index(dist.get_rank()), "world_size": len(members)}
+    rank, world_size = 0, 1
+    coordinate = _coordinate(mesh, "ranks")
+    for number in _dimensions(mesh, data, "ranks"):
+        size = mesh.size(number)
+        rank, world_size = rank * size + coordinate[number], world_size * size
+    return {"rank": rank, "world_size": world_size}
+
+
+def peers(mesh: DeviceMesh | dist.ProcessGroup, data: str | Sequence[str] = ()) -> PeerRanks:
+    """Return the processes of this host that get the same batches as this process, for ``Pipeline(..., peers=...)``.
+
+    ::
+
+        pipeline = Pipeline([Reader(dataset, 64, **ranks(mesh, "dp"))], peers=peers(mesh, "dp"))
+
+    The first of these processes reads and decodes the batches, and passes them on to the others in shared memory. All processes must create
+    the same pipelines in the same order.
+
+    Args:
+        mesh: The mesh; or the group of the processes that get the same batches, such as Megatron's
+            ``parallel_state.get_model_parallel_group()`` or ``get_tensor_and_context_parallel_group()``.
+        data: The dimension, or the dimensions, that share the data. Required with a mesh.
+
+    Raises:
+        ConfigError: as for :func:`ranks`; or the launcher does not set ``LOCAL_RANK`` and ``LOCAL_WORLD_SIZE``, as torchrun does.
+
+    >>> import os
+    >>> os.environ.update(LOCAL_RANK="0", LOCAL_WORLD_SIZE="1")
+    >>> import torch
+    >>> torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    >>> mesh = torch.distributed.init_device_mesh("cpu", (1, 1), mesh_dim_names=("dp", "tp"))
+    >>> peers(mesh, "dp").ranks
+    (0,)
+    >>> torch.distributed.destroy_process_group()
+    """
+    if isinstance(mesh, DeviceMesh):
+        coordinate, shared = _coordinate(mesh, "peers"), _dimensions(mesh, data, "peers")
+        place = tuple(coordinate[number] if number in shared else slice(None) for number in range(mesh.ndim))
+        members = mesh.mesh[place].flatten().tolist()
+    else:
+        members = _members(mesh, "peers")
+    rank = dist.get_rank()
+    first_here, here = rank - local_rank()[0], local_rank()[1]
+    members = tuple(sorted(member for member in members if first_here <= member < first_here + here))
+    _counts[members] += 1
+    run = [os.environ.get(name, "") for name in _RUN]
+    name = hashlib.sha256(repr((run, members, _counts[members])).encode()).hexdigest()[:32]
+    return PeerRanks(rank, members, f"peers-{name}")
+
+
+def _dimensions(mesh: DeviceMesh, data: str | Sequence[str], caller: str) -> list[int]:
+    """Return the numbers of the dimensions with these names, in the order of the mesh."""
+    wanted = [data] if isinstance(data, str) else list(data)
+    if (names := mesh.mesh_dim_names) is None:
+        raise ConfigError(f"{caller}: the dimensions of the mesh have no names; create it with init_device_mesh(..., mesh_dim_names=...)")
+    if not wanted or (unknown := [name for name in wanted if name not in names]):
+        given = f"data={unknown[0]!r} is not a dimension of the mesh" if wanted else "data= is missing"
+        raise ConfigError(f"{caller}: {given}; name the dimensions that share the data: {', '.join(map(repr, names))}")
+    return [number for number, name in enumerate(names) if name in wanted]
+
+
+def _coordinate(mesh: DeviceMesh, caller: str) -> Sequence[int]:
+    coordinate: Sequence[int] | None = mesh.get_coordinate()
+    if coordinate is None:
+        raise ConfigError(
+            f"{caller}: rank {dist.get_rank()} of {dist.get_world_size()} is not part of the mesh of {mesh.mesh.numel()} ranks "
+            f"{mesh.mesh.flatten().tolist()}; create a mesh that has all ranks, or read on the ranks of the mesh only"
+        )
+    return coordinate
+
+
+def _members(group: dist.ProcessGroup, caller: str) -> list[int]:
+    """Return the ranks of a group, by their number in the group."""
+    if not isinstance(group, dist.ProcessGroup):  # including torch's placeholder in processes that are not in the group
+        raise ConfigError(
+            f"{caller}: {group!r} is no DeviceMesh and no process group that has this process; pass the mesh, or the group of this process"
+        )
+    return list(dist.get_process_group_ranks(group))
