@@ -15,6 +15,7 @@ from highway.engine.ragged import RaggedOptions
 from highway.errors import ConfigError
 from highway.parameters.checks import checked, require
 from highway.parameters.ranges import Count, Epochs, Shape
+from highway.process.ranks import rank_and_world_size
 from highway.reading.batch_formats import BatchFormat, Stacked
 from highway.reading.deal import Deal as Deal
 from highway.reading.decode import DecodeOptions
@@ -52,6 +53,8 @@ class Reader(RaggedOptions, Sampling, _OfDataset):
         multiple: The length of a padded field is rounded up to a multiple of this number.
         pad_to: Length of padded fields, for all fields or by field.
         fill: Padding value, for all fields or by field.
+        global_batch_size: Samples of all ranks in one step, in place of ``batch_size``. Each rank gets an equal part. If a run resumes on
+            another number of ranks, the global batch stays the same.
 
     Yields:
         Samples as the dataset returns them; or batches: tuples, lists or dicts like the samples, with a new first axis in each field.
@@ -70,11 +73,30 @@ class Reader(RaggedOptions, Sampling, _OfDataset):
     array([10, 11], dtype=int32)
     """
 
+    global_batch_size: Count | None = None
+
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(self.ragged is None or self.batch_size is not None, self, "ragged", "None, or a batch_size")
+        size = self.batch_size
+        require(self.global_batch_size is None or size is None, self, "global_batch_size", f"None, or no batch_size={size}")
+        require(self.ragged is None or bool(size or self.global_batch_size), self, "ragged", "None, or a batch_size")
         if isinstance(self.dataset, bytes):
             raise ConfigError(f"Reader: dataset={self.dataset!r} is bytes; write a path as text, such as {os.fsdecode(self.dataset)!r}")
+
+    @property
+    def rows(self) -> int | None:
+        return self.batch_size if self.global_batch_size is None else self.rows_on(rank_and_world_size(self.rank, self.world_size)[1])
+
+    def rows_on(self, world_size: int) -> int | None:
+        if self.global_batch_size is None:
+            return self.batch_size
+        size, rest = divmod(self.global_batch_size, world_size)
+        if rest:
+            raise ConfigError(
+                f"Reader: {world_size} ranks cannot share global_batch_size={self.global_batch_size} evenly; expected a multiple of "
+                f"{world_size}, such as {(size + 1) * world_size}, or another number of ranks"
+            )
+        return size
 
     def open(self) -> Dataset:
         """Return the dataset."""

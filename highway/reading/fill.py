@@ -27,7 +27,7 @@ class Fill:
     stands_for: ReaderLike
 
     def __highway__(self) -> Traits:
-        makes_batches = self.stands_for.batch_size is not None
+        makes_batches = self.stands_for.rows is not None
         return Traits(
             makes="batches" if makes_batches else "samples",
             drops=makes_batches,  # all ranges of a batch but the last return DROP
@@ -49,8 +49,8 @@ class Fill:
         began = time.perf_counter()
         try:
             if not self._fill(batch, run, context):  # the planner raises the error
-                return DROP if self.stands_for.batch_size is not None else _NOTHING
-            reading.took(time.perf_counter() - began, () if self.stands_for.batch_size is not None else batch.memory)
+                return DROP if self.stands_for.rows is not None else _NOTHING
+            reading.took(time.perf_counter() - began, () if self.stands_for.rows is not None else batch.memory)
             if next(batch.done) < batch.runs:
                 return DROP
             item = self._item(batch, context)
@@ -91,7 +91,7 @@ class Fill:
 
     def _leave_out(self, batch: BatchInWork, row: int, context: Context) -> bool:
         """Skip the sample of a row. In batches another sample replaces it. Return whether this succeeded."""
-        if self.stands_for.batch_size is not None:
+        if self.stands_for.rows is not None:
             return self._replace(batch, row, context)
         batch.memory[row] = DROP
         if len(batch.epoch.bad) >= batch.reading.sampler.share:
@@ -100,7 +100,7 @@ class Fill:
 
     def _item(self, batch: BatchInWork, context: Context) -> Any:
         """Return the item of a filled batch; ``DROP`` if a sample differs from the others and cannot be replaced."""
-        if self.stands_for.batch_size is None:
+        if self.stands_for.rows is None:
             return self._samples(batch, range(len(batch.memory)))
         while True:
             try:

@@ -12,7 +12,7 @@ AHEAD = 16  # planned ranges that may wait, so that the planner's thread is seld
 
 def stages_of(reader: ReaderLike, reading: str = "read") -> list[Stage]:
     """Return the stages of a reader. ``reading`` is the name of the stage with the workers."""
-    expect_fits(reader.deal, reader.batch_size, reader.shuffle)
+    expect_fits(reader.deal, reader.rows, reader.shuffle)
     return [
         Stage(RowRanges(reader), name="row_ranges", buffer_size=AHEAD),
         Stage(Fill(reader), num_workers=reader.num_workers, name=reading),
@@ -22,4 +22,4 @@ def stages_of(reader: ReaderLike, reading: str = "read") -> list[Stage]:
 def samples_of_epoch(reader: ReaderLike) -> int:
     """Return the number of samples of an epoch of a reader."""
     sampler, length = shares(reader, reader.open())
-    return min(sampler.share, length * (reader.batch_size or 1))
+    return min(sampler.share, length * (reader.rows or 1))

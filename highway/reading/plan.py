@@ -46,7 +46,8 @@ class ReaderLike(Protocol):
     deal: Deal | None
 
     @property
-    def batch_size(self) -> int | None: ...
+    def rows(self) -> int | None: ...
+    def rows_on(self, world_size: int) -> int | None: ...
     @property
     def at_once(self) -> int: ...
     @property
@@ -66,9 +67,9 @@ def shares(reader: ReaderLike, dataset: Dataset, seed: int = 0) -> tuple[Sampler
     if isinstance(dataset, Mapping) and dataset and 0 not in dataset:
         names = ", ".join(repr(name) for name in islice(dataset, 5))
         raise ConfigError(f"{names} are names in a {type(dataset).__name__} that has no numbers; read what stands under one of them")
-    expect_fits(reader.deal, reader.batch_size, reader.shuffle)
+    expect_fits(reader.deal, reader.rows, reader.shuffle)
     rank, world_size = rank_and_world_size(reader.rank, reader.world_size)
-    total, size = length_of(dataset), reader.batch_size or 1
+    total, size = length_of(dataset), reader.rows or 1
     if total == 0:
         raise DatasetError(f"{described(dataset)} is empty: there is no sample to read")
     whole = sampler_of(dataset, seed, reader.shuffle, reader.window)
@@ -88,7 +89,7 @@ def shares(reader: ReaderLike, dataset: Dataset, seed: int = 0) -> tuple[Sampler
 
 def batches_of(reader: ReaderLike, sampler: Sampler) -> int:
     """Return the number of batches (or samples) in a rank's share."""
-    size = reader.batch_size or 1
+    size = reader.rows or 1
     return sampler.share // size if reader.drop_last else -(-sampler.share // size)
 
 
@@ -127,7 +128,7 @@ class BatchInWork:
     def __init__(self, reading: _Reading, epoch: Epoch, index: int, positions: np.ndarray, numbers: np.ndarray) -> None:
         self.reading, self.epoch, self.positions, self.numbers = reading, epoch, positions, numbers.tolist()
         self.memory: Any = None
-        keys = reading.keys if reading.reader.batch_size else None  # single samples have their own keys
+        keys = reading.keys if reading.reader.rows else None  # single samples have their own keys
         self.keys = [keys[number] for number in self.numbers] if keys else []
         sampler = epoch.sampler
         number = sampler.first // reading.size + index * sampler.world_size + sampler.rank
@@ -162,10 +163,10 @@ class _Reading:
         self.samples = length_of(dataset)
         self.keys, self.format = keys_of(self.dataset), reader.batch_format(self.dataset)
         self.several = several_of(self.dataset, "__getfiles__" if self.format.takes_files else "__getitems__")
-        self.size, self._most = reader.batch_size or 1, reader.batch_size or MOST_SAMPLES  # rows of a batch, and maximum rows of a range
+        self.size, self._most = reader.rows or 1, reader.rows or MOST_SAMPLES  # rows of a batch, and maximum rows of a range
         each = self.size // (2 * context.workers_behind)  # so that all workers work on each batch, if it has enough rows
         self.run = min(each, MOST_ROWS) if each >= LEAST_ROWS else MOST_ROWS  # rows of a range in the next batches
-        if reader.batch_size is None:
+        if reader.rows is None:
             self.run = reader.at_once
         self._unfinished: set[BatchInWork] = set()
         self.failure: Exception | None = None
@@ -177,7 +178,7 @@ class _Reading:
                 f"{described(self.dataset)} had {self.samples} samples when it was first read, and has {total} at the start of "
                 f"epoch {epoch.number}; a dataset must not change while it is read: begin anew"
             )
-        length = batches_of(self.reader, epoch.sampler) * (self.reader.batch_size or 1)
+        length = batches_of(self.reader, epoch.sampler) * (self.reader.rows or 1)
         stop = min(epoch.sampler.share, length)  # without a last batch that is dropped
         at_once = max(_AT_ONCE // self.size, 1) * self.size
         if self._dealer is not None:
@@ -190,7 +191,7 @@ class _Reading:
             numbers = epoch.order(positions)
             stop_here = 0
             while (first := stop_here) < len(positions):
-                stop_here = first + (self.reader.batch_size or self.run)
+                stop_here = first + (self.reader.rows or self.run)
                 some = slice(first, stop_here)
                 yield BatchInWork(self, epoch, (begin + first) // self.size, positions[some], numbers[some])
 
@@ -281,7 +282,7 @@ class RowRanges:
         if self.cache is None:
             return None
         sampler, length = shares(self.stands_for, self.dataset, context.seed_or(self.stands_for.seed))
-        count = min(sampler.share, length * (self.stands_for.batch_size or 1))
+        count = min(sampler.share, length * (self.stands_for.rows or 1))
         return FixedShare(sampler, count, context.seed_or(self.cache.seed), self.cache.shuffle)
 
     def forget_bad(self, epoch: int) -> None:
@@ -327,13 +328,14 @@ class RowRanges:
                 f"cannot divide its samples anew: a cache keeps the samples of rank {ranks[0]} of {ranks[1]}; resume on the same ranks"
             )
         epoch, done, dealt = state or _BEGIN
-        size, (rank, world_size) = self.stands_for.batch_size or 1, ranks
+        rank, world_size = ranks
+        size = self.stands_for.rows_on(world_size) or 1
         dealt = dealt if last is None or last[0] == epoch else 0
         sampler, _ = shares(self.stands_for, self.dataset)
         theirs = replace(sampler, rank=rank, world_size=world_size, first=dealt)
         if last is not None:
             epoch, done = last[0], (last[1] - dealt // size - rank) // world_size + 1
-            if sampler.in_stretches and self.stands_for.batch_size is None:  # the index of a sample is its position
+            if sampler.in_stretches and self.stands_for.rows is None:  # the index of a sample is its position
                 done = last[1] - rank * theirs.share + 1
         if done >= batches_of(self.stands_for, theirs):  # samples that those ranks skip at the end of the epoch stay skipped
             return [epoch + 1, 0, 0]
@@ -363,7 +365,7 @@ class RowRanges:
                     break
                 reading.begin(batch)
                 length = len(batch.numbers)
-                done += 1 if reader.batch_size else length
+                done += 1 if reader.rows else length
                 for first in range(0, length, batch.run):
                     reading.check()
                     position.value = [number, done, dealt] if first + batch.run >= length else not_now  # not within a batch

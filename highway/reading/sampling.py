@@ -48,6 +48,16 @@ class Sampling:
         return Traits(draws=self.draws)
 
     @property
+    def rows(self) -> int | None:
+        """Samples per batch on this rank; ``None`` if there are no batches."""
+        size: int | None = getattr(self, "batch_size", None)
+        return size
+
+    def rows_on(self, world_size: int) -> int | None:
+        """Return the samples per batch if ``world_size`` ranks share the data."""
+        return self.rows
+
+    @property
     def draws(self) -> bool:
         """Whether random numbers change the samples, not only their order."""
         return False

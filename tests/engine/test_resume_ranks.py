@@ -11,7 +11,7 @@ import pytest
 from highway import DROP, Pipeline, Stage, Traits
 from highway.engine import Position
 from highway.engine.stage import Passport, Several, Stamped
-from highway.errors import PipelineError
+from highway.errors import ConfigError, PipelineError
 from highway.modules import Batch, Cache, Concat, Mix, Processes, Reader, Repeat, Shuffle, Tee, Zip
 
 TOTAL = 240
@@ -377,3 +377,32 @@ def test_a_map_that_numbers_items_itself_is_an_error_on_several_ranks():
             pass
     with Pipeline([reader(0, 1), renumbered]) as pipeline:
         assert len(list(pipeline.stamped())) == 2 * TOTAL
+
+
+def test_a_global_batch_stays_the_same_on_any_number_of_ranks():
+    def readers(ranks):
+        return [Reader(range(TOTAL), epochs=2, rank=rank, world_size=ranks, global_batch_size=12) for rank in range(ranks)]
+
+    read, states = [], None
+    for ranks, steps in ((4, 5), (3, 4), (1, 2), (2, 8), (4, 21)):
+        pipelines = [Pipeline([reader], seed=3) for reader in readers(ranks)]
+        batches = []
+        for rank, pipeline in enumerate(pipelines):
+            with pipeline:
+                if states:
+                    pipeline.load_state_dict(states[rank % len(states)])
+                batches.append([pipeline.dequeue().tolist() for _ in range(steps)])
+                pipelines[rank] = pipeline.state_dict()
+        states = pipelines
+        read += [[number for batch in step for number in batch] for step in zip(*batches, strict=True)]
+    with Pipeline(readers(1), seed=3) as alone:
+        expected = [alone.dequeue().tolist() for _ in range(40)]
+    assert [sorted(step) for step in read] == [sorted(step) for step in expected]
+    assert sorted(number for step in read[:20] for number in step) == list(range(TOTAL))
+
+
+def test_a_global_batch_that_ranks_cannot_share_is_refused_before_the_first_item():
+    with pytest.raises(ConfigError, match="Reader: 4 ranks cannot share global_batch_size=10 evenly; expected a multiple of 4, such as 12"):
+        Pipeline([Reader(range(TOTAL), rank=1, world_size=4, global_batch_size=10)])
+    with pytest.raises(ConfigError, match="Reader: global_batch_size=10; expected None, or no batch_size=5"):
+        Reader(range(TOTAL), 5, global_batch_size=10)

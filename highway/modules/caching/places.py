@@ -30,7 +30,7 @@ class Places:
         share = source.share(context)
         assert share is not None
         self._source, self._share, self.known = source, share, True
-        self._batch_size = source.stands_for.batch_size
+        self._batch_size = source.stands_for.rows
         self._rows = np.full(share.count, _ABSENT)  # the row in the cache of each place
 
     def kept(self, passport: Passport, count: int, rows: int) -> Sequence[int]:
