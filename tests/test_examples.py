@@ -1,6 +1,7 @@
 """The code that Highway's users wrote by its documentation, word for word, in real processes."""
 
 import itertools
+import json
 import re
 import signal
 import socket
@@ -14,10 +15,11 @@ from waiting import without_waits
 
 from highway import Pipeline
 from highway.data import photos
-from highway.modules import Augmentations, ImageFileReader, ZMQSource
+from highway.modules import Augmentations, ImageFileReader, Reader, ZMQSource
 from highway.transforms import AdditiveNoise, FlipX, PadCrop
 
 README = Path(__file__).parents[1] / "README.md"
+RESUME = Path(__file__).parents[1] / "docs" / "howto" / "resume.md"
 TUTORIAL = Path(__file__).parents[1] / "docs" / "tutorial" / "topologies.md"
 IMPORTS = """
 from highway import Pipeline
@@ -160,3 +162,26 @@ def test_an_example_that_is_called_without_its_argument_says_which_it_takes():
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=100)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == f"usage: python {script} torch|jax|tensorflow\n"
+
+
+@pytest.mark.slow
+def test_an_elastic_run_goes_on_with_fewer_ranks_and_reads_each_sample_once(tmp_path):
+    pytest.importorskip("torch")
+    (block,) = [b for b in re.findall(r"```python\n(.*?)```", RESUME.read_text(), re.S) if b.startswith("# train.py")]
+    death = 'if (dist.get_rank(), model["step"]) == (2, 25):\n            os.kill(os.getpid(), 9)\n        model["step"] += 1\n'
+    scripts = {"first.py": block.replace('model["step"] += 1\n', death), "again.py": block}
+    assert scripts["first.py"] != block
+    for name, script in scripts.items():
+        (tmp_path / name).write_text(script)
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]
+    killed = subprocess.run([*command, "4", "first.py"], cwd=tmp_path, capture_output=True, text=True, timeout=140)
+    assert killed.returncode != 0, killed.stderr
+    assert json.loads((tmp_path / "checkpoint.json").read_text())["model"]["step"] == 20
+    rest = subprocess.run([*command, "3", "again.py"], cwd=tmp_path, capture_output=True, text=True, timeout=140)
+    assert rest.returncode == 0, rest.stderr
+    model = json.loads((tmp_path / "result.json").read_text())
+    assert model["step"] == 100
+    assert sorted(model["samples"]) == list(range(1200))
+    with Pipeline([Reader(range(1200), 12, epochs=1, rank=0, world_size=1)], seed=7) as alone:
+        steps = [sorted(model["samples"][first : first + 12]) for first in range(0, 1200, 12)]
+        assert steps == [sorted(batch.tolist()) for batch in alone]

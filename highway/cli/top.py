@@ -132,6 +132,8 @@ def render(name: str, view: View, width: int = WIDE) -> RenderableType:
         parts += ["", _links(links, width)]
     parts += ["", *(Text(sentence, style="red") for sentence in view.silent)]
     parts += [Text(f"{one.state.name} failed {one.state.error}", style="red") for one in view.samples if one.state.error]
+    lost = [f"{one.state.name}, {line}" for one in view.samples if one.state.stats for line in one.state.stats.lost_workers]
+    parts += [Text(line, style="red") for line in lost]
     last = bottleneck(view.samples) if view.samples else "No endpoint answers; `highway run` opens one with --metrics."
     return Group(*parts, Text(last, style="bold"))
 

@@ -21,6 +21,7 @@ FREE = 0.5  # cores that must be free, at least, for more workers to help
 SHORTEST = 0.1  # seconds that a pipeline must have run before it is judged
 TOO_SHORT = f"It has run for less than {SHORTEST:g} s, which is too short to find the bottleneck."
 
+_LOST_WORKERS = ("abandoned_threads", "ended_processes")  # counters of a stage with a timeout
 _HEADINGS = ("stage", "workers", "items", "items/s", "MB/s", "busy", "starved", "blocked", "queued", "max MB", "errors")
 _LESS = tuple(map(_HEADINGS.index, ("max MB", "queued", "workers", "MB/s")))  # can be omitted, in this order
 
@@ -234,12 +235,22 @@ class PipelineStats:
         return f"{stage.name} is the bottleneck: {workers} busy {percent(stage.share(stage.busy))} of the time; {advice}."
 
     def __str__(self) -> str:
-        return "\n".join([self.table(), *self.progress, self.bottleneck])
+        return "\n".join([self.table(), *self.progress, *self.lost_workers, self.bottleneck])
 
     @property
     def progress(self) -> list[str]:
         """One line for each stage that reports the progress of its first epoch, such as a cache."""
         return [f"{stage.name}: {stage.counters['first_epoch']}." for stage in self.stages if "first_epoch" in stage.counters]
+
+    @property
+    def lost_workers(self) -> list[str]:
+        """One line for each stage whose ``timeout`` has cost it threads or processes."""
+        return [
+            f"{stage.name}: {count} {name.replace('_', ' ')}, in calls that took longer than timeout= of the stage."
+            for stage in self.stages
+            for name in _LOST_WORKERS
+            if isinstance(count := stage.counters.get(name), int)
+        ]
 
     def table(self) -> str:
         """Return the stages as a table that fits the terminal, or 80 columns, if possible."""

@@ -11,9 +11,14 @@ from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from rich.console import Console
 from waiting import wait_until
 
+from highway.cli.top import render
+from highway.engine.stats import PipelineStats, StageStats
+from highway.observe.poll import Sample, View
 from highway.observe.snapshot import Ends, Snapshot
+from highway.observe.state import ReplicaState
 
 pytestmark = pytest.mark.slow
 
@@ -184,3 +189,15 @@ def test_wrong_usage_ends_with_2_and_a_sentence(file, arguments, message, ask):
     code, out, error = ask(*arguments)
     assert (code, out) == (2, "")
     assert error.startswith(message)
+
+
+def test_threads_and_processes_that_a_time_limit_has_cost_are_shown():
+    read = StageStats("read", 1, counters={"abandoned_threads": 3, "decoder": "c"})
+    slow = StageStats("slow", 1, counters={"ended_processes": 1})
+    state = ReplicaState("reader", stats=PipelineStats([read, slow], 10.0))
+    console = Console(width=200)
+    with console.capture() as shown:
+        console.print(render("feed", View([Sample(state, state.stats)])))
+    assert f"{state.name}, read: 3 abandoned threads, in calls that took longer than timeout= of the stage." in shown.get()
+    assert f"{state.name}, slow: 1 ended processes, in calls that took longer than timeout= of the stage." in shown.get()
+    assert "read: 3 abandoned threads, in calls" in str(state.stats)
