@@ -69,6 +69,7 @@ TOGETHER = {  # what has to be given, too
     "multiple": {"ragged": "pad"},
     "pad_to": {"ragged": "pad"},
     "fill": {"ragged": "pad"},
+    "global_batch_size": {"batch_size": None},
 }
 CANDIDATES = [
     *(

@@ -71,8 +71,6 @@ def peers(mesh: DeviceMesh | dist.ProcessGroup, data: str | Sequence[str] = ()) 
     Raises:
         ConfigError: as for :func:`ranks`; or the launcher does not set ``LOCAL_RANK`` and ``LOCAL_WORLD_SIZE``, as torchrun does.
 
-    >>> import os
-    >>> os.environ.update(LOCAL_RANK="0", LOCAL_WORLD_SIZE="1")
     >>> import torch
     >>> torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
     >>> mesh = torch.distributed.init_device_mesh("cpu", (1, 1), mesh_dim_names=("dp", "tp"))
@@ -87,12 +85,13 @@ def peers(mesh: DeviceMesh | dist.ProcessGroup, data: str | Sequence[str] = ()) 
     else:
         members = _members(mesh, "peers")
     rank = dist.get_rank()
-    first_here, here = rank - local_rank()[0], local_rank()[1]
-    members = tuple(sorted(member for member in members if first_here <= member < first_here + here))
-    _counts[members] += 1
+    if len(members) > 1:
+        number, here = local_rank()
+        members = [member for member in sorted(members) if 0 <= member - rank + number < here]
+    _counts[together := tuple(members)] += 1
     run = [os.environ.get(name, "") for name in _RUN]
-    name = hashlib.sha256(repr((run, members, _counts[members])).encode()).hexdigest()[:32]
-    return PeerRanks(rank, members, f"peers-{name}")
+    name = hashlib.sha256(repr((run, together, _counts[together])).encode()).hexdigest()[:32]
+    return PeerRanks(rank, together, f"peers-{name}")
 
 
 def _dimensions(mesh: DeviceMesh, data: str | Sequence[str], caller: str) -> list[int]:
