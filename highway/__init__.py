@@ -6,7 +6,7 @@
 """
 
 __version__ = "0.1.0"
-__distribution__ = "highway-data"  # before the imports: highway.distribution recognises this package by it
+__distribution__ = "highway-data"  # before the imports, because highway.distribution looks for this line
 
 import sys
 from typing import TYPE_CHECKING, Any
@@ -56,7 +56,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import ``Connection`` and ``open`` on first use: most pipelines need no sockets, and no table of formats.
+    """Import ``Connection`` and ``open`` on first use, because most pipelines need neither sockets nor the table of formats.
 
     ``open`` is not in ``__all__``, because ``from highway import *`` would hide Python's own.
     """

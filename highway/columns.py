@@ -1,4 +1,4 @@
-"""Text that fits a width. In tables, numbers get short units, unimportant columns are dropped, and long names (no digits) are cut."""
+"""Fit text and tables into a width: shorten numbers by units, drop unimportant columns, and cut long names."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Cell:
 
 
 def number(value: float | None, digits: int = 0, style: str = "") -> Cell:
-    """Return a cell with a number, or ``-`` for ``None``; if there is little room, with a unit instead of its last digits.
+    """Return a cell with a number, or ``-`` for ``None``. The short text has a unit, such as ``12 k`` for 12,345.
 
     >>> number(1234567).full, number(1234567).short
     ('1,234,567', '1.2M')
@@ -138,5 +138,5 @@ def _cut_names(fitted: Fitted, width: int, names: Sequence[int]) -> None:
         others = [widths[column] for column in names if column != longest]
         most = max(SHORTEST_NAME, widths[longest] - over, max(others, default=0) - 1)
         for row in fitted.rows:
-            if len(name := row[longest]) > most:  # its begin and end together identify it better than one of them
+            if len(name := row[longest]) > most:  # the beginning and the end identify a name better than the beginning alone
                 row[longest] = f"{name[: most // 2]}…{name[len(name) - (most - 1 - most // 2) :]}"

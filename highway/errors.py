@@ -4,8 +4,8 @@
 
     HighwayError
     ├── EndOfStream      (EOFError)    there are no more items: the normal end, or stop()
-    ├── PipelineError    (TypeError)   stages that do not fit together, or a pipeline used against its shape
-    ├── ConfigError      (ValueError)  a topology file, URL or parameter that cannot be used as written
+    ├── PipelineError    (TypeError)   stages that do not fit together, or a wrong call, such as a loop over a sink
+        ├── ConfigError      (ValueError)  a topology file, URL or parameter that cannot be used as written
     │   └── ParameterError (TypeError)  an unknown parameter, or an invalid value
     ├── ItemError        (TypeError, ValueError)  an item that a link or a file cannot take
     ├── FrameError       (ValueError)  received bytes that are not a message
@@ -19,14 +19,14 @@
     ├── RemoteError      (RuntimeError) a child process that died, or its error, if the type cannot be created here
     └── StuckError       (RuntimeError) a pipeline that did not stop
 
-    Cancelled            (BaseException) unwinds a stage whose items are not needed any more
+    Cancelled            (BaseException) ends the code of a stage whose items are no longer needed
 
 If the code of a stage raises an error, the consumer gets this error itself, with notes that name the place.
 """
 
 from highway import distribution
 
-distribution.check()  # here, because every module that can be imported alone imports this one
+distribution.check()  # checked here, because each module of highway imports this module first
 
 
 class HighwayError(Exception):
@@ -54,7 +54,7 @@ class EndOfStream(HighwayError, EOFError):
 
 
 class PipelineError(HighwayError, TypeError):
-    """Stages that do not fit together, or a pipeline used against its shape.
+    """The stages do not fit together, or a method does not fit the pipeline, such as ``dequeue()`` if the last stage is a sink.
 
     >>> try:
     ...     Pipeline([range(3), range(3)])
@@ -65,7 +65,7 @@ class PipelineError(HighwayError, TypeError):
 
 
 class ConfigError(HighwayError, ValueError):
-    """A topology file, a URL or a parameter that cannot be used as written.
+    """A topology file, a URL or a parameter is invalid.
 
     >>> try:
     ...     Take(-1)
@@ -76,15 +76,15 @@ class ConfigError(HighwayError, ValueError):
 
 
 class ParameterError(ConfigError, TypeError):
-    """An unknown parameter, or an invalid value; names the class, the value and the expected form."""
+    """An unknown parameter, or an invalid value. The message names the class, the value and the expected form."""
 
 
 class ItemError(HighwayError, TypeError, ValueError):
-    """An item that a link or a file cannot take, because of its type or its size; names the field and the way out."""
+    """A link or file cannot take an item because of its type or size. The message names the field and a solution."""
 
 
 class FrameError(HighwayError, ValueError):
-    """Received bytes that are not a message; names the expected form and the place.
+    """Received bytes are not a message. The message of the error names the position and the expected bytes.
 
     >>> from highway import tenbin
     >>> try:
@@ -96,15 +96,15 @@ class FrameError(HighwayError, ValueError):
 
 
 class DatasetError(HighwayError, ValueError):
-    """A dataset that has changed, has fewer samples than its length, or has no usable samples."""
+    """A dataset has changed, has fewer samples than its length, or has no usable samples."""
 
 
 class ImageError(HighwayError, ValueError):
-    """An image file that cannot be used: not an image, damaged, truncated, too large or too small; names the fault."""
+    """An image file cannot be used: it is no image, damaged, truncated, too large or too small."""
 
 
 class ShardError(HighwayError, ValueError):
-    """A shard that is not a tar archive, is damaged or truncated, or has a sample that cannot be used; names the sample and the place."""
+    """A shard is no tar archive, is damaged or truncated, or has an invalid sample. The message names the sample and its position."""
 
 
 class DamagedError(HighwayError):
@@ -120,11 +120,11 @@ class DamagedError(HighwayError):
 
 
 class CacheFullError(HighwayError, OSError):
-    """The samples do not fit: into the budget, or onto the disk."""
+    """The samples need more than the cache's budget, or the disk is full."""
 
 
 class LinkError(HighwayError, OSError):
-    """A socket that cannot be bound, reached or used.
+    """A socket cannot be bound, connected or used.
 
     >>> try:
     ...     Connection("zpull+ipc://no/such/folder/socket")
@@ -135,11 +135,11 @@ class LinkError(HighwayError, OSError):
 
 
 class StoreError(HighwayError, OSError):
-    """An object store that does not answer, or answers wrongly, even after retries; names the object, never a credential."""
+    """An object store does not answer, or answers wrongly, even after retries. The message never contains a credential."""
 
 
 class RemoteError(HighwayError, RuntimeError):
-    """A child process died, or raised an error whose type cannot be created in this process; names the process and the cause.
+    """A child process died, or raised an error whose type cannot be created in this process.
 
     >>> import os
     >>> with Pipeline([[1], Processes([os._exit], num_processes=1)]) as pipeline:
@@ -152,13 +152,13 @@ class RemoteError(HighwayError, RuntimeError):
 
 
 class StuckError(HighwayError, RuntimeError):
-    """A pipeline did not stop; its process can only exit without waiting for its threads."""
+    """A pipeline did not stop. Its process must exit without waiting for the threads."""
 
 
 class Cancelled(BaseException):
-    """Unwinds a stage whose items are not needed any more.
+    """Ends the code of a stage whose items are no longer needed.
 
-    A ``BaseException``, so that ``except Exception`` in a stage does not catch it. Never seen by the consumer of a pipeline.
+    It is a ``BaseException``, so ``except Exception`` in a stage does not catch it. A loop over a pipeline never raises it.
 
     >>> log = []
     >>> class Waiting:

@@ -1,4 +1,4 @@
-"""The packages of extras: their import, and the command that installs them."""
+"""Import the packages of highway's extras, and show the command that installs them."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def pip_install(extra: str) -> str:
 
 
 def _requirements(extra: str) -> list[str]:
-    """Return this distribution with an extra: by its name if it came from an index, else by its source (PEP 610).
+    """Return what pip should install: the distribution's name if it came from an index, else its source (PEP 610).
 
-    If the source is gone, such as a clone in a temporary folder, return the packages of the extra.
+    If the source no longer exists, such as a deleted clone, return the packages of the extra.
     """
     import importlib.metadata  # here, because it is needed only for errors
     import urllib.parse

@@ -1,4 +1,4 @@
-"""Mistakes that raise no error by themselves: the first items are checked for them, with one warning for each.
+"""Warn of mistakes that raise no error, such as a map that writes into its input. Only the first items are checked.
 
 ``logging.getLogger("highway.mistakes").disabled = True`` switches these warnings off.
 """
@@ -32,7 +32,7 @@ class _Part(NamedTuple):
     """A part of an item that can be written: an array, a list or a dict."""
 
     value: Any
-    ids: frozenset[int]  # of the part and of what contains it in the item
+    ids: frozenset[int]  # ids of the part and of its containers in the item
     before: Any  # its content
 
 
@@ -40,8 +40,8 @@ class InputWatch:
     """Detects whether a map writes into items that an earlier stage still holds, such as the items of the user's list.
 
     Args:
-        earlier: The components before the map, with the names of their stages. They must not have begun, because a running iterator also
-            refers to its own items, or to nothing.
+        earlier: The components before the map, with the names of their stages. They must not have begun, because an iterator that runs
+            refers to other objects.
     """
 
     def __init__(self, earlier: Sequence[tuple[Any, str]]) -> None:
@@ -74,7 +74,7 @@ class InputWatch:
 
 
 def _roots(component: Any) -> list[Any]:
-    """Return a component, and all that it refers to if it is an iterator, such as a generator or ``zip``."""
+    """Return a component. For an iterator, such as a generator or ``zip``, return the objects that it refers to, too."""
     found = [component]
     if hasattr(type(component), "__next__"):
         for one in found:  # grows meanwhile
@@ -86,7 +86,7 @@ def _roots(component: Any) -> list[Any]:
 
 
 def _holds(roots: list[Any], written: list[_Part], seen: set[int]) -> bool:
-    """Return whether a written part, or what contains it, is among the objects that the roots lead to; skip and note what was seen."""
+    """Return whether the roots refer, directly or indirectly, to a changed part or to its container. Visit no object twice."""
     ids = frozenset[int]().union(*(part.ids for part in written))
     arrays = [part.value for part in written if isinstance(part.value, np.ndarray)]
     waiting = deque(roots)
@@ -120,7 +120,7 @@ def _inner(one: Any) -> list[Any]:
 
 
 def state_of(op: Any) -> dict[str, Any]:
-    """Return the state of a map: counters, collections and generators in its attributes, and in variables outside of its function."""
+    """Return the state of a map: counters, collections and generators in its attributes and in the global variables of its function."""
     attributes = getattr(getattr(op, "__self__", op), "__dict__", {})
     found = {f"its attribute {name}": _state(value) for name, value in attributes.items() if not name.startswith("opened ")}
     function = op.func if isinstance(op, partial) else getattr(op, "__func__", op)
@@ -134,7 +134,7 @@ def state_of(op: Any) -> dict[str, Any]:
 
 
 def _state_outside(value: Any) -> Any:
-    """Return the state of a variable. One that is set once in each process, such as a flag or a dict of open files, has none."""
+    """Return the state of a variable, or ``None`` if each process sets the variable once, such as a flag or a dict of open files."""
     if isinstance(value, dict):
         return repr([one for one in value.values() if isinstance(one, (int, float))])
     return None if isinstance(value, bool) else _state(value)
@@ -196,7 +196,7 @@ def _as_array(value: Any) -> np.ndarray | None:
 
 
 def _parts(item: Any, outer: frozenset[int]) -> Iterator[tuple[Any, frozenset[int]]]:
-    """Yield the writable arrays, the lists and the dicts in an item, each with the ids of itself and of what contains it."""
+    """Yield the writable arrays, the lists and the dicts in an item, each with its id and the ids of its containers."""
     ids = outer | {id(item)}
     if (array := _as_array(item)) is not None:
         if array.flags.writeable and not array.dtype.hasobject:
@@ -209,7 +209,7 @@ def _parts(item: Any, outer: frozenset[int]) -> Iterator[tuple[Any, frozenset[in
 
 
 def _content(part: Any) -> Any:
-    """Return a value that can be compared with the content of a part later."""
+    """Return a copy of a part's content, to compare with the content later."""
     if isinstance(part, np.ndarray):
         return xxhash.xxh3_128_digest(np.ascontiguousarray(part).reshape(-1).view(np.uint8).data)
     return [(key, id(value)) for key, value in (part.items() if isinstance(part, dict) else enumerate(part))]

@@ -1,7 +1,7 @@
-"""Errors for old names that show the new name; the names are in :mod:`highway.old_names`.
+"""Raise errors for old names, with the new name. :mod:`highway.old_names` lists the names.
 
-An old parameter, class or module is an error that shows the new one. :class:`Finder` raises it for modules, :func:`raise_missing` for
-classes, and the check of a component's parameters calls :func:`new_name`. A few old parameters are still accepted, by :func:`current`.
+:class:`Finder` raises the error for modules, and :func:`raise_missing` for classes. The check of a component's parameters calls
+:func:`new_name`. :func:`current` still accepts a few old parameters.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from highway.old_names import ACCEPTED, CLASSES, KEYWORDS, METHODS, MODULES
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_STAGES = {"albumentations": "Albumentations", "torchvision": "TorchvisionV2"}  # by the package of the transforms that they apply
+_STAGES = {"albumentations": "Albumentations", "torchvision": "TorchvisionV2"}  # the stage that applies the transforms of each package
 
 
 def new_class(name: str) -> str:
@@ -40,7 +40,7 @@ def stage_of(transform: object) -> str:
 
 
 def applied_by(transform: object) -> str:
-    """Return ``; `` and how to apply a function, or a transform of another package, instead of highway's own; else an empty text."""
+    """Return ``; `` and how to apply a function or another package's transform, or an empty text for highway's own transforms."""
     if inspect.isroutine(transform):
         return "; a function becomes one by Lambda(function)"
     stage = stage_of(transform)
@@ -93,10 +93,10 @@ _PUBLIC = ("highway", "highway.modules", "highway.transforms", "highway.datasets
 
 
 def raise_missing(module: str, name: str) -> NoReturn:
-    """Raise the error for a name that a module lacks. The error shows the current name of an old class, and the module of a name.
+    """Raise the error for a name that a module does not have. The error shows the new name of an old class, or the module that has the
+    name.
 
-    For an old class, the error is an ImportError even if the name is read as an attribute, because ``from module import name`` discards the
-    text of an AttributeError.
+    For an old class, the error is always an ImportError, because ``from module import name`` discards the text of an AttributeError.
     """
     if here := _HERE.get(f"{module}.{name}"):
         raise ImportError(f"there is no {name} in {module}; use {here}")
@@ -126,7 +126,7 @@ def explain_missing(module: str) -> None:
 
 
 class Finder:
-    """The last entry of ``sys.meta_path``: finds no module, but raises an error with the new place of an old module's names."""
+    """The last entry of ``sys.meta_path``. It finds no module. For an old module, it raises an error with the new place of each name."""
 
     @staticmethod
     def find_spec(name: str, path: object = None, target: object = None) -> None:

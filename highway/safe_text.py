@@ -13,7 +13,7 @@ from typing import Any
 
 
 def for_terminal(text: object) -> str:
-    r"""Return a text in one line, with each character that is not printable as its Python escape.
+    r"""Return a text as one line. Each character that is not printable becomes its Python escape.
 
     >>> for_terminal("a\x1b[2J\nb")
     'a\\x1b[2J\\nb'
@@ -25,7 +25,7 @@ def for_terminal(text: object) -> str:
 
 
 def for_markup(text: object) -> str:
-    r"""Return a text for XML and HTML: as :func:`for_terminal`, and with markup characters as entities.
+    r"""Return a text for XML and HTML: the text of :func:`for_terminal`, with entities such as ``&lt;`` for markup characters.
 
     >>> for_markup("<b>\x00")
     '&lt;b&gt;\\x00'
@@ -47,7 +47,7 @@ class _Shown:
 
 
 def _make_safe(record: logging.LogRecord) -> bool:
-    """Make the arguments of a log message safe, so that no handler has to."""
+    """Make the arguments of a log message safe for all handlers."""
     if isinstance(record.args, Mapping):  # logging takes it out of the tuple if it is the only argument
         record.args = (record.args,)
     if isinstance(record.args, tuple):

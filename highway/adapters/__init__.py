@@ -1,4 +1,4 @@
-"""Hand-over to the frameworks that train; each is an optional dependency."""
+"""Pass batches to training frameworks. Each framework is an optional dependency."""
 
 from highway.renamed import explain_missing
 

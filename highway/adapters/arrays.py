@@ -1,4 +1,4 @@
-"""Converters for ``Connection(converters=...)``: from numpy's image layout to torch's, and back."""
+"""Converters for ``Connection(converters=...)``: NumPy images to torch images, and back."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ def totorch(dtype: Any = None, device: str = "cpu", transpose: bool = True) -> C
     Args:
         dtype: The tensors' dtype, or its name; ``None`` makes floats float32, and 16-, 32- and 64-bit integers int64.
         device: The device of the tensors.
-        transpose: Whether channels (the last axis, of 3 or 4) come first in images ``(H, W, C)`` and batches ``(B, H, W, C)``.
+        transpose: Whether to move the channels first: ``(H, W, C)`` to ``(C, H, W)``, and ``(B, H, W, C)`` to ``(B, C, H, W)``. An array
+            has channels if its last axis is 3 or 4.
 
     >>> convert = totorch()
     >>> convert(np.zeros((8, 32, 32, 3), np.uint8)).shape, convert(np.int32([5, 7])).dtype
@@ -40,8 +41,7 @@ def totorch(dtype: Any = None, device: str = "cpu", transpose: bool = True) -> C
             kind = torch.float32
         elif kind is None and value.dtype.kind in "iu" and value.dtype.itemsize > 1:
             kind = torch.int64
-        # Received arrays are read-only views of the message, and torch has no read-only tensors: they are copied once, unless converted
-        # anyway.
+        # Received arrays are read-only, but torch has no read-only tensors: copy them once, unless a conversion copies them.
         array = np.array(value, order="C") if not value.flags.writeable else value
         tensor = torch.from_numpy(array.astype(np.int64) if array.dtype.kind == "u" and array.dtype.itemsize > 1 else array)
         if transpose and value.ndim in (3, 4) and value.shape[-1] in (3, 4):
@@ -56,8 +56,8 @@ def tonumpy(dtype: Any = None, transpose: bool = True) -> Converter:
 
     Args:
         dtype: The arrays' dtype; ``None`` keeps the tensors' dtype.
-        transpose: Whether to move channels to the last axis. Channels are an axis of 3 or 4: the first axis of an image, or the second axis
-            of a batch.
+        transpose: Whether to move the channels to the last axis. The channels are the first axis of an image, or the second axis of a
+            batch, if its size is 3 or 4.
 
     >>> import torch
     >>> tonumpy()(torch.zeros(8, 3, 32, 32)).shape

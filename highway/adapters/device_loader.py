@@ -1,4 +1,4 @@
-"""Loaders whose batches are on a device before they are requested: the result of ``to_device`` for PyTorch and JAX."""
+"""Loaders that move batches to a device in advance: the result of ``to_device`` for PyTorch and JAX."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ class Mover(Protocol):
     """Moves batches to a device."""
 
     def move(self, batch: Any) -> Any:
-        """Begin to move a batch, on the thread that reads batches."""
+        """Begin to move a batch. Called on the thread that reads batches."""
 
     def receive(self, moved: Any) -> Any:
-        """Return a moved batch, on the thread of the loop."""
+        """Return a moved batch. Called on the thread of the loop."""
 
 
 class _Ready(NamedTuple):
-    """A batch on its device, or the end of a loop instead, and the loader's position after it."""
+    """A batch on its device, or the end of a loop, with the loader's position after it."""
 
     batch: Any
     position: Any
@@ -32,7 +32,7 @@ class _Ready(NamedTuple):
 
 
 class DeviceLoader:
-    """The batches of a loader, on a device. Each loop over it is a loop over the loader, on a separate thread.
+    """The batches of a loader, on a device. Each loop over this object runs a loop over the loader, on a separate thread.
 
     ``len``, ``set_epoch``, ``state_dict`` and ``load_state_dict`` are the loader's. Both this object and the loader return the state after
     the last batch that the loop has received. Batches that wait on the device do not count.
@@ -54,7 +54,7 @@ class DeviceLoader:
         self.loader, self._make_mover, self._depth = loader, make_mover, depth
         self._taken: Any = None  # the position after the last batch of the loop
         self._position: Any = None  # the position that the loader was given last
-        self._is_taken_ahead = False  # by another adapter, which tells the loader what its loop has received
+        self._is_taken_ahead = False  # set by another adapter, which reports to the loader the batches that its loop has received
         self._loop: weakref.ref[Generator[Any]] | None = None
 
     def __iter__(self) -> Iterator[Any]:
@@ -102,7 +102,7 @@ class DeviceLoader:
         return position_of(self.loader) if self._taken is None else self._taken
 
     def received(self, position: Any) -> None:
-        """Set the state to a position; for adapters that read these batches ahead of a loop."""
+        """Set the state to a position. For adapters that read these batches ahead of a loop."""
         self._is_taken_ahead = position is not None
         self._tell(position)
 
@@ -146,7 +146,7 @@ class DeviceLoader:
 def _end(ahead: Pipeline, batches: Iterator[Any]) -> None:
     """End the thread that reads batches, and the loop over the loader."""
     ahead.stop()
-    with contextlib.suppress(ValueError):  # the thread does not end, and is inside it
+    with contextlib.suppress(ValueError):  # the thread does not end, because it is inside the loop
         if (close := getattr(batches, "close", None)) is not None:
             close()
 

@@ -27,7 +27,8 @@ def ranks() -> ReaderRanks:
         reader = Reader(dataset, 64, **ranks())
 
     A rank is a process with any number of devices. JAX knows its processes after ``jax.distributed.initialize()``; without this call, the
-    result is rank 0 of 1. If this function is called first, it starts JAX's backend, and ``initialize()`` raises ``RuntimeError``.
+    result is rank 0 of 1. Call ``initialize()`` first: this function starts JAX's backend, and ``initialize()`` then raises
+    ``RuntimeError``.
 
     >>> ranks() == {"rank": 0, "world_size": 1}
     True
@@ -48,21 +49,20 @@ def to_device(loader: Iterable[Any], sharding: Any = None, depth: int = 2) -> De
     A thread puts the batches on the device. ``len``, ``state_dict`` and ``load_state_dict`` are the pipeline's. Batches that wait on the
     device do not count as received.
 
-    On a CPU, arrays in aligned memory, such as highway's batches, are not copied: the memory belongs to JAX until its array is freed, and
-    must not be written to again. Unless ``jax_enable_x64`` is set, JAX converts 64-bit numbers to 32 bits: floats are rounded, and integers
-    that do not fit are an error.
+    On a CPU, JAX does not copy arrays in aligned memory, such as highway's batches. Do not write to this memory while JAX's array exists.
+    Unless ``jax_enable_x64`` is set, JAX converts 64-bit numbers to 32 bits. It rounds floats. An integer that does not fit is an error.
 
     Args:
         loader: A :class:`~highway.Pipeline`, or any iterable of arrays in tuples, lists and dicts.
-        sharding: Placement of the rows: a ``jax.sharding.Sharding``, for which each process has its own rows, or a device. ``None`` is the
-            default device.
+        sharding: Where to put the rows: a ``jax.sharding.Sharding`` or a device. With a sharding, each process passes its own rows.
+            ``None`` is the default device.
         depth: Batches that wait on the device, at least 1, besides the batch being moved.
 
     Raises:
         ConfigError: ``depth`` is below 1.
         ValueError: the rows of an array cannot be divided evenly among the parts of the sharding (when running).
         OverflowError: an integer does not fit (when running).
-        TypeError: an array is of a type that JAX does not have (when running).
+        TypeError: JAX does not support the dtype of an array (when running).
 
     >>> batches = [(np.zeros((2, 3), np.float32), np.int32([5, 7]))]
     >>> with Pipeline([batches]) as pipeline:
@@ -123,6 +123,6 @@ def _expect_to_fit(array: np.ndarray, place: str) -> None:
 
 def _parts(sharding: Any, ndim: int) -> int:
     """Return the number of parts into which this process's rows are divided."""
-    many = 2 * len(sharding.device_set)  # rows that can be divided
+    many = 2 * len(sharding.device_set)  # only if the rows can be divided
     rows = {str(where[0]) for where in sharding.addressable_devices_indices_map((many,) * max(1, ndim)).values()}
     return len(rows)

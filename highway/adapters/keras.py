@@ -1,4 +1,4 @@
-"""Hand-over to Keras 3, which must be installed separately: ``pip install keras``, and TensorFlow, JAX or PyTorch."""
+"""Pass batches to Keras 3. Install it separately: ``pip install keras``, and TensorFlow, JAX or PyTorch."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _IN_AN_EPOCH = (
     "state_dict: Keras takes batches of the pipeline ahead of its training steps; call state_dict() at the end of an epoch, such as in "
     "on_epoch_end of a callback"
 )
-HELD = 5  # maximum batches of an abandoned pass that Keras reads to inspect them, including those that TensorFlow holds
+HELD = 5  # maximum batches that Keras reads to inspect them, including the batches that TensorFlow holds
 
 
 def dataset(pipeline: Iterable[Any], steps: int | None = None) -> DataAdapter:
@@ -38,17 +38,17 @@ def dataset(pipeline: Iterable[Any], steps: int | None = None) -> DataAdapter:
         model.fit(dataset(train), validation_data=dataset(test), epochs=90, class_weight={0: 1.0, 1: 5.0})
 
     Items are ``x``, ``(x, y)`` or ``(x, y, sample_weight)``, each an array, or a dict of arrays by the names of the model's inputs and
-    outputs. Each epoch of Keras is one epoch of the pipeline, which determines order and randomness: ``shuffle`` of ``fit`` has no effect.
-    Keras inspects some batches before it trains; the first epoch still yields them.
+    outputs. Each epoch of Keras is one epoch of the pipeline. The pipeline determines the order, so ``shuffle`` of ``fit`` has no effect.
+    Keras inspects some batches before it trains. The first epoch still yields these batches.
 
-    At the end of an epoch, for instance in ``on_epoch_end`` of a callback, ``pipeline.state_dict()`` is the state after the batches of the
-    epoch. Within an epoch it is the state after the batch of the last step on PyTorch, and an error on TensorFlow and JAX, which read
-    batches ahead.
+    At the end of an epoch, such as in ``on_epoch_end`` of a callback, ``pipeline.state_dict()`` returns the state after the epoch. Within
+    an epoch, it returns the state after the last step on PyTorch. On TensorFlow and JAX it raises an error, because they read batches
+    ahead.
 
     Args:
         pipeline: A :class:`~highway.Pipeline` of batches, with an epoch for each pass of Keras, or any iterable that can be repeated.
-        steps: Batches in an epoch, which Keras shows and checks; ``None``: ``len(pipeline)``, if it is known. Pass 0 if the number is
-            unknown before the end of the epoch, for instance because a stage drops batches.
+        steps: Batches in an epoch. Keras shows and checks the number. ``None``: ``len(pipeline)``, if it is known. 0: the number is unknown
+            before the end of the epoch, for example because a stage drops batches.
 
     Raises:
         Exception: an error of a stage, which ``fit`` raises unchanged.
@@ -92,7 +92,7 @@ class PipelineAdapter(DataAdapter):
     def num_batches(self) -> int | None:
         """Batches in an epoch; ``None`` if unknown."""
         caller = sys._getframe(1).f_locals
-        if "class_weight" in caller:  # fit begins: Keras gives class weights only to its own adapters
+        if "class_weight" in caller:  # fit begins: apply class weights here, because Keras does this only for its own adapters
             self._is_new, self._passes.class_weight = True, caller["class_weight"]
             self._passes.is_split = caller.get("steps_per_epoch") is not None
             self._passes.finish()
@@ -125,7 +125,7 @@ class PipelineAdapter(DataAdapter):
         """Note that the batches of a pass were received.
 
         Raises:
-            Exception: an error of a stage, which TensorFlow has treated as the end.
+            Exception: an error of a stage. TensorFlow has treated it as the end.
         """
         if self._is_new:
             self._passes.begin_training(self._loops is None or self._loops.has_begun)
@@ -139,7 +139,7 @@ class PipelineAdapter(DataAdapter):
 class _Passes:
     """The passes of Keras over a pipeline, in sequence.
 
-    A pass that is abandoned within its first batches is repeated from its beginning: Keras does this after it has inspected batches.
+    If Keras abandons a pass within its first batches, as after an inspection, the next pass begins with the same batches.
     """
 
     def __init__(self, pipeline: Iterable[Any], steps: int) -> None:
@@ -159,7 +159,7 @@ class _Passes:
             self._held.clear()
 
     def begin_training(self, has_looked: bool) -> None:
-        """Note that training has not begun; if Keras has inspected the batches of a pass, and all are held, the pass is repeated."""
+        """Note that training has not begun. If Keras has inspected batches of a pass, and all are held, repeat the pass."""
         if has_looked:
             self._number += 1  # TensorFlow may still read batches of it
             self._is_done = self._is_done and not self._held
@@ -167,7 +167,7 @@ class _Passes:
             self._tell(self._begin)
 
     def end(self) -> None:
-        """Note that all batches of a pass were received, if they were read."""
+        """If all batches of a pass were read, note that they were received."""
         if self._is_done and not self.is_split:
             self._leave()
             self._tell(self._position())
@@ -198,7 +198,7 @@ class _Passes:
             return
         self._is_done = True
         if not self._taken:
-            iter(self._pipeline)  # which raises the error, if it has ended
+            iter(self._pipeline)  # raises the error, if the pipeline has ended
             raise PipelineError("dataset: the pipeline yields no batches")
         if self._taken < self._steps:
             raise PipelineError(

@@ -24,11 +24,11 @@ class DataWait(Callback):
         trainer = Trainer(callbacks=[DataWait()])
 
     ``data_wait_seconds_step`` and ``data_wait_seconds_epoch`` are the seconds for which the loop waited in a step, and their mean in the
-    epoch. ``data_wait_share`` is the waiting fraction, 0 to 1, of the time of the epoch's steps so far. The time of validation, checkpoints
-    and other callbacks is not counted. Each rank measures its own wait; loggers show rank 0.
+    epoch. ``data_wait_share`` is the fraction, 0 to 1, of the time of the epoch's steps in which the loop waited. Validation, checkpoints
+    and other callbacks do not count. Each rank measures its own wait, and loggers show rank 0.
 
     Args:
-        clock: Returns the time in seconds.
+        clock: A function that returns the time in seconds.
 
     >>> from lightning.pytorch import Trainer
     >>> trainer = Trainer(callbacks=[DataWait()], logger=False, accelerator="cpu")

@@ -1,4 +1,4 @@
-"""The position of a loop whose pipeline or loader is read ahead by another component."""
+"""The position of a loop, if another component reads its pipeline or loader ahead."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ class Positioned(Protocol):
         """Return its position after the last item that was read."""
 
     def received(self, position: Any) -> None:
-        """Set its state to a position: the loop has received all items before it. ``None``: items are no longer read ahead.
+        """Set its state to a position: the loop has received all items before this position. ``None``: no component reads ahead any more.
 
         If the position is an error, requesting the state raises it.
         """
 
 
 def position_of(loader: Any) -> Any:
-    """Return a loader's position. For a foreign loader, return its state, the error that it raises instead, or ``None`` if it has none."""
+    """Return a loader's position. For a foreign loader, return its state, or the error of its ``state_dict``, or ``None``."""
     if isinstance(loader, Positioned):
         return loader.position()
     try:
@@ -37,17 +37,17 @@ def position_of(loader: Any) -> Any:
 def received_by_caller(loader: Positioned, batches: Iterator[Any]) -> Iterator[Any]:
     """Return a loop over a loader. The loop reports to the loader which batches the training has received.
 
-    Lightning, if it does not know the length of an epoch, and Accelerate fetch a batch before they yield the previous one. Accelerate takes
-    the state of the loader that it loops over before it fetches.
+    Accelerate fetches a batch before it yields the previous batch. So does Lightning, if it does not know the length of an epoch.
+    Accelerate reads the loader's state before it fetches.
     """
     frame: FrameType | None = sys._getframe(2)
-    is_direct = True  # whether all frames so far are __iter__ methods, such as those of subclasses
+    is_direct = True  # whether all frames so far are __iter__ methods, for example of subclasses
     while frame is not None:
         module = frame.f_globals.get("__name__", "")
         is_direct = is_direct and frame.f_code.co_name == "__iter__"
         if is_direct and module == "accelerate.data_loader":
             return batches
-        if module == "highway.adapters.device_loader" or module.startswith("torchdata."):  # they count what their loop receives
+        if module == "highway.adapters.device_loader" or module.startswith("torchdata."):  # they count their loop's batches
             return batches
         if module == "accelerate.data_loader" or (module.endswith(".loops.fetchers") and _fetches_ahead(frame)):
             return _one_behind(loader, batches)
@@ -56,7 +56,7 @@ def received_by_caller(loader: Positioned, batches: Iterator[Any]) -> Iterator[A
 
 
 def is_called_by_lightning() -> bool:
-    """Return whether the caller is a data fetcher of Lightning. After the last batch of an epoch, Lightning resumes with the next epoch."""
+    """Return whether the caller is Lightning's data fetcher. From a state after the last batch, Lightning resumes with the next epoch."""
     frame: FrameType | None = sys._getframe(2)
     while frame is not None and not frame.f_globals.get("__name__", "").endswith(".loops.fetchers"):
         frame = frame.f_back
@@ -64,14 +64,14 @@ def is_called_by_lightning() -> bool:
 
 
 def _fetches_ahead(frame: FrameType) -> bool:
-    """Return whether the data fetcher of Lightning that runs in this frame fetches a batch before it yields the previous one."""
+    """Return whether the data fetcher of Lightning in this frame fetches a batch before it yields the previous batch."""
     fetcher = frame.f_locals["self"]
     has_length = (frame.f_globals["sized_len"](loader) is not None for loader in fetcher.combined_loader.flattened)
     return type(fetcher).__name__ == "_PrefetchDataFetcher" and not all(has_length)
 
 
 def _one_behind(loader: Positioned, batches: Iterator[Any]) -> Generator[Any]:
-    """Yield batches; the loop has received each one when the next one is read."""
+    """Yield batches. The loop has received a batch when the next batch is read."""
     position = loader.position()
     try:
         for batch in batches:

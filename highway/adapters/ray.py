@@ -1,4 +1,4 @@
-"""Hand-over to Ray Data, and from it: ``pip install 'ray[data]'``."""
+"""Pass batches to and from Ray Data: ``pip install 'ray[data]'``."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def to_ray_dataset(pipeline: Pipeline | Sequence[Pipeline]) -> ray.data.Dataset:
 
     Raises:
         PipelineError: a pipeline has begun, or cannot be pickled; an item is not a batch (when read).
-        Exception: an error of a stage, as a ``RayTaskError`` that also has its type (when read).
+        Exception: an error of a stage. It is a ``RayTaskError`` and an instance of the error's own type (when read).
 
     >>> import ray
     >>> context = ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
@@ -56,7 +56,7 @@ def to_ray_dataset(pipeline: Pipeline | Sequence[Pipeline]) -> ray.data.Dataset:
 
 
 class _PipelineDatasource(Datasource):
-    """Reads pipelines, a task for each."""
+    """Reads pipelines, each in its own task."""
 
     def __init__(self, pipelines: list[Pipeline]) -> None:
         super().__init__()
@@ -90,19 +90,19 @@ def _columns(item: Any) -> dict[str, Any]:
 
 @dataclass
 class RaySource:
-    """Read a Ray Dataset: batches of its rows; each pass over it is an epoch.
+    """Read batches of rows from a Ray Dataset. Each pass over the dataset is an epoch.
 
-    Ray reads again for each pass. Ray does not report its position in a pass, so ``state_dict()`` of the pipeline is an error within a
-    pass. For data with random access, use a :class:`~highway.modules.Reader`.
+    Ray reads the data again for each pass. It does not report its position, so within a pass, ``state_dict()`` of the pipeline raises an
+    error. For data with random access, use a :class:`~highway.modules.Reader`.
 
     Args:
         dataset: A ``ray.data.Dataset``, or a shard of one (``ray.train.get_dataset_shard``).
-        batch_size: Rows in a batch; ``None``: the rows of a block.
-        epochs: Passes over the pipeline, or ``None`` to repeat indefinitely.
+        batch_size: Rows in a batch. ``None``: a batch has the rows of a block.
+        epochs: Passes over the dataset, or ``None`` to repeat indefinitely.
         drop_last: Whether to drop a last batch with fewer rows.
 
     Yields:
-        Dicts of arrays by column name, read-only views of Ray's object store if the columns are arrays.
+        Dicts of arrays by column name. If the columns are arrays, they are read-only views of Ray's object store.
 
     Raises:
         PipelineError: a pass has no rows (when running).

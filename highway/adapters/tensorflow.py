@@ -1,4 +1,4 @@
-"""Hand-over to TensorFlow, which must be installed separately: ``pip install tensorflow``, or ``tensorflow-cpu``."""
+"""Pass batches to TensorFlow. Install it separately: ``pip install tensorflow``, or ``tensorflow-cpu``."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ _NOT_TOLD = (
     "state_dict: TensorFlow takes items of the pipeline ahead of your loop, and only a loop over to_dataset(pipeline) itself tells which "
     "items it has received; call state_dict() there, or after a block `with to_dataset(pipeline) as dataset:`"
 )
-HELD = 4  # maximum items that TensorFlow has read, and the loop has not received
-ENDLESS = 2**62  # length of a range that always outlasts the pipeline
+HELD = 4  # maximum items that TensorFlow has read, but the loop has not received
+ENDLESS = 2**62  # length of a range that is longer than any epoch
 
 
 def to_dataset(pipeline: Iterable[Any], signature: Any = None) -> PipelineDataset:
-    """Return a ``tf.data.Dataset`` of a pipeline's items. Each loop over it is a loop over the pipeline: an epoch.
+    """Return a ``tf.data.Dataset`` of a pipeline's items. Each loop over the dataset is an epoch of the pipeline.
 
     ::
 
@@ -41,21 +41,21 @@ def to_dataset(pipeline: Iterable[Any], signature: Any = None) -> PipelineDatase
             for images, labels in to_dataset(pipeline):
                 ...
 
-    Tuples and dicts stay tuples and dicts. A list of arrays of different lengths in a field becomes a ``RaggedTensor``. Batches in aligned
-    memory, such as highway's, become tensors without a copy; other batches are copied once.
+    Tuples and dicts stay tuples and dicts. A field with a list of arrays of different lengths becomes a ``RaggedTensor``. Batches in
+    aligned memory, such as highway's, are not copied. Other batches are copied once.
 
-    Only one loop is possible at a time: if a second loop begins, the first gets an error. TensorFlow holds up to four items that the loop
-    has not received. In a loop over this dataset, ``pipeline.state_dict()`` does not count them. ``map``, ``fit`` and similar methods do
-    not report which items they have received: in a loop over their result, ``pipeline.state_dict()`` is an error. If the pipeline does not
-    number epochs, a loop that ends early loses the held items.
+    Only one loop can run at a time. If a second loop begins, the first loop gets an error. TensorFlow reads up to four items ahead of the
+    loop. In a loop over this dataset, ``pipeline.state_dict()`` does not count these items. ``map``, ``fit`` and similar methods do not
+    report the items that they have received, so ``pipeline.state_dict()`` raises an error in a loop over their result. If the pipeline does
+    not number epochs, a loop that ends early loses the items that were read ahead.
 
     ``cardinality()`` and ``len`` are known if ``len(pipeline)`` is.
 
     Args:
         pipeline: A :class:`~highway.Pipeline`, a :class:`~highway.Connection`, or any iterable of arrays, tuples or dicts.
-        signature: A ``tf.TensorSpec`` or ``tf.RaggedTensorSpec`` for each field, in a tuple or dict like the items. ``None``: derived from
-            the first item. This function waits for the first item; the first loop yields it. If all arrays of this item have the same
-            length, they are batches, and other batches may have other lengths.
+        signature: A ``tf.TensorSpec`` or ``tf.RaggedTensorSpec`` for each field, in a tuple or dict like the items. ``None``: this function
+            waits for the first item and derives the signature from it. The first loop still yields this item. If all its arrays have the
+            same length, the items count as batches, and other batches may have other lengths.
 
     Raises:
         ValueError: there is no first item to derive the signature from.
@@ -74,7 +74,7 @@ def to_dataset(pipeline: Iterable[Any], signature: Any = None) -> PipelineDatase
 def dataset_of(loops: Loops, signature: Any = None) -> PipelineDataset:
     """Return the dataset of some loops; see :func:`to_dataset`."""
     spec = signature_of(loops.first()) if signature is None else signature
-    alive = weakref.proxy(loops)  # TensorFlow keeps the functions for ever, and the dataset keeps the loops
+    alive = weakref.proxy(loops)  # TensorFlow keeps the functions forever, so only the dataset refers to the loops
 
     def begin(_: Any) -> Any:
         return tf.numpy_function(lambda: np.int64(alive.begin()), [], tf.int64)
@@ -84,7 +84,7 @@ def dataset_of(loops: Loops, signature: Any = None) -> PipelineDataset:
 
     items = tf.data.Dataset.range(1).map(begin).flat_map(lambda number: tf.data.Dataset.range(ENDLESS).map(lambda _: take(number)))
     items = items.take_while(lambda goes_on, *_: goes_on)
-    # One call at a time; otherwise TensorFlow would choose the number, and how many items it holds would be unknown.
+    # One call at a time. Otherwise TensorFlow would choose the number, and the number of items that it holds would be unknown.
     items = items.map(lambda _, *tensors: assembled(spec, iter(tensors)), num_parallel_calls=1)
     return PipelineDataset(items.prefetch(2), loops)
 
@@ -162,7 +162,7 @@ class _Iterator(OwnedIterator):
 
     @property
     def _type_spec(self) -> Any:
-        self._loops.forget(self)  # it is passed to a tf.function, which does not report which items it receives
+        self._loops.forget(self)  # a tf.function gets it, and does not report the items that it receives
         return super()._type_spec
 
     def __del__(self) -> None:
@@ -174,11 +174,11 @@ class Loops:
 
     Args:
         pipeline: The pipeline.
-        errors_end_it: Whether TensorFlow treats an error as the end; the consumer of the items then asks for the error.
+        errors_end_it: Whether TensorFlow treats an error as the end. The consumer must then read :attr:`error`.
 
     Attributes:
         error: The error of the last loop, or ``None``.
-        expected: The id of the iterator that is being asked for an item, because a loop that begins now is its loop.
+        expected: The id of the iterator that waits for an item. A loop that begins now belongs to this iterator.
     """
 
     def __init__(self, pipeline: Iterable[Any], errors_end_it: bool = False) -> None:
@@ -190,8 +190,8 @@ class Loops:
         self._held: list[Any] = []  # the first item, until the first loop begins
         self._is_ahead = False  # whether the first loop over the pipeline has begun before TensorFlow's
         self._receiver: int | None = None  # the id of the iterator whose loop has begun; None: a foreign iterator
-        self._taken = deque[Any]()  # positions of the items that TensorFlow holds, if that iterator reports received items
-        self._position: Any = None  # of the last received item
+        self._taken = deque[Any]()  # positions of the items that TensorFlow holds, if the iterator reports received items
+        self._position: Any = None  # position of the last received item
 
     def length(self) -> int | None:
         """Return the number of items in a loop, or ``None`` if unknown."""
@@ -271,7 +271,7 @@ class Loops:
             self._tell(PipelineError(_NOT_TOLD))
 
     def left(self, receiver: _Iterator) -> None:
-        """Note that an iterator is gone; if its loop has not ended, the next loop is the next epoch."""
+        """Note that an iterator was deleted. If its loop has not ended, the next loop is the next epoch."""
         if self._receiver == id(receiver):
             self._receiver = None
             if isinstance(self._pipeline, Pipeline) and self._position is not None:
@@ -289,7 +289,7 @@ class Loops:
                 self._lock.release()
 
     def arrays(self, number: int, spec: Any) -> list[Any]:
-        """Return whether a loop continues, and the arrays of its next item. TensorFlow copies arrays that are not aligned."""
+        """Return whether a loop continues, and the arrays of its next item."""
         with self._lock:
             try:
                 if number != self._number and not self._errors_end_it:

@@ -1,4 +1,4 @@
-"""Items as tensors for TensorFlow, by a signature."""
+"""Convert items to tensors for TensorFlow, by a signature."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _is_ragged(value: Any) -> bool:
 
 
 def dtypes_of(spec: Any) -> list[Any]:
-    """Return the types of an item's tensors: for a ragged tensor its values, and the start of each row."""
+    """Return the dtypes of an item's tensors. A ragged tensor has two: for its values, and for the start of each row."""
     return [
         dtype for leaf in _fields(spec) for dtype in ([leaf.dtype, tf.int64] if isinstance(leaf, tf.RaggedTensorSpec) else [leaf.dtype])
     ]

@@ -1,4 +1,4 @@
-"""Hand-over to tensorpack, and from it: ``pip install tensorpack``."""
+"""Pass batches to and from tensorpack: ``pip install tensorpack``."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from highway.parameters.ranges import ENDS
 
 
 class DequeueGenerator(DataFlow):
-    """Turn a pipeline into a DataFlow. The datapoints are the pipeline's items, as lists or dicts, and a loop is one epoch.
+    """Turn a pipeline into a DataFlow. The datapoints are the pipeline's items, as lists or dicts. A loop is one epoch.
 
     ::
 
         with Pipeline([...]) as pipeline:
             TrainConfig(model, QueueInput(DequeueGenerator(pipeline)), ...)
 
-    The pipeline replaces tensorpack's own worker processes, such as ``MultiProcessRunner``: a running pipeline cannot be forked, and
-    iterating in a forked process is an error.
+    The pipeline replaces tensorpack's worker processes, such as ``MultiProcessRunner``. Iterating in a forked process is an error, because
+    the threads of a pipeline cannot be forked.
 
     Args:
         pipeline: A :class:`~highway.Pipeline` with at least one epoch for each loop.
-        queue_size: Accepted so that programs of Highway (2017) run. It has no effect: the number of waiting items is ``buffer_size`` of
-            the pipeline's last stage.
+        queue_size: No effect. It exists for programs of Highway (2017). ``buffer_size`` of the pipeline's last stage sets the number of
+            waiting items.
 
     >>> with Pipeline([[(1, 2), (3, 4)]]) as pipeline:
     ...     print(list(DequeueGenerator(pipeline)))
@@ -67,7 +67,7 @@ class DequeueGenerator(DataFlow):
             raise NotImplementedError(str(error)) from error
 
     def get_data(self) -> Iterator[Any]:
-        """Yield the datapoints of an epoch, like iterating; the name in tensorpack before 0.9."""
+        """Yield the datapoints of an epoch, like ``__iter__``. The method's name in tensorpack before 0.9."""
         return iter(self)
 
     def size(self) -> int:
@@ -79,10 +79,10 @@ class DequeueGenerator(DataFlow):
 
 @dataclass
 class DataFlowSource:
-    """Read a DataFlow: each pass over it is an epoch.
+    """Read a DataFlow. Each pass over it is an epoch.
 
-    Only this source may iterate over the DataFlow; it resets the DataFlow's state at its start. A DataFlow without a fixed order, for
-    example after ``MultiProcessRunner``, does not get a fixed order: for a reproducible order, give the data to a
+    Only this source may iterate over the DataFlow. It calls ``reset_state()`` at its start. The order of some DataFlows, such as
+    ``MultiProcessRunner``, is not reproducible, and this source does not change that. For a reproducible order, pass the data to a
     :class:`~highway.modules.Reader`.
 
     Args:

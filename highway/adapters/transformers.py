@@ -23,13 +23,13 @@ class DataWaitCallback(TrainerCallback):
         trainer.add_callback(DataWaitCallback(trainer))
 
     Whenever the trainer logs its loss, this adds a record for the same step: ``data_wait_seconds``, the mean of the steps since the last
-    record, and ``data_wait_share``, the waiting fraction of their time, from 0 to 1. The records reach ``state.log_history`` and all
-    integrations. A step waits for all batches whose gradients it accumulates. Evaluation, saving and logging do not count. Each process
-    measures its own wait; integrations show the first process.
+    record, and ``data_wait_share``, the fraction of their time in which they waited, from 0 to 1. The records are in ``state.log_history``
+    and in all integrations. A step waits for all batches whose gradients it accumulates. Evaluation, saving and logging do not count. Each
+    process measures its own wait; integrations show the first process.
 
     Args:
         trainer: The trainer that logs.
-        clock: Returns the time in seconds.
+        clock: A function that returns the time in seconds.
 
     >>> import torch
     >>> from transformers import Trainer, TrainingArguments
@@ -61,7 +61,7 @@ class DataWaitCallback(TrainerCallback):
         self._lap()
 
     def _other(self, *_: Any, **__: Any) -> None:
-        """Restart the measurement after work that is neither waiting nor training."""
+        """Restart the measurement after other work, such as an evaluation."""
         self._lap()
 
     on_epoch_begin = on_evaluate = on_save = _other

@@ -4,8 +4,8 @@ Each module uses only modules before it in this list: ``batch`` and ``ragged`` (
 traits that a component may declare), ``notebook`` and ``stats``, ``context`` (passed to the code of a stage) and ``cancel``, ``stage`` (a
 component with its settings, and the passports of its items), ``channel`` (the queue), ``source``, ``resume`` (the data of a state),
 ``randomness``, ``workers`` (a stage of a running pipeline), ``input``, ``ahead`` (workers with several items in flight), ``time_limit``
-(``Stage(timeout=...)``), ``hashing`` (what a state must fit), ``remake`` (makes items again), ``bodies`` (the code of the threads, for each
-shape), ``script``, ``threads`` (the run), ``consumer`` (the position of the loop), ``pipeline`` (the user's interface). May use:
+(``Stage(timeout=...)``), ``hashing`` (hashes that detect changes), ``remake`` (makes items again), ``bodies`` (the code of the threads, for
+each shape), ``script``, ``threads`` (the run), ``consumer`` (the position of the loop), ``pipeline`` (the user's interface). May use:
 parameters, process.
 """
 

@@ -1,4 +1,4 @@
-"""Maps whose workers have several items in flight at once, because they send items elsewhere, such as to another process."""
+"""Maps whose workers send items elsewhere, such as to another process, and so work on several items at once."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def work_ahead(worker: StageWorkers, ahead: WorkerAhead, meter: Meter) -> None:
 
 
 class _ItemsAhead:
-    """The items that one worker of a map has in flight: taken and sent, but not passed on.
+    """The items in flight of one worker of a map: it has taken them from its input, but has not passed on their results.
 
     Each item in flight has a permit of the output. If the order is kept, it also has the slot that was reserved when the item was taken. If
     the order is not kept, an epoch begins only when the previous epoch is done.
@@ -46,10 +46,10 @@ class _ItemsAhead:
     def __init__(self, worker: StageWorkers, meter: Meter, ahead: WorkerAhead) -> None:
         self._worker, self._meter, self._ahead = worker, meter, ahead
         self._flying: deque[tuple[Slot | None, Passport, Marker | None]] = deque()
-        self._done: list[tuple[Slot | None, Any]] = []  # results to pass on
+        self._done: list[tuple[Slot | None, Any]] = []  # the results to pass on
         self._number = worker.here.number
-        self._depth = 1  # permits that the output has room for
-        self._epoch = 0  # of the last item, if no order is kept
+        self._depth = 1  # permits taken from the output
+        self._epoch = 0  # the epoch of the last item, if no order is kept
         self._has_ended = False
 
     def work(self) -> None:
@@ -62,7 +62,7 @@ class _ItemsAhead:
         self._hand_on()
 
     def _take(self, items: list[Stamped]) -> None:
-        """Add items to ``items``. If no item is in flight, wait for one; else take the items that are ready, as far as there is room."""
+        """Add items to ``items``. If no item is in flight, wait for one. Otherwise take ready items, if there is room."""
         worker, outbox, depth = self._worker, self._worker.outbox, self._ahead.depth
         for channel in (worker.inbox, outbox):
             channel.grow(depth - self._depth)
@@ -123,15 +123,14 @@ class _ItemsAhead:
     def _exchange(self, items: list[Stamped]) -> None:
         """Send items, pass on the finished results, and wait until at least one more item in flight is finished.
 
-        The results are passed on before this waits, because this thread releases the GIL while it waits, and the thread that receives the
-        results needs it.
+        This passes on the results before it waits. While it waits, it releases the GIL for the thread that receives the results.
         """
         if not self._flying:
             return
         here = self._worker.here
         self._ahead.send(items)
         self._hand_on()
-        _, here.passport, here.marker = self._flying[0]  # for error messages, and for a state requested meanwhile
+        _, here.passport, here.marker = self._flying[0]  # error messages, and a state requested meanwhile, use it
         for error, value in self._ahead.receive():
             slot, passport, _ = self._flying.popleft()
             try:

@@ -1,8 +1,8 @@
-"""Items: a sample or a batch, as a tuple or dict of numpy arrays. Its functions treat tuples and dicts in the same way.
+"""Functions for items. An item is a sample or a batch: a tuple or dict of numpy arrays.
 
-Every field of a *batch* has the batch axis first. A *sample* has no batch axis. A field that is a dict or tuple is a tree, which has its
-own fields. A field is addressed by its name (dict) or its position (tuple or list); negative positions count from the end. A value that is
-neither a tuple, a list nor a dict counts as an item with one field, ``0``.
+Every field of a *batch* has the batch axis first. A *sample* has no batch axis. A field that is a dict or tuple is called a tree, because
+it has fields itself. A field is addressed by its name (dict) or its position (tuple or list); negative positions count from the end. Any
+other value, such as an array, counts as an item with one field, ``0``.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import numpy as np
 
 from highway.process.aligned import aligned
 
-MOST_MORE: Final = 32  # more items that may wait if they are small, so that threads need not take turns for each item
-_SOME_MORE: Final = 6  # more items that may wait if they are of medium size
+MOST_MORE: Final = 32  # number of extra items that may wait if items are small, so that threads switch less often
+_SOME_MORE: Final = 6  # number of extra items that may wait if items are of medium size
 _SMALL, _SMALLISH = 1 << 12, 1 << 18  # maximum sizes in bytes of small items, and of items of medium size
 
 
@@ -66,7 +66,7 @@ def replace(item: Item, values: Mapping[Field, Any]) -> Item:
 
 
 def rebuild(item: Item, values: Sequence[Any]) -> Item:
-    """Return an item of the kind of ``item`` (dict with the same keys, tuple, named tuple, list or bare value) with new ``values``."""
+    """Return an item with new ``values`` in the form of ``item``: a dict with the same keys, a tuple, a list or a bare value."""
     if isinstance(item, dict):
         return dict(zip(item, values, strict=True))
     if isinstance(item, list):
@@ -77,7 +77,7 @@ def rebuild(item: Item, values: Sequence[Any]) -> Item:
 
 
 def extended(item: Item, values: Sequence[Any], more: Mapping[Field, Any], what: str) -> Item:
-    """Return the item of :func:`rebuild` with more fields: ``<field>_<what>`` in a dict, or appended to a tuple or list.
+    """Return the result of :func:`rebuild` with new fields: with the keys ``<field>_<what>`` in a dict, or at the end of a tuple or list.
 
     Raises:
         ValueError: the item already has a field of that name.
@@ -226,7 +226,7 @@ def stacked(arrays: Sequence[np.ndarray]) -> np.ndarray:
     batch = aligned((len(arrays), *shape), dtype)
     if shape:
         np.concatenate(arrays, out=batch.reshape(len(arrays) * shape[0], *shape[1:]))
-    elif dtype.kind in "OV":  # objects that could be mistaken for rows
+    elif dtype.kind in "OV":  # numpy would take these objects for rows
         np.stack(arrays, out=batch)
     else:
         batch[:] = arrays
@@ -261,7 +261,7 @@ def array_of(name: Field, value: Any) -> np.ndarray:
 
 
 def _was_large(value: Any, array: np.ndarray) -> bool:
-    """Return whether integers became objects, or floats of another value, because they do not fit into one 64-bit dtype."""
+    """Return whether integers are too large for one 64-bit dtype, so that numpy made them objects or inexact floats."""
     may_be = array.dtype == object or (array.dtype == np.float64 and array.max(initial=0.0) >= 2**63)
     return may_be and all(type(number) is int for number in np.asarray(value, object).flat)
 
@@ -285,7 +285,7 @@ def is_tree(value: Any) -> bool:
 
 
 def how_to_flatten(name: Field, kind: type) -> str:
-    """Return advice on how to flatten a field of type ``kind``, for code that allows only flat items; empty if the field is no tree."""
+    """Return advice on how to flatten a field of type ``kind``, for the errors of code that accepts no trees; empty for other types."""
     is_tree = issubclass(kind, _TREES)
     return f"; flatten it by a map before: a field '{name}.KEY' for each KEY in it" if is_tree else ""
 

@@ -51,7 +51,7 @@ def work(worker: StageWorkers, number: int, run: Reports) -> None:
     finally:
         meter.enter(IDLE)
         if worker.has_ended():
-            worker.__dict__.pop("apply", None)  # the function of watch(), which may still refer to items
+            worker.__dict__.pop("apply", None)  # watch() sets this function, which may still refer to items
             worker.outbox.close()
             run.finished(worker)
 
@@ -61,7 +61,7 @@ def _source(worker: StageWorkers, meter: Meter) -> None:
     worker.context.wait_until(lambda: worker.context.is_wanted)
     meter.enter(BUSY)
     source = OpenSource(worker.stage.op, worker.traits, worker.context, worker.resumed and worker.resumed.state)
-    _emit(worker, source, meter, StageInput(worker, meter), source.first)  # a source has no input: this only gives epoch 0
+    _emit(worker, source, meter, StageInput(worker, meter), source.first)  # a source has no input: this object only gives it epoch 0
 
 
 def _stream(worker: StageWorkers, meter: Meter) -> None:
@@ -124,7 +124,7 @@ def _map(worker: StageWorkers, meter: Meter) -> None:
 
 
 def _emit(worker: StageWorkers, outputs: Iterator[Any], meter: Meter, items: StageInput, first: int = 0) -> None:
-    """Pass on the outputs of a source or stream, and close its iterator on its own thread when no more outputs are wanted.
+    """Pass on the outputs of a source or stream. When no more outputs are needed, close the iterator on the thread that ran it.
 
     Args:
         outputs: The iterator of the outputs.
@@ -167,7 +167,7 @@ def _emit(worker: StageWorkers, outputs: Iterator[Any], meter: Meter, items: Sta
 
 
 def _expect_first_epoch(worker: StageWorkers, epoch: int) -> None:
-    """Raise PipelineError if a user's source begins with a later epoch, because the loops before that epoch would be empty."""
+    """Raise PipelineError if a user's source begins with an epoch above 0, because loops over the epochs before it would be empty."""
     is_own = worker.traits.skips_epochs and type(worker.stage.op).__module__.partition(".")[0] != "highway"
     if is_own and epoch > worker.context.skipped + 1:
         raise PipelineError(
@@ -180,7 +180,7 @@ _BODIES: dict[Shape, Callable[[StageWorkers, Meter], None]] = {"source": _source
 
 
 def _yielded(worker: StageWorkers, output: Stamped) -> Stamped:
-    """Return an item that a source or stream stamped, with the missing entries of its passport filled in."""
+    """Return an item that a source or stream stamped, and fill in the missing entries of its passport."""
     if not output.passport.times:
         output = completed(output, worker.origin, (time.time(),))
     return Stamped(output.item, _made_by(worker, output.passport)) if output.passport.made_of else output
@@ -197,7 +197,7 @@ def _made_by(worker: StageWorkers, passport: Passport) -> Passport:
 
 
 def _lineage_of(worker: StageWorkers, passport: Passport) -> Lineage:
-    """Return the lineage of a passport. Up to version 0.1.0 it was ``(None, inputs, part)``, which works with a warning until 0.3."""
+    """Return the lineage of a passport. The old form ``(None, inputs, part)`` still works, with a warning, until version 0.3."""
     made_of: Any = passport.made_of
     if type(made_of) is Lineage:
         return made_of

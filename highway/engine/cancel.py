@@ -1,4 +1,4 @@
-"""Cancellation: how code inside a stage learns that it should stop."""
+"""Cancellation: tells the code of a stage to stop."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""The queue between two stages: bounded, ordered, closable from both ends.
+"""The queue between two stages. Its size is bounded, it keeps the order, and both the writer and the reader can close it.
 
 Invariants:
 
 - Only a writer with a permit can create a slot. A permit is given only while the number of permits and items is below the limit. The limit
   is ``capacity`` plus a number of extra items, at most ``extra``. The writer passes this number with each item: it is larger for small
-  items. The number of the last item counts. A :class:`Together` needs only one permit, so its further items may exceed the limit.
+  items. The channel uses the number of the last item. A :class:`Together` needs only one permit, so its further items may exceed the limit.
 - Items leave in the order in which their slots were created, no matter when they are filled or by which worker.
 - After :meth:`Channel.close` no slot is created. The reader gets the remaining items and then ``EndOfStream``.
 - After :meth:`Channel.cancel` the queue is empty, and all threads that wait or call a method get ``Cancelled``.
@@ -38,16 +38,15 @@ class Together(list[Any]):
 
 
 class Channel:
-    """A queue of at most ``capacity`` items between two stages, and some more if they are small.
+    """A queue between two stages, of at most ``capacity`` items, plus extra items if they are small.
 
     A writer either puts a finished item, or takes a permit (:meth:`acquire`, which waits), creates a slot (:meth:`reserve`, which does not
-    wait) and fills it later. So several workers share the work of a stage, and their results keep the order of their inputs. A writer that
-    is alone, or that keeps no order, needs no slot: it appends the finished item.
+    wait) and fills it later. Slots keep the order of the inputs if several workers share the work of a stage. A single writer, or a writer
+    that keeps no order, needs no slot and appends the finished item.
 
-    If the queue is full and there is a single writer, the writer is woken when half of the waiting items have left. Fewer wake-ups are
-    better, because each of them interrupts a thread that works on the same core. If there are several writers, one is woken as soon as
-    there is room for one item. It must not wait until half is free: the permits of the other writers count as occupied, and a writer may
-    keep its permit forever, for example if it waits for an input that does not come.
+    If the queue is full, the channel wakes a single writer when half of the waiting items have left, because each wake-up interrupts a
+    thread on the same core. Of several writers, the channel wakes one as soon as there is room for one item. Half of the queue may never
+    become free, because another writer can keep its permit forever, for example while it waits for an input that does not come.
 
     Args:
         capacity: Number of items that may wait or be in work.
@@ -63,7 +62,7 @@ class Channel:
         self._extra: Final = extra
         self._alone: Final = writers == 1
         self._limit = capacity  # depends on the size of the last item
-        self._more = self._most = 0  # how many extra items the last item allows, and the most that any item allowed
+        self._more = self._most = 0  # the number of extra items that the last item allows, and the maximum so far
         self._slots: deque[Any] = deque()  # slots and finished items
         self._inside = 0  # items in ``Together`` entries, without the first item of each entry
         self._permits = 0
@@ -170,7 +169,7 @@ class Channel:
             return self._first(together)
 
     def get_some(self, most: int) -> list[Any]:
-        """Return at most ``most`` items that are ready, without waiting."""
+        """Return the items that are ready, at most ``most``, without waiting."""
         items: list[Any] = []
         with self._lock:
             while len(items) < most and self._is_ready():
@@ -210,7 +209,7 @@ class Channel:
         return value
 
     def _set_limit(self, more: int) -> None:
-        """Set the limit, assuming that the next items are as small as this one."""
+        """Set the limit as if the next items had the size of this item."""
         self._more, more = more, min(more, self._extra)
         self._limit, self._most = self._least + more, max(self._most, more)
         if self._writers:

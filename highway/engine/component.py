@@ -9,11 +9,11 @@ source     ``__iter__(self)`` or ``__iter__(self, context=None)``; first       1
 map        ``__call__(self, item)``, which may also take ``rng``, ``context``  n, the order is kept
 stream     ``stream(self, items)``, an iterator of outputs                     1
 sink       ``consume(self, items)``; last in the list                          1
-composite  ``stages(self)``, a list of stages that take its place              as the stages
+composite  ``stages(self)``, a list of stages that replace it                  as the stages
 =========  ==================================================================  =====================
 
-All other declarations are optional. A component makes them in one method, ``__highway__(self)``, which returns :class:`Traits`. A component
-does not store counts in itself, but in :func:`highway.engine.context.Context.counters`, because they belong to the run.
+All other declarations are optional. A component makes them in one method, ``__highway__(self)``, which returns :class:`Traits`. Counts
+belong to a run, so a component stores them in :func:`highway.engine.context.Context.counters`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class RunState(Protocol):
     """The state of a source or stream in one run."""
 
     def state(self) -> Any:
-        """Return the state between two items, as a new object that JSON can hold; ``None``: the component is at its beginning.
+        """Return the state between two items, as a new object that JSON can hold, or ``None`` if the component is at its beginning.
 
         Called on the thread of the component: after a source has yielded an item, or while a stream waits for its next input.
 
@@ -57,15 +57,15 @@ class RunState(Protocol):
         """
 
     def restore(self, state: Any) -> None:
-        """Take over a state that :meth:`state` has returned in another run. Called before the component begins. Not called for ``None``."""
+        """Continue from the ``state`` of another run. highway calls this before the component begins, unless the state is ``None``."""
 
 
 class Position:
     """A state that is one value: ``Traits(state=lambda: Position(0))``.
 
     Args:
-        value: The value at the beginning. The component sets it to the value after each item, or once to a function that returns this value
-            as a new object. highway calls the function whenever it records the state.
+        value: The value at the beginning. The component sets it after each item. Alternatively, the component sets it once to a function
+            that returns the value as a new object. highway calls the function when it records the state.
     """
 
     def __init__(self, value: Any = None) -> None:
@@ -79,7 +79,7 @@ class Position:
 
 
 class Stateless(Position):
-    """The state of a stream that holds nothing between two items: ``Traits(state=Stateless)``."""
+    """The state of a stream that keeps no data from one item to the next: ``Traits(state=Stateless)``."""
 
 
 def not_now() -> NoReturn:
@@ -107,46 +107,47 @@ class Traits:
         makes: Type of the outputs: ``"batches"`` or ``"samples"``. ``None``: the type of the inputs.
         drops: Whether a map may return ``DROP``. ``Stage(f, drops=True)`` declares the same.
         parallel: Whether a map gets one worker for each available core if the user gives no number.
-        draws: Whether random numbers change the items. ``False``: they change only the order, or nothing. highway uses this only if
-            the component takes an ``rng``, or has a ``seed`` that is ``None``.
-        fingerprint: Returns a text that changes when the component's output changes, because of parameters, files or code. States and
-            caches compare the text instead of a hash of the component.
-        finishes: Whether a source ends by itself when the pipeline is drained (:meth:`highway.engine.context.Context.finish`). If not, the
-            engine ends the source between two items.
-        length: For a source, returns the number of items of an epoch. For a stream, receives the number of inputs of an epoch and returns
-            the number of outputs.
+        draws: Whether random numbers change the items. ``False``: they change only the order, or nothing. highway reads this only if the
+            component takes an ``rng`` or its ``seed`` is ``None``.
+        fingerprint: A function that returns a text. The text must change if parameters, files or code change the component's output. States
+            and caches compare this text instead of a hash of the component.
+        finishes: Whether a source ends by itself when the pipeline is drained (:meth:`highway.engine.context.Context.finish`). ``False``:
+            the engine ends the source between two items.
+        length: For a source, a function that returns the number of items of an epoch. For a stream, a function that converts the number of
+            inputs of an epoch to the number of outputs.
         numbers_epochs: Whether the passports give the epoch of each item, in order, so that a loop over the pipeline is one epoch.
-        per_epoch: Whether a stream restarts with each epoch: ``items`` end with the epoch.
+        per_epoch: Whether highway calls ``stream`` again for each epoch. ``items`` then ends with the epoch.
         epochs: For a source, the number of passes over its data. ``None``: unlimited or unknown.
         one_to_one: Whether each input of a map or stream becomes exactly one output, even if errors are skipped. ``"in order"``: each
             output comes before the next input is taken. ``"reordered"``: an output may come at any time, with its own passport.
             ``None``: unknown; highway assumes that a plain map is one-to-one unless it drops items or skips errors.
-        state: For a source or stream that can resume, creates the object that holds its state in one run (:class:`RunState`), such as a
-            :class:`Position`. Its code gets the object from :meth:`highway.engine.context.Context.state_of`.
-        remake: Makes an item again when a run resumes. For a source, receives the epoch and index of the item, and the ``part`` of its
-            lineage (else ``None``). For a stream, or a map that returns ``Several``, receives the inputs of the item
-            (each a ``Stamped``) and the part. Returns the item; for a stream, as ``Stamped``.
-        identity: For a source, returns a text that changes when the source's data change. A state that was saved with other data is
-            refused.
-        ranks: For a source, returns the ranks that its items depend on, as ``[[rank, world_size]]``, with a pair for each source inside it;
-            an empty list if its items are the same on every rank. ``None``: the items depend on the rank of this process.
+        state: For a source or stream that can resume, a function that creates the state of one run (:class:`RunState`), such as a
+            :class:`Position`. The component gets this object from :meth:`highway.engine.context.Context.state_of`.
+        remake: A function that makes an item again when a run resumes. For a source, it receives the epoch, the index and the ``part`` of
+            the item's lineage, or ``None`` if there is no lineage. For a stream, or a map that returns ``Several``, it receives the item's
+            inputs (each a ``Stamped``) and the part. It returns the item, or for a stream a ``Stamped``.
+        identity: For a source, a function that returns a text that changes when the source's data change. highway rejects a state that was
+            saved with other data.
+        ranks: For a source, a function that returns the ranks that its items depend on: a list with one pair ``[rank, world_size]`` for
+            each source inside it. The list is empty if every rank gets the same items. ``None``: the items depend on the rank of this
+            process.
         workers_parameter: The parameter that sets the number of workers.
         skips_epochs: Whether a source that numbers epochs skips the rest of an epoch after a loop over it ended early.
         whole_epochs: Whether a stream needs the rest of an epoch whose loop ended early, because it counts or keeps the items.
-        repeats: Whether a stream makes its own epochs, so that no ``Repeat`` can come after it.
+        repeats: Whether a stream makes its own epochs, as ``Repeat`` does. No ``Repeat`` can come after such a stream.
         on_demand: Whether a source starts only when the sink asks for an item.
-        after: Receives the stages before the component, and returns the list that replaces them and the component.
-        adds_a_stage: Whether the last stage that ``after`` returns runs with the settings of the stage that holds the component.
+        after: A function that receives the preceding stages, and returns the list that replaces them and this component.
+        adds_a_stage: Whether the last stage that ``after`` returns gets the settings of the ``Stage`` around the component.
         stands_for: The component that the user wrote, if this component is a part of it or wraps it.
-        ahead: For a map that works on several items at once, receives the stage's context and creates a
-            :class:`highway.engine.ahead.WorkerAhead` for each worker, on the worker's thread; ``None``: the map works on one item at a
-            time. When a run resumes, the map itself is called for single items.
-        applies_timeout: Whether a map applies the timeout of its stage itself, by ``context.limit``. If not, the engine applies it to each
-            call of the map.
-        start_threads: Starts the component's own threads, before the threads of the pipeline start.
-        stamped: For a source, iterates like ``__iter__``, but with passports.
-        deal_anew: For a source that ranks share, converts a state that was saved with another number of ranks. Receives the saved state,
-            the epoch and index of the last item, and the ``[rank, world_size]`` that saved it. Returns the state for this rank.
+        ahead: For a map that works on several items at once, a function that receives the stage's context and creates a
+            :class:`highway.engine.ahead.WorkerAhead` on the thread of each worker. When a run resumes, highway calls the map itself, for
+            single items. ``None``: the map works on one item at a time.
+        applies_timeout: Whether a map applies the timeout of its stage itself, with ``context.limit``. ``False``: the engine applies the
+            timeout to each call of the map.
+        start_threads: A function that starts the component's own threads. highway calls it before the threads of the pipeline start.
+        stamped: For a source, a function that yields the items of ``__iter__`` with their passports.
+        deal_anew: For a source that ranks share, a function that converts a state of another number of ranks. It receives the saved state,
+            the epoch and index of the last item, and the ``[rank, world_size]`` that saved the state. It returns the state for this rank.
     """
 
     # Any component:
@@ -203,7 +204,7 @@ class Traits:
 
 
 def no_state(name: str) -> str:
-    """Return the text of the error for a stage that declares no state."""
+    """Return the error message for a stage that declares no state."""
     return f"state_dict: {name} does not say where it is; it can by Traits(state=...)"
 
 
@@ -269,7 +270,7 @@ def expect_list(stages: Any) -> None:
 
 
 def _expect_items(op: Any) -> None:
-    """Raise PipelineError for a first stage whose iteration does not yield the items the user meant, such as a string or a dict."""
+    """Raise PipelineError if the first stage is a string or a dict: a loop over it would yield characters or keys."""
     if isinstance(op, PurePath):
         op = str(op)
     if isinstance(op, (str, bytes)):

@@ -37,7 +37,7 @@ FORMAT = 4  # format of states; states of format 2 do not hold the version of hi
 
 
 class Consumer:
-    """Takes the items of a run, and tracks its position in the epochs and after the last marker (:mod:`highway.engine.resume`)."""
+    """Takes the items of a run. It tracks its position in the epochs and after the last marker (:mod:`highway.engine.resume`)."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
@@ -52,14 +52,14 @@ class Consumer:
         self._looped = False  # whether a loop over a whole epoch has finished
         self._marker = Marker()  # the last marker
         self._met: Marker | None = None  # the last marker, unless it came from another run
-        self._errors: Counter[int] = Counter()  # errors skipped before the marker, by the stage's number
+        self._errors: Counter[int] = Counter()  # number of errors skipped before the marker, by the stage's number
         self._taken = 0  # items taken after the marker
-        self._repeated = 0  # items after the marker to drop, because the run that this run resumes has already returned them
+        self._repeated = 0  # number of items after the marker to drop, because the resumed run has already returned them
         self._last: tuple[int, int] | None = None  # epoch and index of the last item,
         self._previous: tuple[int, int] | None = None  # and of the item before it
         self._ranks_before: Ranks | None = None  # the ranks of ``_last``, if another rank of the same world size returned it
         self._loops = 0  # loops started so far
-        self.has_ended = False  # whether the stream has ended, here or in the run that this run resumes
+        self.has_ended = False  # whether the items have ended, in this run or the resumed run
         self._unordered = next((worker for worker in run.workers if worker.shape == "map" and not worker.stage.ordered), None)
         self._given: list[tuple[int, int]] = []  # if no order is kept: the items returned after the marker,
         self._left_out: set[tuple[int, int]] = set()  # and the items to drop
@@ -67,7 +67,7 @@ class Consumer:
         self.is_in_stage = False  # whether a stage of another pipeline took the last item
 
     def take(self, timeout: float | None, meter: Meter, is_in_stage: bool) -> Stamped:
-        """Return the next item of the run. Markers, items of skipped epochs and items that were returned before are dropped.
+        """Return the next item of the run. Drop markers, items of skipped epochs, and items that were returned before.
 
         While this waits, ``meter`` is in the state ``STARVED``. ``is_in_stage`` tells whether a stage of another pipeline takes the item.
 
@@ -116,7 +116,7 @@ class Consumer:
         return True
 
     def position(self) -> Consumer:
-        """Return a copy that keeps the current position."""
+        """Return a copy of this object, with the current position."""
         with self._place:
             position = copy.copy(self)
             position._received = None
@@ -150,7 +150,7 @@ class Consumer:
         return self._received is not None
 
     def one_epoch(self, items: Iterator[Stamped]) -> Iterator[Any]:
-        """Yield the items of one epoch: the rest of the epoch that the last loop did not finish, else the next epoch.
+        """Yield the items of one epoch: the next epoch, or the rest of an epoch that the last loop did not finish.
 
         If maps dropped all items of an epoch, the loop yields nothing.
 
@@ -167,14 +167,14 @@ class Consumer:
                 is_empty = number < 0 and expected < epoch and self._run.workers[0].traits.skips_epochs
                 if is_empty or (0 <= number < epoch and not was_left):
                     self._put_back(stamped)
-                    if loop == self._loops:  # else a later loop has begun that epoch
+                    if loop == self._loops:  # unless a later loop has begun that epoch
                         self._finish(expected if is_empty else number)
                     return
                 was_left = False
                 number = self._loop = max(number, epoch)
                 yield stamped.item
         except (GeneratorExit, Cancelled):  # the loop ended early
-            if loop == self._loops:  # else a later loop has taken more
+            if loop == self._loops:  # unless a later loop has taken more
                 self._leave(number)
             raise
         if loop < self._loops:
@@ -239,7 +239,7 @@ class Consumer:
         return state | {"digest": _digest(state, "state_dict")}
 
     def flushed(self) -> set[str]:
-        """Return the names of streams that may have flushed buffers since the pipeline was drained. Stateless streams have no buffers."""
+        """Return the names of streams that may have flushed their buffers since the pipeline was drained."""
         first, *rest = self._run.workers
         if not first.context.draining:
             return first.context.flushed
@@ -287,7 +287,7 @@ class Consumer:
 
         Args:
             state: The return value of :meth:`state`.
-            allow_changed: See :meth:`Pipeline.load_state_dict`. ``None``: the caller has already compared the stages.
+            allow_changed: See :meth:`Pipeline.load_state_dict`. ``None`` means that the caller has compared the stages.
 
         Raises:
             PipelineError: the state is not valid, or belongs to another pipeline.
@@ -328,7 +328,7 @@ class Consumer:
         self._run.resumed_from = state
 
     def _expect_items_to_be_known_again(self) -> None:
-        """Raise PipelineError if a stage keeps no order and the output of a later stage depends on the order of its input."""
+        """Raise PipelineError if a stage keeps no order, but a later stage depends on the order of its input."""
         if self._unordered is None:
             return
         for worker in self._run.workers[self._unordered.number :]:
@@ -347,7 +347,7 @@ class Consumer:
         source, *rest = self._run.workers
         why = f"is not exact on other ranks: the state was saved on {_shown(state['ranks'])}, and this is {_shown(ranks)}"
         for worker in rest:
-            if not worker.keeps_count or worker.stage.name in state["uneven"]:  # now, or when the state was saved
+            if not worker.keeps_count or worker.stage.name in state["uneven"]:  # now or when the state was saved
                 _refuse(worker.stage.name, why, allow_changed)
                 self._marker.states.pop(worker.number, None)
         if source.traits.deal_anew is None or len(state["ranks"]) != 1:

@@ -1,8 +1,8 @@
-"""The context of a stage: the interface between the engine and the stage's code during a run.
+"""The context of a stage: the object by which the code of a stage talks to the engine during a run.
 
 Streams and sinks have it as ``items.context``. Sources and maps receive it if they have a parameter ``context``: ``__iter__(self,
-context=None)`` or ``__call__(self, item, context)``. Only code that cannot receive it, such as a socket deep inside a library, asks for the
-context of its thread: :func:`here`.
+context=None)`` or ``__call__(self, item, context)``. Code that cannot receive it, such as a socket deep inside a library, calls
+:func:`here` to get the context of its thread.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Limit(Protocol):
 
 
 class _Waiting:
-    """A block whose time counts as waiting. It is a class because a generator takes three times as long."""
+    """Counts the time of a ``with`` block as waiting. A generator function would take three times as long."""
 
     def __init__(self, context: Context, state: State) -> None:
         self._context, self._state = context, state
@@ -59,8 +59,8 @@ class Context:
     Attributes:
         seed: The seed of the pipeline; 0 outside of any pipeline.
         workers_behind: Number of workers of the next stage; 1 if there is no next stage.
-        draining: Whether :meth:`highway.Pipeline.drain` was called. The input then ends before the data end. A stream that creates its own
-            items stops when this is set.
+        draining: Whether :meth:`highway.Pipeline.drain` was called. The input then ends early. A stream that creates its own items must
+            stop when this is set.
         lock: The code of the stage holds it while it changes an object that its workers share.
         changed: Wakes :meth:`wait_until`. Code that changes what the stage waits for holds it, and notifies all.
         limit: The time limit of the stage; ``None`` if it has no timeout.
@@ -88,8 +88,8 @@ class Context:
         self.interrupted = threading.Event()  # set: check() raises
         self.cancelled = False
         self.running: tuple[Any, RunState | None] = (None, None)  # the component that runs, and its state if it declares one
-        self.refusal = ""  # for a source: why states of this run are refused, although it declares a state
-        self.is_source = False  # for a stream: it needs no more input, and markers start at its stage
+        self.refusal = ""  # for a source that declares a state: why states of this run are rejected
+        self.is_source = False  # for a stream: whether it needs no more input, so that markers start at its stage
         self.inner = 0  # number of nested sources that are running; they number their own epochs
         self.skipped = -1  # the last epoch whose items are no longer wanted
         self.draining = False
@@ -99,12 +99,12 @@ class Context:
         self._changing = threading.RLock()  # taken by itself on the main thread, where Ctrl-C may leave the lock inside a Condition held
         self.changed = threading.Condition(self._changing)
         self.limit: Limit | None = None
-        self._counters: dict[int, tuple[object, dict[str, Any]]] = {}  # by the component's id, as long as the component lives
+        self._counters: dict[int, tuple[object, dict[str, Any]]] = {}  # by the component's id, while the component exists
         self.counts: dict[str, int] = {}  # counts of code that the component calls
         self.report_error = report_error  # returns if the stage skips errors and max_errors is not exceeded, else raises the error
         self.report_state = report_state
         self.seed = seed
-        self.key = 0  # the random numbers of a map depend on it
+        self.key = 0  # the random numbers of a map depend on this passport
         self.workers_behind = 1
         self.hand_over: HandOver | None = None  # for a source: the hand-over of its pipeline
         self._starved, self._blocked = _Waiting(self, "starved"), _Waiting(self, "blocked")
@@ -130,13 +130,13 @@ class Context:
                 self.changed.wait()
 
     def seed_or(self, own: int | None) -> int:
-        """Return the ``own`` seed of a component, or the pipeline's seed if it is ``None``, as a number from 0 to 2**63 - 1."""
+        """Return the seed ``own`` of a component, from 0 to 2**63 - 1. If ``own`` is ``None``, return the pipeline's seed."""
         return self.seed % 2**63 if own is None else own
 
     def state_of(self, component: Any) -> Any:
-        """Return the state of the component that runs, from ``Traits(state=...)``: new, or restored if the run resumes.
+        """Return the state of the component, created by ``Traits(state=...)``. If the run resumes, the state is restored.
 
-        For a component that does not run in a stage, such as in ``iter(source)``, return a new one.
+        Outside a stage, such as in ``iter(source)``, return a new state.
         """
         runs, state = self.running
         if runs is not component or state is None:
@@ -146,7 +146,7 @@ class Context:
         return state
 
     def counters(self, component: object) -> dict[str, Any]:
-        """Return the counters of a component in this run, as a dict to write into. Statistics show them beside the engine's counters.
+        """Return the counters of a component in this run: a dict that the component changes. Statistics show these counters.
 
         The dict is empty at first. If two pipelines contain the same component, each has its own counters. Outside a stage, each call
         returns a new dict.
@@ -170,11 +170,10 @@ class Context:
         return epoch <= self.skipped and not self.inner
 
     def finish(self) -> bool:
-        """Return whether a drain interrupted the source and the stage is not cancelled. Afterwards only a cancellation interrupts the
-        source.
+        """Return whether a source that caught ``Cancelled`` should still yield the items that it has received.
 
-        For a source that has received more items than it has yielded: it catches ``Cancelled``, and raises it again if this method returns
-        ``False``. A source that declares ``Traits(finishes=True)`` is not ended between two items.
+        ``True``: ``drain()`` was called. The source yields these items and ends. ``False``: the stage was cancelled, and the source raises
+        ``Cancelled`` again. A source that calls this method declares ``Traits(finishes=True)``.
         """
         with self.lock:
             self.interrupted.clear()
@@ -183,11 +182,11 @@ class Context:
             return self.draining and not self.cancelled
 
     def starved(self) -> AbstractContextManager[None]:
-        """Count the time in the block as waiting for input, not as work. For sources that wait for a peer or a device."""
+        """Count the time in the ``with`` block as waiting for input, not as work. For sources that wait for a peer or a device."""
         return self._starved
 
     def blocked(self) -> AbstractContextManager[None]:
-        """Count the time in the block as waiting for room downstream, not as work. For sinks that wait for a peer."""
+        """Count the time in the ``with`` block as waiting for room downstream, not as work. For sinks that wait for a peer."""
         return self._blocked
 
     # --- for the engine ---
@@ -222,7 +221,7 @@ class Context:
         self.notify()
 
     def begin(self, component: Any, state: RunState | None, saved: Any = None) -> None:
-        """Record the component that begins in this stage and its state, which is restored from ``saved`` unless that is ``None``."""
+        """Record the component that begins in this stage, and create its state. If ``saved`` is not ``None``, restore the state."""
         if state is not None and saved is not None:
             state.restore(saved)
         self.running = component, state
@@ -232,7 +231,7 @@ class Context:
         if key not in self._counters:
             try:
                 held: object = weakref.ref(component, lambda _: self._counters.pop(key, None))
-            except TypeError:  # no weak reference, such as for a tuple: keep the component alive
+            except TypeError:  # a tuple, for example, has no weak references: keep the component alive
                 held = component
             self._counters.setdefault(key, (held, {} if copy_of is None else self._counters_of(copy_of)))
         return self._counters[key][1]
@@ -284,7 +283,7 @@ def entered(context: Context) -> Iterator[None]:
 
 
 def on_behalf_of(other: Context) -> Context:
-    """Return a copy of the context of another stage, which may have ended. The copy is cancelled with this thread's stage."""
+    """Return a copy of another stage's context, which may have ended. The copy is cancelled when this thread's stage is cancelled."""
     own, context = here(), copy.copy(other)
     context.interrupted, context.cancelled, context.report_state = own.interrupted, own.cancelled, own.report_state
     context._changing, context.changed = own._changing, own.changed
@@ -300,7 +299,7 @@ def leave() -> None:
 
 
 def at_end(callback: Callable[[], None]) -> None:
-    """Call ``callback`` on this thread when the worker ends, so that a map can free the resources that it keeps for each worker."""
+    """Call ``callback`` on this thread when the worker ends. A map can then free the resources of this worker."""
     _thread.at_end.append(callback)
 
 

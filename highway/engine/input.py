@@ -1,4 +1,4 @@
-"""The iterators over the input that streams and sinks receive, with one iterator per epoch for streams that restart with each epoch."""
+"""The iterators that streams and sinks receive. A stream that restarts with each epoch receives one iterator per epoch."""
 
 from __future__ import annotations
 
@@ -69,13 +69,13 @@ class StageInput:
 
 
 class InputByEpoch(StageInput):
-    """The input of a stream that restarts with each epoch. It reads one item ahead, because the next epoch's first item ends an epoch."""
+    """The input of a stream that restarts with each epoch. It reads one item ahead: an item of the next epoch ends an epoch."""
 
     epoch = -1
     _ahead: Stamped | None = None
 
     def begin_next(self) -> bool:
-        """Skip the rest of this epoch, and return whether there is another one."""
+        """Skip the rest of this epoch, and return whether there is another epoch."""
         self.runs = False
         for _ in self:
             pass
@@ -96,7 +96,7 @@ class InputByEpoch(StageInput):
 
 
 def together(items: Items) -> Iterator[list[Stamped]]:
-    """Iterate over lists of items that arrived together, with passports. ``items.passport`` belongs to the first item of the list."""
+    """Iterate over lists of items that arrived together, with passports. ``items.passport`` is the passport of the first item."""
     for item in items:
         yield [Stamped(item, items.passport), *getattr(items, "rest", ())]
 
@@ -110,7 +110,7 @@ def mark(worker: StageWorkers, marker: Stamped, items: StageInput) -> bool:
         items: The input of the stage.
 
     Returns:
-        ``False`` if the run cannot be resumed at this point. The marker is then not passed on.
+        Whether the run can be resumed at this point. If not, the marker is dropped.
     """
     state, states, began = worker.context.running[1], marker.item.states, time.monotonic()
     if not items.runs:
@@ -123,7 +123,7 @@ def mark(worker: StageWorkers, marker: Stamped, items: StageInput) -> bool:
             states[worker.number] = StageState(items.epoch, True, state.state(), [stamped.passport for stamped in waiting])
         except NotNowError:
             return False
-        except PipelineError as error:  # a source inside the stage gives no state
+        except PipelineError as error:  # a source inside the stage does not support states
             marker.item.refused = marker.item.refused or str(error)
         if marker.item.clock is not None:
             marker.item.clock.spent(time.monotonic() - began)

@@ -1,4 +1,4 @@
-"""Output of pipelines and their statistics in notebooks, and how a notebook releases an object that it has shown."""
+"""Show pipelines and their statistics in notebooks, and make a notebook release an object that it has shown."""
 
 from __future__ import annotations
 
@@ -36,8 +36,7 @@ def _row(cells: Sequence[str], tag: str) -> str:
 def release(shown: object) -> None:
     """Make IPython keep the ``repr()`` of a displayed object in its output history, instead of the object itself.
 
-    Otherwise ``Out`` and ``_`` would keep it alive until the session ends, with the threads of a pipeline. Without IPython this does
-    nothing.
+    Otherwise ``Out`` and ``_`` would keep a pipeline and its threads alive until the session ends. Without IPython this does nothing.
     """
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython else None

@@ -1,8 +1,7 @@
-"""Traits that components declared with attributes up to version 0.1.0, such as ``numbers_epochs = True``.
+"""Read traits in the form of version 0.1.0: class attributes such as ``numbers_epochs = True``.
 
-highway still reads them from classes that do not define ``__highway__``, with a warning, until version 0.3. An attribute counts only if
-its value was valid in version 0.1.0 for components of this shape. It is looked up without running any of the component's code, so a
-property never counts.
+highway still reads them from classes that do not define ``__highway__``, with a warning, until version 0.3. An attribute counts only if its
+value was valid in version 0.1.0 for components of this shape. Reading it runs no code of the component, so a property never counts.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ def _takes_stages(value: Any) -> bool:
 
 
 _BATCHES, _KINDS = _one_of("batches", "samples"), _one_of("in order", "reordered")
-_OLD_WORDS: dict[str, list[tuple[str, Callable[[Any], bool]]]] = {  # with the shapes that could declare each, and whether a value counts
+_OLD_WORDS: dict[str, list[tuple[str, Callable[[Any], bool]]]] = {  # each with the shapes that could declare it, and a check of its value
     "makes": [(_ANY, _BATCHES)],
     "drops": [("map", _one_of(True))],
     "parallel": [("map", _one_of(True))],
@@ -67,7 +66,7 @@ def old_words(op: Any) -> dict[str, Any]:
         return {}
     held: dict[str, Any] = {}
     for base in cls.__mro__:
-        if "__highway__" in vars(base):  # its traits replace the attributes of this class and of its bases
+        if "__highway__" in vars(base):  # ``__highway__`` replaces the attributes of this class and its bases
             held = {name: value for name, value in held.items() if not hasattr(base, name)}
             break
         held = {**vars(base), **held}

@@ -39,8 +39,8 @@ class Pipeline:
 
     Args:
         stages: Components, or :class:`Stage` objects with settings. The first is the source. A sink can only be the last.
-        seed: Seed of sources, streams and maps without a seed of their own. The numbers of maps that take an ``rng`` also depend on the
-            stage's name and the item's epoch and index. ``None``: the seed of the pipeline that contains this one, else 0.
+        seed: Seed of sources, streams and maps without their own seed. For maps with ``rng``, random numbers also depend on the stage's
+            name and the item's epoch and index. ``None``: the seed of the pipeline that contains this pipeline, else 0.
         origin: Host, role and replica in the passports of the items that this pipeline creates.
         start: Whether the pipeline runs when the script ends, if it ends in a sink and the script has neither run nor stopped it.
         isolated: Whether the stages run in a separate process, so that this process only receives items. Stages and items must be
@@ -162,7 +162,7 @@ class Pipeline:
 
     def _dequeue(self, timeout: float | None) -> Stamped:
         if self.ends_in_sink:
-            script.forget(self._run)  # a caller that takes items does not expect the pipeline to run at the end
+            script.forget(self._run)  # a caller that takes items does not want a run at the end of the script
             raise PipelineError(f"{self._last} is a sink, nothing comes out of this pipeline; call run()")
         if not self._consumer.has_ended or self._run.has_begun:  # else the state was saved at the end
             self._run.start()
@@ -192,10 +192,10 @@ class Pipeline:
     def __len__(self) -> int:
         """Return the number of items of an epoch on this rank.
 
-        Afterwards, a map that returns ``DROP`` without declaring it (``Stage(f, drops=True)``) ends the run with an error.
+        After this call, a map that returns ``DROP`` ends the run with an error, unless it declares that: ``Stage(f, drops=True)``.
 
         Raises:
-            TypeError: a stage does not know the number, or a map drops items, or skips items that fail (``on_error="skip"``).
+            TypeError: a stage does not know the number, or a map drops items or skips errors (``on_error="skip"``).
             OSError: the source's files cannot be read.
         """
         return self._run.length()
@@ -204,10 +204,10 @@ class Pipeline:
         return True
 
     def stamped(self) -> Iterator[Stamped]:
-        """Yield items with their passports until the end, for a pipeline whose source is this pipeline.
+        """Yield all items with their passports. For a pipeline whose source is this pipeline.
 
         Raises:
-            EndOfStream: as a loop over the pipeline does.
+            EndOfStream: there are no more epochs, or the pipeline was stopped.
         """
         if self._is_over:
             self._run.raise_error()
@@ -228,7 +228,7 @@ class Pipeline:
                     if drained:  # the outer pipeline must end too, although it may have other sources
                         raise Cancelled from None
                     return
-                except Cancelled:  # of the pipeline whose source is this pipeline
+                except Cancelled:  # the outer pipeline's hand-over
                     if not here().finish():
                         raise
                     self.drain()
@@ -242,9 +242,9 @@ class Pipeline:
                 self.stop()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the position of the loop between two items, for :meth:`load_state_dict`. JSON can hold it, in a few kilobytes.
+        """Return the state of the loop, for :meth:`load_state_dict`: a dict of a few kilobytes that JSON can hold.
 
-        Items that an adapter such as ``to_device`` has taken, but the loop has not received, do not count.
+        Only items that the loop has received count. An adapter such as ``to_device`` may have taken more.
 
         Raises:
             PipelineError: a stage does not support states, the pipeline ends in a sink, or another pipeline contains it.
@@ -256,12 +256,12 @@ class Pipeline:
     def load_state_dict(self, state: Mapping[str, Any], allow_changed: Collection[str] | None = ()) -> None:
         """Resume at the state of another pipeline with the same stages. The first loop yields the rest of that epoch.
 
-        Stages process items again that waited in stages, or came after the last marker (:data:`~highway.engine.resume.MARK_EVERY`).
+        The stages process some items again: items that waited in a stage, or came after the last marker.
 
         Args:
             state: The return value of :meth:`state_dict`.
             allow_changed: Names of stages whose parameters, data or ranks may have changed, and ``"seed"``. A warning names the changes;
-                the rest of the run may differ. ``None``: this pipeline is part of another component, which has already compared the stages.
+                the rest of the run may differ. ``None``: another component contains this pipeline and has compared the stages.
 
         Raises:
             PipelineError: this pipeline has begun; ``state`` is not a state, or was saved with other stages, parameters, data, seeds or
@@ -284,11 +284,11 @@ class Pipeline:
         """Make :meth:`state_dict` return the state at the position of the last item that a loop has received.
 
         For adapters that take items ahead of the loop. They store a :meth:`position` with each item, and call this when the loop receives
-        the item. ``None``, after the loop, restores the pipeline's own state. Without numbered epochs, items not received do not count.
+        the item. After the loop, they call it with ``None``, which restores the pipeline's own state.
 
         Args:
             position: The position; or the :class:`~highway.PipelineError` that :meth:`state_dict` raises if the position is unknown.
-            is_left: Whether the loop ended early, so that the state is the state before the next epoch.
+            is_left: Whether the loop ended early. The state is then the state before the next epoch.
         """
         if is_left and isinstance(position, Consumer):
             position = position.left()
@@ -324,10 +324,10 @@ class Pipeline:
         self._run.start()
 
     def drain(self) -> None:
-        """End the source before its next item. The items that it has yielded pass through, and then the pipeline ends.
+        """End the source before its next item. The stages process the items that it has yielded, and then the pipeline ends.
 
-        Returns at once, from any thread, and has no effect after the end. ``Cancelled`` from :func:`highway.check_cancelled` interrupts a
-        source that waits, as in :meth:`stop`. A :class:`~highway.modules.ZMQSource` yields the items that it has received.
+        Any thread may call this; it returns at once. In a source that waits, :func:`highway.check_cancelled` raises ``Cancelled``. A
+        :class:`~highway.modules.ZMQSource` yields the items that it has received.
         """
         if not self._consumer.has_ended:
             self._run.drain()
@@ -335,7 +335,7 @@ class Pipeline:
     def stop(self) -> None:
         """Cancel all stages and wait for their threads. A warning names a stage that does not end within 5 s.
 
-        May be called again, and from any thread. Other threads that wait in :meth:`dequeue` get ``EndOfStream``.
+        Any thread may call this, more than once. In other threads that wait, :meth:`dequeue` raises ``EndOfStream``.
         """
         self._stopped = True
         self._run.stop()
@@ -345,7 +345,7 @@ class Pipeline:
         return replace(self._run.stats(), waited=self.hand_over.waited)
 
     def dashboard(self, address: str = "") -> ServedPage:
-        """Serve a web page that shows this pipeline until the page is closed or the pipeline is deleted, and print its address.
+        """Serve a web page that shows this pipeline, and print its address. The page ends when you close it or delete the pipeline.
 
         ``address`` is ``[ADDRESS:]PORT``; by default any free port of 127.0.0.1. For other addresses the printed URL includes a token.
         Raises ConfigError if the port is taken.
@@ -378,7 +378,7 @@ class Pipeline:
         return notebook.paragraph(repr(self)) + self.stats()._repr_html_()
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
-        """Print the text, and make IPython keep it instead of the pipeline. The threads of a pipeline end with the last reference."""
+        """Print the text, and make IPython keep the text instead of the pipeline, so that the pipeline's threads can end."""
         from highway.engine import notebook
 
         printer.text(repr(self))

@@ -1,6 +1,6 @@
-"""Fields whose first axis differs from sample to sample, in a batch: padded, as lists, or concatenated."""
+"""Ragged fields: their first axis differs from sample to sample. A batch holds them padded, concatenated or as a list."""
 
-# Without annotations from __future__: components in other modules inherit these hints, which are evaluated in this module.
+# No annotations from __future__: components in other modules inherit these hints, and would evaluate them in the wrong module.
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -21,19 +21,19 @@ _BEHIND = {"pad": "count", "offsets": "offsets"}  # suffix of the field that is 
 
 @dataclass
 class RaggedOptions:
-    """How to batch fields whose first axis differs from sample to sample. A base class that adds these parameters to components.
+    """How to batch ragged fields: fields whose first axis differs from sample to sample, such as boxes. Base class of components.
 
     Args:
-        ragged: ``"pad"``: ``(B, N, ...)``, where N is the largest size in the batch, rounded up, and an int32 field ``(B,)`` with the size
-            of each sample. ``"offsets"``: the samples' values concatenated, ``(sum, ...)``, and an int32 field ``(B + 1,)`` with the start
-            of each sample, and the end. ``"list"``: a list of the samples' arrays. ``None``: there are no such fields.
-        fields: Names or positions of the ragged fields. ``None``: all fields that have an axis; of these, a field whose samples all have
-            the same size is not rounded up.
+        ragged: ``"pad"``: an array ``(B, N, ...)``, where N is the largest size in the batch, rounded up. A second field, int32 ``(B,)``,
+            has the size of each sample. ``"offsets"``: the concatenated values, ``(sum, ...)``. A second field, int32 ``(B + 1,)``, has the
+            start of each sample and the end of the last. ``"list"``: a list of the samples' arrays. ``None``: no field is ragged.
+        fields: Names or positions of the ragged fields. ``None``: all fields that have an axis. A field whose samples all have the same
+            size is then not rounded up.
         multiple: N is rounded up to a multiple of this number, so that batches have few shapes.
         pad_to: Fixed N, for all fields or by field. A larger sample is an error.
         fill: Padding value, for all fields or by field.
 
-    The field added beside a field ``boxes`` is called ``boxes_count`` or ``boxes_offsets``. In a tuple it comes after all fields.
+    The second field of a field ``boxes`` is called ``boxes_count`` or ``boxes_offsets``. In a tuple it comes after all fields.
     """
 
     ragged: Literal["pad", "list", "offsets"] | None = None
@@ -103,7 +103,7 @@ class RaggedOptions:
 
 
 def taken_apart(batch: Item, ragged: Literal["pad", "offsets"], fields: Sequence[Field] | None = None) -> list[Item]:
-    """Return the samples of a batch from :meth:`RaggedOptions.collated`, as views, without padding, counts and offsets.
+    """Undo :meth:`RaggedOptions.collated`: return the samples of a batch as views, without padding, counts and offsets.
 
     Args:
         batch: A dict, tuple or list.
@@ -111,7 +111,7 @@ def taken_apart(batch: Item, ragged: Literal["pad", "offsets"], fields: Sequence
         fields: Names or positions of the ragged fields. ``None``: in a dict, the fields that have a count or offsets beside them.
 
     Raises:
-        KeyError: there is no such field, or no count or offsets beside it.
+        KeyError: there is no such field, or it has no counts or offsets.
         ValueError: the counts or offsets do not fit, or the fields have different numbers of samples.
     """
     known, what = names(batch), _BEHIND[ragged]
@@ -149,7 +149,7 @@ _PARTS = {"pad": _without_padding, "offsets": _between_offsets}
 
 
 def ragged_arrays(name: Field, column: Sequence[Any]) -> list[np.ndarray]:
-    """Return the values of a ragged field as arrays that agree except for their first axes.
+    """Return the values of a ragged field as arrays. Only their first axes may differ.
 
     Raises:
         ValueError: the arrays differ, or an array has no first axis.

@@ -33,10 +33,10 @@ class Substreams:
 
     def __init__(self) -> None:
         self._rng = Generator(Philox(key=0))
-        self._fresh = self._rng.bit_generator.state  # the state of a generator that has drawn nothing
+        self._fresh = self._rng.bit_generator.state  # the state of a new generator
 
     def at(self, key: int, counter: int) -> Generator:
-        """Return the generator at a position, as if it were new. The next call moves the same generator.
+        """Return the generator, set to a position. The next call changes the same generator.
 
         Args:
             key: Key of the sequence, below 2**128.
@@ -78,7 +78,7 @@ def epoch_and_index(rng: Generator) -> tuple[int, int]:
 
 
 class Below:
-    """Random integers below a bound, the same as one call of a Philox generator for each integer would return.
+    """Random integers below a bound: the integers that a Philox generator would return, one per call.
 
     If the bound does not change, many integers are drawn at once, which is faster.
 

@@ -1,4 +1,4 @@
-"""Makes items again, as they entered a stage, from their passports."""
+"""Make the inputs of a stage again from their passports."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from highway.errors import PipelineError
 
 
 class Remaker:
-    """Makes items again, as they entered a stage, from their passports. An input that several items share is made once.
+    """Makes the inputs of a stage again from their passports. It makes an input that several items share only once.
 
     Args:
         workers: All stages.
@@ -29,7 +29,7 @@ class Remaker:
     def items(self, passports: Sequence[Passport]) -> list[Stamped]:
         """Make items again and return them in the order of ``passports``.
 
-        They are made in the order of the source, so that the source can read sequentially.
+        This makes them in the order of the source, so that the source can read sequentially.
 
         Raises:
             PipelineError: A stage cannot make its items again, or now makes other items.

@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 from highway.engine.stage import Lineage, Passport
 from highway.renamed import explain_missing
 
-MARK_EVERY = 100  # outputs of the source between two markers at most,
-MARK_APART = 0.01  # but at least this many seconds between them
-MARK_WITHIN = 0.25  # seconds between two markers at most, if there are outputs
+MARK_EVERY = 100  # maximum number of outputs of the source between two markers
+MARK_APART = 0.01  # minimum seconds between two markers
+MARK_WITHIN = 0.25  # maximum seconds between two markers, if there are outputs
 MARK_SHARE = 0.02  # share of a stage's time that markers may take; a stage that holds very many items gets fewer markers
 
 
@@ -29,7 +29,7 @@ class StageState(NamedTuple):
     Args:
         epoch: The epoch of a stream that restarts with each epoch.
         runs: Whether the stream is within that epoch. If not, it waits for the next one and has no state.
-        state: What the stage has saved.
+        state: The state that the stage returned.
         held: Passports of the inputs that wait in the stage.
     """
 
@@ -47,7 +47,7 @@ class Marker:
         states: States of the stages, by stage number.
 
     Attributes:
-        refused: Why a state with this marker is refused: the error of the first stage that gives no state.
+        refused: The error of the first stage that does not support states, or an empty text.
     """
 
     __slots__ = ("clock", "refused", "states")
@@ -75,7 +75,7 @@ class Marker:
 
 
 def as_json(passport: Passport, of_input: Callable[[Passport], Any] | None = None) -> list[Any]:
-    """Return how an item was made, in a form that JSON can hold.
+    """Return the identity and lineage of an item in a form that JSON can hold.
 
     Without a lineage, this is ``[epoch, index]`` of the passport. With a lineage, it is ``[epoch, index, stage, part, *inputs]``, where
     each input is again such a list, or the return value of ``of_input``.

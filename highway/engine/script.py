@@ -1,4 +1,4 @@
-"""Scripts that end with a pipeline: constructing a pipeline that ends in a sink is enough to run it.
+"""Run a pipeline at the end of a script: if a pipeline ends in a sink, the script need not call ``run()``.
 
 ::
 
@@ -49,9 +49,9 @@ def is_built_by_script(frame: FrameType) -> bool:
 
 
 def run_at_end(run: _Run, pipeline: object, frame: FrameType) -> None:
-    """Run the pipeline when the main thread ends, unless it is forgotten first or the script of ``frame`` ends with an exception.
+    """Run the pipeline when the main thread ends, unless :func:`forget` is called or the script of ``frame`` ends with an exception.
 
-    In Python 3.12 and later no threads can be started then, so they are created now and wait.
+    Python 3.12 and later cannot start threads at that time, so this starts the threads now, and they wait.
     """
     global _registered
     while frame.f_code.co_name != "<module>" and frame.f_back is not None:
@@ -96,7 +96,7 @@ def _run_all() -> None:
 def _run(is_interrupted: Callable[[], bool]) -> None:
     pipelines = dict(_waiting)  # keeps the pipelines alive until they have ended
     runs = list(pipelines)
-    failed = getattr(sys, "last_value", None) is not None  # and its traceback was printed
+    failed = getattr(sys, "last_value", None) is not None  # its traceback was printed
     for run, (pipeline, frame) in pipelines.items():
         if failed or not _has_returned(frame):
             run.stop()
@@ -123,7 +123,7 @@ def _has_returned(frame: FrameType) -> bool:
 
 
 def _exit(code: int, runs: list[_Run]) -> NoReturn:
-    """Exit with an exit code. Only ``os._exit`` can set one here, so the rest of an exit is done first."""
+    """Exit with an exit code. Only ``os._exit`` can set it here, so this first does the other work of an exit."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for run in runs:
         run.stop()

@@ -1,4 +1,4 @@
-"""Iterates over a source of any kind, tracks its position, and makes single items of it again."""
+"""Iterate over a source of any kind, track its position, and make single items again."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class OpenSource:
         op: The source. ``traits`` are its declarations.
         context: The context of the stage. It receives the state of the source (:class:`highway.engine.component.RunState`). For a sequence
             or a pipeline, this object is the state. If the source takes a context, it gets this context.
-        state: The saved state of the source in the run that is resumed; ``None`` begins a new run.
+        state: The saved state of the source; ``None`` for a new run.
 
     Attributes:
         first: Index of the first item.
@@ -79,7 +79,7 @@ def has_state(op: Any, traits: Traits) -> bool:
 
 
 def remake_of(op: Any, traits: Traits) -> Callable[..., Any] | None:
-    """Return a function that makes items of a source or stream again, with the arguments of ``remake`` of :class:`Traits`, or ``None``."""
+    """Return the function that makes items of a source or stream again (``remake`` of :class:`Traits`), or ``None``."""
     return (lambda epoch, index, part: op[index]) if isinstance(op, (Sequence, np.ndarray)) else traits.remake
 
 
@@ -119,7 +119,8 @@ _LOOK = 0.1  # seconds between two checks whether the source was stopped
 
 
 class Fed:
-    """Yield the values passed to :meth:`put`, until :meth:`close`. In an isolated pipeline, values are sent to its process.
+    """A source that yields the values passed to :meth:`put`, until :meth:`close`. In an isolated pipeline, it sends them to the other
+    process.
 
     A pipeline with this source does not support states, because only the caller of :meth:`put` knows the next values.
     """
@@ -133,7 +134,7 @@ class Fed:
         self._forward(value)
 
     def forward(self, send: Callable[[Any], None]) -> None:
-        """Send values elsewhere, including the values that already wait."""
+        """Send all values elsewhere, including values that wait already."""
         self._forward = send
         while not self._values.empty():
             if (value := self._values.get()) is not _END:

@@ -52,9 +52,9 @@ class Lineage(NamedTuple):
     """How an item was made, so that it can be made again when a run resumes.
 
     Args:
-        inputs: For a stream: the passports of the items that the item was made of.
-        part: The part of the inputs that the item is, or the place where the source read the item. JSON must be able to hold it.
-        stage: Number of the stage that made the item. The engine fills it in.
+        inputs: For a stream: the passports of the inputs that became this item.
+        part: The position of the item in its inputs, or the place where the source read the item. It must be a value that JSON can hold.
+        stage: Number of the stage that made the item. The engine sets it.
 
     >>> class Doubles:
     ...     def __iter__(self):
@@ -74,8 +74,8 @@ class Passport(NamedTuple):
 
     ``(epoch, index)`` identifies the item within its source. Random numbers in maps depend on it. ``keys`` names the samples in the item
     (file names, shard keys), one key per sample. ``times`` are Unix seconds: when the source created the item, then each time it was sent.
-    ``made_of`` is the lineage of an item that a stream made of other items, or that its source cannot find by epoch and index alone. It is
-    needed to resume a run, and is not sent to other processes.
+    A resumed run needs ``made_of``, the lineage, for an item that a stream made of other items, or that its source cannot find by epoch and
+    index alone. Links do not send the lineage to other processes.
 
     Args:
         epoch: Number of the epoch, from 0.
@@ -83,7 +83,7 @@ class Passport(NamedTuple):
         origin: The host and process that created the item.
         keys: The names of the samples in the item, such as file names: one key per sample.
         times: Unix seconds: when the source created the item, then each time it was sent.
-        made_of: How a stream or source made the item, for a run that resumes. It stays within the process.
+        made_of: The lineage: how a stream or source made the item.
 
     >>> stamped = next(iter(Pipeline([["a", "b"]]).stamped()))
     >>> isinstance(stamped.passport, Passport), stamped.passport.epoch, stamped.passport.index
@@ -99,7 +99,7 @@ class Passport(NamedTuple):
 
 
 class Stamped(NamedTuple):
-    """An item with its passport. A source or stream yields this to set the passport; else the engine numbers the items.
+    """An item with its passport. A source or stream yields it to set the passport. For a bare item, the engine makes the passport.
 
     Args:
         item: The item.
@@ -118,7 +118,7 @@ class Stamped(NamedTuple):
 
 
 class Several(NamedTuple):
-    """Return value of a map that makes several items of one input, such as all samples that it reads at once.
+    """The return value of a map that makes several items from one input, such as all samples of a file.
 
     Each has the epoch, origin and times of the input item. If a run resumes, the map's ``remake`` makes it again.
 
@@ -138,13 +138,13 @@ class Several(NamedTuple):
 class Items(Protocol):
     """The iterator that a stream or sink receives: bare items.
 
-    ``passport`` is the passport of the last item. ``context`` is the context of the stage. ``left_out`` is the number of errors skipped so
-    far by ``on_error="skip"`` in the stages before, including errors of items after this one. ``epoch`` is the current epoch for a stream
-    that restarts with each epoch, else 0.
+    ``passport`` is the passport of the last item. ``context`` is the context of the stage. ``left_out`` is the number of errors that the
+    preceding stages have skipped so far (``on_error="skip"``). ``epoch`` is the current epoch for a stream that restarts with each epoch,
+    else 0.
 
     ``waiting`` is a list of the inputs that wait in the stream. The stream appends each input as ``Stamped(item, items.passport)``, and
-    removes the input when it is no longer needed. When a run resumes, the list holds these inputs again. A stream that keeps its inputs in
-    another form takes them out of the list when it begins, and then sets ``items.waiting`` to a function that returns them.
+    removes the input when it is no longer needed. When a run resumes, the list holds these inputs again. A stream may keep its inputs in
+    another form. It then takes them out of the list when it begins, and sets ``items.waiting`` to a function that returns them.
 
     >>> class Pairs:
     ...     def stream(self, items: Items):
@@ -176,28 +176,28 @@ class Stage:
 
     Args:
         op: The component: an iterable, a callable, or an object with ``stream``, ``consume`` or ``stages``.
-        num_workers: Worker threads of a map. ``None``: one, or for a component that declares ``parallel`` (highway's own maps do), the
-            number of available cores.
+        num_workers: Worker threads of a map. ``None``: one thread, or one per available core if the component declares ``parallel``, as
+            highway's own maps do.
         ordered: Whether a map with several workers keeps the order of its items.
-        buffer_size: Finished items that may wait for the next stage, at least 1. ``None``: 2, or more if the items are small (numbers,
-            texts and arrays): 32 more of up to 4 kB each, or 6 more of up to 256 kB. With a small buffer, switching threads for each item
-            can cost as much as the work on the item.
+        buffer_size: Finished items that may wait for the next stage, at least 1. ``None``: 2 items, plus 32 if an item has up to 4 kB, or
+            plus 6 if it has up to 256 kB. Many small items need a larger buffer, because a thread switch can cost as much as the work on an
+            item.
         on_error: ``"raise"`` ends the run with the first error. ``"skip"`` drops the item, counts the error and logs a warning. An error
             raised by a source, stream or sink always ends the run, because the iterator cannot continue. If such a component can continue
             after an error, it calls :meth:`highway.engine.context.Context.report_error` instead.
         max_errors: With ``"skip"``, the maximum number of errors, including errors before a resume. A further error ends the run. ``None``:
             no limit.
-        per_worker: For a map that is not thread-safe, such as a tokenizer: whether each worker has its own copy, created by
-            ``copy.deepcopy`` (so by the component's ``__deepcopy__``, if it has one) on the worker's thread when it begins. ``op`` itself
-            is only copied, never called. All copies start in the same state, so a map with its own generator must seed it from ``rng``.
+        per_worker: Whether each worker calls its own copy of the map. For maps that are not thread-safe, such as a tokenizer. Each worker
+            makes its copy by ``copy.deepcopy`` when it begins. All copies start in the same state, so a map with its own generator must
+            seed it from ``rng``.
         name: Name in statistics and messages. Random numbers depend on it. If empty, the name of the class or function.
-        drops: Whether a map may return ``DROP``. If there are several ranks, or after ``len(pipeline)`` was called, a map that does not
-            declare this must return an item for each input, because ranks and ``len`` depend on the count.
-        timeout: Seconds that a map may work on an item, and a reader on a sample, above 0. If it takes longer, a warning names the item and
-            the place in the code where it hangs, and the item is tried again on another thread, with the same random numbers.
-            :class:`~highway.modules.processes.Processes` ends the process. ``None``: no limit.
-        attempts: With ``timeout``, the number of attempts, at least 1. After the last one the item has a ``TimeoutError``, to which
-            ``on_error`` applies.
+        drops: Whether a map may return ``DROP``. Without this, a map that returns ``DROP`` ends the run with an error if there are several
+            ranks, or if ``len(pipeline)`` was called, because both depend on the number of items.
+        timeout: Maximum seconds, above 0, for a map to process an item, or for a reader to read a sample. After this time, a warning names
+            the item and the line of code that hangs, and another thread tries the item again with the same random numbers.
+            :class:`~highway.modules.processes.Processes` ends the process instead. ``None``: no limit.
+        attempts: With ``timeout``, the number of attempts, at least 1. If the last attempt takes too long, the stage has a
+            ``TimeoutError``, and ``on_error`` applies.
 
     A thread that hangs cannot be ended. It is abandoned: its result is never used, and the counter ``abandoned_threads`` counts it. It may
     still use the map while another thread tries the item again, so with a timeout the map must be thread-safe, or have ``per_worker``. If
@@ -250,11 +250,11 @@ class Stage:
 
     @property
     def layers(self) -> list[Any]:
-        """The component, then the component that it wraps or is part of, and so on, up to the component that the user wrote."""
+        """The component, and the components around it, up to the component that the user wrote."""
         return [self.op, *layers(self.traits.stands_for)]
 
     def changed(self, **settings: Any) -> Stage:
-        """Return a stage of the same component with other settings; this stage if it has these settings."""
+        """Return a stage of the same component with other settings, or this stage if the settings are equal."""
         if all(getattr(self, name) == value for name, value in settings.items()):
             return self
         stage = replace(self, **settings)
@@ -365,7 +365,7 @@ _SHARED = (FunctionType, BuiltinFunctionType, type, type(None), bool, int, float
 
 
 def _holds_functions_only(op: Any) -> bool:
-    """Return whether a component is a function or class, or holds only such objects, so that a copy shares its variables with it."""
+    """Return whether a component is a function or class, or holds only these. A copy then shares all variables with the original."""
     held = (op,) if isinstance(op, _SHARED) else tuple(getattr(op, "__dict__", {}).values())
     return any(map(callable, held)) and all(isinstance(value, _SHARED) for value in held)
 

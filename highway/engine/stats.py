@@ -23,7 +23,7 @@ TOO_SHORT = f"It has run for less than {SHORTEST:g} s, which is too short to fin
 
 _LOST_WORKERS = ("abandoned_threads", "ended_processes")  # counters of a stage with a timeout
 _HEADINGS = ("stage", "workers", "items", "items/s", "MB/s", "busy", "starved", "blocked", "queued", "max MB", "errors")
-_LESS = tuple(map(_HEADINGS.index, ("max MB", "queued", "workers", "MB/s")))  # can be omitted, in this order
+_LESS = tuple(map(_HEADINGS.index, ("max MB", "queued", "workers", "MB/s")))  # columns that a narrow table omits, in this order
 
 
 class Meter:
@@ -64,11 +64,11 @@ class Meter:
 class HandOver:
     """The point where a pipeline passes items to its caller.
 
-    If the source of another pipeline takes the items, as with ``to_device`` on its own thread, the training loop waits at the hand-over of
-    that pipeline instead.
+    The source of another pipeline may take the items, as with ``to_device`` on its own thread. The training loop then waits at the
+    hand-over of that pipeline.
 
     Attributes:
-        look: Called with each item on the thread that takes it, for an observer.
+        look: An observer's function. It is called with each item, on the thread that takes the item.
     """
 
     def __init__(self) -> None:
@@ -83,7 +83,7 @@ class HandOver:
         return self._earlier + (self._meter.read()[1] if self._outer is None else self._outer.waited)
 
     def take(self, take: Callable[[float | None, Meter, bool], T], timeout: float | None, outer: HandOver | None, is_in_stage: bool) -> T:
-        """Return the item that ``take`` returns within ``timeout`` seconds.
+        """Call ``take``, and count the time that it waits.
 
         Args:
             take: Waits for the item.
@@ -107,7 +107,7 @@ class StageStats:
     Args:
         name: The stage's name.
         num_workers: Number of its worker threads.
-        items: Items it has passed on; for a sink, items it has taken.
+        items: Number of items that it has passed on; for a sink, the number that it has taken.
         bytes: Bytes of the arrays in these items.
         errors: Errors skipped by ``on_error="skip"``.
         busy: Seconds its workers worked, summed over workers.
@@ -116,7 +116,7 @@ class StageStats:
         queued: Items in its output queue, finished or in work.
         capacity: Maximum of ``queued``.
         shape: ``"source"``, ``"map"``, ``"stream"`` or ``"sink"``.
-        counters: The component's own counters (a link's gaps, the decoder in use).
+        counters: The component's own counters, such as the gaps of a link.
         parameter: The parameter that sets its number of workers.
         error: The text of the last skipped error.
 
@@ -151,18 +151,18 @@ class StageStats:
 
     @property
     def memory(self) -> float:
-        """Maximum bytes in its output queue, estimated from the mean size of its items; a link's budget for one connection is included."""
+        """Maximum bytes in its output queue, estimated from the mean size of its items, plus the budget of a link's connection."""
         queue = self.capacity * self.bytes / self.items if self.items else 0.0
         return queue + 1e6 * float(self.counters.get("budget_mb", 0.0))
 
     def share(self, seconds: float) -> float:
-        """Return the fraction, 0 to 1, of its workers' time that ``seconds`` is."""
+        """Return ``seconds`` as a fraction, 0 to 1, of the time of all its workers."""
         return seconds / max(self.busy + self.starved + self.blocked, 1e-9)
 
 
 @dataclass(frozen=True)
 class PipelineStats:
-    """Statistics of all stages of a pipeline since it started. ``str()`` returns a table, which notebooks show too.
+    """Statistics of all stages of a pipeline since it started. ``str()`` and notebooks show them as a table.
 
     Args:
         stages: The stages, in order.
@@ -212,7 +212,7 @@ class PipelineStats:
     def bottleneck(self) -> str:
         """One sentence that names what limits the rate.
 
-        The limit is the stage whose workers are busiest: stages after it starve, stages before it are blocked.
+        The limit is the stage whose workers are busiest. Stages after it wait for input, and stages before it wait for room.
         """
         last = self.stages[-1]
         waited = last.share(last.blocked)
@@ -284,7 +284,7 @@ class PipelineStats:
 
 
 def one_thread(shape: Shape) -> str:
-    """Return advice for a slow stage of this shape, which is not a map."""
+    """Return advice for a slow source, stream or sink, which has only one thread."""
     batches = " or, if it does little for each item, have it yield batches" if shape == "source" else ""
     return f"a {shape} has one thread: move work from it into a map{batches}"
 

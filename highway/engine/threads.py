@@ -1,4 +1,4 @@
-"""The run of a pipeline: starts the threads of its stages, connects them by channels, and stops them at an error or at the end."""
+"""Run a pipeline: start the threads of its stages, connect the stages by channels, and stop the threads at an error or the end."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ log = logging.getLogger("highway")
 STOPPED = "the pipeline was stopped; build a new one"
 WAITING = 2  # finished items that may wait for the next stage; more if they are small
 STOP_TIMEOUT = 5.0  # seconds that stop() waits for a stage before it logs a warning
-STALLED_AFTER = 60.0  # seconds between warnings that tell what the pipeline is waiting for, while a caller waits for an item
-EXPLAIN_AFTER = 5.0  # seconds to wait for an item before the caller is told of pipelines that have not begun
+STALLED_AFTER = 60.0  # seconds between two warnings while a caller waits for an item
+EXPLAIN_AFTER = 5.0  # seconds to wait for an item before a warning names pipelines that have not begun
 INTERRUPT_POLL = 0.1  # seconds between two checks for a missed Ctrl-C, or for the end of an outer pipeline
 
 
@@ -69,7 +69,7 @@ class Run:
             first.context.is_wanted, last.demand = False, first.context
         self._seed = seed
         self.stopped = False
-        self.background = False  # whether the pipeline runs in the background, so that no caller would see an error
+        self.background = False  # whether the pipeline runs in the background: errors are logged, because no caller sees them
         self.error: BaseException | None = None
         self._trace: TracebackType | None = None
         self._lock = threading.Lock()
@@ -190,14 +190,14 @@ class Run:
             waited = self._has_waited(waited, INTERRUPT_POLL)
 
     def _has_waited(self, before: float, seconds: float) -> float:
-        """Return the seconds waited for an item. Log a warning each time that another ``stalled_after`` seconds have passed."""
+        """Return the seconds waited for an item. Log a warning every ``stalled_after`` seconds."""
         waited = before + seconds
         if waited // self._stalled_after > before // self._stalled_after:
             log.warning("%s has waited for an item for %.3g s; %s", self, waited, at_work(self.workers, self._threads))
         return waited
 
     def _first(self, timeout: float | None, others: str, meter: Meter | None) -> Stamped:
-        """Wait for the first item. If it is late, name the pipelines that have not begun (``others``), which may be the cause."""
+        """Wait for the first item. If it is late, warn of pipelines that have not begun (``others``): they may be the cause."""
         try:
             item = self._get(EXPLAIN_AFTER if timeout is None else timeout, meter)
         except TimeoutError:
@@ -238,7 +238,7 @@ class Run:
     def _cancel(self, upto: int | None = None) -> None:
         for worker in self.workers[:upto]:
             worker.context.cancel()
-        for worker in self.workers[:upto]:  # only now: a thread that this wakes checks whether its stage was cancelled
+        for worker in self.workers[:upto]:  # last, because a thread that this wakes checks whether its stage was cancelled
             worker.outbox.cancel()
 
     def raise_error(self) -> None:
@@ -249,7 +249,7 @@ class Run:
         """Wait until all threads have ended.
 
         Args:
-            is_interrupted: Returns whether Ctrl-C came in a place where it is not raised. This method then raises it.
+            is_interrupted: A function that returns whether Ctrl-C was missed. This method then raises KeyboardInterrupt.
         """
         try:
             for thread in self._threads:
@@ -301,7 +301,7 @@ class Run:
         return Identities(self.workers)
 
     def note_stages(self) -> None:
-        """Record the identities of the stages before a stage changes itself, if the state can be requested."""
+        """If the pipeline supports states, record the identities of the stages before a stage changes its own attributes."""
         first = self.workers[0]
         if first.is_asked and not isinstance(first.stage.op, Fed):
             self.snapshot  # noqa: B018
@@ -351,7 +351,7 @@ class Run:
 
 
 def _keeps_epochs(worker: StageWorkers) -> bool:
-    """Return whether a stream yields items of each epoch that it receives, or its own epochs."""
+    """Return whether a stream yields items for each epoch of its input, or makes its own epochs."""
     return worker.traits.per_epoch or worker.traits.repeats or worker.traits.one_to_one is not None
 
 

@@ -35,7 +35,7 @@ _MOST_FRAMES = 10  # of a stack in a message
 
 
 class _LateError(Exception):
-    """A call takes longer than the limit."""
+    """A call has taken longer than the limit."""
 
 
 class _OfThread(threading.local):
@@ -52,7 +52,7 @@ class TimeLimit:
     Args:
         worker: The stage.
         seconds: The time that a call may take.
-        attempts: Number of attempts at a call. If the last one takes too long, this is an error.
+        attempts: Number of attempts. If the last attempt takes too long, an error is raised.
     """
 
     def __init__(self, worker: StageWorkers, seconds: float, attempts: int) -> None:
@@ -72,8 +72,8 @@ class TimeLimit:
             function: The function.
             *arguments: Its arguments.
             what: Returns the name of the work in messages.
-            otherwise: If given, the function is not called again, and ``None`` is returned. The warning contains this
-                text, which tells what the caller does instead.
+            otherwise: If given, a late function is not called again, and ``call`` returns ``None``. The warning contains this text: what
+                the caller does instead.
 
         Raises:
             TimeoutError: it took too long in each attempt.
@@ -132,7 +132,7 @@ class TimeLimit:
         return own.helper
 
     def _begin(self) -> None:
-        """Prepare a helper's thread, without a limit, because copies of a map are made one after the other."""
+        """Prepare a helper's thread. There is no time limit, because the helpers copy a map one after the other."""
         if self._worker.limit is not None:
             self._own.map = self._worker.own_map(here())
 
@@ -207,8 +207,8 @@ class _Helper:
     def answer(self, seconds: float, is_retry: bool = False) -> Any:
         """Return the result of the call, or raise its error.
 
-        If the stage is cancelled, this cancels the call and waits for it, because the call may use objects that are closed after the
-        pipeline. It does not wait for a repeated call, because such a call probably hangs.
+        If the stage is cancelled, this cancels the call and waits for it, because the user may close the objects that the call uses. It
+        does not wait for a second attempt, because that call probably hangs.
 
         Raises:
             _LateError: it takes longer than ``seconds``.
@@ -273,7 +273,7 @@ def _refuse(error: Exception) -> None:
 
 
 def _stack(thread: threading.Thread) -> str:
-    """Return in words where a helper is, without the frames of this module. Source lines are not read, because that could hang as well."""
+    """Return the stack of a helper in words, without the frames of this module. Reading source files could hang, so this does not."""
     if (top := sys._current_frames().get(thread.ident or 0)) is None:
         return "just ending"
     own = itertools.takewhile(lambda found: found[0].f_code.co_filename != __file__, traceback.walk_stack(top))

@@ -1,4 +1,4 @@
-"""One stage of a running pipeline: its queues and meters, and what its code reports. :mod:`highway.engine.bodies` has its threads' code."""
+"""One stage of a running pipeline: its queues and meters, and the reports of its code. :mod:`highway.engine.bodies` runs the threads."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ _STAMPED, _PASSPORT, _LINEAGE = (partial(tuple.__new__, record) for record in (S
 
 
 class EpochInWork:
-    """Separates the epochs if workers keep no order: no worker begins an epoch before all workers have finished the previous epoch."""
+    """Separates the epochs if workers keep no order: all workers finish an epoch before any worker begins the next epoch."""
 
     def __init__(self, context: Context) -> None:
         self._context, self._changed = context, context.changed
         self._epoch = self._workers = 0
 
     def enter(self, epoch: int) -> None:
-        """Wait until all workers are done with other epochs, before one begins an item of this epoch."""
+        """Wait until all workers are done with other epochs. A worker calls this before it begins an item."""
         if epoch != self._epoch:
             self.wait()
         with self._changed:
@@ -70,8 +70,8 @@ class LeftOut:
         errors: Number of errors in this run.
         fatal: The error that exceeded ``max_errors``.
         last: The text of the last error.
-        earlier: Number of errors in the run that this run resumes. ``max_errors`` counts both.
-        behind: Number of errors after each marker and before the next, by marker; with the key ``None``, before the first marker.
+        earlier: Number of errors before this run was resumed. ``max_errors`` includes them.
+        behind: Number of errors after each marker, by marker. The key ``None`` stands for the time before the first marker.
     """
 
     def __init__(self, stage: Stage) -> None:
@@ -84,7 +84,7 @@ class LeftOut:
         self._warned = -WARN_EVERY
 
     def add(self, error: Exception, marker: Marker | None, where: Callable[[], str]) -> None:
-        """Count an error, and log a warning if the last one was long enough ago.
+        """Count an error. Log a warning, unless the last warning is too recent.
 
         Args:
             error: The error.
@@ -114,7 +114,7 @@ class LeftOut:
 
 
 class _Here(threading.local):
-    """A worker's number and current item. Thread-local, because when a run resumes, other threads make items of the stage again."""
+    """A worker's number and current item. It is thread-local, because other threads make items again when a run resumes."""
 
     number = 0
     passport: Passport | None = None
@@ -122,7 +122,7 @@ class _Here(threading.local):
 
 
 class StageWorkers:
-    """One stage of a running pipeline: its queues, its meters, and what its code reports."""
+    """One stage of a running pipeline: its queues, its meters, and the reports of its code."""
 
     def __init__(self, stage: Stage, shape: Shape, count: int, inbox: Channel, outbox: Channel, origin: Origin) -> None:
         self.stage, self.shape, self.origin, self.traits = stage, shape, origin, stage.traits
@@ -149,9 +149,9 @@ class StageWorkers:
         self.numbers_epochs = False  # whether the passports of the inputs give their epochs
         self.in_work = EpochInWork(self.context)
         self.number = 0
-        self.is_asked = True  # whether the pipeline can be asked for its state
+        self.is_asked = True  # whether the pipeline supports states
         self.resumed: StageState | None = None  # the saved state of this stage, to resume from
-        self.remake: Callable[[Sequence[Passport]], list[Stamped]] = lambda passports: []  # makes the items again that waited in it
+        self.remake: Callable[[Sequence[Passport]], list[Stamped]] = lambda passports: []  # makes the waiting items again
 
     def use_seed(self, seed: int) -> None:
         """Derive all random numbers of the stage from the pipeline's seed. Called before the stage begins."""
@@ -179,7 +179,7 @@ class StageWorkers:
 
     def own_copy(self) -> Any:
         """Return a worker's copy of a map that is not thread-safe. The copy shares the map's counters."""
-        with self.copying:  # copying may not be thread-safe either, so no worker calls the map itself
+        with self.copying:  # no worker calls the original map, because copying it may not be thread-safe
             copied = self.stage.copied()
         for part, original in zip(layers(copied), self.layers, strict=False):
             self.context.copied(part, original)
@@ -191,7 +191,7 @@ class StageWorkers:
         return None if self.traits.applies_timeout else self.context.limit
 
     def own_map(self, context: Context) -> Any:
-        """Return the map for one thread, as a function that needs no context: a copy if it is not thread-safe."""
+        """Return the map for one thread, as a function that needs no context. If the map is not thread-safe, return a copy."""
         return self.with_context(self.own_copy() if self.stage.per_worker else self.stage.op, context)
 
     def with_context(self, op: Any, context: Context) -> Any:
@@ -226,7 +226,7 @@ class StageWorkers:
             self._running -= 1
             return self._running == 0
 
-    # --- what the stage's code reports ---
+    # --- reports of the stage's code ---
 
     @property
     def keeps_count(self) -> bool:
@@ -271,13 +271,13 @@ class StageWorkers:
         """Count and log an error if the stage skips errors; else raise it."""
         if self.stage.on_error != "skip" or isinstance(error, (ConfigError, PipelineError)):  # these errors do not belong to a single item
             raise error
-        if error is self.left_out.fatal:  # the error is already on its way out of the component
+        if error is self.left_out.fatal:  # the component is already raising this error
             raise error
         self.meters[self.here.number].errors += 1
         self.left_out.add(error, self.here.marker, self.where)
 
     def located(self, error: BaseException, cause: BaseException | None = None) -> BaseException:
-        """Return the error with a note about its place. An error that looks like the end of a stream becomes a RuntimeError."""
+        """Return the error with a note about its place. A StopIteration or EndOfStream becomes a RuntimeError."""
         if isinstance(error, (EndOfStream, StopIteration, StopAsyncIteration, GeneratorExit)):
             what = f"{type(error).__name__}{f': {error}' if str(error) else ''}"
             cause, error = error, RuntimeError(f"{self.stage.name} raised {what}; to end a stream, return")
@@ -342,13 +342,13 @@ def weight(result: Any) -> tuple[int, int, int]:
 
 
 def completed(given: Stamped, origin: Origin, times: tuple[float, ...]) -> Stamped:
-    """Fill in the origin and times of an item, if the stage that stamped it did not."""
+    """Set the origin and times of an item, unless the stage that stamped it has set them."""
     epoch, index, _, keys, own, made_of = given.passport
     return given if own else Stamped(given.item, Passport(epoch, index, origin, keys, times, made_of))
 
 
 def worker_count(stage: Stage, shape: Shape) -> int:
-    """Return the number of threads of a stage: 1, or for a map the number that it asks for."""
+    """Return the number of threads of a stage. It is 1, except for maps."""
     if shape != "map":
         return 1
     return stage.num_workers or (available_cores() if stage.traits.parallel else 1)

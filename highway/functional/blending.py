@@ -1,6 +1,6 @@
 """Blend two images.
 
-Arrays of any shape, images and batches of them, uint8 or floats: see :mod:`highway.functional`.
+The arrays may be images or batches, uint8 or floats: see :mod:`highway.functional`.
 """
 
 from __future__ import annotations

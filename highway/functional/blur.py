@@ -1,4 +1,4 @@
-"""Blur and sharpen images. Unless documented otherwise, the pixels beyond the border are a mirror image.
+"""Blur and sharpen images. Unless documented otherwise, the image is mirrored beyond its border.
 
 ``(H, W, C)`` or ``(H, W)``, uint8 or floats: see :mod:`highway.functional`.
 """
@@ -45,9 +45,9 @@ def gaussian_blur(image: np.ndarray, sigma: float, size: int | None = None) -> n
 
 
 def _gaussian(sigma: float, width: int, steps: int | None) -> np.ndarray:
-    """Return the float32 weights of a Gaussian with sum 1, as multiples of 1/``steps`` if given, without the zeros at both ends.
+    """Return the float32 weights of a Gaussian, with sum 1, without zeros at the ends. With ``steps``, they are multiples of 1/``steps``.
 
-    OpenCV uses such integer weights for uint8. The rounding error of each weight is added to the next weight, so that the sum stays 1.
+    OpenCV uses such integer weights for uint8. Each rounding error is added to the next weight, so that the sum is 1.
     """
     half = [math.exp(-distance * distance / 2) for distance in (pixels / sigma for pixels in range(width // 2, 0, -1))]
     whole = 2 * sum(half) + 1
@@ -113,7 +113,7 @@ def motion_blur(image: np.ndarray, size: int, angle: float) -> np.ndarray:
 
 @computed_in_float32
 def sharpness(image: np.ndarray, factor: float) -> np.ndarray:
-    """Interpolate between a smoothed image (``factor`` 0) and the image (1); above 1 the image is sharpened.
+    """Interpolate between a smoothed image (``factor`` 0) and the image (1). A factor above 1 sharpens the image.
 
     The smoothed image is the same as in Pillow's ``ImageEnhance.Sharpness``: the pixel has weight 5/13, each of its eight neighbours 1/13.
     The outermost pixels do not change.

@@ -27,7 +27,7 @@ ColorMode = Literal[
 
 @computed_in_float32
 def saturation(image: np.ndarray, factor: float) -> np.ndarray:
-    """Interpolate between the grey image (``factor`` 0) and the image (1); above 1 it is more saturated.
+    """Interpolate between the grey image (``factor`` 0) and the image (1). A factor above 1 makes the colours stronger.
 
     An image with one channel does not change.
 

@@ -127,7 +127,7 @@ def resize(image: np.ndarray, shape: Size, interpolation: Interpolation = "bicub
     """Resize the image to ``shape`` (height, width).
 
     ``interpolation`` is ``"nearest"``, ``"bilinear"``, ``"bicubic"`` (or ``"cubic"``), ``"lanczos"`` or ``"area"``. When the image shrinks,
-    OpenCV antialiases only with ``"area"``; Pillow antialiases with all but ``"nearest"``.
+    OpenCV antialiases only with ``"area"``. Pillow antialiases except with ``"nearest"``.
 
     Args:
         image: uint8 or floats.
@@ -148,7 +148,8 @@ def rotate(image: np.ndarray, angle: float, interpolation: Sampling = "nearest",
     Args:
         image: uint8 or floats; any dtype with ``"nearest"`` or order 0.
         angle: Degrees, counterclockwise.
-        interpolation: ``"nearest"``, ``"bilinear"``, or the order of a spline, 0 (nearest) to 5. From 2 on, smoother and many times slower.
+        interpolation: ``"nearest"``, ``"bilinear"``, or the order of a spline, 0 (nearest) to 5. Orders above 1 are smoother and many times
+            slower.
         reshape: Whether to enlarge the result to hold the whole rotated image; otherwise it keeps the size of the image.
         fill: Value of new pixels: a number, or one per channel; 0 with a spline of order 2 or more.
 
@@ -172,7 +173,7 @@ def clipped_zoom(image: np.ndarray, zoom_factor: float, interpolation: Sampling 
         image: uint8 or floats; any dtype with ``"nearest"`` or order 0.
         zoom_factor: Below 1, the image shrinks and gets a border of 0; above 1, a window of the image is enlarged.
         interpolation: As for :func:`rotate`.
-        place: Position of the smaller image or of the window, from top to bottom and from left to right, 0 to 1; default: the centre.
+        place: Vertical and horizontal position of the smaller image or of the window, each from 0 to 1. The default is the centre.
 
     >>> clipped_zoom(np.full((4, 4), 9, np.uint8), 0.5)
     array([[0, 0, 0, 0],

@@ -24,7 +24,7 @@ _UPPER = tuple(np.array(256 - (1 << 8 - bits) & 255, np.uint8) for bits in range
 
 @computed_in_float32
 def image_histogram_equalization(image: np.ndarray, number_bins: int = 256) -> np.ndarray:
-    """Equalize the histogram over 0 to 255 by one mapping for all channels, so that grey stays grey.
+    """Equalize the histogram over 0 to 255 by one mapping for all channels. Grey pixels stay grey.
 
     The mapping is the cumulative histogram of all channels together. It is exact for uint8, and equals OpenCV's ``equalizeHist`` for one
     channel. Floats use ``number_bins`` between minimum and maximum, interpolated linearly. An image of one value is returned unchanged.
@@ -63,7 +63,7 @@ def brightness(image: np.ndarray, factor: float) -> np.ndarray:
 
 @computed_in_float32
 def contrast(image: np.ndarray, factor: float, per_channel: bool = False) -> np.ndarray:
-    """Multiply the distance of all values from the image's mean grey by ``factor``, or, if ``per_channel``, from the channel's mean.
+    """Multiply the distance of all values from the image's mean grey by ``factor``.
 
     Args:
         image: uint8 or floats.
@@ -86,7 +86,7 @@ def contrast(image: np.ndarray, factor: float, per_channel: bool = False) -> np.
 
 @computed_in_float32
 def gamma(image: np.ndarray, exponent: float) -> np.ndarray:
-    """Raise all values, as fractions of the full range, to a power: below 1 is brighter. Floats below 0 become 0.
+    """Raise all values, as fractions of the full range, to a power. A power below 1 makes the image brighter. Floats below 0 become 0.
 
     Args:
         image: uint8, or floats from 0 to 1.
@@ -122,11 +122,11 @@ def _invert(image: np.ndarray) -> np.ndarray:
 
 @computed_in_float32
 def solarize(image: np.ndarray, threshold: float) -> np.ndarray:
-    """Invert all values from ``threshold`` on, a fraction of the full range, as Pillow's ``ImageOps.solarize`` does.
+    """Invert all values of at least ``threshold``, as Pillow's ``ImageOps.solarize`` does.
 
     Args:
         image: uint8, or floats from 0 to 1.
-        threshold: From 0 to 1.
+        threshold: A fraction of the full range, from 0 to 1.
 
     >>> solarize(np.array([[0, 100, 200]], np.uint8), 0.5)
     array([[  0, 100,  55]], dtype=uint8)
@@ -231,7 +231,7 @@ def clahe(image: np.ndarray, clip_limit: float = 4.0, tiles: tuple[int, int] = (
 
     Args:
         image: uint8, of 1 or 3 channels.
-        clip_limit: Maximum count of a value, as a multiple of the average count; the excess is spread over all values.
+        clip_limit: Maximum count of a value, as a multiple of the average count. Counts above it are spread over all values.
         tiles: Number of rows and columns of tiles.
 
     Raises:

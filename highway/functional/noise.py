@@ -34,7 +34,7 @@ def generator(seed: int | None = None) -> Generator:
 def add_noise(image: np.ndarray, strength: float = 0.2, mu: float = 0.0, sigma: float = 50.0, rng: Generator | None = None) -> np.ndarray:
     """Add ``strength`` times normal noise of mean ``mu`` and standard deviation ``sigma`` to each value.
 
-    The defaults are in grey levels, 0 to 255; for a float image from 0 to 1, give ``sigma`` in its units. The noise takes 65,536 equally
+    The default ``sigma`` is for images from 0 to 255. For a float image from 0 to 1, pass a smaller ``sigma``. The noise has 65,536 equally
     likely values, within 4.2 standard deviations of the mean.
 
     Args:
@@ -107,7 +107,7 @@ def salt_pepper(image: np.ndarray, salt: float = 0.05, pepper: float = 0.05, rng
 
 @computed_in_float32
 def iso_noise(image: np.ndarray, color_shift: float = 0.03, intensity: float = 0.3, rng: Generator | None = None) -> np.ndarray:
-    """Add the noise of a camera sensor at high ISO: a change of hue, and normal noise on the brightness, equal in all channels.
+    """Add the noise of a camera sensor at high ISO: a change of hue, and normal noise of the brightness.
 
     Args:
         image: RGB; floats span 0 to 1.

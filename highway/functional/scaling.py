@@ -35,8 +35,8 @@ def rescale(image: np.ndarray, scale: PerChannel = 1 / 128, offset: PerChannel =
     _expect_one_each(channels, "rescale", scale=scale, offset=offset)
     target = ops.usable(out, image.shape, np.dtype(np.float32))
     target = np.empty(image.shape, np.float32) if target is None else target
-    # Repeats the constants along a row that spans several image rows: broadcasting over three channels takes ten times as long.
-    short = image.dtype.itemsize < 4  # fits float32: converting first is faster than an operation that converts
+    # Treat several image rows as one row and repeat the constants along it: broadcasting over three channels takes ten times as long.
+    short = image.dtype.itemsize < 4  # it fits float32: converting first is faster than an operation that converts
     several = _rows_at_once(len(image), image.shape[1] * channels) if short or image.flags.c_contiguous else 1
     wide, pixels = target.reshape(len(image) // several, -1), several * image.shape[1]
     if short:
@@ -92,7 +92,7 @@ def to_uint8(image: np.ndarray, scale: float = 255.0) -> np.ndarray:
         scale: Factor; the default is for floats from 0 to 1.
 
     Raises:
-        ValueError: ``scale`` is meant for floats from 0 to 1, but the image has a value above 1.5.
+        ValueError: the image has a value above 1.5, but ``scale`` is for floats from 0 to 1.
 
     >>> to_uint8(np.array([[0, 0.2, 1]], np.float32))
     array([[  0,  51, 255]], dtype=uint8)
@@ -161,7 +161,7 @@ def _scale_and_offset(mean: PerChannel, std: PerChannel, full: float) -> tuple[t
 
 @lru_cache(maxsize=64)
 def _rows_at_once(height: int, width: int) -> int:
-    """Return how many image rows to process as one row of 4,096 to 32,768 values, which halves NumPy's time; 1 if no number fits."""
+    """Return how many image rows to process as one row, which halves NumPy's time. The long row has 4,096 to 32,768 values."""
     return next((several for several in range(1, height + 1) if height % several == 0 and 4096 < several * width <= 32768), 1)
 
 

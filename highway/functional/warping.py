@@ -44,7 +44,7 @@ def warp(
         if interpolation not in (*NEAREST, *LINEAR):
             raise ValueError(f"warp: mode={mode!r} with a spline of order {interpolation}; expected 'nearest' or 'bilinear'")
         places = sampling.places(inverse, shape)
-        if mode == "wrap":  # also interpolates between the last and the first pixel
+        if mode == "wrap":  # this mode also interpolates between the last and the first pixel
             image = np.pad(image, [(0, 1), (0, 1), *[(0, 0)] * (image.ndim - 2)], "wrap")
         x, y = (_within(place, length, mode).astype(np.float32) for place, length in zip(places, image.shape[1::-1], strict=True))
         return sampling.remap(image, x, y, "nearest" if interpolation in NEAREST else "bilinear")
@@ -56,7 +56,7 @@ def warp(
 
 
 def _within(place: np.ndarray, length: int, mode: WarpBorder) -> np.ndarray:
-    """Map coordinates along an axis (0 is the centre of the first pixel) into the image, by the border mode."""
+    """Map coordinates along an axis into the image, by the border mode. 0 is the centre of the first pixel."""
     if mode == "reflect":
         part = np.mod(place + 0.5, 2 * length)
         place = np.minimum(part, 2 * length - part) - 0.5
@@ -127,7 +127,7 @@ def affine(
 def about_centre(
     size: Size, linear: tuple[tuple[float, float], tuple[float, float]], shift: tuple[float, float] = (0.0, 0.0), onto: Size | None = None
 ) -> np.ndarray:
-    """Return a linear map (rows for x and y) from the image's centre to the centre of the result, whose size is ``onto``."""
+    """Return a linear map, with rows for x and y, that moves the image's centre to the centre of a result of size ``onto``."""
     (a, b), (c, d) = linear
     x, y = size[1] / 2, size[0] / 2
     right, down = (x, y) if onto is None else (onto[1] / 2, onto[0] / 2)
@@ -135,7 +135,8 @@ def about_centre(
 
 
 def projection(corners: np.ndarray, moved: np.ndarray) -> np.ndarray:
-    """Return the projective map, float64 ``(3, 3)``, from four points ``(4, 2)`` to four others, in order around the quadrilateral.
+    """Return the projective map, float64 ``(3, 3)``, that moves four points to four others. The points are in order around the
+    quadrilateral.
 
     Args:
         corners: ``(4, 2)``: x and y of the four points.

@@ -31,7 +31,7 @@ def fields_of(item: Item, given: Mapping[str, Field]) -> dict[str, Field]:
 def rows_of(item: Item, field: Field, count: int, batched: bool = True) -> list[Any]:
     """Return the values of a field for each of ``count`` images.
 
-    A batch may hold them as an array or a list, padded with the lengths in ``<field>_count``, or concatenated with ``<field>_offsets``.
+    A batch holds them as an array, as a list, padded (``<field>_count`` has the lengths), or concatenated (with ``<field>_offsets``).
 
     Raises:
         ValueError: the field has values for another number of images.
@@ -80,7 +80,7 @@ def annotations_of(item: Item, sizes: Sequence[Size], given: Mapping[str, Field]
 
 
 def drawn_from(given: Mapping[str, np.ndarray], box_names: Sequence[str] = (), colors: Sequence[int] = ()) -> Drawn:
-    """Return what to draw for the annotations of an image. Unlabelled points and padding are not drawn."""
+    """Return the annotations of an image to draw, without unlabelled points and padding."""
     boxes, points = given.get("boxes"), given.get("points")
     if points is not None:
         there: np.ndarray = np.ones(points.shape[:-1], np.bool_)
@@ -96,12 +96,12 @@ def drawn_from(given: Mapping[str, np.ndarray], box_names: Sequence[str] = (), c
 
 
 def labelled(given: Mapping[str, np.ndarray], label: np.ndarray | None, classes: Mapping[str, str]) -> tuple[Drawn, bool]:
-    """Return what to draw for an image's annotations, and whether it has labels at the boxes, which needs one label per box.
+    """Return the annotations of an image to draw, and whether the boxes have labels. They have if there is one label per box.
 
     Args:
         given: The annotations of the image, from :func:`annotations_of`.
         label: The label of the image, or of each box.
-        classes: The names of labels; the keys are labels as text.
+        classes: The name of each label; each key is a label as text.
     """
     of_boxes = "boxes" in given and label is not None and label.ndim == 1 and len(label) == len(given["boxes"])
     if not of_boxes or label is None:

@@ -1,4 +1,4 @@
-"""Memory for batches. It is reused as soon as nobody refers to the batch or a view of the batch."""
+"""Memory for batches. It is reused when no object refers to the batch or a view of the batch."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ import numpy as np
 class BufferPool:
     """Creates uint8 arrays in reused memory.
 
-    New memory costs a page fault per 4 kB; reused memory costs none.
+    New memory costs a page fault per 4 kB. Reused memory costs no page faults.
 
-    Why this is safe: the array uses the memory of an ``mmap``, which is not an array. For a view of a view, NumPy follows the bases down to
-    the last array. So every view of a view references *this* array, as do memoryviews, tensors and frames. Its finalizer, which returns the
-    memory to the pool, runs after the last of these objects is deleted. If the array used the memory of another array, or of its
-    memoryview, views would reference this other array instead, and the finalizer would run too early.
+    Why this is safe: the array uses the memory of an ``mmap``, which is not an array. NumPy makes a view of a view refer to the last array
+    of the chain. So all views, memoryviews, tensors and frames refer to *this* array. The array's finalizer returns the memory to the pool.
+    It runs after the last of these objects is deleted. If the array used the memory of another array, or of its memoryview, views would
+    refer to the other array, and the finalizer would run too early.
 
     Args:
         nbytes: Size of each piece of memory.
@@ -39,7 +39,7 @@ class BufferPool:
         except IndexError:
             memory = _fresh(self.nbytes)
         array = np.ndarray(shape, np.uint8, buffer=memory)
-        weakref.finalize(array, self._free.append, memory).atexit = False  # append is atomic: the last holder may be on any thread
+        weakref.finalize(array, self._free.append, memory).atexit = False  # append is atomic: any thread may delete the last object
         return array
 
 

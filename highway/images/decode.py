@@ -1,17 +1,17 @@
-"""Decode image files to uint8 RGB, whole, or a box scaled into the row of a batch. Only this module selects decoders.
+"""Decode image files to uint8 RGB: a whole image, or a box scaled into a row of a batch. Only this module selects decoders.
 
-highway's C extension decodes JPEGs, if it was built, up to the end of the box. Otherwise simplejpeg decodes them if it is installed, else
-OpenCV, else Pillow. PNG and BMP are decoded by OpenCV or else Pillow; GIF (the first picture), PPM, TIFF, WEBP and CMYK by Pillow. Other
-formats are refused. The result is always ``(H, W, 3)`` uint8 in RGB, upright (Exif's orientation is applied). Grey is repeated three times,
-palettes are resolved, 16-bit values are reduced to the high byte, and alpha is dropped without blending.
+For JPEGs it uses the first of these that is installed: highway's C extension, simplejpeg, OpenCV, Pillow. The C extension stops at the end
+of the box. OpenCV, if installed, decodes PNG and BMP; Pillow decodes GIF (the first picture), PPM, TIFF, WEBP and CMYK. Other formats are
+an error. The result is always ``(H, W, 3)`` uint8 in RGB, upright (Exif's orientation is applied). Grey is repeated three times, palettes
+are resolved, 16-bit values are reduced to the high byte, and alpha is dropped without blending.
 
 JPEGs are decoded with the fast inverse DCT and the fast chroma upsampling: this is 7% faster. The result differs from the exact result by 1
 to 2 of 255 levels on average, which is less than the loss by compression. If a box is at least twice as large as its output in both
-directions, the DCT decodes it at 1/2, 1/4 or 1/8 of the size, and the result is interpolated. This averages pixels, so there is less
-aliasing, and it is faster.
+directions, the decoder decodes it at 1/2, 1/4 or 1/8 of its size, and the result is interpolated. This is faster, and has less aliasing
+because it averages pixels.
 
-A file that is cut short is an error with every decoder. Damage inside a JPEG is an error with simplejpeg, and with the extension if
-the damage shows before the end of the box; the other decoders continue.
+A file that is cut short is an error with every decoder. Damage inside a JPEG is an error with simplejpeg. It is an error with the extension
+if it is before the end of the box. OpenCV and Pillow ignore it.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from highway.images.sampling import warp
 
 log = logging.getLogger("highway")
 
-MAX_PIXELS = 1 << 26  # a larger image is refused before memory is allocated; 201 MB decoded
-EXTENSION = "highway._jpeg"  # the name in counters, receivers and `highway doctor`, wherever the module is
+MAX_PIXELS = 1 << 26  # a larger image is an error, before memory is allocated (201 MB decoded)
+EXTENSION = "highway._jpeg"  # the extension's name in counters, receivers and `highway doctor`
 _EXTENSION_API = 4  # the version of its functions
 _REDUCTIONS = (8, 4, 2)
-_ROWS_REVERSED = (3, 4, 7, 8)  # Exif orientations; from 5 on, rows and columns are swapped first
+_ROWS_REVERSED = (3, 4, 7, 8)  # the flips of each Exif orientation; from 5 on, rows and columns are swapped first
 _COLUMNS_REVERSED = (2, 3, 6, 7)
 _CV2_FORMATS = ("JPEG", "PNG", "BMP")
 
@@ -62,7 +62,7 @@ def simplejpeg_or_none() -> Any:
 
 
 def backend() -> str:
-    """Return the decoder of JPEGs: ``"highway._jpeg"``, ``"simplejpeg"``, ``"cv2"`` or ``"pillow"``, the fastest that is installed."""
+    """Return the fastest installed decoder of JPEGs: ``"highway._jpeg"``, ``"simplejpeg"``, ``"cv2"`` or ``"pillow"``."""
     if extension_or_none():
         return EXTENSION
     if simplejpeg_or_none():
@@ -88,7 +88,7 @@ def decode(data: bytes, max_pixels: int = MAX_PIXELS) -> np.ndarray:
 
 
 def checked_header(data: bytes, max_pixels: int = MAX_PIXELS) -> Header:
-    """Return the header of an image file. Raises the errors of :func:`decode`, which include a too large image."""
+    """Return the header of an image file. Raises the errors of :func:`decode`, also if the image is too large."""
     header = read_header(data)
     if header.height * header.width > max_pixels:
         raise ImageError(
@@ -149,7 +149,7 @@ def _upright(pixels: np.ndarray, orientation: int) -> np.ndarray:
 
 
 def _scaled(pixels: np.ndarray, header: Header, box: Box, shape: Size, antialias: bool, out: np.ndarray | None) -> np.ndarray:
-    """Scale the box of an image, decoded whole or reduced to ``pixels``, to ``shape``; into ``out`` if possible."""
+    """Scale the box of a decoded image to ``shape``, into ``out`` if possible. ``pixels`` may be reduced in size."""
     top, left, rows, columns = box
     sizes = {(-(-header.height // by), -(-header.width // by)): by for by in (*_REDUCTIONS, 1)}
     by = sizes.get(pixels.shape[:2], 0)  # the reduction that the decoder has applied
@@ -165,13 +165,13 @@ def _scaled(pixels: np.ndarray, header: Header, box: Box, shape: Size, antialias
 
 
 def _reduction(box: Box, shape: Size) -> int:
-    """Return the reduction of the image at which the box is still at least as large as the output."""
+    """Return the largest reduction of the image at which the box is at least as large as the output."""
     times = min(box[2] // shape[0], box[3] // shape[1])
     return next((by for by in _REDUCTIONS if times >= by), 1)
 
 
 def _pixels(data: bytes, header: Header, reduction: int) -> np.ndarray:
-    """Decode in stored orientation, reduced in both directions if the decoder supports it."""
+    """Decode an image in its stored orientation. If the decoder supports it, reduce both sides."""
     if extension := _extension_for(header):
         whole = np.empty((header.height, header.width, 3), np.uint8)
         _by_extension(extension, data, header, (0, 0, header.height, header.width), whole)

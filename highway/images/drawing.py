@@ -23,7 +23,7 @@ class Drawn(NamedTuple):
     Args:
         boxes: ``(N, 4)``: x1, y1, x2, y2 in pixels of the image; boxes without area, such as padding, are not drawn.
         names: The text of each box: none, or N.
-        mask: ``(H, W)``, where each integer except 0 is a class or an object, or ``(N, H, W)``: one object each, where not 0.
+        mask: ``(H, W)``: each integer except 0 is a class or an object. Or ``(N, H, W)``: the pixels of object n are not 0 in ``mask[n]``.
         points: ``(N, 2)`` or ``(N, K, 2)``: x and y in pixels; NaN points are not drawn.
         colors: An integer for each box, object and row of points, which selects its colour; by default 0, 1, 2 and so on.
         veil: Opacity of a mask's colour, from 0 to 1; the mask's edge is opaque.
@@ -47,7 +47,7 @@ def draw_on(image: Image.Image, drawn: Drawn, size: tuple[int, int] | None = Non
     Args:
         image: The image.
         drawn: The annotations.
-        size: Width and height of the image that ``drawn`` refers to, if ``image`` has another size, such as a thumbnail.
+        size: Width and height of the original image, if ``image`` has another size, such as a thumbnail.
     """
     picture = _with_mask(image.convert("RGB"), drawn)  # a copy, even if it is RGB
     scale = np.array(picture.size) / np.array(size or picture.size)

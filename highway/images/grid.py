@@ -12,7 +12,7 @@ _MARGIN, _GAP, _LINE, _TITLE = 24, 14, 15, 40  # pixels
 
 
 class Tile(NamedTuple):
-    """One image of a grid, with a line in dark type and a line in faint type below it."""
+    """One image of a grid, with a dark line and a faint line of text below it."""
 
     image: Image.Image
     label: str = ""
@@ -54,7 +54,7 @@ def type_face(size: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
 
 
 def _shortened(draw: ImageDraw.ImageDraw, text: str, size: int, width: int) -> str:
-    """Return as much of the end of a text as fits; the end of a path tells more than its beginning."""
+    """Return the end of a text that fits, because the end of a path identifies the file."""
     font, text = type_face(size), "".join(c if c.isprintable() else "?" for c in text)
     shown = text
     while shown and draw.textlength(shown if shown == text else f"…{shown}", font=font) > width:

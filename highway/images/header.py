@@ -85,7 +85,7 @@ def _jpeg(data: bytes) -> Header:
 
 
 def _png(data: bytes) -> Header:
-    """Read the header and check all chunks: some decoders allocate memory for an announced chunk before they check that it exists."""
+    """Read the header, and check that all chunks exist, because some decoders allocate memory for a chunk before they check it."""
     first, width, height = struct.unpack_from(">4sII", data, 12)
     if first != b"IHDR":
         raise ImageError(f"not a PNG: expected the chunk IHDR first, found {first!r}")
@@ -143,7 +143,7 @@ def _checked(header: Header) -> Header:
 
 
 def _exif_orientation(tiff: bytes) -> int:
-    """Return the orientation in an Exif block, or 1 if it has none or cannot be parsed: damaged metadata is not an error."""
+    """Return the orientation in an Exif block. If there is none, or the block is damaged, return 1."""
     with suppress(KeyError, struct.error):
         order = {b"II": "<", b"MM": ">"}[tiff[:2]]
         (at,) = struct.unpack_from(order + "I", tiff, 4)

@@ -1,4 +1,4 @@
-"""The images of an item: finds them, converts them to uint8 for display, and names them."""
+"""Find the images of an item, convert them to uint8 for display, and name them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def image_field(item: Item) -> Field:
     return next((name for name in ("image", "images") if name in known), known[0])
 
 
-TARGETS = {  # fields that move with an image, by the parameter that names them
+TARGETS = {  # names of fields that move with an image, by the parameter for these fields
     "boxes": re.compile(r"(gt_?|bounding_?|object_?)?(boxes|bboxes|bbox|box)(_?(xyxy|xyxyn|abs))?"),
     "points": re.compile(r"points|keypoints|key_points|landmarks|joints|kpts"),
     "mask": re.compile(r"masks?|segmentation|segmentation_mask|seg|seg_mask|semantic_mask|instance_masks?"),
@@ -37,18 +37,17 @@ TARGETS = {  # fields that move with an image, by the parameter that names them
 
 
 def expect_no_targets(item: Item, owner: str, advice: str, named: Collection[Field] = (), kinds: Collection[str] = TARGETS) -> bool:
-    """Raise ValueError if an item has boxes, points or masks that no parameter names, and the pixels of its image are moved.
+    """Raise ValueError if pixels move, and the item has boxes, points or masks that would stay in place because no parameter names them.
 
     Args:
         item: A sample or a batch.
         owner: The component that moves the pixels.
-        advice: How to transform them too; ``{parameter}`` and ``{field}`` are replaced by the parameter that names them, and their field.
+        advice: How to transform these fields. ``{parameter}`` and ``{field}`` stand for the parameter and the field's name.
         named: The fields that parameters name.
         kinds: The kinds of fields to look for, by the name of the parameter.
 
     Returns:
-        Whether later items need no check: ``False`` if a field is an empty list, such as the annotations of an image without objects, so
-        that its kind is unknown.
+        Whether later items need no check. ``False`` if a field is an empty list, because its kind is then unknown.
     """
     is_sure = True
     for field in names(item):
@@ -77,7 +76,7 @@ def expect_no_targets(item: Item, owner: str, advice: str, named: Collection[Fie
     return is_sure
 
 
-_STAYS = "original_"  # the names of fields that are to stay begin with this
+_STAYS = "original_"  # prefix of the names of fields that should not move
 
 
 def entries(value: Any, path: str = "", depth: int = 4) -> Iterator[tuple[str, str, Any]]:
@@ -93,7 +92,7 @@ def entries(value: Any, path: str = "", depth: int = 4) -> Iterator[tuple[str, s
                 yield from entries(inner, f"{path}[{number}]", depth - 1)
 
 
-_MOST_OBJECTS = 100  # of a list are looked at
+_MOST_OBJECTS = 100  # maximum entries of a list to check
 _AXES: dict[str, Callable[[tuple[int, ...]], bool]] = {
     "boxes": lambda shape: shape[-1:] == (4,) or 0 in shape,
     "points": lambda shape: len(shape) > 1 and shape[-1] in (2, 3),
@@ -102,7 +101,7 @@ _AXES: dict[str, Callable[[tuple[int, ...]], bool]] = {
 
 
 def _target(field: str, value: Any, kinds: Collection[str]) -> str:
-    """Return the parameter of Augmentations for a field of boxes, points or masks; empty for any other field."""
+    """Return the parameter of Augmentations for a field of boxes, points or masks, or an empty text for any other field."""
     parameter = next((name for name in kinds if TARGETS[name].fullmatch(field.lower())), "")
     return parameter if parameter and _AXES[parameter](_shape(value)) else ""
 
@@ -164,7 +163,7 @@ def checked_image(value: Any, owner: str) -> np.ndarray:
 
 
 def short(value: Any) -> str:
-    """Describe a value in an error: its type, with its shape or, if it is short, the value."""
+    """Describe a value for an error message: its type, and its shape or a short value."""
     if isinstance(value, np.ndarray):
         return f"an array of shape {value.shape}" + (f" {value.dtype}" if value.dtype.kind not in "biuf" else "")
     shown = repr(value) if isinstance(value, (str, int, float, list, tuple, type(None))) else ""
@@ -204,7 +203,7 @@ def rows(item: Item, field: Field | None) -> list[np.ndarray]:
 
 
 def to_pillow(image: np.ndarray) -> Image.Image:
-    """Convert an image for viewing: uint8 unchanged; floats from 0 to 1; any other range from minimum to maximum."""
+    """Convert an image for viewing. uint8 does not change. Floats are scaled from 0 to 1, other values from minimum to maximum."""
     if image.ndim == 3 and image.shape[2] == 1:
         image = image[..., 0]
     if image.dtype != np.uint8:

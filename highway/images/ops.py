@@ -1,8 +1,8 @@
-"""Pixel operations that are faster in OpenCV: done by OpenCV if it is installed (the extra ``fast``), otherwise by Pillow and NumPy.
+"""Pixel operations that are faster in OpenCV. They use OpenCV if it is installed (the extra ``fast``), otherwise Pillow and NumPy.
 
-Only this module and the decoder check which library is installed. Flips, lookup tables and nearest neighbour sampling are bit-identical.
-Resizing differs when an image shrinks: Pillow filters over all source pixels (antialiasing), OpenCV only with ``"area"``.
-Warping and mixing differ by rounding, and on the outermost half pixel.
+Only this module and the decoder check which library is installed. Flips, lookup tables and nearest neighbour sampling are bit-identical in
+both. Resizing differs when an image shrinks: Pillow always antialiases, OpenCV only with ``"area"``. Warping and mixing differ by rounding,
+and on the outermost half pixel.
 
 An ``out`` argument is optional memory. If its shape and dtype match the result, it may be filled and returned; otherwise a new array is
 returned.
@@ -21,7 +21,7 @@ Size = tuple[int, int]  # height, width in pixels
 Box = tuple[int, int, int, int]  # top, left, height, width in pixels
 Interpolation = Literal["nearest", "bilinear", "bicubic", "cubic", "lanczos", "area"]
 P = ParamSpec("P")
-MOST_CHANNELS = 128  # of an image of OpenCV
+MOST_CHANNELS = 128  # maximum size of an image in OpenCV
 
 _FILTERS = {  # OpenCV's filter and Pillow's, by name
     "bilinear": ("INTER_LINEAR", Image.Resampling.BILINEAR),
@@ -31,7 +31,7 @@ _FILTERS = {  # OpenCV's filter and Pillow's, by name
     "area": ("INTER_AREA", Image.Resampling.BOX),
 }
 NATIVE = (np.dtype(np.uint8), np.dtype(np.float32))
-_FEW = ((3,), (), (1,), (4,), (2,))  # channels, the most frequent first
+_FEW = ((3,), (), (1,), (4,), (2,))  # numbers of channels, the most frequent first
 
 
 @cache
@@ -46,7 +46,7 @@ def cv2_or_none() -> Any:
 
 
 def computed_in_float32(operation: Callable[Concatenate[np.ndarray, P], np.ndarray]) -> Callable[Concatenate[np.ndarray, P], np.ndarray]:
-    """Extend an operation on uint8 and float32 images to float16 and float64, which keep their dtype; other dtypes raise TypeError."""
+    """Extend an operation on uint8 and float32 images to float16 and float64, and keep the dtype. Other dtypes raise TypeError."""
 
     @wraps(operation)
     def run(image: np.ndarray, /, *args: P.args, **kwargs: P.kwargs) -> np.ndarray:
@@ -200,7 +200,7 @@ def saturated(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
 
 
 def expect_shares(image: np.ndarray, function: str, advice: str) -> None:
-    """Raise ValueError if a float image is not in the range 0 to 1: a value is above 1.5, which changes of brightness cannot explain."""
+    """Raise ValueError if a float image has a value above 1.5. The range is 0 to 1, but a change of brightness may exceed 1."""
     if image.size and (greatest := float(image.max())) > 1.5:
         raise ValueError(f"{function}: an image of floats with values up to {greatest:g}; expected 0 to 1; {advice}")
 
@@ -216,7 +216,7 @@ def movable(image: np.ndarray) -> bool:
 
 
 def pillow_channels(image: np.ndarray) -> int:
-    """Return how many channels Pillow handles at once: three for uint8 (RGB; with a fourth, it would premultiply), otherwise one."""
+    """Return how many channels Pillow handles at once: three for uint8, otherwise one. It would multiply them by a fourth channel."""
     return 3 if image.dtype == np.uint8 and image.ndim == 3 and image.shape[2] == 3 else 1
 
 
@@ -224,7 +224,7 @@ Operation = Callable[[np.ndarray, np.ndarray | None], np.ndarray]
 
 
 def filled(image: np.ndarray, shape: tuple[int, int], out: np.ndarray | None, most: int, operation: Operation) -> np.ndarray:
-    """Do the same as :func:`by_channels` with an operation that may fill its second argument."""
+    """Do the same as :func:`by_channels`, for an operation that may write into its second argument."""
     whole = image.ndim == 2 or 1 < image.shape[2] <= most
     if out is None and whole:
         return operation(image, None)

@@ -1,4 +1,4 @@
-"""The display of an item: its images, with labels, boxes, masks and points."""
+"""Show the images of an item with their labels, boxes, masks and points."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def tiles(
 def _fields(item: Item, where: Mapping[str, Field]) -> tuple[Field, Field | None]:
     """Return the field of the images, and the field of the labels, or of the other images of pairs.
 
-    A dict with boxes, masks or points has many other fields, so there the field of the labels is found only by its name.
+    In a dict with boxes, masks or points, only a field with the name of labels counts as the labels.
     """
     first = image_field(item)
     taken = {first, *where.values(), *(f"{field}_{what}" for field in names(item) for what in ("count", "offsets"))}
@@ -90,7 +90,7 @@ def _labels(item: Item, field: Field | None, count: int, unbatched: bool) -> lis
 
 
 def _label(value: np.ndarray) -> str:
-    """Return the text below an image: a number, the position of the one in a one-hot vector, or a text; empty for any other value."""
+    """Return the text below an image: a number, a text, or the label of a one-hot vector; empty for any other value."""
     if value.ndim == 1 and value.size > 1 and np.count_nonzero(value) == 1 and value.dtype.kind in "biuf":
         return str(value.argmax())
     return text_of(value.reshape(-1)[0]) if value.size == 1 else ""

@@ -1,4 +1,4 @@
-"""Decode a run of images into the rows of a batch: first the headers, then all boxes at once, then the pixels.
+"""Decode several images into rows of a batch: first read all headers, then draw all boxes, then decode the pixels.
 
 The C extension decodes a run of plain JPEGs in two calls without the interpreter lock. All other images, and all images without the
 extension, are decoded one by one. Pixels and errors are the same.
@@ -24,7 +24,7 @@ Boxes = tuple[np.ndarray, dict[int, Exception]]
 BoxesOf = Callable[[np.ndarray], Boxes]
 
 _simulated = 0  # microseconds that the extension sleeps per image instead of decoding it; benchmarks/scale.py sets it
-_idle: deque[Any] = deque()  # the extension's runs that no thread uses now; at most one per thread
+_idle: deque[Any] = deque()  # the extension's runs that no thread uses now: at most one per thread
 
 
 def decode_run(
@@ -34,11 +34,11 @@ def decode_run(
 
     Args:
         files: The images' bytes, or the paths of their files; ``None`` to skip a row.
-        boxes_of: Takes the upright images' heights and widths, int64 ``(N, 2)``, with zeros for skipped images. Returns the boxes, int64
-            ``(N, 4)`` as top, left, height, width; and the errors of images without a box, by row.
-        flipped: bool ``(N,)``: which to mirror left to right.
-        rows: uint8 ``(N, H, W, 3)``, contiguous; a tuple of N arrays ``(H, W, 3)``; or a list of N, whose elements are replaced by the
-            unscaled boxes.
+        boxes_of: A function that receives the heights and widths of the upright images, int64 ``(N, 2)``, with zeros for skipped images. It
+            returns the boxes, int64 ``(N, 4)`` as top, left, height, width, and the errors of images without a box, by row.
+        flipped: bool ``(N,)``: whether to mirror each image left to right.
+        rows: The output: a contiguous uint8 array ``(N, H, W, 3)``, or a tuple of N arrays ``(H, W, 3)``. Alternatively a list of length N,
+            which receives the unscaled boxes.
         max_pixels: Maximum height x width that an image may announce.
         antialias: Whether to average over all source pixels when an image shrinks, which is slower.
 
@@ -66,7 +66,7 @@ def decode_run(
 
 
 def _decode_some(run: Any, files: Sequence[File], first: int, boxes_of: BoxesOf, singly: _OneByOne) -> int:
-    """Decode as many files of a run, from ``first`` on, as fit into the extension's memory; return their number."""
+    """Decode the files of a run from ``first`` on that fit into the extension's memory, and return their number."""
     sizes = np.zeros((len(singly.files), 2), np.int64)
     count: int
     plain: int
@@ -94,7 +94,7 @@ class _OneByOne:
         self._opened: dict[int, tuple[bytes, Header]] = {}
 
     def size(self, place: int, data: bytes | None = None) -> Size:
-        """Return height and width of an image, zeros if it cannot be decoded; ``data`` holds its bytes if they were read."""
+        """Return the height and width of an image, or zeros if it cannot be decoded. ``data`` holds the bytes if they were read before."""
         file = self.files[place]
         if file is None:
             return 0, 0

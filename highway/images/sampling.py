@@ -1,4 +1,4 @@
-"""Sample images at given coordinates, by affine and projective maps or per pixel: by OpenCV if installed, else by Pillow and NumPy.
+"""Sample images by affine and projective maps, or at given coordinates, with OpenCV if installed, else with Pillow and NumPy.
 
 Splines of higher order are in :mod:`highway.images.spline`.
 """
@@ -50,7 +50,7 @@ def warp(image: np.ndarray, inverse: np.ndarray, shape: Size, interpolation: Lin
     if interpolation == "bilinear":
         return _warp(image, inverse, shape, fill)
     if (cv2 := cv2_or_none()) and (fill == 0 or native(image)):
-        upward = inverse.copy()  # half of OpenCV's coordinate step, so that a point between two pixels means the second
+        upward = inverse.copy()  # half of OpenCV's coordinate step, so that a point in the middle of two pixels takes the second pixel
         upward[:2, 2] += 2**-11
         return _nearest(cv2, image, shape, fill, _mover(cv2, upward, shape))
     return _sample(image, *_places(inverse, shape), fill)
@@ -105,7 +105,8 @@ def _remap(image: np.ndarray, x: np.ndarray, y: np.ndarray, fill: Fill) -> np.nd
     return saturated(total, image.dtype)
 
 
-# Samples an image of at most four channels by OpenCV: takes the interpolation flag, the value outside, and an array for the result.
+# A function that samples an image of at most four channels by OpenCV. Its arguments: interpolation flag, value outside, array for the
+# result.
 Sampler = Callable[[np.ndarray, int, Any, np.ndarray | None], np.ndarray]
 
 
@@ -135,7 +136,7 @@ def _bilinear(cv2: Any, image: np.ndarray, shape: Size, fill: Fill, sample: Samp
     value = fill if isinstance(fill, tuple) else (fill,) * 4
 
     def one(part: np.ndarray, to: np.ndarray | None) -> np.ndarray:
-        """Sample three channels as four, which takes half the time in OpenCV, and two one by one: the results are bit-identical."""
+        """Sample three channels as four, which takes half the time, and two channels one by one. The results are bit-identical."""
         channels, how = part.shape[2] if part.ndim == 3 else 1, cv2.INTER_LINEAR
         if channels in (1, 4) or (channels == 3 and max(part.size // 3, shape[0] * shape[1]) > _most_widened(part.dtype)):
             return sample(part, how, value, to)
@@ -150,7 +151,7 @@ def _bilinear(cv2: Any, image: np.ndarray, shape: Size, fill: Fill, sample: Samp
 
 @cache
 def _most_widened(dtype: np.dtype[Any]) -> int:
-    """Return the maximum pixels at which three channels are faster as four: for larger images, the copies exceed the CPU caches."""
+    """Return the number of pixels up to which three channels are faster as four: larger copies exceed the CPU caches."""
     if dtype == np.uint8:
         return 2**22
     cv2 = cv2_or_none()

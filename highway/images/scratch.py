@@ -24,7 +24,7 @@ _pieces = _Pieces()
 
 
 def scratch(name: str, shape: tuple[int, ...], dtype: np.dtype[Any] | type[np.generic]) -> np.ndarray:
-    """Return an uninitialized array, valid until this thread requests one of the same name. Never return it to a caller.
+    """Return an uninitialized array. It is valid until this thread requests an array of the same name. Do not return it to a caller.
 
     Args:
         name: The purpose.

@@ -1,6 +1,6 @@
-"""The software that determines pixels in a process, and a check that the senders of a link use the same software.
+"""The software that pixels depend on, such as the JPEG decoder, and a check that the senders of a link use the same software.
 
-Another decoder decodes the same file to other bytes, and scaling, warping and mixing round differently in OpenCV and in Pillow. So a seed
+Two decoders decode the same file to different bytes. OpenCV and Pillow round differently when they scale, warp and mix. So the same seed
 gives the same batches only in processes with the same software.
 """
 
@@ -76,5 +76,5 @@ def _release(text: str) -> str:
 
 
 def _is_installed(module: str) -> bool:
-    """Return whether a module can be imported, even while another thread imports it: cv2 then briefly has no ``__spec__``."""
+    """Return whether a module can be imported. While another thread imports cv2, cv2 briefly has no ``__spec__``."""
     return sys.modules.get(module, module) is not None and PathFinder.find_spec(module) is not None

@@ -1,8 +1,8 @@
 """Sample an image by B-splines of order 2 to 5, as ``scipy.ndimage`` does.
 
 First, the values at the pixels' centres are converted to the splines' coefficients, by the inverse of the B-spline sampled at whole numbers
-(Unser, Aldroubi & Eden, "B-spline signal processing", 1993). Each sample is a weighted sum of (order + 1)^2 coefficients. Outside its
-border the image is mirrored about the centres of the outermost pixels. Only elementwise numpy is used, so the bits are the same on every
+(Unser, Aldroubi & Eden, "B-spline signal processing", 1993). Each sample is a weighted sum of (order + 1)^2 coefficients. Beyond its
+border, the image is mirrored at the centres of the outermost pixels. Only elementwise numpy is used, so the bits are the same on every
 machine, with and without scipy. scipy is not required, because it is a large package and this file is short.
 """
 
@@ -20,7 +20,7 @@ _AT_WHOLE_NUMBERS = {  # the B-spline of each order at 0, +-1, +-2
     5: (66 / 120, 26 / 120, 1 / 120),
 }
 _SLOWEST_POLE = {2: 0.172, 3: 0.268, 4: 0.361, 5: 0.431}  # decay of the inverse filter
-_RING = 128  # points on which the inverse is computed; it reaches 0 in float64 long before it wraps around
+_RING = 128  # number of points of the inverse, more than its nonzero values in float64
 
 
 def warp(image: np.ndarray, inverse: np.ndarray, shape: tuple[int, int], order: int) -> np.ndarray:

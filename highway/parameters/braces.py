@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from highway.errors import ConfigError
 
-MOST = 1_000_000  # texts from one expansion; a data set may have that many shards
+MOST = 1_000_000  # maximum texts from one expansion; a dataset may have this many shards
 
 _BRACES = re.compile(r"\{([^{}]*(?:,[^{}]*)+|[^{},]+\.\.[^{},]+)\}")
 
@@ -21,7 +21,7 @@ def expand_braces(text: str, most: int = MOST) -> list[str]:
     Raises:
         ConfigError: a range is malformed, or there are more than ``most`` texts.
     """
-    found: dict[str, None] = {}  # nested braces are expanded from the inside, which repeats the text beside them
+    found: dict[str, None] = {}  # inner braces are expanded first, and each of their texts gets the text around the braces
     for number, whole in enumerate(_expanded(text)):
         found[whole] = None
         if len(found) > most or number > 10 * most:

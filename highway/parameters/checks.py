@@ -1,4 +1,4 @@
-"""Check the arguments of a component against the type hints of its constructor, in Python and in YAML alike.
+"""Check the arguments of a component, in Python and in YAML, against the type hints of its constructor.
 
 :func:`checked` decorates a class whose constructor checks its arguments. In YAML, a component is given by its name; in Python, as an
 object.
@@ -49,7 +49,7 @@ def checked(cls: type[_T]) -> type[_T]:
 
 
 def known_only(construct: Callable[_P, None]) -> Callable[_P, None]:
-    """Extend a constructor: it rejects unknown parameters and suggests the right names. Nothing else is checked."""
+    """Make a constructor reject unknown parameters and suggest the right names. It checks nothing else."""
     parameters = inspect.signature(construct).parameters
     owner = construct.__qualname__.partition(".")[0]
 
@@ -119,7 +119,7 @@ _WORDS = {"array": "list", "object": "dict", "null": "None"}
 
 
 def require(ok: bool, owner: object, parameter: str, expected: str) -> None:
-    """Raise a ParameterError that names a parameter and its value unless ``ok``. For conditions that depend on several parameters."""
+    """Raise a ParameterError that names a parameter and its value, if ``ok`` is false. For conditions on several parameters."""
     if not ok:
         raise ParameterError(f"{type(owner).__name__}: {parameter}={_short(getattr(owner, parameter))}; expected {expected}")
 

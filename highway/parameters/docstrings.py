@@ -1,4 +1,4 @@
-"""Format docstrings as text for a terminal: with all parameters, inherited ones included, and without Sphinx markup."""
+"""Format docstrings as text for a terminal: add inherited parameters, and remove Sphinx markup."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def _depth(line: str) -> int:
 
 
 def _fill(lines: list[str], width: int) -> str:
-    """Return one paragraph, filled. The continuation lines of a parameter or bullet are indented, even if it had only one line before."""
+    """Return one filled paragraph. The continuation lines of a parameter or bullet are indented."""
     first = _depth(lines[0])
     later = _depth(lines[1]) if lines[1:] else first + 4 * bool(_ENTRY.match(lines[0]))
     return wrapped(" " * first + " ".join(line.strip() for line in lines), width, " " * later)

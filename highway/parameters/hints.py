@@ -34,7 +34,7 @@ def parameters_of(found: Callable[..., Any]) -> Parameters:
     except NameError:
         if not dataclasses.is_dataclass(found):
             raise
-        hints = typing.get_type_hints(found, include_extras=True)  # the class's module may lack the names of a base's module
+        hints = typing.get_type_hints(found, include_extras=True)  # the hints of a base class use the names in the base's module
     parameters = inspect.signature(found).parameters
     if inspect.isclass(found) and (texts := {name: one.annotation for name, one in parameters.items() if name not in hints}):
         hints |= _evaluated(found, texts)
@@ -42,8 +42,8 @@ def parameters_of(found: Callable[..., Any]) -> Parameters:
 
 
 def readable_parameters(found: Callable[..., Any]) -> Parameters:
-    """Return the parameters of a class or function as far as they can be read: hints as text if they cannot be evaluated."""
-    with contextlib.suppress(NameError, TypeError, ValueError):  # unreadable hints, a callable object, no signature
+    """Return the parameters of a class or function. A hint that cannot be evaluated is a text."""
+    with contextlib.suppress(NameError, TypeError, ValueError):  # a hint that cannot be evaluated, a callable object, or no signature
         return parameters_of(found)
     with contextlib.suppress(TypeError, ValueError):
         return inspect.signature(found).parameters
@@ -112,7 +112,7 @@ def written(hint: Any) -> str:
 
 
 def in_words(expected: str, words: Mapping[str, str]) -> str:
-    """Translate msgspec's words for a type, which are in backticks, for example to YAML's words."""
+    """Replace msgspec's words for types, which are in backticks, for example by the words of YAML."""
     return re.sub(r"`([^`]*)`", lambda quoted: " or ".join(words.get(word, word) for word in quoted[1].split(" | ")), expected)
 
 
@@ -151,7 +151,7 @@ def describe(hint: Any) -> str:
 
 
 def of_tuple(hint: Any) -> str:
-    """Return the description of the values of a tuple hint, from the conditions in it; empty for any other hint.
+    """Return the description of the values of a tuple hint, from its conditions, or an empty text for any other hint.
 
     >>> of_tuple(Annotated[tuple[int, int], Range(ge=1, words="(height, width), at least 1")])
     '(height, width), at least 1'
@@ -163,7 +163,7 @@ def of_tuple(hint: Any) -> str:
 
 
 def why_not(value: object, hint: Any) -> str:
-    """Return why an object does not fit a hint: its attribute ``why_no_NAME``, or advice on how to use the object instead.
+    """Return why an object does not fit a hint: the text in its attribute ``why_no_NAME``, or advice on how to use the object.
 
     The result is empty or a clause that starts with a semicolon.
     """

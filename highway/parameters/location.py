@@ -18,7 +18,7 @@ class Location:
 
     Args:
         path: Keys and indexes from the root.
-        marks: ``FILE:LINE`` by path; a value without a mark uses the nearest mark above it. Empty if the values come from no file.
+        marks: ``FILE:LINE`` by path. A value without a mark has the mark of its nearest parent. Empty if there is no file.
 
     >>> str(Location(marks={("roles",): "quickstart.yaml:12"}) / "roles" / "worker" / "stages" / 1)
     'quickstart.yaml:12: roles.worker.stages[1]'

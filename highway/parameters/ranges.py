@@ -1,4 +1,4 @@
-"""Conditions on a parameter besides its type: ranges and predicates, written next to the type in its hint."""
+"""Conditions on the value of a parameter: ranges and predicates. They are part of the type hint: ``Annotated[int, Range(ge=1)]``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Annotated, Any
 UNIONS = (typing.Union, types.UnionType)
 _BOUNDS = {"ge": (operator.ge, "at least", "minimum"), "gt": (operator.gt, "above", "exclusiveMinimum")}
 _BOUNDS |= {"le": (operator.le, "at most", "maximum"), "lt": (operator.lt, "below", "exclusiveMaximum")}
-_MANY = 2**53  # a bound this large only catches mistakes, so descriptions omit it
+_MANY = 2**53  # descriptions omit a bound this large, because it only catches mistakes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,14 +76,13 @@ class Predicate:
 
 @dataclass(frozen=True)
 class Unhashed:
-    """A parameter that can be changed between ``state_dict()`` and ``load_state_dict()``: ``num_workers: Annotated[int, HOW]``.
+    """Marks a parameter that may change between ``state_dict()`` and ``load_state_dict()``: ``num_workers: Annotated[int, HOW]``.
 
     The hash of a component covers every other parameter.
 
     Args:
         why: Why the items stay the same.
-        of_stage: True if the items stay the same only when the component is a whole stage of the pipeline, and not a part of another
-            component.
+        of_stage: Whether this holds only for a component that is a whole stage, not for a part of another component.
     """
 
     why: str
@@ -102,7 +101,7 @@ Shape = Annotated[tuple[int, int], Range(ge=1, words="(height, width) in pixels,
 
 
 def unmet(value: Any, hint: Any) -> str:
-    """Return, in words, the first condition of a hint that the value does not meet, or an empty text if it meets all.
+    """Return the first condition of a hint that a value does not meet, in words, or an empty text if the value meets all conditions.
 
     A hint has conditions. ``None`` meets all of them.
 

@@ -1,4 +1,4 @@
-"""Memory for arrays that frameworks use without a copy: TensorFlow and JAX copy or reject memory that is not aligned to 64 bytes."""
+"""Aligned memory for arrays. TensorFlow and JAX copy or reject arrays that are not aligned to 64 bytes."""
 
 from __future__ import annotations
 
@@ -37,5 +37,5 @@ def aligned_bytes(data: bytes) -> memoryview:
 
 
 def _offset(memory: memoryview) -> int:
-    """Return the offset of the first multiple of :data:`ALIGNMENT` in memory, in a third of the time of ``ndarray.ctypes``."""
+    """Return the offset of the first aligned byte in memory. This is three times as fast as ``ndarray.ctypes``."""
     return -ctypes.addressof(ctypes.c_char.from_buffer(memory)) % ALIGNMENT

@@ -1,4 +1,4 @@
-"""The resource limits of this process's control groups (systemd, Slurm, Kubernetes, Docker): the lowest limit up to the root group.
+"""The CPU and memory limits of this process's control groups, which systemd, Slurm, Kubernetes and Docker set. The lowest limit counts.
 
 ``/proc/self/cgroup`` lists the groups of the process, and ``/proc/self/mountinfo`` the folders of their files. See cgroups(7), and the
 kernel's ``admin-guide/cgroup-v2.rst`` and ``cgroup-v1/memory.rst``.
@@ -69,7 +69,7 @@ def _upwards(mount: Path, mounted: str, path: str) -> Iterator[Path]:
 
     Args:
         mount: Folder where the tree is mounted.
-        mounted: The group at the root of the mount. In a container, it is often not the root group of the machine.
+        mounted: The group at the root of the mount. In a container, this is often a group below the root group of the machine.
         path: The group.
     """
     group = PurePosixPath(path)

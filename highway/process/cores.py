@@ -25,7 +25,7 @@ def available_cores(root: Path = cgroup.ROOT) -> int:
 
 
 def machine_load(cores: int) -> float:
-    """Return the number of its ``cores`` that all processes of the machine used on average over the last minute; 0 if unknown."""
+    """Return the average number of cores that all processes of the machine used in the last minute, or 0 if unknown."""
     try:
         return os.getloadavg()[0] * cores / (os.cpu_count() or 1)
     except OSError:

@@ -8,10 +8,10 @@ from pathlib import Path
 
 
 def file_tree() -> str:
-    """Return a text that two processes share only if each path names the same file in both; empty if the system does not tell.
+    """Return a text that is equal in two processes if each path names the same file in both. It is empty if this is unknown.
 
-    It depends on the machine, which has another boot ID after each start, on its name, and on the mount namespace and root folder of the
-    process, which may be in a container.
+    The text depends on the machine's name and boot ID (a new ID after each start), and on the mount namespace and root folder of the
+    process.
     """
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text()

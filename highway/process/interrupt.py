@@ -1,7 +1,7 @@
 """Ctrl-C while a highway command starts or ends: exit code 130 at once and no traceback. Also ends a process with its parent.
 
-Otherwise Python would raise ``KeyboardInterrupt`` in the middle of an import or of the interpreter's exit. While a command works, it
-handles this exception. Before the package is imported, Ctrl-C has its usual effect in Python.
+Without this module, Python would raise ``KeyboardInterrupt`` in the middle of an import or of the interpreter's exit. While a command runs,
+the command handles this exception. Before the package is imported, Ctrl-C has its usual effect in Python.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 import time
-from _thread import get_ident, start_new_thread  # ``threading`` takes locks, which the interrupted code may hold
+from _thread import get_ident, start_new_thread  # ``threading`` would take locks that the interrupted code may hold
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
@@ -23,7 +23,7 @@ _runs_command = False
 
 
 def leave_quietly() -> None:
-    """Make Ctrl-C end the process at once with exit code 130. Call it only if this process is the program, and nothing needs cleanup."""
+    """Make Ctrl-C end the process at once with exit code 130. Call this only in a highway command that has nothing to clean up."""
     global _is_program
     _is_program = True
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # otherwise Ctrl-C is ignored, as in the background of a script
@@ -33,13 +33,13 @@ def leave_quietly() -> None:
 
 
 def leave_quietly_again() -> None:
-    """Call :func:`leave_quietly` if :func:`run_command` runs the command. If other code calls it, Ctrl-C keeps its handler."""
+    """Call :func:`leave_quietly` if :func:`run_command` runs the command. If other code calls the command, do nothing."""
     if _runs_command:
         leave_quietly()
 
 
 def is_program() -> bool:
-    """Return whether this process is a highway command, rather than a program that calls one."""
+    """Return whether this process is a highway command, not a program that calls a command."""
     return _is_program
 
 
@@ -50,7 +50,7 @@ def ignore_at_exit() -> None:
 
 
 def raise_again() -> None:
-    """Make Ctrl-C raise ``KeyboardInterrupt`` as usual. A destructor or callback would drop the error, so it is raised a moment later."""
+    """Make Ctrl-C raise ``KeyboardInterrupt`` as usual. If it comes in a destructor or callback, raise it a moment later."""
     if signal.getsignal(signal.SIGINT) is _leave:
         _except_for(_interrupt_again)
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -92,7 +92,7 @@ class Withheld:
 
 
 def _except_for(handled: Callable[[Any], bool]) -> None:
-    """Pass errors to ``handled`` before ``sys.unraisablehook``, which prints them only if ``handled`` returns ``False``."""
+    """Pass errors to ``handled`` first. If it returns ``False``, pass them to ``sys.unraisablehook``, which prints them."""
     before = sys.unraisablehook
 
     def unraisable_hook(unraisable: Any) -> None:
@@ -111,7 +111,7 @@ def _interrupt_again(unraisable: Any) -> bool:
 
 
 def _interrupt_soon(thread: int) -> None:
-    time.sleep(0.01)  # after the destructor or callback ends; if it takes longer, the interrupt is sent again
+    time.sleep(0.01)  # after the destructor or callback ends; if that takes longer, send the interrupt once more
     while _is_in_hook(sys._current_frames().get(thread)):  # an interrupt in the hook itself would be lost
         time.sleep(0.001)
     os.kill(os.getpid(), signal.SIGINT)

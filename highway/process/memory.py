@@ -36,7 +36,7 @@ def free_disk(path: str) -> int:
 
 
 def anonymous_file(name: str) -> int:
-    """Return the descriptor of a new file that exists until it is closed. On Linux the file is in memory, with ``name`` in ``/proc``."""
+    """Return the descriptor of a new file that exists until it is closed. On Linux the file is in memory, and ``/proc`` shows ``name``."""
     if sys.platform == "linux":
         descriptor = os.memfd_create(name)
     else:

@@ -10,7 +10,7 @@ from highway.errors import ConfigError
 
 _LAUNCHERS = (
     ("RANK", "WORLD_SIZE", "RANK"),  # torchrun, Lightning, accelerate
-    ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_STEP_ID"),  # srun; a batch script has the first two as well, but is not a task
+    ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_STEP_ID"),  # srun; a batch script has the first two variables, too, but is not a task
 )
 """Variables of the rank and the number of ranks, and the variable that must be set for them to count."""
 

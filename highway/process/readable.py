@@ -1,6 +1,6 @@
 """Wait for sockets, pipes and process descriptors.
 
-Do not use ``select.select``: it fails for descriptors from 1024 on, which a process with many files or connections has.
+Do not use ``select.select``: it fails for descriptors above 1023, which a process with many files has.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ T = TypeVar("T", bound=HasDescriptor | int)
 
 
 def readable(sources: Sequence[T], timeout: float | None = None) -> list[T]:
-    """Wait until at least one source is readable or has ended, and return these sources.
+    """Wait until a source is readable or has ended, and return all such sources.
 
     Args:
         sources: Descriptors, or objects with ``fileno()``.

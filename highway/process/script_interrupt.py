@@ -19,8 +19,8 @@ from highway.process.interrupt import CODE
 lost = False
 """Whether an interrupt came when it could not be raised, so that the next caller has to end the program."""
 
-_raising: list[Any] = [signal.default_int_handler]  # handlers that raise; any other handler of the program stays
-_quiet: list[Callable[[], bool]] = []  # each returns whether an interrupt of the script needs no traceback now
+_raising: list[Any] = [signal.default_int_handler]  # handlers that raise KeyboardInterrupt; this module replaces no other handler
+_quiet: list[Callable[[], bool]] = []  # functions that return whether an interrupt needs no traceback now
 
 
 def is_script() -> bool:
@@ -33,8 +33,8 @@ def quiet_while(wanted: Callable[[], bool], runs: Callable[[FrameType | None], b
 
     Args:
         wanted: Returns whether to omit the traceback now.
-        runs: Takes the interrupted frame and returns whether the script still runs. After the script has ended, an exception would be lost
-            in the interpreter's own code, so :data:`lost` is set instead.
+        runs: A function that receives the interrupted frame, and returns whether the script still runs. After the script has ended, an
+            exception would be lost in the interpreter's code, so :data:`lost` is set instead.
     """
     _quiet.append(wanted)
 

@@ -1,4 +1,4 @@
-"""Signals: their names, and signals as data."""
+"""Receive signals as data, and return their names."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from typing import Any
 
 @contextlib.contextmanager
 def received(numbers: Iterable[int]) -> Iterator[int]:
-    """Receive signals as data instead of exceptions, because an exception while a lock is taken would leave the lock locked.
+    """Receive signals as data instead of exceptions. An exception could leave a lock locked.
 
-    Yields a descriptor to read their numbers from. In other threads than the main thread it stays empty, because they receive no signals.
+    Yields a descriptor from which to read the signals' numbers. Only the main thread receives signals; in other threads there is nothing to
+    read.
     """
     reading, writing = os.pipe()
     os.set_blocking(writing, False)

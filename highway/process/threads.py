@@ -1,4 +1,4 @@
-"""Whether this process may start more threads."""
+"""Check whether this process may start more threads."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import threading
 
 
 def check_threads(count: int) -> None:
-    """Check that this process can start ``count`` more threads. Some C libraries end the whole process if they cannot.
+    """Check that this process can start ``count`` more threads. Some C libraries end the process if they cannot start a thread.
 
     Raises:
         OSError: the process cannot start them.

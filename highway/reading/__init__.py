@@ -1,4 +1,4 @@
-"""From a dataset's indexes to batches: the order of the samples in an epoch, each rank's share, and the batch rows they are read into.
+"""Read a dataset into batches: the order of the samples in an epoch, the samples of each rank, and the rows of the batches.
 
 May use: datasets, images, transforms, engine. Begin with ``loader``, then ``sampler``.
 """

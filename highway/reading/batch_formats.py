@@ -1,6 +1,6 @@
-"""From samples to batches: the memory of a batch, filling a range of its rows, and the final item.
+"""Make a batch from samples: create its memory, fill ranges of its rows, and return the item.
 
-Each class is one format (:class:`BatchFormat`). One object serves all batches of a run, and many threads at once.
+Each class is one format (:class:`BatchFormat`). Many threads use one object for all batches of a run.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ NO_ERRORS: Mapping[int, Exception] = {}
 class BatchFormat(Protocol):
     """Turns the samples of a batch into one item."""
 
-    takes_files: bool  # whether the ``samples`` of fill() may be StoredFiles, which fill() reads, or hold memoryviews instead of bytes
+    takes_files: bool  # whether fill() accepts samples that are StoredFiles, which it reads, or hold memoryviews instead of bytes
 
     def memory(self, length: int) -> Any:
         """Return the memory of a batch with ``length`` rows."""
@@ -41,7 +41,7 @@ class BatchFormat(Protocol):
         """Return the batch, after all its rows were filled.
 
         Raises:
-            BadRow: the sample of a row does not fit the others. If another sample replaces it, this method is called again.
+            BadRow: the sample of a row does not fit the other samples. The caller may replace it and call this method again.
         """
 
 
@@ -59,7 +59,7 @@ class BadRow(Exception):
 
 
 class Stacked:
-    """Stacks arrays of one shape. Fields whose first axis differs are batched according to the options."""
+    """Stacks arrays of one shape. The options define how to batch ragged fields."""
 
     takes_files = False
 
@@ -85,7 +85,7 @@ _STACKED = RaggedOptions()
 
 
 def odd_one(samples: Sequence[Any], error: ValueError, options: RaggedOptions = _STACKED) -> BadRow:
-    """Return the sample that differs from the others in a batch that cannot be stacked because of ``error``."""
+    """Return the sample that differs from the other samples of a batch, because stacking the batch raised ``error``."""
     forms: list[str] = []
     for row, sample in enumerate(samples):
         try:

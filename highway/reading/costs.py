@@ -20,7 +20,7 @@ from highway.reading.images import image_and_label
 
 _VERSION = 1
 _AT_ONCE = 256  # samples that one thread reads
-_THREADS = 16  # more than cores, because reading a header is mostly waiting for the disk
+_THREADS = 16  # more threads than cores, because reading a header is mostly waiting for the disk
 _HEAD = 1 << 16  # first bytes of a file, which contain the headers of nearly all images
 _TOKENS = ("input_ids", "tokens")
 
@@ -79,7 +79,7 @@ def _of_kind(dataset: Dataset, kind: str) -> np.ndarray:
 
 
 def _measured(dataset: Dataset, kind: str) -> np.ndarray:
-    """Return the costs of all samples. An image whose header is damaged gets the mean of the others."""
+    """Return the costs of all samples. An image with a damaged header gets the mean cost of the other images."""
     total, measure = length_of(dataset), _MEASURES[kind]
     method = several_of(dataset, "__getfiles__" if kind == "pixels" else "__getitems__")
 
@@ -116,7 +116,7 @@ def _pixels(sample: Any) -> float:
         with open(sample, "rb") as file:
             try:
                 return _pixels(file.read(_HEAD))
-            except ImageError:  # the header may be longer
+            except ImageError:  # the first bytes may not contain the whole header
                 file.seek(0)
                 return _pixels(file.read())
     height, width = read_header(bytes(image_and_label(sample, False)[0])).size

@@ -15,12 +15,12 @@ from highway.parameters.checks import checked
 from highway.reading.costs import costs_of
 from highway.reading.sampler import Sampler
 
-_LARGEST = 2**32 - 1  # of the whole numbers that costs are scaled to
+_LARGEST = 2**32 - 1  # bits of the whole numbers that costs are scaled to
 
 
 @runtime_checkable
 class ArrayLike(Protocol):
-    """An array, or an object that NumPy converts to one."""
+    """An array, or an object that NumPy converts to an array."""
 
     def __array__(self) -> np.ndarray: ...
 
@@ -36,7 +36,7 @@ class Deal:
     before the first batch.
 
     Args:
-        cost: The cost of each sample, at least 0. Costs are compared only with each other, so their unit does not matter.
+        cost: The cost of each sample, at least 0. Their unit does not matter.
 
             - ``"pixels"``: the height x width in the header of each image;
             - ``"tokens"``: the length of the field ``input_ids`` or ``tokens``, or else of the sample's only sequence;
@@ -44,12 +44,12 @@ class Deal:
               ranks must get the same numbers. If the work of a sequence grows faster than its length, pass ``lambda dataset:
               dataset.costs("tokens") ** 2``.
 
-            A dataset may know its costs: ``MegatronIndexed`` has the tokens in its index, and ``COCO`` has the sizes of its images. Of
-            other datasets, each sample is read once. ``Tar`` and ``TFRecord`` keep the costs beside their index with ``index=True``.
-        equal_counts: Whether all ranks get the same number of samples of each global batch. With ``False``, costs are more even, but the
-            mean of the ranks' gradients is no longer the mean over all samples: weight the loss of each rank by its number of samples.
+            ``MegatronIndexed`` has the tokens in its index, and ``COCO`` knows the sizes of its images. In other datasets, highway reads
+                each sample once. With ``index=True``, ``Tar`` and ``TFRecord`` store the costs beside their index.
+        equal_counts: Whether all ranks get the same number of samples of each global batch. With ``False``, costs are more even, but ranks
+            have different numbers of samples: weight the loss of each rank by its number.
 
-    An image whose header is damaged gets the mean cost. The reader raises the error, or skips the image, when it reads it.
+    An image with a damaged header gets the mean cost. The reader raises the error, or skips the image, when it decodes the image.
 
     Raises:
         ConfigError: the costs are not one finite number of at least 0 for each sample (before the first batch).
@@ -70,7 +70,7 @@ class Deal:
 
 
 class Dealer:
-    """The deal of one dataset.
+    """Deals the samples of one dataset to the ranks.
 
     Args:
         deal: The cost, and whether counts are equal.
@@ -83,7 +83,7 @@ class Dealer:
     def __init__(self, deal: Deal, dataset: Dataset) -> None:
         costs = costs_of(dataset, deal.cost)
         largest = costs.max()
-        # whole numbers, because the sums of floats may differ between the machines of the ranks
+        # whole numbers, because sums of floats may differ between machines
         self._costs = np.rint(costs * (_LARGEST / largest)).astype(np.uint32) if largest else np.zeros(len(costs), np.uint32)
         self._equal_counts = deal.equal_counts
 
@@ -93,7 +93,7 @@ class Dealer:
         Args:
             sampler: The sampler of this rank.
             order: The order of the epoch.
-            begin: First position of the batch within the rank, if samples were not dealt.
+            begin: First position of the batch within the rank, as without a deal.
             stop: Position after the last one.
         """
         first, ranks = sampler.first, sampler.world_size
@@ -104,10 +104,10 @@ class Dealer:
 
 
 def assigned(costs: np.ndarray, ranks: int, room: int) -> np.ndarray:
-    """Return the rank of each sample, int64 ``(N,)``. By falling cost, each sample goes to the rank with the smallest sum so far.
+    """Return the rank of each sample, int64 ``(N,)``. Starting with the highest cost, each sample goes to the rank with the smallest sum.
 
-    This is Graham's rule of the longest processing time, with a limit for the number of samples (Graham, *Bounds on multiprocessing timing
-    anomalies*, 1969). If there are at least as many samples as ranks, each rank gets one.
+    This is Graham's rule of the longest processing time (*Bounds on multiprocessing timing anomalies*, 1969), with a maximum number of
+    samples per rank. If there are at least as many samples as ranks, each rank gets one.
 
     Args:
         costs: Whole numbers, at least 0.

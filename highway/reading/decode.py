@@ -1,6 +1,6 @@
-"""Decoding of image files into pixels: the parameters that readers and decoding maps share."""
+"""The parameters for decoding image files, which readers and decoding maps share."""
 
-# Without annotations from __future__: components in other modules inherit these hints, which are evaluated in this module.
+# No annotations from __future__: components in other modules inherit these hints, and would evaluate them in the wrong module.
 from dataclasses import dataclass
 from operator import index
 from typing import Annotated
@@ -23,15 +23,14 @@ _BILINEAR = "a crop with interpolation='bilinear', as decoding scales; another o
 
 @dataclass
 class DecodeOptions:
-    """How to decode an image file. A base class that adds these parameters to components.
+    """How to decode an image file. Base class of components with these parameters.
 
-    It must be the first base. Dataclasses take the fields of the last base first, so the parameters of this class come after the parameters
-    of the other bases.
+    It must be the first base class, so that its parameters come last: dataclasses order the fields from the last base to the first.
 
     Args:
         shape: Height and width in pixels; the image is scaled and centre-cropped to it.
-        crop: Draws the box that is decoded and scaled to the crop's shape.
-        flip: Probability, 0 to 1, that the image is mirrored left to right.
+        crop: A crop, such as ``RandomResizedCrop``. It draws the box of the image that is decoded and scaled to the crop's shape.
+        flip: Probability, 0 to 1, of mirroring the image left to right.
         antialias: Whether to average over all source pixels of an output pixel when an image shrinks. Slower, but smoother.
         max_pixels: Maximum height x width that an image may declare.
     """
@@ -57,7 +56,7 @@ class DecodeOptions:
         return np.zeros(count, np.bool_) if draws is None or self.flip == 0 else draws.numbers[:, 0] < self.flip
 
     def boxes(self, sizes: np.ndarray, draws: Draws | None) -> Boxes:
-        """Return the boxes of a range of images, drawn by ``crop`` or else as in :meth:`decoded`, and the errors of images without a box.
+        """Return the boxes of a range of images (:meth:`box_of`), and the errors of images without a box.
 
         Args:
             sizes: Heights and widths, int64 ``(N, 2)``; zeros for images that need no box.
@@ -83,7 +82,7 @@ class DecodeOptions:
         return (0, 0, *size) if self.shape is None else covering_box(size, self.shape[1] / self.shape[0])
 
     def coin(self, rng: Generator | None) -> bool:
-        """Return whether an image is flipped. Drawn after its box."""
+        """Return whether to flip an image. This uses the random number after the numbers of the box."""
         return rng is not None and self.flip > 0 and bool(rng.random() < self.flip)
 
     def decoded(self, data: bytes, rng: Generator | None, out: np.ndarray | None = None) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""The random numbers of samples, drawn at once for a batch. They do not depend on how an epoch is divided into ranges.
+"""Draw the random numbers of all samples of a batch at once. The numbers do not depend on how an epoch is divided into ranges.
 
 Each position of an epoch owns :data:`NUMBERS` consecutive numbers of the epoch's sequence, so one call draws the numbers of a batch.
 """
@@ -14,7 +14,7 @@ from highway.engine.randomness import Substreams
 NUMBERS = 24  # uniform numbers per position: the first decides a flip, the others draw a box
 _STEPS = NUMBERS // 4  # steps of the generator, which yields four numbers per step
 _FROM = 4 << 128  # counter of position 0; smaller counters belong to generators of single samples and to the orders (``sampler``)
-_SPREAD = 8  # ranks up to which the numbers of all ranks are drawn at once: to set the generator for each sample takes longer
+_SPREAD = 8  # up to this number of ranks, drawing the numbers of all ranks is faster than setting the generator for each sample
 
 _substreams = OfThread(Substreams)
 
@@ -51,5 +51,5 @@ class Draws:
         return _substreams.value.at(self._key, _FROM + _STEPS * first).random((count, NUMBERS))
 
     def generator(self, place: int) -> Generator:
-        """Return a generator for one sample, to draw any amount of numbers. The next call resets it."""
+        """Return a generator for any amount of random numbers of one sample. The next call resets the generator."""
         return _substreams.value.at(self._key, int(self._positions[place]) << 64)

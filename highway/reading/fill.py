@@ -1,4 +1,4 @@
-"""Workers that fill rows: each worker reads the samples of a row range and puts them into the batch."""
+"""Fill rows of batches: each worker reads the samples of a range of rows and puts them into the batch."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from highway.reading.plan import BatchInWork, ReaderLike, RowRange
 
 @dataclass
 class Fill:
-    """Read a row range. The worker that completes a batch returns it."""
+    """Read the samples of a range of rows. The worker that fills the last range of a batch returns the batch."""
 
     stands_for: ReaderLike
 
@@ -33,7 +33,7 @@ class Fill:
             drops=makes_batches,  # all ranges of a batch but the last return DROP
             parallel=True,
             draws=self.stands_for.draws,
-            one_to_one="in order" if makes_batches else None,  # other samples replace those that are skipped
+            one_to_one="in order" if makes_batches else None,  # other samples replace skipped samples
             remake=self._remake,
             applies_timeout=True,
             stands_for=self.stands_for,
@@ -65,7 +65,7 @@ class Fill:
         return item if keys == batch.passport.keys else Stamped(item, batch.passport._replace(keys=keys))
 
     def _remake(self, runs: list[Stamped], row: int) -> Stamped:
-        """Return one of the samples that were read together."""
+        """Make one sample of a group again."""
         batch = runs[0].item.batch
         if not self._fill(batch, RowRange(batch, row, row + 1), here()) or not (read := self._samples(batch, [row])).items:
             raise PipelineError(f"{locate(batch.reading.dataset, batch.numbers[row])} cannot be read now, although it was read before")
@@ -110,7 +110,7 @@ class Fill:
                 if not self._replace(batch, bad.place, context):
                     return DROP
                 others = batch.reading.sampler.total - 1
-                if len(batch.numbers) > 1 == len(set(batch.numbers)) and len(batch.epoch.bad) >= others:  # no other sample is like it
+                if len(batch.numbers) > 1 == len(set(batch.numbers)) and len(batch.epoch.bad) >= others:  # no other sample has this form
                     self._spoilt(batch, batch.numbers[0], bad.cause, context)
                     self._give_up(batch)
                     return DROP
@@ -128,7 +128,7 @@ class Fill:
     def _read(self, batch: BatchInWork, numbers: list[int], context: Context) -> Sequence[Any]:
         """Return the samples at these indexes, up to the first that cannot be read.
 
-        With a timeout, files are read here and not when they are decoded, so that a read that hangs never writes into the batch.
+        With a timeout, this reads the files before they are decoded. A read that hangs then never writes into the batch.
         """
         dataset, several, limit = batch.reading.dataset, batch.reading.several, context.limit
         if limit is not None and several:
@@ -210,7 +210,7 @@ _NOTHING = Several((), (), (), ())
 
 
 class _InTime:
-    """A dataset, each of whose reads has the time limit of the stage."""
+    """A dataset that applies the stage's time limit to each read."""
 
     def __init__(self, dataset: Dataset, limit: Limit) -> None:
         self._dataset, self._limit = dataset, limit

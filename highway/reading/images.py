@@ -1,4 +1,4 @@
-"""From encoded images to batches: decoded into the rows, or kept encoded."""
+"""Make batches from encoded images: decode the images into the rows, or keep them encoded."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class DecodedImages:
         if self._shape is None:
             return _Images(length, [_NO_IMAGE] * length)
         if (size := length * math.prod(self._shape) * 3) > (self._pool.nbytes if self._pool else 0):
-            self._pool = BufferPool(size)  # the first batch has full size, except when a run resumes in the middle of an epoch
+            self._pool = BufferPool(size)  # the first batch has full size, unless a run resumes in the middle of an epoch
         assert self._pool is not None
         return _Images(length, self._pool.take((length, *self._shape, 3)))
 
@@ -90,7 +90,7 @@ class DecodedImages:
 
 
 class EncodedImages:
-    """Encoded images: their bytes concatenated, the size of each, and the labels."""
+    """Keeps images encoded. A batch holds the concatenated bytes, the size of each image, and the labels."""
 
     takes_files = False
 
@@ -125,7 +125,7 @@ def _of_image(error: Exception) -> Exception:
 
 
 def image_and_label(sample: Any, labelled: bool) -> tuple[bytes | memoryview, Any]:
-    """Return the encoded image of a sample, and its label; ``None`` if it is not ``labelled``.
+    """Return the encoded image of a sample and its label. Without ``labelled``, the label is ``None``.
 
     Args:
         sample: A tuple or list ``(image, label, ...)``, a dict with a field such as ``image`` or ``jpg``, and ``label`` or ``cls``, or an

@@ -7,7 +7,7 @@ from highway.reading.deal import expect_fits
 from highway.reading.fill import Fill
 from highway.reading.plan import ReaderLike, RowRanges, shares
 
-AHEAD = 16  # planned ranges that may wait, so that the planner's thread is seldom woken; they hold only indexes
+AHEAD = 16  # number of planned ranges that may wait: many, because they hold only indexes, and the planner's thread then wakes less often
 
 
 def stages_of(reader: ReaderLike, reading: str = "read") -> list[Stage]:

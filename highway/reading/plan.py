@@ -23,11 +23,11 @@ from highway.reading.draws import Draws
 from highway.reading.sampler import OnUneven, Sampler, Shuffle, epoch_key, sampler_of
 from highway.reading.share import FixedShare
 
-_BEGIN = (0, 0, 0)  # epoch, its finished batches, and its positions that another number of ranks has read before
+_BEGIN = (0, 0, 0)  # the epoch, its finished batches, and the number of positions that other ranks read before a resume
 LEAST_ROWS, MOST_ROWS = 16, 32  # rows of a range: taking a range costs about a fifth of decoding an image
-MOST_SAMPLES = 256  # samples of a range if there is no batch_size,
+MOST_SAMPLES = 256  # samples of a range without batch_size,
 MOST_BYTES = 4 << 20  # but at most this many bytes, because each worker holds a range or more
-QUICK = 5e-4  # seconds: ranges filled faster become longer, up to whole batches, because thread switches then cost more
+QUICK = 5e-4  # seconds: if filling a range takes less time, ranges become longer, up to whole batches, because thread switches cost time
 _AT_ONCE = 8192  # positions whose indexes are computed at once
 
 
@@ -102,7 +102,7 @@ class Epoch:
         share: The rank's samples, if they are the same in every epoch.
 
     Attributes:
-        step: Distance in positions from a sample to the next one, which replaces it if it cannot be used.
+        step: Distance in positions from a sample to the next sample. If a sample cannot be used, the next sample replaces it.
         bad: The errors of samples that cannot be used, by index.
     """
 
@@ -113,7 +113,7 @@ class Epoch:
         self.bad: dict[int, str] = {}
 
     def draws(self, positions: np.ndarray) -> Draws:
-        """Return the random numbers of the samples at some positions. A fixed share uses the numbers of epoch 0 in every epoch."""
+        """Return the random numbers of samples. A rank with the same samples in every epoch uses the numbers of epoch 0."""
         if self._share is None or self.number == 0:
             return Draws(epoch_key(self.sampler.seed, self.number), positions)
         key, positions = epoch_key(self.sampler.seed, 0), self.sampler.position(self._share.places(self.number, positions))
@@ -140,7 +140,7 @@ class BatchInWork:
         self.runs = -(-len(positions) // self.run)
 
     def begin(self, context: Context) -> None:
-        """Create the memory of the batch, if this is the first of its ranges."""
+        """Create the memory of the batch when its first range begins."""
         with context.lock:  # the workers share it
             if self.memory is None:
                 self.memory = self.reading.format.memory(len(self.numbers))
@@ -172,7 +172,7 @@ class _Reading:
         self.failure: Exception | None = None
 
     def batches(self, epoch: Epoch, index: int = 0) -> Iterator[BatchInWork]:
-        """Yield the batches of an epoch from batch ``index`` on; without ``batch_size``, groups of samples from sample ``index`` on."""
+        """Yield the batches of an epoch from ``index`` on. Without ``batch_size``, yield groups of samples, and ``index`` is a sample."""
         if (total := length_of(self.dataset)) != self.samples:
             raise DatasetError(
                 f"{described(self.dataset)} had {self.samples} samples when it was first read, and has {total} at the start of "
@@ -249,7 +249,7 @@ class RowRanges:
 
     Attributes:
         cache: The order of the cache that keeps the samples, if there is one. Each rank then has the same samples in every epoch.
-        bad: For that cache, the errors of samples that cannot be used, by epoch and index.
+        bad: With a cache, the errors of samples that cannot be used, by epoch and index.
     """
 
     stands_for: ReaderLike
@@ -265,7 +265,7 @@ class RowRanges:
         reader = self.stands_for
         return Traits(
             draws=reader.draws,
-            finishes=True,  # it finishes the batches that it has begun
+            finishes=True,  # a drain finishes the batches that have begun
             length=lambda: shares(reader, self.dataset)[1],
             numbers_epochs=True,
             epochs=reader.epochs,
@@ -305,12 +305,12 @@ class RowRanges:
     @opened
     def _identity(self) -> str:
         """A text that changes when the dataset changes."""
-        is_parameter = any(self.dataset is value for value in vars(self.stands_for).values())  # then the reader's hash includes it
+        is_parameter = any(self.dataset is value for value in vars(self.stands_for).values())  # then its hash has the dataset
         own = None if is_parameter else fingerprint_of(self.dataset)
         return own() if own is not None else f"{length_of(self.dataset)} samples"
 
     def _deal_anew(self, state: list[int] | None, last: list[int] | None, ranks: list[int]) -> list[int]:
-        """Convert a state that was saved with another number of ranks, which have all read up to the same batch.
+        """Convert a state of another number of ranks. All old ranks have read up to the same batch.
 
         The result is the same for each of the new ranks.
 
@@ -337,7 +337,7 @@ class RowRanges:
             epoch, done = last[0], (last[1] - dealt // size - rank) // world_size + 1
             if sampler.in_stretches and self.stands_for.rows is None:  # the index of a sample is its position
                 done = last[1] - rank * theirs.share + 1
-        if done >= batches_of(self.stands_for, theirs):  # samples that those ranks skip at the end of the epoch stay skipped
+        if done >= batches_of(self.stands_for, theirs):  # samples that the old ranks skip at the end of the epoch stay skipped
             return [epoch + 1, 0, 0]
         if sampler.in_stretches:
             raise PipelineError(

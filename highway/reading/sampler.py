@@ -25,9 +25,9 @@ OnUneven = Literal["pad", "drop", "raise"]
 _DRAWN = 1 << 16  # up to this length, permutations are drawn uniformly; longer ones are computed
 _ROUNDS = 8
 _BLOCKS_AT_ONCE = 16  # average number of blocks in a window, if the user gives no size
-_ORDER, _BLOCKS, _WINDOWS = 1 << 128, 2 << 128, 3 << 128  # counters in an epoch's sequence; smaller ones belong to the samples
+_ORDER, _BLOCKS, _WINDOWS = 1 << 128, 2 << 128, 3 << 128  # counters in an epoch's sequence; smaller counters belong to the samples
 _PLACES = 5 << 128  # counter in an epoch's sequence for places in windows and seeds of parts: the largest one
-_WINDOW = 64  # positions of a mixture to shuffle together: else a rank could get only some parts, if the interleave has a fitting period
+_WINDOW = 64  # positions of a mixture to shuffle together: otherwise a periodic interleave could give a rank only some parts
 _LATEST = np.uint64(2**64 - 1)
 
 
@@ -84,7 +84,7 @@ def hashed(numbers: np.ndarray) -> np.ndarray:
 
 
 class Blocks:
-    """An order in which neighbours stay near each other: shuffled blocks, and then shuffled samples within windows.
+    """An order that keeps neighbours near each other: it shuffles blocks, and then samples within windows.
 
     Args:
         blocks: Consecutive ranges of indexes, as a dataset's ``blocks()`` returns them.
@@ -123,13 +123,13 @@ class Sampler:
         seed: Seed of the orders.
         shuffle: ``True`` shuffles all samples, ``"blocks"`` shuffles blocks and then samples within windows, ``False`` does not shuffle.
         blocks: The blocks of the dataset, for ``"blocks"``.
-        window: Samples in a window; ``None``: as many as 16 average blocks have.
+        window: Number of samples in a window. ``None``: the number of samples in 16 average blocks.
         rank: This rank.
         world_size: Number of ranks.
         on_uneven: If the samples cannot be divided evenly: ``"pad"`` repeats samples from the start of the epoch, ``"drop"`` skips the last
             samples, ``"raise"`` raises an error.
-        first: Positions of the epoch that were read before it was divided among these ranks. Not with ``"blocks"``.
-        mixture: The parts and their interleaving, for a mixed dataset. ``total`` then counts its positions.
+        first: Number of positions of the epoch that were read before a resume with other ranks. Not with ``"blocks"``.
+        mixture: For a mixed dataset, the parts and their interleaving. ``total`` is then the number of its positions.
 
     Raises:
         ConfigError: the samples cannot be divided evenly, with ``on_uneven="raise"``.
@@ -164,7 +164,7 @@ class Sampler:
         return self.position(np.arange(first, stop))
 
     def position(self, mine: np.ndarray) -> np.ndarray:
-        """Return the positions in the epoch of this rank's samples, given their int64 numbers within the rank."""
+        """Return the epoch positions of this rank's samples. The argument is their int64 numbers within the rank."""
         return self.rank * self.share + mine if self.in_stretches else self.first + mine * self.world_size + self.rank
 
     @property

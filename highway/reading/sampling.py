@@ -1,6 +1,6 @@
 """The order of samples and the ranks: the parameters that readers share."""
 
-# Without annotations from __future__: components in other modules inherit these hints, which are evaluated in this module.
+# No annotations from __future__: components in other modules inherit these hints, and would evaluate them in the wrong module.
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, cast
 
@@ -14,7 +14,7 @@ from highway.reading.sampler import OnUneven, Shuffle
 
 @dataclass
 class Sampling:
-    """The order of samples and the ranks. A base class that adds these parameters to readers.
+    """The order of samples and the ranks. Base class of readers with these parameters.
 
     Args:
         shuffle: ``True`` shuffles all samples in each epoch. ``False`` keeps the order of the dataset. ``"blocks"`` shuffles blocks of
@@ -22,7 +22,7 @@ class Sampling:
         seed: Seed of the orders, at least 0. ``None``: the pipeline's seed.
         drop_last: Whether to drop the last batch of an epoch if it is smaller than the others.
         num_workers: Threads that read. ``Stage(reader, num_workers=...)`` overrides it. ``None``: the number of available cores.
-        window: With ``"blocks"``, the number of samples in a window. ``None``: as many as 16 average blocks have.
+        window: With ``"blocks"``, the number of samples in a window. ``None``: the number of samples in 16 average blocks.
         rank: Rank of this process among the processes that share the dataset, from 0. ``None``: the rank that the launcher sets in ``RANK``
             and ``WORLD_SIZE`` (torchrun) or ``SLURM_PROCID`` and ``SLURM_NTASKS`` (srun), else 0 of 1.
         world_size: Number of processes that share the dataset. Required with ``rank``, and only allowed with it.
@@ -42,7 +42,7 @@ class Sampling:
     on_uneven: OnUneven = "pad"
     deal: Deal | None = None
 
-    at_once: ClassVar[int] = 8  # samples read at once if there is no batch_size
+    at_once: ClassVar[int] = 8  # samples to read at once without batch_size
 
     def __highway__(self) -> Traits:
         return Traits(draws=self.draws)

@@ -1,4 +1,4 @@
-"""The samples that a rank reads in every epoch, if a cache keeps them."""
+"""The samples of a rank with a cache: the same samples in every epoch."""
 
 from __future__ import annotations
 
@@ -11,18 +11,17 @@ from highway.reading.sampler import Blocks, Order, Sampler, epoch_key
 
 
 def share_order(count: int, seed: int, shuffle: bool, epoch: int) -> Order:
-    """Return the order of a share in an epoch: the place of the sample at each position. Epoch 0 keeps the share's own order."""
+    """Return the order of a share in an epoch: the place of the sample at each position. In epoch 0, place and position are equal."""
     order = Sampler(count, seed, shuffle and epoch > 0).order(epoch)
     assert isinstance(order, Order)
     return order
 
 
 class FixedShare:
-    """The share of one rank, which has the same samples in every epoch: the samples of epoch 0.
+    """The share of one rank: in every epoch, the rank has the samples of epoch 0.
 
     The share depends on the seed and the ranks only. A sample's *place* is its position among the rank's samples of epoch 0, from 0. Each
-    later epoch has its own order, which is also the order in which a cache serves it. Therefore an epoch from the dataset and an epoch from
-    the cache are the same.
+    later epoch has its own order. A cache serves the same order, so an epoch is the same from the dataset and from the cache.
 
     With ``shuffle="blocks"``, an epoch from the dataset keeps the windows of epoch 0, so that neighbours are still read together.
 

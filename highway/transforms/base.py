@@ -1,4 +1,4 @@
-"""The interface of transforms: draw random parameters once, from the image's size, and apply them to the image and its annotations.
+"""The interface of transforms. A transform draws random parameters once per image, and applies them to the image and its annotations.
 
 A colour transform is a frozen dataclass with ``image``, and with ``draw`` if it is random. A geometric transform (:class:`Geometric`) also
 defines ``points``; its boxes follow from the points. A crop (:class:`Crop`) defines ``box``. A crop whose parameters depend on the boxes
@@ -51,15 +51,15 @@ class Seen(NamedTuple):
 
 
 class Transform(ABC):
-    """Change one image, and the boxes, points and mask that belong to it, by parameters that are drawn once.
+    """Base class of transforms: changes an image and its boxes, points and mask by the same random parameters.
 
     An image is ``(H, W, C)`` or ``(H, W)``, uint8 or floats. A subclass must define ``image``. The other methods have defaults: no random
     parameters, and unchanged boxes, points and mask. Subclassing is optional: any object with the methods works (:class:`TransformLike`).
 
-    No method modifies its arguments; a result may be the argument or a view of it.
+    No method modifies its arguments. A result may be the argument itself or a view of it.
 
-    ``rowwise = True`` declares that a class (not its subclasses) changes each row of pixels independently and keeps the number of rows, and
-    that its parameters are hashable. Small images with the same parameters are then changed by one call.
+    A class may set ``rowwise = True`` if it changes each row of pixels independently, keeps the number of rows, and has hashable
+    parameters. highway then changes several small images with the same parameters by one call. Subclasses do not inherit this.
 
     >>> class Darken(Transform):
     ...     def draw(self, size, rng):
@@ -79,11 +79,11 @@ class Transform(ABC):
 
     @property
     def removes_boxes(self) -> bool:
-        """Whether boxes that are empty after the last transform are removed, with the fields that belong to them."""
+        """Whether highway removes boxes that are empty after the last transform, and their labels and other fields."""
         return False
 
     def draw(self, size: Size, rng: Generator | None) -> Any:
-        """Return the parameters for an image of ``size``. Without ``rng``, return fixed parameters, such as the identity or the centre."""
+        """Return random parameters for an image of ``size``. If ``rng`` is ``None``, return fixed parameters, such as the centre."""
         return None
 
     def draw_for(self, size: Size, rng: Generator | None, seen: Seen | None) -> Any:
@@ -153,9 +153,9 @@ class BoxCrop(Protocol):
 
 @runtime_checkable
 class RunCrop(BoxCrop, Protocol):
-    """A crop that draws the boxes of many images in one call, so that a reader need not call ``box`` per image.
+    """A crop that can draw the boxes of many images in one call of ``draw_boxes``. A reader then does not call ``box`` for each image.
 
-    If a class defines ``box`` and inherits ``draw_boxes``, only ``box`` is called.
+    If a class defines ``box`` but inherits ``draw_boxes``, a reader calls ``box``.
 
     >>> crop = RandomResizedCrop((224, 224))
     >>> isinstance(crop, RunCrop)
@@ -166,7 +166,8 @@ class RunCrop(BoxCrop, Protocol):
     """
 
     def draw_boxes(self, sizes: np.ndarray, numbers: np.ndarray) -> np.ndarray:
-        """Return the boxes, int64 ``(N, 4)``: top, left, height and width in pixels. A box is zeros if ``box`` would raise an error.
+        """Return the boxes, int64 ``(N, 4)``: top, left, height and width in pixels. Where ``box`` would raise an error, the box is 0, 0,
+        0, 0.
 
         Args:
             sizes: int64 ``(N, 2)``: height and width of each image.
@@ -175,15 +176,15 @@ class RunCrop(BoxCrop, Protocol):
 
 
 def draws_runs(crop: BoxCrop) -> TypeGuard[RunCrop]:
-    """Return whether a crop's ``draw_boxes`` may be used: it follows the same rule as the crop's ``box``."""
+    """Return whether a reader may call a crop's ``draw_boxes``: ``False`` if a subclass overrides only ``box``."""
     return speaks_for("draw_boxes", "box", crop)
 
 
 class Geometric(Transform):
     """A transform that moves pixels. It defines how points move; boxes and masks are moved in the same way.
 
-    A box becomes the smallest box around its moved corners (:meth:`outlines`), clipped to the output. Boxes keep their number and order,
-    because labels belong to them: a box outside the output becomes (0, 0, 0, 0), and empty boxes (the padding of a batch) do not change.
+    A box becomes the smallest box around its moved corners (:meth:`outlines`), clipped to the output. A box outside the output becomes (0,
+    0, 0, 0), because labels refer to boxes by number and order. Empty boxes, the padding of a batch, do not change.
 
     >>> class UpsideDown(Geometric):
     ...     def image(self, image, params):
@@ -199,7 +200,7 @@ class Geometric(Transform):
         """Return the transformed points; they may be outside the image."""
 
     def outlines(self, boxes: np.ndarray) -> np.ndarray:
-        """Return the points of each box, float32 ``(N, K, 2)``, that determine the new box: the corners, enough if lines stay straight."""
+        """Return the points that determine each new box, float32 ``(N, K, 2)``. By default, these are the corners."""
         return boxes[:, [0, 1, 2, 1, 2, 3, 0, 3]].reshape(-1, 4, 2)
 
     def boxes(self, boxes: np.ndarray, params: Any, size: Size) -> np.ndarray:
@@ -296,15 +297,15 @@ def placed(points: np.ndarray, scale: tuple[float, float] = (1, 1), offset: tupl
 
 
 def happens(p: float, rng: Generator | None) -> bool:
-    """Return whether an event of probability ``p`` happens. Without ``rng``, only a certain event happens, without a random number."""
+    """Return whether an event of probability ``p`` happens. Without ``rng``, return whether ``p`` is 1."""
     return p >= 1 or (rng is not None and rng.random() < p)
 
 
 def uniform(low: float, high: float, rng: Generator) -> float:
-    """Return a uniform random number from ``low`` to ``high``: as ``rng.uniform()``, in a quarter of the time."""
+    """Return a uniform random number from ``low`` to ``high``: as ``rng.uniform()``, but four times as fast."""
     return low + (high - low) * rng.random()
 
 
 def below(count: int, rng: Generator) -> int:
-    """Return a uniform random integer from 0 to ``count - 1`` (to 2**-53): as ``rng.integers()``, in a third of the time."""
+    """Return a uniform random integer from 0 to ``count - 1`` (to 2**-53): as ``rng.integers()``, but three times as fast."""
     return int(rng.random() * count)

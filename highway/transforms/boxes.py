@@ -78,11 +78,11 @@ class _Drawn(NamedTuple):
 class RandomIoUCrop(SeeingCrop):
     """Crop a random box that overlaps with a box of the image by at least a random fraction.
 
-    The crop of SSD ("SSD: Single Shot MultiBox Detector", Liu et al. 2016, section 2.2), as in torchvision's ``RandomIoUCrop``. Draws a
-    minimum overlap (intersection over union), then up to ``trials`` boxes. It takes the first crop that reaches this overlap with a box of
-    the image whose centre is in the crop. If no crop does, it draws another minimum overlap; a minimum of 1 or more keeps the whole image.
-    Boxes with their centre outside of the crop become (0, 0, 0, 0); :class:`SanitizeBoxes` removes them. Images without boxes, and all
-    images without ``rng``, do not change.
+    The crop of SSD ("SSD: Single Shot MultiBox Detector", Liu et al. 2016, section 2.2), as in torchvision's ``RandomIoUCrop``. It draws a
+    minimum overlap (intersection over union), and then up to ``trials`` crops. It takes the first crop that has this overlap with a box
+    whose centre is in the crop. If there is no such crop, it draws another minimum overlap. With a minimum of 1 or more, the image does not
+    change. A box whose centre is outside of the crop becomes (0, 0, 0, 0); :class:`SanitizeBoxes` removes it. An image without boxes does
+    not change. Without ``rng``, no image changes.
 
     Args:
         min_scale: Minimum height and width, as a fraction of the image's.
@@ -122,7 +122,7 @@ class RandomIoUCrop(SeeingCrop):
         return whole
 
     def _tried(self, size: Size, numbers: np.ndarray, boxes: np.ndarray, there: np.ndarray, least: float) -> _Drawn | None:
-        """Return the first suitable box that the random numbers, ``(trials, 4)``, give; ``None`` if no box is suitable."""
+        """Return the first suitable crop from random numbers ``(trials, 4)``, or ``None`` if no crop is suitable."""
         shapes = ((self.min_scale + (self.max_scale - self.min_scale) * numbers[:, :2]) * size).astype(np.int64)  # height, width
         corners = ((size - shapes) * numbers[:, 2:]).astype(np.int64)  # top, left
         fits = (shapes > 0).all(axis=1) & (shapes[:, 1] >= self.min_aspect_ratio * shapes[:, 0])
@@ -143,7 +143,7 @@ class RandomIoUCrop(SeeingCrop):
         return moved if params.within is None else np.where(params.within[:, None], moved, np.float32(0))
 
 
-_ROUNDS = 100  # of RandomIoUCrop: with the usual options, each round ends the search with a probability of at least 1/7
+_ROUNDS = 100  # maximum rounds of RandomIoUCrop: with the default options, each round ends the search with a probability of at least 1/7
 
 
 @checked
@@ -151,8 +151,9 @@ _ROUNDS = 100  # of RandomIoUCrop: with the usual options, each round ends the s
 class BoxSafeCrop(SeeingCrop):
     """Crop a random box that contains all boxes of the image, clipped to the image.
 
-    Each side is uniform between the image's side and the outermost box, or the image's centre if there are no boxes. Without ``rng``, the
-    image stays whole. Sizes of results differ: add a :class:`Resize` after this transform.
+    The position of each side is uniform between the image's side and the outermost box. If there are no boxes, it is uniform between the
+    image's side and centre. Without ``rng``, the image does not change. Sizes of results differ: add a :class:`Resize` after this
+    transform.
 
     Args:
         erosion: Fraction, from 0 to 1, by which the box around all boxes may be cut; 0 cuts nothing.

@@ -177,7 +177,7 @@ class Grayscale(Transform):
 
     Args:
         p: Probability. It must be 1 without ``keep_channels``, because the images of a batch need equal channels.
-        keep_channels: Whether the result keeps the number of channels, all equal; otherwise it is ``(H, W, 1)``.
+        keep_channels: ``True``: the result has the number of channels of the image, all equal. ``False``: it is ``(H, W, 1)``.
 
     >>> image = np.array([[[200, 100, 0]]], np.uint8)
     >>> Grayscale()(image).tolist(), Grayscale(keep_channels=False)(image).tolist()
@@ -228,7 +228,7 @@ class Lighting(Transform):
     Without ``rng``, the image does not change.
 
     Args:
-        std: Standard deviation of the normally distributed strength of each axis.
+        std: Standard deviation of the random (normal) strength of each axis.
         eigval: Eigenvalues of the axes, for colours from 0 to 1; ImageNet's by default.
         eigvec: Eigenvectors: one column per axis, with rows for red, green and blue.
 

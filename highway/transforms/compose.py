@@ -1,7 +1,7 @@
 """Transforms that consist of other transforms: all in sequence, or a random selection.
 
-Each first draws the parameters of all its parts, and then applies them to the image and its annotations, as any other transform does.
-Consecutive warps become one warp by the product of their matrices: this is faster, and interpolates only once.
+Such a transform first draws the parameters of all its parts. Then it applies the parts to the image and its annotations. Consecutive warps
+become one warp, whose matrix is the product of their matrices. One warp is faster and interpolates only once.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Steps(Transform):
                         f"the image is {size[0]}x{size[1]} (height x width), but output() of {steps[number - 1].transform} says "
                         f"{expected[0]}x{expected[1]}; a transform that changes the size says so there"
                     )
-                if out is not None and number == len(steps) - 1 and hasattr(transform, "into"):  # Writing, but isinstance is slower
+                if out is not None and number == len(steps) - 1 and hasattr(transform, "into"):  # Writing, but isinstance is slow
                     image = transform.into(image, drawn, out)
                 else:
                     image = transform.image(image, drawn)
@@ -75,7 +75,7 @@ class Steps(Transform):
         return points
 
     def inside(self, points: np.ndarray, params: list[Step], size: Size) -> np.ndarray:
-        """Return which points no step has moved outside the image, bool ``(N,)``."""
+        """Return whether each point has stayed inside the image in all steps, bool ``(N,)``."""
         stay = np.ones(len(points), np.bool_)
         for _, transform, drawn, before in _joined(params):
             if isinstance(transform, Steps):
@@ -109,10 +109,10 @@ class _Composite(Steps):
 
     transforms: Several
     _each: tuple[TransformLike, ...] = field(init=False, repr=False, compare=False)
-    _seeing: frozenset[int] = field(init=False, repr=False, compare=False)  # which transforms see the boxes
+    _seeing: frozenset[int] = field(init=False, repr=False, compare=False)  # the transforms whose parameters depend on boxes
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        """Reject transforms as separate arguments: the second would be taken for another parameter."""
+        """Reject transforms as separate arguments, because the second argument is another parameter."""
         if len(given := [one for one in args if _several(one)]) > 1:
             raise ParameterError(f"{cls.__name__}: got transforms as {len(given)} arguments; expected one list of them, {given}")
         return super().__new__(cls)
@@ -144,7 +144,7 @@ class _Composite(Steps):
         return self.draw_for(size, rng, None)
 
     def draw_for(self, size: Size, rng: Generator | None, seen: Seen | None) -> list[Step]:
-        steps, since = list[Step](), 0  # index of the first step whose effect on the boxes is not computed yet
+        steps, since = list[Step](), 0  # index of the first step that is not applied to the boxes yet
         for place in self.chosen(rng):
             transform: Any = self._each[place]
             try:

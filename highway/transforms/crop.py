@@ -19,7 +19,7 @@ from highway.transforms.parameters import Factors, Shares
 
 Share = Annotated[float, Range(gt=0, le=1, words="a share of the image, above 0 and at most 1 (for pixels use RandomCrop)")]
 
-TRIES = 10  # of RandomResizedCrop for a box that fits
+TRIES = 10  # number of tries of RandomResizedCrop for a box that fits
 
 
 @checked
@@ -82,7 +82,7 @@ class RandomCropRandomShape(Crop):
         hmin: Minimum height in pixels, or the image's height if that is smaller.
         wmax: Maximum width in pixels; by default the image's width.
         hmax: Maximum height in pixels; by default the image's height.
-        max_aspect_ratio: Maximum of longer side / shorter side; a longer side is shortened.
+        max_aspect_ratio: Maximum of longer side / shorter side. If the box exceeds it, the longer side is shortened.
 
     >>> image = np.zeros((10, 20, 3), np.uint8)
     >>> crop = RandomCropRandomShape(wmin=8, hmin=4)
@@ -229,7 +229,7 @@ class RandomResizedCrop(Crop):
         return boxes
 
     def _tried(self, sizes: np.ndarray, numbers: np.ndarray, number: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the sizes of the images' boxes in one try, float64 ``(N, 2)``, and the rows whose boxes do not fit."""
+        """Return the sizes of the boxes in one try, float64 ``(N, 2)``, and the indexes of the boxes that do not fit."""
         (small, large), (narrow, wide) = self.scale, self._logarithms
         side = np.sqrt(sizes[:, 0] * sizes[:, 1] * (numbers[:, 2 * number] * (large - small) + small))
         stretch = np.exp(numbers[:, 2 * number + 1] * ((wide - narrow) / 2) + narrow / 2)

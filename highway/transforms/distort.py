@@ -18,7 +18,7 @@ from highway.transforms.base import Geometric
 from highway.transforms.parameters import Amount, PerChannel, Positive
 
 _COARSE = 2.0  # distance between the points where Elastic draws, in standard deviations of the blur
-_SMOOTH = 4.0  # from this blur on, the field is computed for every second pixel only, and interpolated linearly
+_SMOOTH = 4.0  # from this blur on, Elastic computes the field for every second pixel, and interpolates linearly
 # Points on the sides of a box, as fractions of the box.
 _AROUND = np.array([place for at in np.linspace(0, 1, 17) for place in ((at, 0), (at, 1), (0, at), (1, at))], np.float32)
 

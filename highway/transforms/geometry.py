@@ -273,7 +273,7 @@ class Pad(Geometric):
 
 
 class _Pasted(Geometric):
-    """A transform that pastes the image onto a canvas. It draws the canvas's height and width, and the row and column of the corner."""
+    """A transform that pastes the image onto a canvas. It draws the canvas's height and width, and the corner's row and column."""
 
     fill: F.Fill
 

@@ -23,9 +23,9 @@ class Lambda(Transform):
     For a function that moves pixels, derive a class from :class:`Geometric`, which defines how points move.
 
     Args:
-        fn: Takes the image, ``(H, W, C)`` or ``(H, W)``, and ``rng`` if it has a parameter of that name: a separate generator per image,
-            or ``None`` for fixed results. Returns another image of the same height and width, and does not modify its argument. In YAML
-            ``package.module:name``. For ``Processes``, define it at the top level of a module.
+        fn: The function. Its first argument is the image, ``(H, W, C)`` or ``(H, W)``. If it has a parameter ``rng``, it also gets a
+            separate generator per image, or ``None`` for fixed results. It returns a new image of the same height and width. In YAML, write
+            ``package.module:name``. For ``Processes``, define the function at the top level of a module.
 
     Raises:
         TypeError: ``fn`` did not return an image.

@@ -82,7 +82,7 @@ class Posterize(_Maybe):
 @checked
 @dataclass(frozen=True)
 class Solarize(_Maybe):
-    """Invert all values from ``threshold`` on, with probability ``p``.
+    """Invert all values of at least ``threshold``, with probability ``p``.
 
     Args:
         threshold: A fraction of the full range.

@@ -22,7 +22,7 @@ Quality = Annotated[tuple[int, int], Range(ge=1, le=100), Predicate(lambda some:
 
 
 class _Seeded(Transform):
-    """A transform that draws a seed, because the number of random numbers depends on the image."""
+    """A transform whose parameter is a seed, because the number of random numbers depends on the image."""
 
     def draw(self, size: Size, rng: Generator | None) -> int | None:
         return None if rng is None else int(rng.integers(2**63))
@@ -77,7 +77,7 @@ class GaussianNoise(_Seeded):
 
     def noisy(self, image: np.ndarray, rng: Generator) -> np.ndarray:
         least, most = self.sigma
-        step = int(rng.integers(_STEPS + 1)) / _STEPS  # few values, so that their tables are cached
+        step = int(rng.integers(_STEPS + 1)) / _STEPS  # a few different values only, so that their tables can be cached
         return F.add_noise(image, 1.0, self.mean, least + (most - least) * step, rng)
 
 
@@ -188,7 +188,8 @@ class _Holes(Transform):
 @checked
 @dataclass(frozen=True)
 class RandomErasing(_Holes):
-    """Fill one box of random area, aspect ratio and position, with probability ``p``. Fills nothing if no box fits in ten tries.
+    """Fill one box of random area, aspect ratio and position, with probability ``p``. If no box fits in ten tries, the image does not
+    change.
 
     Args:
         scale: Minimum and maximum area, as a fraction of the image's area.
@@ -282,12 +283,12 @@ class Cutout(_Holes):
 
 
 def _share(side: float, length: int) -> float:
-    """Return a side as a fraction of a length. Integers are pixels, at most the whole length."""
+    """Return a side as a fraction of a length, at most 1. If the side is an integer, its unit is pixels."""
     return min(1.0, side / length) if isinstance(side, int) else side
 
 
 def _placed(size: Size, height: tuple[float, float], width: tuple[float, float], numbers: list[list[float]]) -> list[Box]:
-    """Return boxes within an image of ``size``, each from four numbers from 0 to 1: two sides between their bounds, and the position."""
+    """Return boxes within an image of ``size``. Four numbers from 0 to 1 determine each box: its height, width and position."""
     (rows, columns), (low, high), (narrow, wide) = size, height, width
     boxes = []
     for tall, broad, down, right in numbers:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from highway.parameters.ranges import Predicate, Range
 
-_LIMIT = 2.0**53  # a larger value is a mistake
+_LIMIT = 2.0**53  # a larger value is probably a mistake
 
 Number = Annotated[float, Range(gt=-_LIMIT, lt=_LIMIT, words="a finite number")]
 Amount = Annotated[float, Range(ge=0, lt=_LIMIT, words="a finite number, at least 0")]

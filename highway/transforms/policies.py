@@ -1,6 +1,6 @@
-"""Augmentation policies: draw some operations of a set, and their magnitudes. Boxes, points and masks are changed with the image.
+"""Augmentation policies, such as RandAugment: apply random operations of random magnitude to the image, its boxes, points and mask.
 
-The operations and magnitudes follow torchvision and the papers; operations on values follow Pillow.
+The operations and magnitudes are the same as in torchvision and the papers. Operations on values give the results of Pillow.
 """
 
 from __future__ import annotations
@@ -185,7 +185,7 @@ class AutoAugment(_Policy):
     """Apply a random pair of operations, each with its probability ("AutoAugment", Cubuk et al. 2019). uint8 only.
 
     Args:
-        policy: Dataset for which the pairs were found.
+        policy: Name of the dataset for which the pairs were found.
         interpolation: ``"nearest"`` or ``"bilinear"``.
         fill: Value of new pixels: a number, or one per channel.
 
@@ -207,7 +207,7 @@ class AutoAugment(_Policy):
 
 
 class _Mixed(NamedTuple):
-    own: float  # weight of the image itself
+    own: float  # the weight of the unchanged image
     parts: list[float]
     chains: list[list[Step]]
 
@@ -222,7 +222,7 @@ class AugMix(Transform):
     Args:
         severity: Maximum level of the random magnitudes, from 1 to 10.
         mixture_width: Number of augmented copies.
-        chain_depth: Number of operations per copy; 0 draws from 1 to 3.
+        chain_depth: Number of operations per copy. 0: a random number from 1 to 3.
         alpha: Parameter of the Dirichlet distributions of the weights.
         all_ops: Whether to include brightness, contrast, colour and sharpness.
         geometric: Whether to include operations that move pixels.

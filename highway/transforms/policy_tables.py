@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 
 
 class Magnitudes(NamedTuple):
-    """The magnitudes of an operation, from the lowest level to the highest; with a random sign if ``signed``."""
+    """The magnitudes of an operation at the lowest and the highest level. If ``signed``, the sign is random."""
 
     lowest: float
     highest: float

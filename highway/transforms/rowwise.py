@@ -1,6 +1,6 @@
-"""Change many small images by few calls: transforms that change each row independently take images stacked vertically as one image.
+"""Change many small images by few calls. A transform that changes each row independently gets several images, stacked vertically.
 
-Each call costs some microseconds, which is most of the cost of an image of 32x32 pixels.
+Each call takes some microseconds. For an image of 32x32 pixels, that is most of the time.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def is_rowwise(transform: object) -> bool:
 
 
 def at_once(transforms: Sequence[object], images: object) -> int:
-    """Return the number of images to change by one call: 1, or more if ``images`` is an array ``(B, H, W, C)`` of small images."""
+    """Return the number of images to change by one call. It is above 1 only for an array ``(B, H, W, C)`` of small images."""
     if not (isinstance(images, np.ndarray) and images.ndim == 4 and images.size):
         return 1
     size = images[0].nbytes
@@ -33,7 +33,7 @@ def at_once(transforms: Sequence[object], images: object) -> int:
 
 
 def changed(chain: Chain, images: np.ndarray, params: Sequence[list[Step]], first: int, last: int) -> Images:
-    """Apply a chain to some images of a batch. The result equals applying it one by one, bit for bit.
+    """Apply a chain to some images of a batch. The result is bit-identical to one call per image.
 
     Args:
         chain: The transforms.

@@ -17,7 +17,7 @@ from highway.transforms.parameters import Number, PerChannel
 @checked
 @dataclass(frozen=True)
 class RescaleImages(Transform):
-    """Return ``(image - offset) * scale`` as float32; by default 0 to 255 becomes -1 to 1.
+    """Return ``(image - offset) * scale`` as float32. The default maps the range 0 to 255 to -1 to 1.
 
     Args:
         scale: A number, or one per channel.
@@ -73,7 +73,7 @@ class ToFloat(Transform):
     """Return the image times ``scale`` as float32.
 
     Args:
-        scale: By default 0 to 255 becomes 0 to 1.
+        scale: Factor. The default maps the range 0 to 255 to 0 to 1.
 
     >>> ToFloat()(np.array([[0, 255]], np.uint8))
     array([[0., 1.]], dtype=float32)
@@ -95,7 +95,7 @@ class ToUint8(Transform):
     """Return floats times ``scale`` as uint8, rounded and saturated. uint8 images do not change.
 
     Args:
-        scale: By default 0 to 1 becomes 0 to 255.
+        scale: Factor. The default maps the range 0 to 1 to 0 to 255.
 
     >>> ToUint8()(np.array([[0, 0.2, 1]], np.float32))
     array([[  0,  51, 255]], dtype=uint8)

@@ -24,8 +24,8 @@ class Resize(Geometric):
     """Resize the image.
 
     Args:
-        shape: With mode ``"resize"``: (height, width) in pixels, or a float, a fraction of the image's own size: 0.5 halves both. With the
-            other modes: one length in pixels; the other side follows from the aspect ratio.
+        shape: With mode ``"resize"``: (height, width) in pixels, or a float as a factor: 0.5 halves height and width. With the other modes:
+            one length in pixels. The other side keeps the aspect ratio.
         mode: ``"resize"``, or the side that ``shape`` sets: ``"width"``, ``"shorter"`` or ``"longer"``.
         interpolation: ``"nearest"``, ``"bilinear"``, ``"bicubic"`` (or ``"cubic"``), ``"lanczos"`` or ``"area"``. Masks always use
             ``"nearest"``.
@@ -47,7 +47,7 @@ class Resize(Geometric):
             require(
                 0 < self.shape <= 10, self, "shape", "a share of the image's size, above 0 and at most 10, or (height, width) in pixels"
             )
-        else:  # an integer was a percentage in Highway of 2017, and is the shorter edge elsewhere: reject it instead of guessing
+        else:  # reject an integer, because it is ambiguous: a percentage in Highway (2017), the shorter edge in other libraries
             good = isinstance(self.shape, tuple) and min(self.shape) >= 1
             require(good, self, "shape", "(height, width), a share of the image's size such as 0.5, or the new width with mode='width'")
 
@@ -97,11 +97,11 @@ class _Scaled(Geometric):
 @checked
 @dataclass(frozen=True)
 class ResizeShortestEdge(_Scaled):
-    """Resize the image so that its shorter edge has a random length of a list. Without ``rng``, it has the first length.
+    """Resize the image to a shorter edge of random length, from a list. Without ``rng``, use the first length.
 
     Args:
         short_edge_length: The length in pixels, or several lengths to choose from.
-        max_size: Maximum length of the longer edge in pixels; the shorter edge is then below ``short_edge_length``. At least the maximum of
+        max_size: Maximum length of the longer edge in pixels. It may make the shorter edge shorter. It must be at least the maximum of
             ``short_edge_length``.
         interpolation: As for :class:`Resize`.
 
@@ -137,7 +137,7 @@ def _bounded(transform: Transform, new: Size, size: Size, edge: float) -> Size:
     """Return the new size of an image after one edge was set to a requested length.
 
     Raises:
-        ValueError: the other edge is too long: the result has over 100 times the pixels of the image, and of a square with that edge.
+        ValueError: the result would have over 100 times the pixels of the image, and of a square with the requested edge.
     """
     if new[0] * new[1] > _MOST_TIMES * max(size[0] * size[1], edge * edge):
         raise ValueError(
@@ -184,7 +184,7 @@ class RandomResize(_Scaled):
         return max(round(size[0] * y), self.minimum[0], 1), max(round(size[1] * x), self.minimum[1], 1)
 
     def _factors(self, rng: Generator) -> tuple[float, float]:
-        """Return two factors: a random factor for the width, and the nearest permitted random factor for the height."""
+        """Return a random factor for the width, and a random factor for the height within the permitted difference."""
         x = uniform(*self.xrange, rng)
         if self.yrange is None:
             return x, x
@@ -199,10 +199,10 @@ class RandomResize(_Scaled):
 @checked
 @dataclass(frozen=True)
 class LargeScaleJitter(_Scaled):
-    """Resize the image to fit into ``target_size`` times a random factor; the factor is 1 without ``rng``.
+    """Resize the image to fit into ``target_size`` times a random factor. Without ``rng``, the factor is 1.
 
-    As torchvision's ``ScaleJitter``. "Simple copy-paste is a strong data augmentation method" (Ghiasi et al. 2021) then crops and pads to
-    ``target_size``: add ``Paste(target_size, "random")`` after this transform.
+    The same as torchvision's ``ScaleJitter``. To crop and pad to ``target_size``, as in "Simple copy-paste is a strong data augmentation
+    method" (Ghiasi et al. 2021), add ``Paste(target_size, "random")`` after this transform.
 
     Args:
         target_size: Height and width in pixels.

@@ -73,7 +73,7 @@ class JoinedWarps(Warp):
 
 
 def joined(run: Sequence[tuple[Warp, Any, Size]]) -> tuple[JoinedWarps, tuple[np.ndarray, Size]]:
-    """Return one warp and its parameters for several warps, given with their parameters and the sizes of their inputs."""
+    """Return one warp and its parameters that replace several warps. Each warp comes with its parameters and the size of its input."""
     whole, (last, params, size) = np.eye(3), run[-1]
     for warp, drawn, before in run:
         matrix = warp.matrix(drawn, before)
@@ -103,14 +103,14 @@ class Rotate(Warp):
     Without ``rng``, the image does not change.
 
     Args:
-        angle: Degrees, at least 0. An int draws whole degrees, a float any angle.
+        angle: Maximum angle in degrees, at least 0. If it is an int, the random angle is a whole number of degrees.
         interpolation: ``"nearest"``, ``"bilinear"``, or the order of a spline, 0 to 5: 0 is nearest neighbour, 1 bilinear, 2 to 5 are
             smoother and many times slower. Masks always use ``"nearest"``.
         reshape: Whether to enlarge the result to hold the whole rotated image (the images of a batch then
             differ in size).
         fill: Value of new pixels: a number, or one per channel; 0 with a spline of order 2 or more.
         mode: Values of new pixels: ``"constant"`` (``fill``), ``"nearest"``, ``"reflect"``, ``"mirror"`` or ``"wrap"``, as for
-            :class:`Shift`. Boxes and points ignore reflected and wrapped copies of the image.
+            :class:`Shift`. Reflected and wrapped copies of the image get no boxes and points.
         center_range: Minimum and maximum of the random centre, as fractions of width and height. Not with ``reshape``.
         step_deg: Draw only multiples of this many degrees.
 
@@ -161,7 +161,7 @@ class Rotate(Warp):
 class Zoom(Warp):
     """Scale the image by a random factor from ``1 - fac`` to ``1 + fac`` and keep its size. Without ``rng``, the image does not change.
 
-    A smaller image gets a random position on a background of 0; a larger image is cropped at a random position.
+    A smaller image is placed at a random position on a background of 0. A larger image is cropped at a random position.
 
     Args:
         fac: At least 0, below 1.
@@ -179,7 +179,7 @@ class Zoom(Warp):
     interpolation: F.Sampling = "nearest"
 
     def draw(self, size: Size, rng: Generator | None) -> tuple[float, tuple[float, float]]:
-        """Return the factor, and the position of the image or window from top to bottom and from left to right, each from 0 to 1."""
+        """Return the factor, and the vertical and horizontal position of the image or window, each from 0 to 1."""
         if rng is None:
             return 1.0, (0.5, 0.5)
         return 1 + self.fac * (2 * rng.random() - 1), (rng.random(), rng.random())
@@ -239,7 +239,7 @@ def _largest_upright(size: Size, angle: float) -> tuple[float, float]:
 
 
 def _drawn_angle(most: int | float, step: float | None, rng: Generator) -> float:
-    """Return a random angle from ``-most`` to ``most``: a multiple of ``step``, whole degrees if ``most`` is an int, or any angle."""
+    """Return a random angle up to ``most`` in both directions: a multiple of ``step``, or whole degrees if ``most`` is an int."""
     share = rng.random()
     if step is not None:
         steps = int(most / step + 1e-9)

@@ -1,4 +1,4 @@
-"""Hand-over to PyTorch: ``pip install 'highway-data[torch]'``.
+"""Pass batches to PyTorch: ``pip install 'highway-data[torch]'``.
 
 Begin with ``loader``: the arguments of :class:`DataLoader`. ``iterators`` has one epoch of it, ``progress`` its state, ``order`` the
 indices, ``worker`` the additions to torch's worker processes, ``slots`` their shared memory, ``threads`` the worker threads,

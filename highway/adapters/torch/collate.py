@@ -17,14 +17,14 @@ _NUMERIC = frozenset("biufc")
 def collate(samples: Sequence[Any]) -> Any:
     """Return the same as ``torch.utils.data.default_collate``: the same types, dtypes, nesting and errors.
 
-    Arrays and tensors of one shape are stacked without torch's threads, so that these remain available for the training.
+    Arrays and tensors of one shape are stacked without torch's threads, which remain available for the training.
 
     Args:
-        samples: At least one: tensors, arrays, numbers, texts, and any nesting of dicts, lists, tuples and named tuples of these.
+        samples: At least one sample. A sample consists of tensors, arrays, numbers or texts, in any nesting of dicts, lists and tuples.
 
     Returns:
-        Tensors with a new first axis; texts as lists, or as tuples if they are nested; dicts, lists and named tuples of these. Tuples
-        become lists, as in torch.
+        Tensors with a new first axis, in the nesting of a sample. Tuples become lists, as in torch. Texts are in a list, or in a tuple if
+        they are nested.
 
     Raises:
         RuntimeError: the samples differ in their shapes, or in their number of values.
@@ -43,7 +43,7 @@ def collate(samples: Sequence[Any]) -> Any:
     if kind is torch.Tensor:
         try:
             return _stacked([sample.numpy() for sample in samples], samples)
-        except (TypeError, RuntimeError):  # numpy has no such dtype, it is on a GPU, or wants a gradient
+        except (TypeError, RuntimeError):  # a dtype that numpy lacks, a tensor on a GPU, or a tensor with a gradient
             return default_collate(samples)
     if kind is dict:
         return {name: collate([sample[name] for sample in samples]) for name in first}

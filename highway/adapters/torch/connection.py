@@ -20,16 +20,16 @@ class TensorcomDataset(IterableDataset[Any]):
         for images, labels in DataLoader(dataset, batch_size=None):  # tensors: uint8 (B, H, W, C) and int32 (B,)
             ...
 
-    The items are batches, so pass ``batch_size=None`` to the ``DataLoader``. As in tensorcom, the items are unchanged: lists of arrays,
-    images with the channels last. ``DataLoader`` converts them to tensors. ``converters="torch"`` yields tensors with channels first and
-    int64 labels.
+    The items are batches, so pass ``batch_size=None`` to the ``DataLoader``. As in tensorcom, the items are lists of arrays, and images
+    have their channels last. ``DataLoader`` converts the arrays to tensors. With ``converters="torch"``, this dataset yields tensors with
+    channels first and int64 labels.
 
-    Each process that iterates opens its own connection and keeps it from epoch to epoch: with ``zrpull://``, the workers of a
-    ``DataLoader`` share the batches; with ``zsub://``, each worker gets all batches.
+    Each process that iterates opens its own connection and keeps it for all epochs. With ``zrpull://``, the workers of a ``DataLoader``
+    share the batches. With ``zsub://``, each worker gets all batches.
 
     Args:
         urls: The URLs to receive from; see :class:`highway.Connection`.
-        length: Batches in an epoch; 0 or less iterates until the senders have ended.
+        length: Batches in an epoch. If it is 0 or less, the epoch ends when the senders have ended.
         **options: Further arguments of :class:`highway.Connection`; ``writable=True`` by default, because torch has no read-only tensors.
 
     >>> sender = Pipeline([[[np.zeros((2, 3), np.uint8), np.uint8([5, 7])]], ZMQSink("ipc://batches")])

@@ -1,4 +1,4 @@
-"""Copies batches to a device before they are requested, from pinned memory on a separate stream, while the training runs."""
+"""Copy batches to a device in advance, from pinned memory and on a separate stream, while the training runs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def to_device(
     normalize: tuple[Sequence[float], Sequence[float]] | None = None,
     images: str | int | None = None,
 ) -> DeviceLoader:
-    """Return a loader whose batches are on a device, ``depth`` of them in advance.
+    """Return a loader that copies its batches to a device, up to ``depth`` batches in advance.
 
     ::
 
@@ -34,23 +34,22 @@ def to_device(
                 state = loader.state_dict()  # after the batch that the loop has received last, however many are on the device
 
     A thread copies the batches to pinned memory, and from there to the GPU on a separate CUDA stream. The stream of the training waits for
-    each copy. On a CPU the thread does the same without streams. Tensors and arrays of any nesting are moved; other values are unchanged.
+    each copy. On a CPU the thread does the same without streams. It moves tensors and arrays in any nesting, and keeps other values.
 
-    ``len``, ``set_epoch``, ``state_dict`` and ``load_state_dict`` are the loader's. If the loader does not belong to highway, only the
-    returned loader knows which batches the loop has received: call ``state_dict()`` of the returned loader.
+    ``len``, ``set_epoch``, ``state_dict`` and ``load_state_dict`` are the loader's. If the loader does not belong to highway, call
+    ``state_dict()`` of the returned loader: only it knows which batches the loop has received.
 
     Args:
         loader: A :class:`~highway.Pipeline`, a :class:`~highway.adapters.torch.DataLoader`, torch's own, or any iterable of batches.
         device: For example ``"cuda"``, ``"cuda:1"`` or ``"cpu"``.
         depth: Batches that wait on the device, at least 1.
-        channels_last: Whether images are ``(B, C, H, W)`` in ``torch.channels_last`` memory; images ``(B, H, W, C)`` with 1, 3 or 4
-            channels are permuted without a copy.
+        channels_last: Whether to return images as ``(B, C, H, W)`` in ``torch.channels_last`` memory. Images ``(B, H, W, C)`` with 1, 3 or
+            4 channels are permuted without a copy.
         dtype: Dtype of images on the device. Images are converted on the device, so uint8 is transferred. ``None``: unchanged, or float32
             with ``normalize``.
         normalize: Mean and standard deviation of each channel, for pixels from 0 to 1: uint8 is divided by 255 first.
-        images: The field with the images for ``channels_last``, ``dtype`` and ``normalize``: its name, or its position in a tuple. By
-            default the field ``"image"`` or ``"images"`` of a dict, so that masks ``(B, N, H, W)`` are unchanged; else all tensors of 4
-            axes.
+        images: The name of the image field for ``channels_last``, ``dtype`` and ``normalize``, or its position in a tuple. By default, this
+            is the field ``"image"`` or ``"images"`` of a dict. Without such a field, all tensors with 4 axes are images.
 
     Raises:
         ConfigError: ``depth`` is below 1.
@@ -118,7 +117,7 @@ def _mover(device: torch.device, images: _Images) -> _Mover:
 
 
 def _numbered(device: torch.device) -> torch.device:
-    """Return a device with its index: ``"cuda"`` is the current GPU of this thread, and may differ on the thread that copies."""
+    """Return a device with its index, because ``"cuda"`` is the current GPU of a thread, and threads may differ."""
     return torch.device("cuda", torch.cuda.current_device()) if device.index is None else device
 
 

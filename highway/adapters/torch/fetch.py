@@ -1,4 +1,4 @@
-"""Reads the samples of a batch as torch does, and adds to an error the index of its sample."""
+"""Read the samples of a batch as torch does, and add the index of the sample to an error."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from torch.utils.data._utils.fetch import _IterableDatasetFetcher, _MapDatasetFe
 from highway.datasets.dataset import locate
 from highway.errors import DatasetError
 
-_SHOWN = 8  # indices in a message
+_SHOWN = 8  # maximum indices in a message
 
 
 def names(indices: Any) -> str:
-    """Return the first few of many indices, as text for a message."""
+    """Return the first indices as text for a message."""
     if not isinstance(indices, (list, tuple)):
         return f"sample {indices}"
     shown = ", ".join(map(str, indices[:_SHOWN]))
@@ -48,7 +48,7 @@ class MapFetcher(_MapDatasetFetcher):
         return self.collated(data, indices)
 
     def collated(self, data: Any, indices: Any) -> Any:
-        """Return the batch of samples that were read, or a converted sample if there are no batches."""
+        """Return a batch of samples, or one converted sample if there are no batches."""
         try:
             return self.collate_fn(data)
         except Exception as error:
@@ -79,7 +79,7 @@ def _missing(data: Any, indices: Any) -> str:
 
 
 def annotate(error: Exception, note: str) -> None:
-    """Add a note to an error; replace a ``StopIteration``, which would end the loop silently, by a ``DatasetError``."""
+    """Add a note to an error. Replace a ``StopIteration`` by a ``DatasetError``, because it would end the loop silently."""
     error.add_note(f"highway: {note}")
     add_advice(error)
     if isinstance(error, StopIteration):

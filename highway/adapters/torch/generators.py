@@ -1,4 +1,4 @@
-"""States of random number generators: of the process, and of samplers."""
+"""Save and restore the random number generators of the process and of samplers."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ import torch
 
 Generator = torch.Generator | np.random.Generator | np.random.RandomState | random.Random
 
-_METHODS: tuple[Any, ...] = (np.random.get_state, random.getstate)  # of the generators of the process
+_METHODS: tuple[Any, ...] = (np.random.get_state, random.getstate)  # names of the process's generators
 
 GLOBAL: tuple[Any, ...] = (torch.default_generator, *(method.__self__ for method in _METHODS))
 """The generators of the process: torch's for the CPU, NumPy's and Python's."""
 
 
 def generators_in(objects: Iterable[Any]) -> list[Any]:
-    """Return the generators that objects hold as attributes, or are, each once, except :data:`GLOBAL`."""
+    """Return the generators among objects and their attributes, without duplicates and without :data:`GLOBAL`."""
     found = {}
     for one in objects:
         for value in (one, *getattr(one, "__dict__", {}).values()):
@@ -60,13 +60,13 @@ def set_state(generator: Any, state: Any) -> None:
 
 
 def set_states(generators: Sequence[Any], states: Sequence[Any]) -> None:
-    """Set each generator to its state; generators without a saved state are unchanged."""
+    """Set each generator to its saved state, if there is one."""
     for generator, state in zip(generators, states, strict=False):
         set_state(generator, state)
 
 
 def as_text(value: Any) -> Any:
-    """Return a nested value with texts for bytes, so that JSON can hold it; the user's own parts are unchanged."""
+    """Return a nested value with texts instead of bytes, so that JSON can hold it. The user's own states do not change."""
     if isinstance(value, bytes):
         return {"base64": base64.b64encode(value).decode()}
     if isinstance(value, dict):
@@ -75,7 +75,7 @@ def as_text(value: Any) -> Any:
 
 
 def from_text(value: Any) -> Any:
-    """Return the value that was passed to :func:`as_text`, with lists for tuples."""
+    """Return the value that was passed to :func:`as_text`, with lists instead of tuples."""
     if isinstance(value, dict):
         return base64.b64decode(value["base64"]) if value.keys() == {"base64"} else {name: from_text(part) for name, part in value.items()}
     return [from_text(part) for part in value] if isinstance(value, (list, tuple)) else value

@@ -32,10 +32,10 @@ def identity_of(loader: Any) -> dict[str, Any]:
 
 
 def expect_same(here: Mapping[str, Any], there: Mapping[str, Any], allow_changed: Collection[str]) -> None:
-    """Compare the loader that loads a state with the one that saved it.
+    """Compare the loader that loads a state with the loader that saved it.
 
     Raises:
-        PipelineError: the loaders differ in a parameter that ``allow_changed`` does not name; or it names an unknown parameter.
+        PipelineError: the loaders differ in a parameter that is not in ``allow_changed``, or ``allow_changed`` contains an unknown name.
     """
     if unknown := [name for name in allow_changed if name not in here]:
         raise PipelineError(f"load_state_dict: allow_changed names {', '.join(unknown)}; what is compared is {', '.join(here)}")
@@ -51,7 +51,7 @@ def expect_same(here: Mapping[str, Any], there: Mapping[str, Any], allow_changed
 
 
 def of_another_rank(resumed: dict[str, Any], there: int, here: int) -> dict[str, Any]:
-    """Return the snapshot of one rank for another rank. Lightning saves the state of the first rank, and loads it on all."""
+    """Return the snapshot of one rank for another rank. Lightning saves the state of the first rank, and loads it on all ranks."""
     log.warning("load_state_dict: rank %s saved the state, rank %s loads it: samples and order continue, random draws do not", there, here)
     resumed = {**resumed, "workers": [], "generators": None}
     if resumed["yielded"] is None:
@@ -61,7 +61,7 @@ def of_another_rank(resumed: dict[str, Any], there: int, here: int) -> dict[str,
 
 
 def with_workers_of(loader: Any, resumed: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Return the snapshot that a loader resumes from, without the states of workers if the loader has another number of workers.
+    """Return the snapshot that a loader resumes from. If the number of workers has changed, remove the states of workers.
 
     Raises:
         PipelineError: an ``IterableDataset`` would be resumed in the middle of an epoch by another number of workers.

@@ -1,4 +1,4 @@
-"""One epoch of a loader: torch's own iterators, which note their progress so that a state can be taken and resumed."""
+"""One epoch of a loader: torch's own iterators, which also record their progress for the loader's state."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from highway.process.script_interrupt import held
 
 
 class LoaderView:
-    """A loader as torch's iterators see it, with some attributes replaced."""
+    """A loader with some attributes replaced, for torch's iterators."""
 
     def __init__(self, loader: Any, **replaced: Any) -> None:
         self._loader = loader
@@ -49,7 +49,7 @@ class Stateful:
     """
 
     progress: EpochProgress
-    _dataset: Any  # this and the next belong to torch's iterators
+    _dataset: Any  # this and the next attribute belong to torch's iterators
     _shared_seed: int | None
     _is_closed = False
 
@@ -83,7 +83,7 @@ class Stateful:
         return EpochProgress(epoch, self._order, is_map, loader.num_workers, workers=workers, keeps_workers=keeps)
 
     def _undo_draws(self) -> None:
-        """Undo torch's random draws at the start of an epoch or of workers, if torch made them before the state was saved."""
+        """Undo the random numbers that torch draws at the start of an epoch or of workers, if the saved state already includes them."""
         if self._is_begun:
             set_states(GLOBAL, self._before[0])
             self._order.load_own(self._before[1])
@@ -232,7 +232,7 @@ class MultiProcessIterator(Stateful, _MultiProcessingDataLoaderIter):
             self.progress.pending[task] = self._task_info[task][0], self._index
 
     def _try_get_data(self, timeout: float = MP_STATUS_CHECK_INTERVAL) -> Any:
-        """Receive a worker's message; Ctrl-C interrupts the wait, but not the receiving, which would lose the message."""
+        """Receive a worker's message. Ctrl-C interrupts the wait, but not the reception, because that would lose the message."""
         if not self._arrived:
             if self._pin_memory or not self._data_queue._reader.poll(timeout):
                 return super()._try_get_data(timeout if self._pin_memory else 0)
@@ -248,7 +248,7 @@ class MultiProcessIterator(Stateful, _MultiProcessingDataLoaderIter):
             if not ended:
                 raise
             for process in self._workers:
-                process.join(5 if process.sentinel in ended else 0)  # torch's handler of SIGCHLD raises here then, and not in the caller
+                process.join(5 if process.sentinel in ended else 0)  # torch's handler of SIGCHLD then raises here, not in the caller
             raise RuntimeError("DataLoader worker exited unexpectedly.") from error
         if isinstance(data, WorkerEnded):
             self._ended[data.worker_id] = data.state
@@ -264,7 +264,7 @@ class MultiProcessIterator(Stateful, _MultiProcessingDataLoaderIter):
         self._settle(number)
         try:
             return super()._process_data(result.data, *worker)
-        except KeyboardInterrupt:  # while the next index was sampled
+        except KeyboardInterrupt:  # Ctrl-C came while the next index was sampled
             self._kept.append(result.data)
             raise
 

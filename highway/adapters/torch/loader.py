@@ -1,4 +1,4 @@
-"""``DataLoader``: torch's own, with a state that resumes exactly, errors that name the sample, and threads on request."""
+"""``DataLoader``: torch's loader, with a state that resumes exactly, errors that name the sample, and optional threads."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ T = TypeVar("T", covariant=True)
 class DataLoader(torch.utils.data.DataLoader[T]):
     """A ``torch.utils.data.DataLoader`` whose state resumes in the middle of an epoch.
 
-    By default, everything that a program can observe is torch's: worker processes, seeds, order, batches, errors. In addition:
+    By default, worker processes, seeds, order, batches and errors are the same as torch's. In addition:
 
     - :meth:`state_dict` and :meth:`load_state_dict` resume anywhere, with any sampler and dataset, like the methods of torchdata's
       ``StatefulDataLoader``. With the same number of workers, random transforms continue bit for bit, too.
     - An error of a sample has a note that names the sample. An error of a worker that died names the samples that the worker held.
-    - ``workers="threads"`` reads with threads, which share each batch: the first batch comes sooner, and only one process needs memory.
+    - With ``workers="threads"``, threads read each batch together. The first batch comes sooner, and only one process needs memory.
 
     ``DataLoader(pipeline)`` gives the items of a :class:`~highway.Pipeline`, with arrays as tensors; each loop is one epoch.
 
@@ -47,15 +47,16 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         worker_init_fn, multiprocessing_context, generator, prefetch_factor, persistent_workers, pin_memory_device, in_order: As in torch.
         snapshot_every_n_steps: Number of batches of a worker between two calls of ``state_dict`` of an ``IterableDataset``; 0 means never.
             A resumed run reads the batches since the last call again, and drops them.
-        workers: ``"processes"``: as torch does. ``"threads"``: threads of this process, if the dataset's first samples are the same when
-            several threads read them. ``None``: threads for highway's own datasets, and for datasets whose class declares
-            ``__thread_safe__ = True``, without ``collate_fn``, ``worker_init_fn`` and ``multiprocessing_context``; else processes.
+        workers: ``"processes"``: as torch does. ``"threads"``: threads of this process. An error is raised if the dataset's first samples
+            change when several threads read them. ``None``: threads for highway's own datasets, and for classes with ``__thread_safe__ =
+            True``. Processes for other datasets, and with ``collate_fn``, ``worker_init_fn`` or ``multiprocessing_context``.
         isolated: Whether the threads run in a separate process until the loader is closed or deleted. The dataset must be picklable.
         per_worker: Whether each thread has a copy of the dataset, made by ``copy.deepcopy``.
         shard: Whether each rank reads its part of the dataset, as with torch's ``DistributedSampler``. Rank and world size come from
-            ``torch.distributed``, or from the environment (torchrun, srun). The loader counts the epochs.
+            ``torch.distributed``, or from the environment (torchrun, srun). You need not call ``set_epoch``.
         budget_mb: Megabytes of shared memory for batches from isolated threads.
-        rank, world_size: The rank and the number of ranks for ``shard``, instead of those from ``torch.distributed`` or the environment.
+        rank, world_size: The rank and the number of ranks for ``shard``. By default, they come from ``torch.distributed`` or the
+            environment.
 
     Raises:
         ValueError: torch's arguments do not fit together.
@@ -103,7 +104,7 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         self.isolated, self.per_worker = isolated, per_worker
         self.has_default_collate = collate_fn is None
         self._epoch = self._loops = 0
-        self._progress: Any = None  # of the last loop, or a snapshot
+        self._progress: Any = None  # progress of the last loop, or a snapshot
         self._resumed: dict[str, Any] | None = None  # a snapshot that the next loop continues from
         self._untouched: list[Any] = []  # the states of the process's generators when a state was loaded
         self._received: Any = None  # the position of the loop, if another component reads batches ahead of it
@@ -249,7 +250,7 @@ class DataLoader(torch.utils.data.DataLoader[T]):
             threads.close()
 
     def _restore_generators(self) -> None:
-        """Set the generators of the process to the state, unless the program has set or used them since it was loaded."""
+        """Set the generators of the process to the loaded state, unless the program has set or used them meanwhile."""
         saved = (self._resumed or {}).pop("generators", None)
         if saved is not None:
             for generator, now, untouched, state in zip(GLOBAL, states_of(GLOBAL), self._untouched, saved, strict=True):
@@ -257,7 +258,7 @@ class DataLoader(torch.utils.data.DataLoader[T]):
                     set_state(generator, state)
 
     def set_epoch(self, epoch: int) -> None:
-        """Set the epoch of the next loop, and call ``set_epoch`` of samplers that have it. Without this call, epochs are counted.
+        """Set the epoch of the next loop, and call ``set_epoch`` of the samplers. Without this call, the loader counts the epochs.
 
         Args:
             epoch: The number of the epoch, from 0.
@@ -304,14 +305,14 @@ class DataLoader(torch.utils.data.DataLoader[T]):
     def state_dict(self) -> dict[str, Any]:
         """Return the state after the last batch that the loop has received.
 
-        Batches that workers read ahead are read again after a resume. Call it between two batches, or before or after a loop. If you call
-        it after the last batch, but before the loop has ended, a resumed loop yields no batches.
+        A resumed run reads the batches again that workers had read ahead. Call this between two batches, or before or after a loop. If you
+        call it after the last batch, but before the loop has ended, the resumed loop yields no batches.
 
         Returns:
             A dict that ``json`` can hold, except for the states of your own datasets and samplers.
 
         Raises:
-            PipelineError: the stages of a pipeline take the batches, or a stage of the pipeline has no state.
+            PipelineError: a pipeline's stage takes the batches, or a stage of the pipeline does not support states.
         """
         if self._pipeline is not None:
             return self._batches.state_dict()
@@ -330,11 +331,12 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         except for generators that your program has set or used since this call.
 
         Args:
-            state: What :meth:`state_dict` returned.
-            allow_changed: What may have changed, with a warning: stages of the pipeline, or names from the error such as ``"batch_size"``.
+            state: The return value of :meth:`state_dict`.
+            allow_changed: Names of stages or parameters that may have changed, such as ``"batch_size"``. The error for a changed loader
+                shows them. A change is then only a warning.
 
         Raises:
-            PipelineError: another loader saved the state, or ``allow_changed`` contains a name that is not compared.
+            PipelineError: a loader with other parameters saved the state, or ``allow_changed`` contains an unknown name.
         """
         self._is_loaded = True
         if self._pipeline is not None:

@@ -1,4 +1,4 @@
-"""Batches of any nesting: dicts, lists, tuples and named tuples, with tensors, arrays, numbers and texts in them."""
+"""Convert nested batches: dicts, lists, tuples and named tuples of tensors, arrays, numbers and texts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 
 
 def mapped(value: Any, function: Callable[[Any], Any], whole: type | None = None) -> Any:
-    """Return a nested value of the same form, with ``function(leaf)`` instead of each leaf; values of type ``whole`` are leaves."""
+    """Return a nested value of the same form, with ``function(leaf)`` instead of each leaf. A value of type ``whole`` is a leaf."""
     if type(value) is whole:
         return function(value)
     if isinstance(value, (tuple, list)):
@@ -36,13 +36,13 @@ def _like(value: Any, parts: list[Any]) -> Any:
 
 
 class Array(NamedTuple):
-    """A tensor on its way to another process, as the array that shares its memory."""
+    """An array that shares the memory of a tensor. It stands for the tensor on the way to another process."""
 
     array: np.ndarray
 
 
 def as_arrays(batch: Any) -> Any:
-    """Return a batch with arrays instead of tensors, if possible: arrays cross between processes in shared memory."""
+    """Return a batch with arrays instead of tensors, if possible, because arrays pass between processes in shared memory."""
     return mapped(batch, _array_of)
 
 

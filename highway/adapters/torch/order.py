@@ -1,4 +1,4 @@
-"""The order of an epoch: the indices that a sampler has yielded, and how to continue."""
+"""The order of an epoch: track the indices that a sampler has yielded, and continue after them."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ def is_stateful(value: Any) -> bool:
 
 
 def state_of_user(value: Any) -> Any:
-    """Return a copy of the state of a user's object, which may change it in place; ``None`` if it has no state."""
+    """Return a copy of a user's object's state, because the object may change its state in place. ``None``: it has no state."""
     return copy.deepcopy(value.state_dict()) if is_stateful(value) else None
 
 
 def restore_user(value: Any, state: Any) -> None:
-    """Load a copy of a state into a user's object, which may keep and change it; do nothing if either is missing."""
+    """Load a copy of a state into a user's object, because the object may change it. Do nothing if there is no state or no object."""
     if state is not None and is_stateful(value):
         value.load_state_dict(copy.deepcopy(state))
 
@@ -31,7 +31,7 @@ class IndexOrder:
     """The index sampler of a loader, which counts its indices and can continue in the middle of an epoch.
 
     A sampler with ``state_dict`` and ``load_state_dict`` continues from its own state. Any other sampler runs again from the start of the
-    epoch, with the states that all generators had then, and the indices that were already yielded are skipped.
+    epoch, with the generators' states at that time. The indices that it has already yielded are skipped.
 
     Args:
         sampler: Yields the indices: of a batch, or of a sample if there are no batches.
@@ -45,7 +45,7 @@ class IndexOrder:
         self._own = generators_in([generator, *self._parts])
         self._iterator: Any = None
         self._saved: dict[str, Any] | None = None
-        self._begun: list[Any] = []  # when the epoch began, and when its first index was requested
+        self._begun: list[Any] = []  # states when the epoch began, and when its first index was requested
         self.sampled = 0
         self.is_exhausted = False
 
@@ -74,14 +74,14 @@ class IndexOrder:
             for index in indices:
                 self.sampled += 1
                 yield index
-        except KeyboardInterrupt:  # which ends every generator that it passes through
+        except KeyboardInterrupt:  # the interrupt ends every generator that it passes through
             self.resume(self.state(), [])
             raise
         self.is_exhausted = True
 
     @property
     def is_interrupted(self) -> bool:
-        """Whether a KeyboardInterrupt has ended the iteration; the next one continues."""
+        """Whether a KeyboardInterrupt has ended the iteration. The next iteration continues."""
         return self._saved is not None
 
     def _snapshot(self) -> dict[str, Any]:
@@ -103,11 +103,11 @@ class IndexOrder:
         }
 
     def at_start(self) -> dict[str, Any]:
-        """Return the state before an epoch: of the samplers that have one, and of the generators."""
+        """Return the state before an epoch: the states of the generators, and of samplers that support states."""
         return {"samplers": self.sampler_states(), "own": self.own_states()}
 
     def sampler_states(self) -> list[Any]:
-        """Return the states of samplers that have one, ``None`` for others."""
+        """Return the states of the samplers, or ``None`` for a sampler without a state."""
         return [state_of_user(part) for part in self._parts]
 
     def load_samplers(self, states: list[Any]) -> None:
@@ -128,7 +128,7 @@ class IndexOrder:
 
         Args:
             state: The result of :meth:`state`.
-            pending: Indices that were yielded, and whose batches were not delivered.
+            pending: Indices that were yielded, but whose batches were not delivered.
         """
         self._saved = {**state, "pending": pending}
         self._begun, self.sampled, self.is_exhausted = state["begun"], state["sampled"], state["is_exhausted"]

@@ -72,12 +72,12 @@ class PipelineIterator(_SingleProcessDataLoaderIter):
 
 
 def unchanged(item: Any) -> Any:
-    """Return the item unchanged: for no collation and no conversion."""
+    """Return the item unchanged. It replaces collation and conversion."""
     return item
 
 
 def tensor_of(leaf: Any) -> Any:
-    """Return a numeric array as a tensor that shares its memory, or a copy of it if it is read-only; other values unchanged."""
+    """Return a tensor that shares the memory of a numeric array, or a copy if the array is read-only. Other values do not change."""
     if not isinstance(leaf, np.ndarray) or leaf.dtype.kind not in "biufc":
         return leaf
     array = leaf if leaf.dtype.isnative else leaf.astype(leaf.dtype.newbyteorder("="))

@@ -1,4 +1,4 @@
-"""Checks whether threads may read a dataset: its declaration, and its first samples."""
+"""Check whether threads may read a dataset, by its declaration and its first samples."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from torch.utils.data import ConcatDataset, Subset, TensorDataset
 from highway.adapters.torch.generators import GLOBAL, set_states, states_of
 from highway.errors import ConfigError
 
-_READERS = 4  # minimum number of threads; only two might never run at the same time
+_READERS = 4  # minimum number of threads, because two threads might never run at the same time
 _PAUSE = 1e-4  # seconds
-_PAUSES, _PAUSES_OF_CALL = 256, 16  # maximum pauses of a thread, and of one call site in the code
+_PAUSES, _PAUSES_OF_CALL = 256, 16  # maximum pauses of a thread, and at one place in the code
 _WAYS_OUT = (
     'leave out workers="threads", so that worker processes read it. If you know that threads may read it, declare '
     "__thread_safe__ = True in its class"
@@ -53,7 +53,7 @@ def check_threads(dataset: Any, num_threads: int) -> None:
     name = type(dataset).__name__
     before, alone = states_of(GLOBAL), dict[int, Any]()
     for index in range(min(len(dataset), max(8, 2 * num_threads))):
-        with contextlib.suppress(Exception):  # the loop raises it when it comes to this sample
+        with contextlib.suppress(Exception):  # the loop raises this error when it reads the sample
             alone[index] = dataset[index]
     indices = list(alone)
     drawn = [which for which, old, new in zip(("torch", "NumPy", "random"), before, states_of(GLOBAL), strict=True) if old != new]

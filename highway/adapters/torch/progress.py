@@ -1,4 +1,4 @@
-"""The progress of one epoch, from which a loader's state is made."""
+"""The progress of one epoch, which a loader's state contains."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class EpochProgress:
         yielded: Delivered batches.
         pending: For each batch that is not delivered yet: the worker and the index, by the number of the task.
         workers: The state of each worker after its last delivered batch; without workers, only the state of this process.
-        fetching: Takes the state of this process, if there are no workers.
-        failed: The worker and the index of the last batch, if it was an error: a resumed run tries it again.
+        fetching: Reads the state of this process, if there are no workers.
+        failed: The worker and the index of the last batch, if the batch was an error. A resumed run tries it again.
         has_finished: Whether the loop has reached the end of the epoch.
-        is_untouched: Whether the epoch was resumed, and no batch was delivered since.
+        is_untouched: Whether the epoch was resumed, and no batch was delivered after that.
         is_in_stage: Whether a stage of a pipeline received the last batch.
     """
 

@@ -1,7 +1,7 @@
-"""Shared memory that worker processes reuse, so that the kernel need not provide and clear new pages for each batch.
+"""Shared memory that worker processes reuse. Without it, the kernel would clear new pages for each batch.
 
-A worker collates into free slots and sends their numbers. The loader returns a slot when nothing in its process refers to the memory any
-more. A slot that another process may have received is never filled again. If no slot is free, data travels as in torch.
+A worker collates into free slots and sends their numbers. The loader returns a slot when no object in its process refers to the memory. A
+slot that a third process may have received is not reused. If no slot is free, data travels as in torch.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from torch.multiprocessing.reductions import fd_id, reduce_storage, shared_cache
 from torch.utils.data._utils import collate
 
 _MOST = 64  # slots of a worker
-_AGE = 128  # a slot that was free while others were taken this often is dropped
-_LARGE = 1 << 14  # bytes of an array that travels in a slot; smaller ones are pickled as quickly
+_AGE = 128  # a slot is dropped if it was free while other slots were taken this often
+_LARGE = 1 << 14  # minimum bytes of an array in a slot; pickling a smaller array is as fast
 _PAGE = 1 << 12
-_SHARE = 4  # the slots of all workers take at most this part of the shared memory that is free
+_SHARE = 4  # maximum fraction of the free shared memory for the slots of all workers
 _DROPPED = -(1 << 62)
 
 _receivers: weakref.WeakValueDictionary[int, SlotReceiver] = weakref.WeakValueDictionary()
 _tokens = count()
 _users: weakref.WeakKeyDictionary[SlotReceiver | SlotSender, None] = weakref.WeakKeyDictionary()
-_sender: SlotSender | None = None  # of this process, if it is a worker
+_sender: SlotSender | None = None  # the sender of this process, if it is a worker
 
 
 def receivers(num_workers: int) -> list[SlotReceiver]:
     """Return a receiver for each worker that is about to start."""
-    descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]  # a slot needs one in the worker and one in the loader's process
+    descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]  # a slot needs a descriptor in the worker and in the loader's process
     most = _MOST if descriptors < 0 else max(1, min(_MOST, descriptors // 4 // num_workers))
     return [SlotReceiver(row, num_workers) for row in torch.zeros(num_workers, most, dtype=torch.int64).share_memory_()]
 
@@ -62,7 +62,7 @@ class _Slot:
         self._references_of_unused = self._references()
 
     def _references(self) -> tuple[int, int, int]:
-        """Return the reference counts of the storage, of tensors and Python objects; twice, because another thread may create a tensor."""
+        """Return the storage's reference counts from tensors and Python objects, read twice: another thread may create a tensor."""
         storage = self.storage
         uses = torch._C._storage_Use_Count
         return uses(storage._cdata), sys.getrefcount(storage), uses(storage._cdata)
@@ -74,7 +74,7 @@ class _Slot:
 
     @property
     def is_exported(self) -> bool:
-        """Whether this process may have passed the memory on to another one, by fork or by torch's pickling."""
+        """Whether this process may have passed the memory to another process, by fork or by torch's pickling."""
         return self._is_forked or self.storage.data_ptr() != self._address or self._file in shared_cache
 
     @property
@@ -97,7 +97,8 @@ class SlotReceiver:
     """The slots of a worker, as the process of the loader receives them.
 
     Args:
-        given_back: Shared numbers, one for each slot: how many of its transfers were given back; negative if the worker must drop it.
+        given_back: Shared memory with a number for each slot: how often the slot was given back. A negative number tells the worker to drop
+            it.
         num_workers: Number of workers.
     """
 
@@ -127,7 +128,7 @@ class SlotReceiver:
                 os.close(descriptor)
 
     def give_back(self) -> None:
-        """Give back the slots that nothing in this process refers to any more."""
+        """Give back the slots to which no object in this process refers."""
         with self._lock:
             for number, slot in list(self.slots.items()):
                 if slot.is_lent and slot.is_unused:
@@ -138,11 +139,11 @@ class SlotReceiver:
 
 
 class SlotSender:
-    """The slots of a worker, in its own process; only the thread and process that sends results may send them.
+    """The slots of a worker, in its own process. Only the thread that sends results may send slots.
 
     Args:
         token: Number of the receiver in its process.
-        given_back: The receiver's numbers.
+        given_back: The receiver's shared numbers.
         num_workers: Number of workers that share the memory.
     """
 
@@ -150,13 +151,13 @@ class SlotSender:
         self.token, self._row, self._num_workers = token, given_back, num_workers
 
     def install(self) -> None:
-        """Make torch's default collation fill slots in this process, and make results carry their numbers."""
+        """Make torch's default collation fill slots in this process, and send the numbers of the slots."""
         global _sender
         _sender = self
         self.slots: dict[int, _Slot] = {}
         self._given_back = self._row.numpy()
         self._generations, self._taken = count(1), 0
-        self._lock = threading.Lock()  # the thread that sends results looks for slots, and takes them for arrays
+        self._lock = threading.Lock()  # only the thread that sends results sends slots
         self._process, self._thread = os.getpid(), 0
         _users[self] = None
         functions = collate.default_collate_fn_map
@@ -173,7 +174,7 @@ class SlotSender:
         self._thread = threading.get_ident()
 
     def take(self, size: int) -> torch.UntypedStorage | None:
-        """Return the storage of a free slot, with any content; ``None``: let torch allocate the memory."""
+        """Return the storage of a free slot, uninitialized. ``None``: torch allocates the memory."""
         if size == 0 or os.getpid() != self._process or get_sharing_strategy() != "file_descriptor":
             return None
         with self._lock:
@@ -191,7 +192,7 @@ class SlotSender:
             return slot.storage
 
     def _free(self) -> list[int]:
-        """Return the numbers of the free slots, and drop slots that may not be filled again or were not needed for long."""
+        """Return the numbers of the free slots. Drop slots that cannot be reused, or were unused for a long time."""
         free = []
         for number, slot in list(self.slots.items()):
             if slot.is_unused and abs(given_back := int(self._given_back[number])) == slot.transfers:
@@ -205,7 +206,7 @@ class SlotSender:
         self._given_back[number] = _DROPPED
 
     def _new(self, size: int, free: list[int]) -> int | None:
-        """Return the number of a new slot, possibly replacing a free one; ``None`` if there are too many, or too little shared memory."""
+        """Return the number of a new slot, which may replace a free slot. ``None``: too many slots, or too little shared memory."""
         number = next((number for number in range(len(self._given_back)) if number not in self.slots), None)
         if number is None and free:
             number = min(free, key=lambda number: self.slots[number].last_taken)
@@ -281,7 +282,7 @@ def _array(storage: torch.UntypedStorage, dtype: np.dtype, shape: tuple[int, ...
 
 
 def _note_fork() -> None:
-    for reference in _users.keyrefs():  # at once: another thread may add one
+    for reference in _users.keyrefs():  # a copy, because another thread may add a slot
         for slot in list(getattr(reference(), "slots", {}).values()):
             slot.note_fork()
 

@@ -1,4 +1,4 @@
-"""Worker threads: several read parts of one batch, in this process or in a separate one."""
+"""Worker threads, in this process or a separate process. Several threads read parts of one batch."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from highway.reading.plan import QUICK
 
 
 class Task(NamedTuple):
-    """A batch to read: the loop that requests it, its number in that loop, and the indices of its samples."""
+    """A batch to read: the number of the loop, the number of the batch in the loop, and the indices of its samples."""
 
     loop: int
     number: int
@@ -46,7 +46,7 @@ class Raised:
         self._error: Exception | Failure | None = error
 
     def error(self) -> BaseException:
-        """Return the error to raise, once: a thread may still refer to its last result, and would keep the frames of the loop with it."""
+        """Return the error to raise, and forget it: threads may keep this result, and the error refers to the loop's frames."""
         error, self._error = self._error, None
         assert error is not None
         return error.error() if isinstance(error, Failure) else error
@@ -73,7 +73,7 @@ class _Batch:
         self.samples: list[Any] = [None] * len(task.indices)
         self.parts = -(-len(self.samples) // rows)
         self.done = count(1)  # next() is atomic: exactly one thread gets the number of the last part
-        self.errors: dict[int, Exception] = {}  # by the row
+        self.errors: dict[int, Exception] = {}  # errors by row
 
 
 class _Part(NamedTuple):
@@ -100,7 +100,7 @@ class _Share:
 
 
 class _Tasks(Fed):
-    """A source of given tasks: whole batches, or parts of them for several threads."""
+    """A source of tasks: whole batches, or parts of batches for several threads."""
 
     def __init__(self, threads: int, divides: bool) -> None:
         super().__init__()
@@ -142,7 +142,7 @@ class _Read:
         self._fetcher = MapFetcher(self.dataset, self.batched, self.collate_fn or (collate if self.batched else default_convert), False)
 
     def __highway__(self) -> Traits:
-        return Traits(parallel=True, drops=True, one_to_one="in order")  # it drops all parts of a batch but the last
+        return Traits(parallel=True, drops=True, one_to_one="in order")  # it returns DROP for all parts of a batch except the last
 
     @property
     def divides(self) -> bool:
@@ -200,7 +200,7 @@ class _Read:
 
     def __getstate__(self) -> dict[str, Any]:
         state = {name: value for name, value in self.__dict__.items() if name not in ("_started", "_numbers", "_fetcher")}
-        return state | {"_numbers": next(self._numbers)}  # so the copies for other threads have other numbers
+        return state | {"_numbers": next(self._numbers)}  # so the copies for other threads draw other numbers
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state | {"_numbers": count(state["_numbers"])})
@@ -208,7 +208,7 @@ class _Read:
 
 
 class Threads:
-    """The worker threads of a loader: a pipeline whose source is given tasks.
+    """The worker threads of a loader: a pipeline that processes tasks.
 
     Args:
         loader: The loader.
@@ -230,7 +230,7 @@ class Threads:
         self._tasks.put(task)
         if not self._is_started:
             self._is_started = True
-            with contextlib.suppress(TimeoutError):  # nothing is there yet, but the threads start
+            with contextlib.suppress(TimeoutError):  # no result is ready, but this starts the threads
                 self._early.append(self._pipeline.dequeue(block=False))
 
     def take(self, timeout: float | None) -> ThreadResult:
@@ -290,7 +290,7 @@ class ThreadIterator(Stateful, _BaseDataLoaderIter):
         while threads is not None and len(pending) < threads.window and self._error is None:
             try:
                 index = self._next_index()
-            except Exception as error:  # the end, or an error of the sampler; it is raised after the batches requested before it
+            except Exception as error:  # the end, or an error of the sampler: raised after the batches that were requested before it
                 self._error = error
                 return
             threads.send(Task(self._loop, self._sent, index))
@@ -305,7 +305,7 @@ class ThreadIterator(Stateful, _BaseDataLoaderIter):
             raise error or StopIteration
         try:
             while (result := threads.take(self._timeout or None)).loop != self._loop:
-                pass  # of an abandoned loop
+                pass  # the result of an abandoned loop
         except TimeoutError as error:
             raise RuntimeError(f"DataLoader timed out after {self._timeout:g} seconds") from error
         except RemoteError as error:

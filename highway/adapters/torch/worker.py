@@ -1,4 +1,4 @@
-"""A worker process: torch's own worker loop, whose results carry the state of the worker."""
+"""A worker process: torch's own worker loop, which adds the worker's state to its results."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class WorkerState(NamedTuple):
         iterator: The ``state_dict()`` of the dataset's iterator, or ``None``.
         at: Batches of this epoch that the worker had read when ``dataset`` and ``iterator`` were saved.
         has_ended: Whether an iterable dataset has ended.
-        begun: States of the process's generators after batch ``at``. A resume reads the later batches again, from these states.
+        begun: States of the process's generators after batch ``at``. A resumed run reads the later batches again, from these states.
     """
 
     fetched: int = 0
@@ -48,7 +48,7 @@ class WorkerState(NamedTuple):
 class WorkerResult:
     """A batch, or an error instead, and the state of the worker after it.
 
-    It is not a tuple, because old versions of torch would pin the memory of its parts."""
+    It is not a tuple, because old versions of torch would pin each part of a tuple."""
 
     task: int
     data: Any
@@ -60,7 +60,7 @@ class WorkerResult:
 
     @property
     def cannot_begin(self) -> bool:
-        """Whether this is an error that came before the worker's first batch: an error of ``worker_init_fn``, or of a resume."""
+        """Whether this is an error before the worker's first batch: an error of ``worker_init_fn``, or of a resume."""
         return isinstance(self.data, ExceptionWrapper) and self.state.generators is None
 
     def pin_memory(self, *_: Any) -> WorkerResult:
@@ -118,7 +118,7 @@ class Fetching:
             fetcher = IterableFetcher(dataset, auto_collation, collate_fn, drop_last)
             restore_user(fetcher.dataset_iter, state.iterator)
             if state.fetched > state.at and not state.has_ended:
-                if state.at:  # else what iter(dataset) has drawn counts
+                if state.at:  # otherwise the random numbers that iter(dataset) has drawn count
                     set_states(GLOBAL, self._begun)
                 fetcher.skip(state.fetched - state.at, self._batch_size)
             fetcher.ended = fetcher.ended or state.has_ended
@@ -155,7 +155,7 @@ class _Results:
 
     def __init__(self, queue: Any, fetching: Fetching, where: str) -> None:
         self._queue, self._fetching, self._where = queue, fetching, where
-        queue._on_queue_feeder_error = self._put_error  # the default would drop the batch, and the loop would wait forever
+        queue._on_queue_feeder_error = self._put_error  # by default, multiprocessing drops the batch, and the loop would wait forever
 
     def _put_error(self, error: Exception, result: tuple[Any, Any]) -> None:
         task, data = result
@@ -174,7 +174,7 @@ class _Results:
             if not has_ended:
                 self._fetching.count()
             state = self._fetching.state(has_ended)
-        except Exception:  # of the user's state_dict()
+        except Exception:  # an error of the user's state_dict()
             state, data, has_ended = WorkerState(), ExceptionWrapper(where=self._where), False
         self._queue.put((task, WorkerEnded(data.worker_id, state) if has_ended else WorkerResult(task, data, state)))
 
@@ -196,7 +196,7 @@ def run_worker(
         loop: torch's loop.
         args: The arguments.
         changed: Arguments with other values in a resumed epoch, by name.
-        failed: Receives whether ``worker_init_fn`` has failed; ``None`` if nothing waits for it.
+        failed: Receives whether ``worker_init_fn`` has failed. ``None``: the caller does not need this.
         fetching: Creates its fetchers.
         slots: Shared memory for its results.
     """
@@ -221,11 +221,11 @@ def run_worker(
                 has_failed = True
                 raise
             finally:
-                with suppress(OSError):  # after the loader's timeout nothing waits any more
+                with suppress(OSError):  # after its timeout, the loader no longer waits
                     failed.send(has_failed)
 
         arguments["init_fn"] = initialize
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal interrupts workers, too: after Ctrl-C another next() needs them
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # ignore Ctrl-C, which a terminal also sends to workers: the next next() needs them
     kinds.create_fetcher = staticmethod(create_fetcher)  # in this process, whose only work is this loop
     loop(**arguments)
 

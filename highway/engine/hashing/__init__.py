@@ -1,4 +1,4 @@
-"""Hashes of values and code, by which states and caches detect changes."""
+"""Hashes of values and code. States and caches compare them to detect changes."""
 
 from highway.engine.hashing.bounded import Hashed as Hashed
 from highway.engine.hashing.bounded import UnknownValueError as UnknownValueError

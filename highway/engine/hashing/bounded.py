@@ -24,11 +24,11 @@ from highway.errors import HighwayError
 
 MOST_BYTES = 64 * 2**20
 MOST_ENTRIES, MOST_PLAIN = 2**14, MOST_BYTES // 8  # entries of a list that are hashed
-MOST_LISTED, MOST_OBJECTS = 2**16, 2**18  # hashed entries of all lists, and hashed objects; of further objects only the type is hashed
+MOST_LISTED, MOST_OBJECTS = 2**16, 2**18  # maximum number of hashed list entries and objects; for further objects only the type is hashed
 MOST_NESTED = 40  # nesting depth up to which objects are hashed recursively; deeper objects are hashed later
-_LEAST = 2**20, 2**10, 2**12  # these limits for all values that a component changes while it runs
+_LEAST = 2**20, 2**10, 2**12  # the same limits for the values that a component changes while it runs
 _FEW = 16  # entries of a list that are hashed after these limits
-_PLAIN = FLAT | {list, tuple, dict}  # types whose marshalled bytes depend on nothing but the values
+_PLAIN = FLAT | {list, tuple, dict}  # types whose marshalled bytes depend only on the values
 _BLOCKS, _BLOCK = 256, 4096  # number of blocks in a sample, and bytes of each
 
 
@@ -41,7 +41,7 @@ class Hashed(NamedTuple):
 
     Args:
         values: Hash of the values that the program passes in.
-        code: Hash of the source files that the value depends on; empty if the value depends on no user code.
+        code: Hash of the source files that the value depends on. It is empty if the value depends on no code of the user.
     """
 
     values: bytes
@@ -49,10 +49,10 @@ class Hashed(NamedTuple):
 
 
 class Bounded(ABC):
-    """Base class of hashers: hashes values of any size.
+    """Base class of hashers. It hashes values of any size in a bounded time.
 
     Attributes:
-        changing: The names and values of all that the current component changes while it runs. The hash of the component does not contain
+        changing: The variables that the current component changes while it runs, with their values. The component's hash does not contain
             these values, because it must be the same before and after a run. Zeros and empty containers are skipped.
     """
 
@@ -68,7 +68,7 @@ class Bounded(ABC):
         self.changing: list[tuple[str, Any]] = []
 
     def is_too_deep(self, value: Any) -> bool:
-        """Return whether a value is so deeply nested that it is hashed later, to avoid a RecursionError."""
+        """Return whether a value is nested so deeply that hashing it now could cause a RecursionError. It is then hashed later."""
         if len(self._path) < MOST_NESTED:
             return False
         if id(value) not in self._nested:
@@ -106,7 +106,7 @@ class Bounded(ABC):
         return Hashed(b"%d " % length + hashlib.blake2b(data, digest_size=16, person=(kind or type(value).__name__).encode()).digest())
 
     def entries(self, part: Callable[[int], list[Any]], length: int) -> Hashed:
-        """Return the hash of the entries of a list. ``part`` returns every n-th entry."""
+        """Return the hash of the entries of a list. ``part(n)`` returns every n-th entry."""
         entries = part(1 + (length - 1) // MOST_PLAIN if length else 1)
         if (size := plain_bytes(entries, self._bytes_left)) is not None:
             self._bytes_left -= size

@@ -1,8 +1,8 @@
-"""The dependencies of a function: its source, and the names that it reads.
+"""What the result of a function depends on: its source, and the names that it reads.
 
-A function of the user is identified by its source without comments and layout. If its source is not available or not certain, it is
-identified by its bytecode: if the code was typed in or generated, if there are two lambdas in one line, or if the file has changed since
-highway was imported. Code of installed packages, and code in C, is identified by its name and the version of the package.
+The hash of a user's function contains its source without comments and layout. It contains the bytecode instead if the source is unknown or
+uncertain: the code was typed in or generated, two lambdas are in one line, or the file has changed since highway was imported. For code of
+installed packages, and code in C, the hash contains the name and the version of the package.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from highway.distribution import version_of
 
 _INSTALLED = tuple(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
 _IMPORTED_AT = time.time()
-_SCRIPTS = ("__main__", "__mp_main__")  # the second one in child processes
+_SCRIPTS = ("__main__", "__mp_main__")  # the name of the main module in child processes
 
 
 def is_users(value: Any) -> bool:
@@ -34,7 +34,7 @@ def is_users(value: Any) -> bool:
     module = sys.modules.get(name)
     if name.partition(".")[0] in ("highway", "builtins"):
         return False
-    if module is None:  # created by exec, or its module no longer exists
+    if module is None:  # exec created the function, or its module no longer exists
         return isinstance(value, (type, types.FunctionType))
     file = getattr(module, "__file__", None)
     return name in _SCRIPTS if not isinstance(file, str) else not _is_installed(file)
@@ -108,8 +108,8 @@ class Names(NamedTuple):
     """The names and attributes that a function uses. ``("self", "scale")`` is the attribute of an argument.
 
     Args:
-        read: Names that the function reads. ``("self",)`` means that the object itself is used, for example passed to a function.
-        assigned: Attributes that the function assigns, and names outside of the function that it assigns.
+        read: Names that the function reads. ``("self",)`` means that the function uses the whole object, for example as an argument.
+        assigned: Attributes and outer variables that the function assigns.
         filled: Containers that the function changes in place, by assigning an entry or by a method such as ``append``.
     """
 
@@ -162,7 +162,7 @@ _FILLING = {"append", "appendleft", "extend", "insert", "add", "update", "setdef
 
 
 def _before(steps: list[dis.Instruction], number: int) -> int:
-    """Return the number of the last step before the steps that compute the value on top of the stack."""
+    """Return the index of the step before the steps that compute the value on top of the stack."""
     depth = 0
     while number > 0 and depth < 1:
         number -= 1
@@ -171,7 +171,7 @@ def _before(steps: list[dis.Instruction], number: int) -> int:
 
 
 def changed_while_running(cls: type) -> Names:
-    """Return the attributes of ``self`` that methods assign or fill while a pipeline runs, including methods that these call."""
+    """Return the attributes of ``self`` that the methods assign or fill while a pipeline runs, directly or through other methods."""
     methods = defaultdict[str, list[types.FunctionType]](list)  # includes methods of base classes, which super() calls
     for base in cls.__mro__:
         for name, function in functions_of(base):
@@ -202,11 +202,11 @@ _RUNNING = (
     "forward",
     "remake",
     *("set_epoch", "transform", "encode", "decode"),
-)  # methods that other code calls
+)  # only methods that other code calls
 
 
 def functions_of(cls: type) -> Iterator[tuple[str, types.FunctionType]]:
-    """Yield the functions that a class defines, by name: methods and property functions, without functions that a decorator generated."""
+    """Yield the methods and property functions of a class, by name. Skip functions that a decorator generated."""
     for name, value in vars(cls).items():
         for part in (value, *(getattr(value, one, None) for one in ("fget", "fset", "__func__", "func", "__wrapped__"))):
             if isinstance(part, types.FunctionType) and part.__code__.co_filename != "<string>":
@@ -221,7 +221,7 @@ def _closing_functions(cls: type) -> list[types.FunctionType]:
 
 
 def closed_over(owner: types.FunctionType | type) -> Iterator[tuple[str, Any, Names]]:
-    """Yield the variables that a function, or the methods of a class, close over: name, value, and the names that these functions use."""
+    """Yield the closure variables of a function, or of a class's methods: the name, the value, and the names that the functions use."""
     cells: dict[int, tuple[str, types.CellType, Names]] = {}
     for function in _closing_functions(owner) if isinstance(owner, type) else [owner]:
         names = names_of(function.__code__)

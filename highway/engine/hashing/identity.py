@@ -1,7 +1,7 @@
-"""The identity of a pipeline, which its states contain: hashes of each stage's parameters, code and data.
+"""The identity of a pipeline: hashes of each stage's parameters, code and data. States contain it.
 
 Parameters and code are hashed when a pipeline begins, before a stage can change its own attributes. Data are hashed when the first state is
-saved or loaded. If parameters or data differ, the state is refused, with the names of the parameters. If only code differs, a warning is
+saved or loaded. If parameters or data differ when a state is loaded, an error names the parameters. If only code differs, a warning is
 logged, because people fix bugs in the middle of a run. :mod:`highway.engine.hashing` defines which values count as parameters, and which as
 code.
 """
@@ -19,7 +19,7 @@ from highway.errors import PipelineError
 
 log = logging.getLogger("highway")
 
-_SOURCES = 64  # entries of a list that are asked for their fingerprints
+_SOURCES = 64  # number of entries of a list whose fingerprints are read
 _DATA = "what it reads (of files their paths, sizes and times count)"
 
 
@@ -47,7 +47,7 @@ class Identities:
                     parts.append((name, found))
                     unseen += [f"{name or 'itself'} ({kind})" for kind in hasher.unseen]
                     hasher.unseen.clear()
-            except Exception as error:  # a user's class raised it: report it when a state needs the hash, not now
+            except Exception as error:  # a user's class raised this error: report it only when a state needs the hash
                 self._failure = self._failure or (stage.name, error)
             known.append(op)
             values: dict[str, bytes] = {}
@@ -66,7 +66,7 @@ class Identities:
             hasher.data = []
 
     def identities(self, data: Mapping[str, str] | None = None) -> dict[str, dict[str, Any]]:
-        """Return the hashes of each stage, by its name, as JSON can hold them.
+        """Return the hashes of each stage, by the stage's name, in a form that JSON can hold.
 
         Args:
             data: The hashes of the stages' data from :meth:`data` of another process, if only that process has the data.
@@ -101,7 +101,7 @@ def _short(data: bytes, size: int) -> str:
 def expect_stages(saved: list[str], current: list[str]) -> None:
     """Raise PipelineError if a state was saved with other names of stages, or in another order.
 
-    ``allow_changed`` cannot accept this, because only the same stages can make the waiting items again.
+    ``allow_changed`` cannot allow this, because only the same stages can make the waiting items again.
     """
     if saved != current:
         raise PipelineError(
@@ -118,7 +118,7 @@ def expect_same(saved: Mapping[str, Mapping[str, Any]], current: Mapping[str, Ma
     Args:
         saved: The identities in the state.
         current: The identities of this pipeline, which has the same stages.
-        allow_changed: Names of stages whose changes are accepted, and logged; the name of a composite includes all its stages.
+        allow_changed: Names of stages that may have changed; their changes are logged. The name of a composite stands for all its stages.
 
     Raises:
         PipelineError: a stage has other parameters or data, and is not in ``allow_changed``; or a name in ``allow_changed`` is not a stage.
@@ -166,7 +166,7 @@ def expect_same(saved: Mapping[str, Mapping[str, Any]], current: Mapping[str, Ma
 
 
 def is_named(stage: str, names: Collection[str]) -> bool:
-    """Return whether names include a stage, or a composite that it is part of."""
+    """Return whether ``names`` contains a stage, or a composite that contains the stage."""
     return any(stage == name or stage.startswith(f"{name}.") for name in names)
 
 

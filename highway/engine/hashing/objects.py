@@ -1,4 +1,4 @@
-"""The contents of an object: its constructor parameters, its pickled form, and its memory as an array."""
+"""Read the contents of an object: its constructor parameters, its pickled form, and its memory as an array."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def left_out(cls: type, whole: bool) -> frozenset[str]:
 
 
 def _evaluated(cls: type) -> Iterator[tuple[str, Any]]:
-    """Yield the type hints of a class that can be evaluated, one by one. Others may be imported only for type checkers."""
+    """Yield the type hints of a class that can be evaluated. A name that is imported only for type checkers cannot be evaluated."""
     for name, hint in vars(cls).get("__annotations__", {}).items():
         with contextlib.suppress(Exception):
             yield name, eval(hint, dict(vars(sys.modules[cls.__module__]))) if isinstance(hint, str) else hint
@@ -57,7 +57,7 @@ def _notes(hint: Any) -> Iterator[Unhashed]:
 
 
 def attributes_held(value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the attributes that hold an object's parameters, by name, in the order of a dataclass's fields or else sorted by name.
+    """Yield the attributes that hold an object's parameters, by name. A dataclass's fields keep their order; other attributes are sorted.
 
     Attributes that the object opens, caches or counts while it runs are skipped: cached properties, fields of a dataclass that are not
     parameters, and attributes that its methods assign or fill. Private attributes are skipped, too, if the class comes from another
@@ -102,7 +102,7 @@ def _is_changed_attribute(kept: _Kept, name: str, value: Any) -> bool:
 
 def _held(value: Any) -> dict[str, Any]:
     held = {**getattr(value, "__dict__", {}), **{name: getattr(value, name) for name in slots_of(type(value)) if hasattr(value, name)}}
-    return {name: part for name, part in held.items() if isinstance(name, str) and name.isidentifier()}  # skips what @opened stores
+    return {name: part for name, part in held.items() if isinstance(name, str) and name.isidentifier()}  # skips @opened's own
 
 
 def _plain(name: str) -> str:
@@ -120,7 +120,7 @@ class _Kept(NamedTuple):
 
 @functools.cache
 def _kept(cls: type) -> _Kept:
-    """Return the parameters of a constructor, and the other attributes that objects of the class get while they are used."""
+    """Return the parameters of a constructor, and the attributes that the methods of the class assign later."""
     changed = changed_while_running(cls)
     cached = {name for base in cls.__mro__ for name, value in vars(base).items() if _is_kept_property(value)}
     try:
@@ -146,7 +146,7 @@ def is_container(value: Any) -> bool:
 
 
 def is_blank(value: Any) -> bool:
-    """Return whether a value is what a counter or cache begins with: zero, ``None``, an empty container, or an array of zeros."""
+    """Return whether a value is the initial value of a counter or cache: zero, ``None``, an empty container, or an array of zeros."""
     if isinstance(value, np.ndarray):
         return value.dtype.kind in "biufc" and not value.any()
     return (type(value) in FLAT and not value) or (is_container(value) and not len(value))
@@ -229,12 +229,12 @@ def as_array(value: Any) -> np.ndarray | None:
 
 
 def is_inert(value: Any) -> bool:
-    """Return whether a value cannot change items, such as a lock or a logger."""
+    """Return whether a value has no effect on items, such as a lock or a logger."""
     return type(value).__module__.partition(".")[0] in _INERT
 
 
 def is_hidden(value: Any) -> bool:
-    """Return whether a value changes when it is used, such as a file, an iterator or a random number generator without a seed."""
+    """Return whether each use changes a value, as for a file, an iterator or a random number generator without a seed."""
     cls = type(value)
     if is_users(cls):
         return False

@@ -1,4 +1,4 @@
-"""A hash of any value that a component contains, and of its code.
+"""Hash any value that a component contains, and the component's code.
 
 Values are objects that the program passes to a component: arguments, attributes, defaults and closure variables. Code is the content of
 source files: functions, class attributes, and values that functions read from their module. So each hash has two parts (:class:`Hashed`).
@@ -47,13 +47,13 @@ class Hasher(Bounded):
     """Hashes values. Each object is hashed once per component, in its current form.
 
     Args:
-        strict: Whether a value that cannot be hashed is an error; if not, its type is hashed. Also whether the weights of a model in
-            training are hashed.
-        seed: Replaces the ``seed`` of components that have no seed of their own, for the hash of a pipeline.
+        strict: ``True``: a value that cannot be hashed is an error, and the weights of a model in training are hashed. ``False``: only the
+            type of such a value is hashed, and these weights are skipped.
+        seed: For the hash of a pipeline: the ``seed`` of components without their own seed.
 
     Attributes:
-        data: The methods ``fingerprint`` and ``identity`` of the hashed values since this list was emptied. They are called later.
-        unseen: The values that could not be hashed: the names that refer to them in code if the hasher is strict, else their types.
+        data: The methods ``fingerprint`` and ``identity`` of the hashed values. They are called later.
+        unseen: The values that could not be hashed: their names in the code if the hasher is strict, else their types.
     """
 
     def __init__(self, strict: bool, seed: int | None = None) -> None:
@@ -190,7 +190,7 @@ class Hasher(Bounded):
                 self._reading.discard(mark)
 
     def _read(self, name: str, value: Any, names: Names) -> Iterator[tuple[str, Hashed]]:
-        """Yield the parts of a named value that a function reads: some attributes, or the whole value. Record values that it changes."""
+        """Yield the parts of a named value that a function reads: attributes, or the whole value. Record the values that it changes."""
         if is_changed(names, (name,), value):
             self.note_changing(name, value)
             return
@@ -233,7 +233,7 @@ class Hasher(Bounded):
                     yield name, self.of(part)
 
     def _module(self, value: Any) -> Iterator[tuple[str, Hashed]]:
-        """Yield the contents of a torch module. If it is being trained, its checkpoint's contents are skipped."""
+        """Yield the contents of a torch module. If the module is in training, skip the contents of its checkpoint."""
         yield from self._of_class(value)
         if (original := getattr(value, "_orig_mod", None)) is not None:  # of torch.compile
             yield from self._module(original)
@@ -289,7 +289,7 @@ class Hasher(Bounded):
             bound = [] if isinstance(owner, types.ModuleType | None) else [("self", self.of(owner))]
             return summed(kind, [*bound, ("name", Hashed(value.__name__.encode(), name_and_version(value).encode()))])
         if isinstance(value, (list, tuple)):
-            own: Any = list if isinstance(value, list) else tuple  # methods of derived classes, such as datasets, may fail
+            own: Any = list if isinstance(value, list) else tuple  # methods of a derived class, such as a dataset, may raise errors
             length = own.__len__(value)
             entries = self.entries(lambda step: own.__getitem__(value, slice(None, None, step)), length)
             return summed(f"{kind} {length}", [("", entries), *self._own(value)])
@@ -381,7 +381,7 @@ class Hasher(Bounded):
             yield name, self._referred(name, value, code)
 
     def _referred(self, name: str, value: Any, code: types.CodeType | None = None) -> Hashed:
-        """Return the hash of a value that code refers to. If it is unknown or filled at run time, its type is hashed."""
+        """Return the hash of a value that code refers to. If the value is unknown or changes at run time, hash only its type."""
         kind = Hashed(type(value).__qualname__.encode())
         if isinstance(value, dict) and type(value) is not dict:  # a Counter, a defaultdict
             return kind
