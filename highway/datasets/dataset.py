@@ -23,17 +23,17 @@ class Dataset(Protocol):
     Further attributes are optional:
 
     - ``keys``: a sequence of ``str`` with a name for each index. Passports hold them.
-    - ``__getitems__(numbers)``: returns the list of several samples, for datasets whose requests are expensive.
+    - ``__getitems__(numbers)``: returns a list of several samples, for datasets that read several samples faster than one by one.
     - ``__getfiles__(numbers)``: for samples ``(bytes of a file, label)`` or ``(bytes of a file,)``, returns the files of several samples as
       :class:`~highway.datasets.dataset.StoredFiles`. Readers of images then read a range of files with one call.
-    - ``__getviews__(numbers)``: returns several samples as ``__getitems__`` does, but ``bytes`` may be replaced by a ``memoryview`` of the
-      data that was read, which saves a copy. Readers of images use it, because they decode the images at once.
+    - ``__getviews__(numbers)``: as ``__getitems__``, but a ``memoryview`` of the data may replace ``bytes``, which saves a copy. Readers
+    of images use it.
     - ``blocks()``: returns consecutive ranges of indexes that are cheap to read together, such as row groups, chunks or shards.
     - ``fingerprint()``: returns a text that changes when the samples change. Caches and checkpoints compare it.
     - ``locate(number)``: returns the location of a sample, such as a path, for error messages.
     - ``classes``: the names of the labels, indexed by label.
-    - ``costs(kind)``: returns the ``"pixels"`` or ``"tokens"`` of each sample, one number per sample, or ``None`` if they are unknown. With
-      known costs, a deal (:class:`~highway.reading.deal.Deal`) reads no samples.
+    - ``costs(kind)``: returns the number of ``"pixels"`` or ``"tokens"`` of each sample, or ``None`` if it is unknown. Without it,
+      :class:`~highway.reading.deal.Deal` reads all samples.
     - ``kept_at(facts)``: returns the path of a file in which highway stores such facts about the samples, or ``None``.
     """
 
@@ -42,7 +42,7 @@ class Dataset(Protocol):
 
 
 class StoredFiles(list[str | bytes]):
-    """Samples that are files: their paths if they have not been read, or their contents if they are not on this machine.
+    """Samples that are files: the paths of files on this machine, or the contents of files in a store.
 
     Args:
         files: The path or content of each file.
@@ -88,7 +88,7 @@ def length_of(dataset: Dataset) -> int:
 
 
 def keys_of(dataset: Dataset) -> Sequence[str] | None:
-    """Return a dataset's keys, if it has any. The method ``keys()`` of mappings does not count.
+    """Return a dataset's keys, or ``None``. A method ``keys()``, as of a dict, does not count.
 
     Raises:
         DatasetError: their number differs from the number of samples.
@@ -124,7 +124,7 @@ def blocks_of(dataset: Dataset) -> Sequence[range]:
 
 
 def several_of(dataset: Dataset, best: Several) -> Several | None:
-    """Return the name of a method that reads several samples at once: ``best``, or a more general method if the dataset lacks ``best``."""
+    """Return the name of a method that reads several samples at once: ``best``, or a more general method."""
     for method in _SEVERAL[_SEVERAL.index(best) :]:
         if callable(getattr(dataset, method, None)) and _is_meant(method, dataset):
             return method
@@ -171,7 +171,7 @@ def locate(dataset: Dataset, number: int) -> str:
 
 
 def chosen(found: Mapping[str, T], fields: Mapping[str, str] | None) -> Mapping[str, T]:
-    """Select and rename the fields of a sample.
+    """Select and rename fields of a sample.
 
     Args:
         found: The value of each field.

@@ -23,7 +23,7 @@ from highway.process.memory import free_disk
 from highway.stores.file import local
 from highway.stores.url import is_url, shown
 
-_LARGE = 1 << 16  # bytes of a sample; for larger ones, reading several at once gains little
+_LARGE = 1 << 16  # maximum bytes of a sample for reading several samples at once
 
 
 @checked
@@ -38,7 +38,7 @@ class DecodedCache:
 
     Raises:
         FileNotFoundError: there is no finished cache (when it is first read).
-        DatasetError: the cache is cut short, damaged, or of another version of highway: create it again (on the first read).
+        DatasetError: the cache is truncated or damaged, or another version of highway wrote it: create it again (on the first read).
         DamagedError: a sample does not match its checksum (when it is read).
 
     >>> samples = [{"x": n, "square": n * n} for n in range(3)]
@@ -71,7 +71,7 @@ class DecodedCache:
     def __getitems__(self, numbers: Sequence[int]) -> list[Any]:
         if self.file.nbytes < len(self.file) * _LARGE:
             return samples_of(self.file, numbers)
-        return [samples_of(self.file, [number])[0] for number in numbers]  # each has its own memory, which is freed with it
+        return [samples_of(self.file, [number])[0] for number in numbers]  # each sample has its own memory, which is freed with the sample
 
     @property
     def keys(self) -> Sequence[str] | None:
@@ -85,7 +85,7 @@ class DecodedCache:
         return f"sample {number}{f' ({keys[number]})' if keys else ''} of the cache {shown(self.path)}"
 
     def fingerprint(self) -> str:
-        """Return a text that changes when the cache holds other samples, or in another order."""
+        """Return a text that changes when the samples or their order change."""
         index = self.file.index
         digest = hashlib.blake2b(repr(self.file.layout).encode(), digest_size=16)
         for name in ("sums", "keys", "ends"):
@@ -105,7 +105,7 @@ class SamplesWriter:
         Raises:
             CacheFullError: the sample does not fit.
             ValueError: the sample differs from earlier samples in its fields, or in the type, dtype or number of axes of a field.
-            ItemError: the sample cannot be stored, or not with its original types.
+            ItemError: the sample cannot be stored with its original types.
         """
         self._writer.add(dict(sample), (key,), arrays_as_they_came)
 

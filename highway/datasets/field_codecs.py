@@ -7,13 +7,13 @@ extension                           read as                                     
 ``txt text transcript``             str (UTF-8)                                            str
 ``json``                            a JSON value                                           a value that JSON can hold
 ``npy``                             array                                                  array
-``ten``                             array, or a tuple of those if there are several        array, or a tuple or list of arrays
+``ten``                             array, or a tuple of arrays                            array, or a tuple or list of arrays
 ``png jpg jpeg ppm ...``            bytes, to be decoded by many workers (``DecodeImage``) bytes, or uint8 ``(H, W, 3)`` or ``(H, W)``
-any other                           bytes; pickles too, which are never executed           bytes, or an array as ``NAME.ten``
+any other                           bytes, also for pickles (never loaded)                 bytes, or an array as ``NAME.ten``
 ==================================  =====================================================  ==========================================
 
-``NAME.ten`` is read as the field ``NAME``, so that an array in a field of any name keeps this name. In ``.ten`` files, booleans are stored
-as uint8, with ``bool`` as info.
+``NAME.ten`` is read as the field ``NAME``, so a field with an array keeps its name. In ``.ten`` files, booleans are stored as uint8, with
+``bool`` as info.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ BAD_NPY = (ValueError, TypeError, TokenError, SyntaxError, RecursionError, Memor
 _NUMBERS = ("cls", "cls2", "class", "count", "index", "id")
 _TEXTS = ("txt", "text", "transcript")
 _INT32 = range(-(2**31), 2**31)
-_BOOL = "bool"  # the info of arrays that are booleans: tenbin has none
+_BOOL = "bool"  # the info of boolean arrays, because tenbin has no booleans
 
 
 @lru_cache
@@ -62,7 +62,7 @@ def encode_field(name: str, value: Any) -> tuple[str, bytes]:
     """Return the extension and the bytes of the file for a field.
 
     Raises:
-        ItemError: no file with this field name can hold the value; the message names the way out.
+        ItemError: no file with this field name can hold the value. The message shows a solution.
     """
     if isinstance(value, (bytes, bytearray, memoryview)):
         return name, bytes(value)
@@ -73,7 +73,7 @@ def encode_field(name: str, value: Any) -> tuple[str, bytes]:
             return found
         why = ""
     except (TypeError, ValueError) as error:
-        why = "" if isinstance(error, ItemError) else f": {error}"  # an ItemError would only tell which dtypes tenbin has
+        why = "" if isinstance(error, ItemError) else f": {error}"  # the ItemError of tenbin would only list its dtypes
     what = f"{value.dtype} {value.shape}" if isinstance(value, np.ndarray) else f"a {type(value).__name__}"
     raise ItemError(
         f"field {name!r} holds {what}, which no file of that name can hold{why}; make it an array of numbers or bytes, "

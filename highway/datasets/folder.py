@@ -50,7 +50,7 @@ class _Folder(ABC):
             return [(data,) for data in contents]
         return [(data, np.int32(files.labels[number])) for data, number in zip(contents, numbers, strict=True)]
 
-    def __getfiles__(self, numbers: Sequence[int]) -> StoredFiles:  # in the class that has __getitem__: another one's would not count
+    def __getfiles__(self, numbers: Sequence[int]) -> StoredFiles:  # in the class of __getitem__: it would not count in another class
         return self._files.stored(numbers)
 
     @property
@@ -68,7 +68,7 @@ class _Folder(ABC):
 
 
 def _place_of(path: str, root: str) -> str:
-    """Return the path of a file: ``path`` itself if the file exists, otherwise the same path below the folder of the images."""
+    """Return the path of a file: ``path`` if this file exists, otherwise ``path`` relative to the folder of the images."""
     path = resolve_data_dir(path)
     return path if is_url(path) or exists(path) else join(root, path)
 
@@ -79,23 +79,22 @@ class ImageFolder(_Folder):
     """The images in one folder per label, in the order of their paths.
 
     Labels are numbered in the sorted order of the folders' names (:attr:`classes`), or in the order of ``class_names``. Images in
-    subfolders of a label's folder have this label. Links to files and folders are followed. Hidden files and files of other types are
-    skipped.
+    subfolders of a label's folder have the same label. Links are followed. Hidden files and files of other types are skipped.
 
     Args:
         data_dir: Folder that holds one folder per label, or its URL. ``highway:photos/...`` refers to photographs that are part of the
             package.
-        class_names: The names of the label folders in the order of their labels: a list, or a file with one line per label, such as
-            ``wnids.txt`` of Tiny ImageNet, in the same form as ``class_names`` of :class:`Files`. Other folders are skipped. ``None``: all
-            folders, in the sorted order of their names; names of splits, such as ``train`` and ``val``, are not allowed.
+        class_names: The names of the label folders in the order of their labels: a list, or a file as for ``class_names`` of
+            :class:`Files`, such as ``wnids.txt`` of Tiny ImageNet. Other folders are skipped. ``None``: all folders, in sorted order. Names
+            of splits, such as ``train`` and ``val``, are then an error.
 
     A sample is ``(data, label)``: the file's bytes, as ``bytes``, and an int32.
 
     Raises:
         FileNotFoundError: the folder does not exist or has no label folders, a label folder has no images, or a link leads nowhere (when
             the dataset is first read).
-        DatasetError: a link leads back to a folder above it; or there are no ``class_names``, and the folders have the names of splits
-            (when the dataset is first read).
+        DatasetError: a link leads to a folder above it, or the folders have the names of splits and there are no ``class_names`` (when the
+            dataset is first read).
 
     >>> dataset = ImageFolder("highway:photos/val")
     >>> data, label = dataset[0]
@@ -132,16 +131,15 @@ class Files(_Folder):
 
     Args:
         data_dir: The folder, or its URL. ``highway:photos/...`` refers to photographs that are part of the package.
-        labels: A file with one line per image: its path in ``data_dir``, a space or tab, and its label: a number or the
-            name of a class. Leading slashes of the path, and text after a further tab, are ignored. So ``val.txt`` of ILSVRC,
-            ``places365_val.txt``, ``places365_train_standard.txt`` and ``val_annotations.txt`` of Tiny ImageNet can be read unchanged.
-            If no line has a label, as in Places365's ``train.txt`` for its folders, the label is the image's folder.
-            If the file does not exist, it is looked for in ``data_dir``. Images that are not listed are skipped.
-        class_names: A file with one line per label: its name, and optionally a space or tab and a description, such as ``synsets.txt`` or
-            ``synset_words.txt`` of ILSVRC. It defines the order of the labels. Without it, labels in ``labels`` are numbers, or names that
-            are numbered in sorted order.
+        labels: A file with one line per image: its path in ``data_dir``, a space or tab, and its label: a number or the name of a class.
+            Leading slashes of the path, and text after a second tab, are ignored. For example, it reads ``val.txt`` of ILSVRC,
+                ``places365_val.txt`` and ``val_annotations.txt`` of Tiny ImageNet. If no line has a label, the label is the image's folder.
+                The file may also be in ``data_dir``. Images that are not in the list are skipped.
+        class_names: A file with one line per label, such as ``synsets.txt`` or ``synset_words.txt`` of ILSVRC: the name, and optionally a
+            space or tab and a description. Its order is the order of the labels. Without this file, the labels are numbers, or names in
+            sorted order.
 
-    A sample is ``(data,)``, the bytes of the file, or with ``labels`` ``(data, label)``; the label is an int32.
+    A sample is ``(data,)``, the bytes of the file. With ``labels``, it is ``(data, label)``, and the label is an int32.
 
     Raises:
         ConfigError: there are ``class_names`` without ``labels``.
@@ -185,7 +183,7 @@ class Files(_Folder):
 
     @property
     def classes(self) -> list[str] | None:
-        """The names of the labels, indexed by label; the numbers if there are no names, and ``None`` if there are no labels."""
+        """The names of the labels, indexed by label. Without names, the numbers. Without labels, ``None``."""
         if self.labels is None:
             return None
         return self._list.classes or [str(number) for number in range(max(self._list.labels) + 1)]
@@ -205,6 +203,6 @@ def has_label_folders(path: str) -> bool:
     if is_url(path):
         try:
             return bool(ImageFolder(path).classes)
-        except FileNotFoundError:  # if there are no images either, Files raises the error
+        except FileNotFoundError:  # if there are no images, too, Files raises the error
             return False
     return os.path.isdir(path) and any(os.path.isdir(os.path.join(path, name)) for name in os.listdir(path) if not name.startswith("."))

@@ -1,4 +1,4 @@
-"""Image files written below a folder: under their keys, or in folders named by their labels."""
+"""Write image files into a folder, under their keys or in one folder per label."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from highway.errors import DatasetError, ItemError
 from highway.stores.file import present_in
 from highway.stores.url import join, shown
 
-LABELS = "highway-labels.txt"  # in the folder: the label of each image, if the names of the folders do not determine it
+LABELS = "highway-labels.txt"  # the file with the label of each image, if the names of the folders do not determine the labels
 
 EXTENSIONS = {suffix[1:] for suffix in SUFFIXES}
 
@@ -28,21 +28,20 @@ class ImageFolderWriter:
     def __init__(self, path: str) -> None:
         self._path = path
         self._is_there = present_in(path)
-        self._labels: dict[str, int | None] = {}  # by the file's path in the folder
-        self._taken: dict[str, object] = {}  # by the sample that uses the path
+        self._labels: dict[str, int | None] = {}  # labels by the file's path in the folder
+        self._taken: dict[str, object] = {}  # paths by the sample that uses them
 
     def add(self, key: str, sample: Mapping[str, Any]) -> None:
         """Write the image of a sample under its key. Existing files are not overwritten.
 
         Args:
             key: The path in the folder, without extension. A key without ``/`` is placed in a folder named by the label.
-            sample: The bytes of an image under its extension (``jpg``, ``png``, ...), or ``image``, uint8 ``(H, W, 3)``, ``(H, W)`` or
-                ``(H, W, 1)``, which becomes PNG; and optionally an integer under ``cls`` or ``label``.
+            sample: An image: bytes under its extension (``jpg``, ``png``, ...), or an array ``image``, uint8 ``(H, W, 3)``, ``(H, W)`` or
+                ``(H, W, 1)``, which is written as PNG. Optionally an integer label under ``cls`` or ``label``.
 
         Raises:
             ItemError: the sample holds no image, or has fields besides an image and a label.
-            DatasetError: the key leads out of the folder or would be hidden, or another image has the same path, such as ``a/x`` and
-                ``./a//x``.
+            DatasetError: the key leads out of the folder or to a hidden file, or another image has the same path.
         """
         extension, data, label = _image_and_label(sample)
         parts = key.split("/")
@@ -59,7 +58,7 @@ class ImageFolderWriter:
             write_whole(join(self._path, name), data, durable=True)
 
     def finish(self) -> None:
-        """Write the list of labels, if they are not the indexes of the folders in sorted order."""
+        """Write the list of labels, unless they are the indexes of the folders in sorted order."""
         folders = sorted({name.partition("/")[0] for name in self._labels if "/" in name})
         numbers = {folder: number for number, folder in enumerate(folders)}
         labelled = {name: label for name, label in self._labels.items() if label is not None}
@@ -104,8 +103,8 @@ def _image_and_label(sample: Mapping[str, Any]) -> tuple[str, bytes, int | None]
 def image_folder_writer(path: str) -> Iterator[ImageFolderWriter]:
     """Write images below a folder. Each image gets its name only when it is complete.
 
-    Labels are the indexes of the folders, as in :class:`~highway.datasets.ImageFolder`. If the labels are different, a list is written at
-    the end: ``Files(path, labels="highway-labels.txt")``.
+    :class:`~highway.datasets.ImageFolder` reads the folders. If the labels are not the indexes of the folders, a list is written at the
+    end: ``Files(path, labels="highway-labels.txt")`` reads it.
     """
     writer = ImageFolderWriter(path)
     yield writer

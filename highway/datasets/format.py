@@ -1,4 +1,4 @@
-"""The description of a format, and of places whose format highway recognises."""
+"""The description of a format, and the recognition of formats by paths and files."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Place:
 
     @cached_property
     def entries(self) -> frozenset[str]:
-        """The content of the folder, folders with a slash; empty if the place is not a folder, or a server does not list it."""
+        """The names in the folder; names of subfolders end in a slash. Empty if the place is no folder, or a server does not list it."""
         try:
             return frozenset(entries_in(self.path))
         except Unsupported:
@@ -65,11 +65,11 @@ class Place:
 
     @property
     def is_folder(self) -> bool:
-        """Whether the place is a folder, as far as a path or URL shows."""
+        """Whether the place is a folder, or looks like a folder if it is a URL."""
         return is_url(self.path) or os.path.isdir(self.path)
 
     def has(self, pattern: str) -> bool:
-        """Return whether the folder has something of this name; ``/`` in the pattern leads to folders below it, on this machine."""
+        """Return whether an entry of the folder matches a pattern. On this machine, a pattern with ``/`` also matches in subfolders."""
         if "/" in pattern:
             return not is_url(self.path) and bool(glob.glob(os.path.join(glob.escape(self.path), pattern)))
         return any(fnmatch.filter((name for name in self.names if not name.startswith(".") or pattern.startswith(".")), pattern))
@@ -88,37 +88,38 @@ class Place:
 
 @dataclass(frozen=True)
 class Format:
-    """A format.
+    """A format of datasets.
 
-    Names of classes and functions are written ``module:name``, and imported when they are needed.
+    Classes and functions are texts ``module:name``. highway imports them when it needs them.
 
     Args:
         name: The name for ``format=``, ``--from`` and ``--to``.
         about: A description of the format in a few words.
-        dataset: The dataset that reads it. Its first parameter is a path, or may be a list of paths.
+        dataset: The dataset that reads it. Its first parameter is a path or a list of paths.
         note: A further note for users.
         given: Parameters of the dataset.
-        choose: If several datasets read the format: returns the dataset and its parameters for some paths and given parameters.
+        choose: If several datasets read the format: a function that receives paths and parameters, and returns the dataset and its
+            parameters.
         writer: A function that writes the format: it takes a path, and returns a context manager with a
             :class:`~highway.datasets.writing.SampleWriter`. Empty: highway only reads the format.
         sink: The component that writes the format in a pipeline, if any.
-        suffixes: The ends of the format's paths.
-        streams: Ends or begins (``pipe:``) of paths whose samples can only be read in sequence, by ``source``.
+        suffixes: The suffixes of the format's paths.
+        streams: Suffixes, or prefixes such as ``pipe:``, of paths without random access. ``source`` reads them.
         source: The component that reads such paths.
-        magic: Bytes by which files of the format are recognised, each with its position in the file.
+        magic: Bytes in files of the format, each with its position. They identify the format.
         inside: Patterns of names. A folder with an entry that matches a pattern has this format.
-        is_at: Returns by other means whether a place has this format.
-        is_name: Whether a dataset of the format is read by a name instead of a path.
-        kinds: The kinds of values that the writer takes; empty if it takes an image and a label.
+        is_at: A function that returns whether a place has this format.
+        is_name: Whether a dataset of the format has a name instead of a path.
+        kinds: The kinds of values that the writer accepts. Empty: an image and a label.
         extra: The extra that installs its library.
         images: The form of images for ``highway convert``: ``"bytes"``, or ``"files"`` named by their type, or ``"pixels"``.
         layout: ``"files"``: a single file, or several files with a fixed number of samples if the path has a placeholder for the file's
             number. ``"one"``: a file or folder for all samples. ``"each"``: a folder with a file for each sample, named by its number.
             ``"keys"``: a folder with files that are named by the samples' keys, and that several threads write.
-        is_copied: Whether files in a store are copied completely to this machine before they are read.
+        is_copied: Whether highway copies files from a store to this machine before it reads them.
         key: A function that returns the key of a sample in this format, from its key and its fields. Empty: the key does not change.
         keeps_keys: Whether samples keep their keys.
-        keeps_order: Whether samples are read in the order in which they were written, instead of the order of their keys.
+        keeps_order: Whether the samples have the order in which they were written. ``False``: they have the order of their keys.
     """
 
     name: str

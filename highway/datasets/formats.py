@@ -1,7 +1,8 @@
-"""The table of formats: one record for each.
+"""The table of formats, with one record per format.
 
 Readers, sinks, ``highway convert``, ``highway doctor``, the extras in setup.py, the table in docs/howto/formats.md and the contract tests
-are derived from this table. A package adds formats by entry points of the group ``highway.formats``, each of which names a :class:`Format`.
+are derived from this table. Another package can add formats by entry points of the group ``highway.formats``. Each entry point refers to a
+:class:`Format`.
 """
 
 from __future__ import annotations
@@ -19,23 +20,23 @@ from highway.parameters.location import did_you_mean
 from highway.stores.file import exists
 from highway.stores.url import join, shown
 
-GROUP = "highway.formats"  # of entry points
+GROUP = "highway.formats"  # group of entry points
 
 
 def _is_tfrecord(place: Place) -> bool:
     try:
         return len(place.head) >= 12 and place.head[8:12] == struct.pack("<I", checksum(place.head[:8]))
-    except ConfigError:  # the package that computes it is not installed
+    except ConfigError:  # the package of this format is not installed
         return False
 
 
 def _records_in(paths: Sequence[str], options: Options) -> tuple[str, Options]:
-    """Return the dataset of TFRecord files: their records are Examples, unless the user trusts them as pickles."""
+    """Return the dataset of TFRecord files. The records are Examples, or pickles if the user trusts them."""
     return "highway.datasets.records.tfrecord:TFRecord", {"example": not options.get("trusted_pickle"), **options}
 
 
 def _images_in(paths: Sequence[str], options: Options) -> tuple[str, Options]:
-    """Return which dataset reads a folder of images: labels are in a list, or the names of the folders, or there are none."""
+    """Return the dataset for a folder of images. It depends on the labels: a list, the names of folders, or no labels."""
     path, *others = paths
     if others:
         raise ConfigError(f"{shown(others[0])}: only one folder of images is read at a time, since each numbers its labels; name one")
@@ -321,7 +322,7 @@ def formats() -> Mapping[str, Format]:
         if not isinstance(row, Format) or found.get(row.name, row) is not row:
             what = f"there is a format {row.name!r} already" if isinstance(row, Format) else f"expected a Format, found {row!r}"
             raise ConfigError(f"the entry point {entry.name} = {entry.value} of {GROUP}: {what}; correct or uninstall that package")
-        found = {row.name: row, **found}  # before highway's, because the last of these takes any folder
+        found = {row.name: row, **found}  # before highway's formats, because the last of them accepts any folder
     return found
 
 

@@ -1,4 +1,4 @@
-"""Lists of the image files in a folder or store, in an order that is the same on every machine."""
+"""List the image files in a folder or store. The order is the same on every machine."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class ImageFiles(NamedTuple):
         return [read_whole(self.path(number)) for number in numbers]
 
     def stored(self, numbers: Sequence[int]) -> StoredFiles:
-        """Return the paths of several files, or their contents if they are in a store; and their labels."""
+        """Return the paths of several files, or their contents if they are in a store, with their labels."""
         folder, keys, labels = os.path.join(self.root, ""), self.keys, self.labels
         files = [folder + keys[number] for number in numbers] if self.listing is None else self.listing.read(numbers)
         return StoredFiles(files, [labels[number] for number in numbers] if labels else None)
@@ -91,7 +91,7 @@ def listed_files(root: str, found: LabelList, labels: str) -> ImageFiles:
 
 
 def named_files(root: str, keys: list[str], labels: str) -> ImageFiles:
-    """Return files by their names in a folder. Files in a store must exist; if one is missing, the error cites ``labels``.
+    """Return files by their names in a folder. In a store, all files must exist. ``labels`` is the list's path for the error.
 
     Raises:
         FileNotFoundError: some of the files do not exist, or the folder does not exist.
@@ -184,9 +184,9 @@ def _folders(root: str) -> list[str]:
 
 
 def labelled_files(root: str, classes: Sequence[str] | None = None) -> ImageFiles:
-    """List the images of each label's folder and of the folders below it, following links; skip hidden files and files of other types.
+    """List the images in each label's folder and its subfolders. Follow links. Skip hidden files and files of other types.
 
-    Args and errors are as for :func:`label_names`.
+    The arguments and errors are the same as for :func:`label_names`.
 
     Raises:
         FileNotFoundError: there are no images in a label's folder, or a link leads nowhere.

@@ -17,7 +17,7 @@ class LabelList(NamedTuple):
     Args:
         keys: The names of the images.
         labels: The label of each image.
-        classes: The names of the labels, indexed by label; empty if the labels are numbers without names.
+        classes: The names of the labels, indexed by label. Empty if the labels have no names.
         words: The descriptions of the labels, indexed by label; empty if there are none.
     """
 
@@ -82,7 +82,7 @@ def read_classes(path: str) -> tuple[list[str], list[str]]:
         found[name] = words
     if not found:
         raise DatasetError(f"{shown(path)}: it has no lines; expected the name of a class in each")
-    words_only = any(found.values()) and list(found.values()) != [str(number) for number in range(len(found))]  # Places365 numbers them
+    words_only = any(found.values()) and list(found.values()) != [str(number) for number in range(len(found))]  # numbers in Places365
     return list(found), list(found.values()) if words_only else []
 
 

@@ -1,4 +1,4 @@
-"""Lock a folder for writing a cache: one process at a time, and only if the folder holds nothing but caches."""
+"""Lock a folder for writing a cache. Only one process can have the lock, and the folder may contain only caches."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from highway.stores.cache import locked
 
 MANIFEST = "highway-cache.json"
 PART = re.compile(r"highway-cache-[0-9a-f]{16}\.(data|index)")
-_OF_RANK = re.compile(r"rank-\d+-of-\d+")  # a folder in which one of several ranks has its cache
+_OF_RANK = re.compile(r"rank-\d+-of-\d+")  # the folder of one rank's cache
 _LOCK = "highway-cache.lock"
 _LOCK_TEXT = b"This folder is a cache of highway's: what it holds was made from other files, and is made again when it is removed.\n"
 
@@ -32,13 +32,13 @@ def claimed(path: str) -> Iterator[bool]:
     lock_path = os.path.join(path, _LOCK)
     with locked(lock_path) as ours:
         if ours and not os.path.getsize(lock_path):
-            with contextlib.suppress(OSError), open(lock_path, "ab") as lock:  # a full disk; the text is for people only
+            with contextlib.suppress(OSError), open(lock_path, "ab") as lock:  # the disk is full: the text is only for people, so continue
                 lock.write(_LOCK_TEXT)
         yield ours
 
 
 def expect_caches_only(path: str) -> None:
-    """Check that a folder holds nothing but caches.
+    """Check that a folder contains only caches.
 
     Raises:
         ConfigError: there are other files.

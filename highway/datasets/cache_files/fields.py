@@ -25,7 +25,7 @@ _KEPT = "a cache keeps arrays, numbers, str, bytes, and lists and dicts of plain
 
 
 def arrays_of(sample: Item) -> list[tuple[FieldSpec, np.ndarray]]:
-    """Return the fields of a sample as arrays to store, for reading as rows of batches.
+    """Return the fields of a sample as arrays, for a cache whose samples are read as rows of batches.
 
     Raises:
         ItemError: a field is no array, number, ``str`` or ``bytes``.
@@ -34,7 +34,7 @@ def arrays_of(sample: Item) -> list[tuple[FieldSpec, np.ndarray]]:
 
 
 def arrays_as_they_came(sample: Item) -> list[tuple[FieldSpec, np.ndarray]]:
-    """Return the fields of a sample as arrays to store, for reading with their original types.
+    """Return the fields of a sample as arrays, for a cache whose samples are read with their original types.
 
     Raises:
         ItemError: there are no fields, or a field would be read as another type; the message names the field.

@@ -1,7 +1,7 @@
 """A finished cache (:data:`CacheFile`): samples, and an index with the position of each field and the checksum of each sample.
 
-A cache in a folder is read, not mapped. If a file is cut short or a disk fails, reading raises an error that can be repaired, whereas a
-mapped file would end the process with SIGBUS. A cache in memory is mapped, because no other process can reach it.
+A cache in a folder is read, not mapped. If a file is truncated or a disk fails, reading raises an error, and the cache can be repaired.
+With a mapped file, SIGBUS would end the process. A cache in memory is mapped, because no other process can change it.
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ from highway.images.buffers import BufferPool
 from highway.process.aligned import aligned
 
 ALIGNMENT = 64  # bytes: each field of a sample begins at a multiple of it
-_POOLED = 1 << 16  # bytes; larger memory is reused
-_KEPT = 1 << 27  # maximum bytes of memory to keep for reuse; at least four pieces are kept
+_POOLED = 1 << 16  # minimum bytes of memory to reuse
+_KEPT = 1 << 27  # maximum bytes of memory to keep for reuse, if this is more than four pieces
 _AT_ONCE = 32  # samples that are read together when all samples are checked
 
 
 class _Indexed:
-    """The index of a finished cache, available without reading its samples.
+    """A finished cache with its index in memory. The samples are read on request.
 
     Args:
         layout: The structure that all samples share.
         batch_size: Samples per batch of the stream that was cached; 0 if it contained samples.
         nbytes: Bytes of the samples.
         index: Arrays by name: ``offsets`` (samples, fields), ``shapes-I`` (samples, ndim) for each field, ``sums`` (samples), and the keys.
-            Further arrays exist only if the cache is not a rank's complete share in order: the ``places`` of the samples in the share, and
-            the places of ``bad`` and ``dropped`` samples; the ``epoch`` whose order the samples have, if not 0; and the ``items`` of
-            the first epoch, int64 ``(2, items)``: the index and the number of samples of each, unless they were consecutive batches of one
-            size.
+            Optional arrays: the ``places`` of the samples in the rank's share, if they are incomplete or not in order, and the places of
+            ``bad`` and
+                ``dropped`` samples; the ``epoch`` whose order the samples have, if it is not 0; the ``items`` of the first epoch, int64
+                ``(2, items)``, with the index and the number of samples of each item, if they were not consecutive batches of one size.
 
     Attributes:
-        settled: Whether the cache is final. Otherwise samples were skipped when it was written, and a second try may add them.
-        plan: The rows of an epoch's samples in order: -1 for a bad sample, -2 for a dropped sample; ``None``: all rows.
+        settled: Whether the cache is final. If not, samples were skipped when it was written, and a second try may add them.
+        plan: The row of each sample of an epoch, in order. -1 stands for a bad sample, -2 for a dropped sample. ``None``: all rows.
     """
 
     settled = True
@@ -74,7 +74,7 @@ class _Indexed:
 
     @property
     def has_one_key_each(self) -> bool:
-        """Whether every sample has a key, and no more than one."""
+        """Whether each sample has exactly one key."""
         return bool((np.diff(self._ends, prepend=0) > 0).all() and (self._keys != 0).all())
 
     def _shape(self, field: int, row: int) -> tuple[int, ...]:
@@ -137,7 +137,7 @@ class DiskFile(_Indexed):
         return [self._column(field, rows, *place) for field, place in enumerate(places)]
 
     def damaged(self) -> list[int]:
-        """Check all samples, including samples that passed before, and return the indexes of the damaged samples."""
+        """Check all samples again, and return the indexes of the damaged samples."""
         found: list[int] = []
         self._checked[:] = False
         for start in range(0, len(self), _AT_ONCE):
@@ -149,7 +149,7 @@ class DiskFile(_Indexed):
         return found
 
     def restore(self, row: int, span: Sequence[np.ndarray]) -> None:
-        """Write a sample, as returned by :func:`span_of`, to its position again. Other readers of the file may do so at the same time.
+        """Write the bytes of a sample (:func:`span_of`) to its position again. Several processes may do this at the same time.
 
         Raises:
             OSError: the file cannot be written.
@@ -159,12 +159,12 @@ class DiskFile(_Indexed):
             for part in span:
                 while part.nbytes:
                     part = part[os.write(file.fileno(), part.data) :]
-            if os.fstat(file.fileno()).st_size < self.nbytes:  # its end was cut off
+            if os.fstat(file.fileno()).st_size < self.nbytes:  # the end of the file was cut off
                 os.ftruncate(file.fileno(), self.nbytes)
             os.fsync(file.fileno())
 
     def _places(self, field: int, rows: Sequence[int]) -> tuple[np.ndarray, list[np.ndarray]]:
-        """Return memory for a field of some samples, and the part of it for each."""
+        """Return memory for a field of some samples, and each sample's part of this memory."""
         if (fixed := self._fixed[field]) is not None:
             size = self._dtypes[field].itemsize * math.prod(fixed)
             whole = self._memory(field, len(rows) * size).reshape(len(rows), size)
@@ -181,7 +181,7 @@ class DiskFile(_Indexed):
             size = nbytes if self._fixed[field] is not None else nbytes + nbytes // 8
             self._pools[field] = BufferPool(
                 size, keep=max(4, _KEPT // size)
-            )  # runs of rows are many and small, whole batches few and large
+            )  # small runs of rows come often, whole batches rarely
         return self._pools[field].take((nbytes,))
 
     def _read(self, row: int, parts: Sequence[np.ndarray]) -> bool:
@@ -251,7 +251,7 @@ def span_of(values: Sequence[np.ndarray]) -> list[np.ndarray]:
 
 
 def checksum(parts: Sequence[np.ndarray]) -> int:
-    """Return the xxh3_64 of arrays one after the other."""
+    """Return the xxh3_64 checksum of the concatenated bytes of arrays."""
     digest = xxhash.xxh3_64()
     for part in parts:
         digest.update(part.data)
@@ -263,7 +263,7 @@ def _read_exactly(descriptor: int, buffers: list[Any], offset: int, size: int) -
     try:
         if os.preadv(descriptor, buffers, offset) == size:
             return True
-        for buffer in buffers:  # one call has not read all: the size exceeds its limit, or the file ends
+        for buffer in buffers:  # the call has read less: the size exceeds its limit, or the file ends
             while buffer.nbytes:
                 count = os.preadv(descriptor, [buffer], offset)
                 if not count:

@@ -1,15 +1,15 @@
-"""The files of a cache, in a folder of their own. A manifest, which is written last, makes the cache complete.
+"""The files of a cache, in their own folder. The cache is complete when its manifest, the last file, exists.
 
 ===================================  ==============================================================================================
 ``highway-cache.lock``               marks the folder; a process that writes holds a lock on it
 ``highway-cache-ID.data``            the samples' arrays, each at a multiple of 64 bytes
 ``highway-cache-ID.index``           where they are, and their checksums
-``highway-cache.json``               the manifest: what the cache was made from, the ID of its files, and their checksums
+``highway-cache.json``               the manifest: the fingerprint of the content, the ID of the files, and their checksums
 ===================================  ==============================================================================================
 
-The manifest appears by an atomic rename after all other files are on the disk. A folder without a valid manifest holds no cache, even if it
-contains other cache files. Nothing is written into a folder with other files (except hidden files), and other files are never removed.
-With an empty path, the cache is in memory.
+The manifest appears by an atomic rename after all other files are on the disk. A folder without a valid manifest has no cache. highway
+writes no cache into a folder with other files, except hidden files, and never removes other files. If the path is empty, the cache is in
+memory.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class CacheFolder:
 
     Args:
         path: The folder, or ``""`` for memory.
-        fingerprint: Identifies the content of the cache; a cache with another fingerprint is not used. ``None`` accepts any finished cache.
+        fingerprint: Identifies the content of the cache. A cache with another fingerprint is not used. ``None``: use any finished cache.
     """
 
     path: str
@@ -75,7 +75,7 @@ class CacheFolder:
             if manifest["format"] == FORMAT and self.fingerprint in (None, manifest["fingerprint"]):
                 return self._load(manifest)
         except (FileNotFoundError, NotADirectoryError) as error:
-            if os.path.basename(error.filename) == MANIFEST:  # there is none yet, or another process replaces it
+            if os.path.basename(error.filename) == MANIFEST:  # there is no manifest yet, or another process replaces it
                 return None
             raise DatasetError(f"it is damaged ({os.path.basename(error.filename)} is missing)") from error
         except (ValueError, KeyError, TypeError) as error:
@@ -113,7 +113,7 @@ class CacheFolder:
 
     @contextlib.contextmanager
     def writer(self, budget: int) -> Iterator[FolderWriter | None]:
-        """Yield a writer for the cache, or ``None`` if another process writes it or has written it. Unsealed files are removed at the end.
+        """Yield a writer for the cache, or ``None`` if another process writes or has written it. At the end, remove unsealed files.
 
         Raises:
             ConfigError: the folder holds files that do not belong to a cache.
@@ -194,7 +194,7 @@ class FolderWriter(CacheWriter):
 
 
 def _has_more(file: CacheFile, tried: CacheFile) -> bool:
-    """Return whether a cache has a sample that an earlier cache lacks. Compares the keys, or else the numbers of samples."""
+    """Return whether a cache has a sample that an earlier cache lacks, by the keys, or without keys by the numbers of samples."""
     keys = set(file.keys(range(len(file))))
     return not keys <= set(tried.keys(range(len(tried)))) if keys else len(file) > len(tried)
 

@@ -1,4 +1,4 @@
-"""Writes a cache: samples one after the other, and then their index."""
+"""Write a cache: first the samples, then their index."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class CacheWriter:
         Raises:
             CacheFullError: the sample does not fit; no further samples can be appended.
             ValueError: the sample differs from earlier samples in its fields, or in the type, dtype or number of axes of a field.
-            ItemError: the sample cannot be stored, or not with its original types.
+            ItemError: the sample cannot be stored with its original types.
         """
         found = arrays(sample)
         self._expect_alike(sample, [spec for spec, _ in found])
@@ -118,7 +118,7 @@ class CacheWriter:
         if self.path:
             return DiskFile(self.path, self._layout, batch_size, index)
         if hasattr(fcntl, "F_ADD_SEALS"):
-            with contextlib.suppress(OSError):  # a temporary file, which nobody else can reach
+            with contextlib.suppress(OSError):  # a temporary file, which other processes cannot open
                 fcntl.fcntl(self._file.fileno(), fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
         memory = mmap.mmap(self._file.fileno(), self._end, access=mmap.ACCESS_READ)
         return MemoryFile(memory, self._layout, batch_size, index)
@@ -137,7 +137,7 @@ class CacheWriter:
 
     def close(self) -> None:
         """Close the file."""
-        with contextlib.suppress(OSError):  # flushing what a full disk has refused
+        with contextlib.suppress(OSError):  # the last bytes do not fit on a full disk
             self._file.close()
 
 

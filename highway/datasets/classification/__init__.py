@@ -1,4 +1,4 @@
-"""Small labelled image datasets that are loaded as a whole (``loaded``): MNIST and others in its format (``mnist``), CIFAR (``cifar``).
+"""Small labelled image datasets in memory (``loaded``): MNIST and datasets in its format (``mnist``), CIFAR (``cifar``).
 
 ``ilsvrc`` reads other files of ILSVRC (ImageNet).
 """

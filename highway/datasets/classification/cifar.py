@@ -41,9 +41,9 @@ class _OfCIFAR(LoadedImages):
     """Images and labels in the files of CIFAR."""
 
     name: ClassVar[str]
-    folders: ClassVar[tuple[str, str]]  # of the binary version, and of the pickles
+    folders: ClassVar[tuple[str, str]]  # files of the binary version, and of the pickles
     batches: ClassVar[dict[Split, list[str]]]
-    labels: ClassVar[list[_Label]]  # in the order of the bytes of a record
+    labels: ClassVar[list[_Label]]  # in the order of a record's bytes
     meta: ClassVar[str]
 
     def _files(self) -> list[str]:
@@ -67,7 +67,7 @@ class _OfCIFAR(LoadedImages):
         return {"image": images, **{label.field: values for label, values in zip(self.labels, checked, strict=True)}}
 
     def _records(self, data: bytes, path: str) -> tuple[np.ndarray, list[np.ndarray]]:
-        """Return the pixels and labels of the binary version: records of a byte for each label and the planes of red, green and blue."""
+        """Return the pixels and labels of the binary version. A record has one byte per label, and then the red, green and blue planes."""
         size = len(self.labels) + _PIXELS
         if not data or len(data) % size:
             raise DatasetError(f"{shown(path)}: it has {len(data)} bytes; expected records of {size}: it is cut short, or another file")
@@ -119,12 +119,12 @@ class CIFAR10(_OfCIFAR):
     """The images of CIFAR-10. They are loaded when they are first read, 154 MB.
 
     Args:
-        data_dir: Folder that holds ``data_batch_1.bin`` and the others (the binary version), or ``data_batch_1`` (the pickles); or that
-            has a folder ``cifar-10-batches-bin`` or ``cifar-10-batches-py`` with them. Nothing is downloaded.
+        data_dir: Folder with the files of the binary version, such as ``data_batch_1.bin``, or with the pickles, such as ``data_batch_1``.
+            The files may be in a subfolder ``cifar-10-batches-bin`` or ``cifar-10-batches-py``. Nothing is downloaded.
         split: ``"train"`` or ``"test"``.
 
-    A sample is a dict: ``image``, uint8 ``(32, 32, 3)`` in RGB, and ``label``, an int32. From pickles, only arrays, lists and text are
-    read; a pickle that references anything else is refused.
+    A sample is a dict: ``image``, uint8 ``(32, 32, 3)`` in RGB, and ``label``, an int32. A pickle may contain only arrays, lists and text.
+    Any other pickle is an error.
 
     Raises:
         FileNotFoundError: one of the files does not exist (when it is first read).
@@ -152,12 +152,12 @@ class CIFAR100(_OfCIFAR):
     """The images of CIFAR-100. They are loaded when they are first read, 154 MB.
 
     Args:
-        data_dir: Folder that holds ``train.bin`` and the others (the binary version), or ``train`` (the pickles); or that has a folder
-            ``cifar-100-binary`` or ``cifar-100-python`` with them. Nothing is downloaded.
+        data_dir: Folder with the files of the binary version, such as ``train.bin``, or with the pickles, such as ``train``. The files may
+            be in a subfolder ``cifar-100-binary`` or ``cifar-100-python``. Nothing is downloaded.
         split: ``"train"`` or ``"test"``.
 
-    A sample is a dict: ``image``, uint8 ``(32, 32, 3)`` in RGB; ``label``, an int32; and ``coarse_label``, an int32, the label of one of
-    20 groups. From pickles, only arrays, lists and text are read; a pickle that references anything else is refused.
+    A sample is a dict: ``image``, uint8 ``(32, 32, 3)`` in RGB; ``label``, an int32; and ``coarse_label``, an int32, the label of one of 20
+    groups. A pickle may contain only arrays, lists and text. Any other pickle is an error.
 
     Raises:
         FileNotFoundError: one of the files does not exist (when it is first read).

@@ -19,7 +19,7 @@ from highway.stores.url import join, shown
 # Caffe's BlobProto: num, channels, height and width (in old files), data, shape; https://github.com/BVLC/caffe, src/caffe/proto/caffe.proto
 _OLD_SHAPE, _DATA, _SHAPE = (1, 2, 3, 4), 5, 7
 _DIM = 1  # field number in BlobShape
-_FIRST_PIXEL = np.array([1, 1, 0, 0], np.float32)  # VOC counts pixels from 1, and its reader subtracts 1
+_FIRST_PIXEL = np.array([1, 1, 0, 0], np.float32)  # the reader of VOC subtracts 1, because VOC counts pixels from 1
 
 
 def read_mean_image(path: str) -> np.ndarray:
@@ -63,7 +63,7 @@ def _blob(data: bytes) -> np.ndarray:
 
 
 def _dimensions(data: bytes, begin: int, end: int) -> list[int]:
-    """Return the lengths in a BlobShape; they are packed, or each is a field."""
+    """Return the lengths in a BlobShape, which are packed, or separate fields."""
     found = list[int]()
     for tag, first, last in read_fields(data, begin, end):
         if tag == _DIM << 3 | BYTES:
@@ -82,8 +82,7 @@ def read_training_boxes(data_dir: str, keys: Iterable[str]) -> list[np.ndarray]:
         keys: The images' paths, such as ``ImageFolder("imagenet/train").keys``.
 
     Returns:
-        For each image float32 ``(N, 4)``, in the order of the file: xmin, ymin, xmax, ymax in pixels, unchanged. Only some images have a
-        file; N is 0 for the other images.
+        An array for each image, float32 ``(N, 4)``: the xmin, ymin, xmax, ymax of the file, in pixels. N is 0 for an image without a file.
 
     Raises:
         FileNotFoundError: no image has a file.

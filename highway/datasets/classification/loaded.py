@@ -68,13 +68,13 @@ class LoadedImages(ABC):
             raise DatasetError(f"{shown(self.data_dir)}: there are no images, and so no mean")
         return np.asarray(sum(part.sum(axis=0, dtype=np.uint64) for part in images) / count, np.float32)
 
-    if not TYPE_CHECKING:  # it would hide misspelt names
+    if not TYPE_CHECKING:  # type checkers must not see it, because it would hide misspelt names
 
         def __getattr__(self, name: str) -> Any:
             """Raise AttributeError. For the name of a method of tensorpack, the error tells the name of that method here."""
             if advice := new_method(name):
                 raise AttributeError(f"{type(self).__name__} has no {name}{advice}", name=name, obj=self)
-            return object.__getattribute__(self, name)  # which raises the error
+            return object.__getattribute__(self, name)  # this raises the error
 
     def locate(self, number: int) -> str:
         """Return the folder, and the number of an image."""
@@ -91,7 +91,7 @@ def found(folders: Sequence[str], names: Sequence[str]) -> str | None:
 
 
 def missing(data_dir: str, names: Sequence[str], what: str) -> FileNotFoundError:
-    """Return an error that names the missing file, and explains that highway does not download it."""
+    """Return an error that names the missing file, and says that highway does not download it."""
     return FileNotFoundError(
         f"{shown(data_dir)!r}: no {' or '.join(names)} there or in the folders that they are usually in; download {what} and unpack it: "
         "highway does not"

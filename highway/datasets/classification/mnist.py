@@ -21,7 +21,7 @@ from highway.parameters.checks import checked
 from highway.stores.file import read_whole
 from highway.stores.url import join, shown
 
-_KINDS = {"images": 3, "labels": 1}  # and how many axes they have
+_KINDS = {"images": 3, "labels": 1}  # and the number of axes
 _PARTS = {"train": "train", "test": "t10k"}
 _MOST = 1100  # maximum compression ratio of gzip
 
@@ -59,7 +59,7 @@ class MNIST(_OfIdx):
     All images are loaded into memory on the first access: 47 MB for MNIST.
 
     Args:
-        data_dir: Folder that holds ``train-images-idx3-ubyte`` and the other files, gzipped or not, or holds them in the subfolders that
+        data_dir: Folder with ``train-images-idx3-ubyte`` and the other files, gzipped or not. They may be in the subfolders that
             torchvision uses. Nothing is downloaded.
         split: ``"train"`` or ``"test"``.
 

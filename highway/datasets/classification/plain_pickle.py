@@ -1,8 +1,8 @@
-"""A safe unpickler for a dict of arrays, lists, numbers and bytes. It refuses pickles of other objects.
+"""A safe unpickler for a dict of arrays, lists, numbers and bytes. A pickle of other objects is an error.
 
-A pickle is a program that can call any function. This unpickler permits a few NumPy names, and replaces them by placeholders that only
-store their arguments. It creates an array after it has checked the size. It derives from the unpickler in Python, because the unpickler
-in C allocates any length that a pickle announces.
+A pickle is a program that can call any function. This unpickler permits a few NumPy names. It replaces them by placeholders, which only
+store their arguments, and creates an array after it has checked the size. It is a subclass of Python's unpickler, because the unpickler in
+C allocates any length that a pickle announces.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ class _Dtype:
 
 
 def _encoded(text: str, encoding: str) -> bytes:
-    """Return bytes, which Python 3 writes as text into old pickles."""
+    """Return bytes from text, because Python 3 writes bytes as text in old protocols."""
     if encoding not in ("latin1", b"latin1"):
         raise ValueError(f"text in {encoding!r}")
     return text.encode("latin1")
 
 
 def _no_bytes() -> bytes:
-    """Return empty bytes. Python 3 writes them into pickles of old protocols as a call of ``bytes`` without arguments."""
+    """Return empty bytes. In old protocols, Python 3 writes them as a call of ``bytes`` without arguments."""
     return b""
 
 

@@ -33,7 +33,7 @@ class _Loaded:
     def __init__(self, annotations: Annotations, files: ImageFiles, images: np.ndarray) -> None:
         self.annotations, self.files, self.images = annotations, files, images
         self.decode_mask = msgspec.json.Decoder(Segmentation).decode
-        self.has_warned = False  # whether it has warned about an image that is not as large as its masks
+        self.has_warned = False  # whether a warning about the size of an image's masks was logged
 
 
 @checked
@@ -45,10 +45,10 @@ class COCO:
 
     Args:
         data_dir: The folder of the images, such as ``coco/train2017``, or its URL. ``highway:objects/...`` refers to annotated photographs
-            that are part of the package; ``annotations`` accepts it too.
+            in the package, also for ``annotations``.
         annotations: The JSON file, such as ``coco/annotations/instances_train2017.json``.
         masks: Whether samples have masks.
-        keypoints: Whether samples have keypoints; of ``person_keypoints_train2017.json``, for example.
+        keypoints: Whether samples have keypoints, for example from ``person_keypoints_train2017.json``.
         crowds: Whether to include objects that represent a crowd (``iscrowd``).
         skip_empty: Whether to skip images without boxes.
         empty_boxes: How to treat boxes without area or completely outside the image: ``"drop"`` removes these objects and
@@ -58,13 +58,14 @@ class COCO:
 
     - ``image``: the file's bytes;
     - ``image_id``: int64, the id of the image for evaluations;
-    - ``boxes``: float32 ``(N, 4)``: x1, y1, x2, y2 in pixels from the upper left corner of the image; the file has x, y, width and height;
+    - ``boxes``: float32 ``(N, 4)``: x1, y1, x2, y2 in pixels from the upper left corner of the image;
     - ``labels``: int32 ``(N,)``, from 0 in the order of the categories' ids; ``category_ids[label]`` is the id;
     - ``iscrowd``: bool ``(N,)``;
     - ``area``: float32 ``(N,)`` in pixels, from the file, or else the area of the box;
-    - ``masks``: uint8 ``(N, H, W)``, 1 for pixels of the object, in the size that the JSON file gives. If the image's file has another
-      size, a warning reports it. Polygons are filled exactly as by pycocotools;
-    - ``keypoints``: float32 ``(N, K, 2)``: x and y of pixel centres: the values of the file plus 0.5;
+    - ``masks``: uint8 ``(N, H, W)``, 1 for pixels of the object. The JSON file determines the size. If the image has another size, a
+    warning is
+      logged. The masks are the same as from pycocotools;
+    - ``keypoints``: float32 ``(N, K, 2)``: x and y, which are the values of the file plus 0.5 (the centre of the pixel);
     - ``visibility``: uint8 ``(N, K)``: 0 if a keypoint is not labelled, 1 if it is hidden, 2 if it is visible.
 
     Raises:
@@ -174,7 +175,7 @@ class COCO:
         loaded, size = self._loaded, self._loaded.annotations.sizes[image].tolist()
         if loaded.has_warned:
             return
-        with suppress(ImageError):  # it is raised when the image is decoded
+        with suppress(ImageError):  # decoding the image raises this error
             if (found := list(read_header(data).size)) != size:
                 loaded.has_warned = True
                 log.warning(

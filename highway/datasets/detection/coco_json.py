@@ -33,7 +33,7 @@ class _Category(msgspec.Struct):
 
 
 class _Box(msgspec.Struct, gc=False):
-    """An annotation. Other members of the JSON object are skipped, and take no memory."""
+    """An annotation. It has no other members of the JSON object, to save memory."""
 
     image_id: int
     category_id: int
@@ -169,7 +169,7 @@ class _Reading:
         )
 
     def _places(self, name: str, ids: Sequence[int], what: str) -> np.ndarray:
-        """Return the index, in the list of all ids, of the id that each annotation refers to."""
+        """Return, for each annotation, the index of its id in the list of all ids."""
         places = {one: place for place, one in enumerate(ids)}
         if len(places) != len(ids):
             raise DatasetError(f"several have the id {next(one for place, one in enumerate(ids) if places[one] != place)} as {what}")
@@ -181,7 +181,7 @@ class _Reading:
             raise DatasetError(f"annotation {number} is of {what} {error}, but there is none with this id") from None
 
     def _boxes(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the boxes by their corners, and their areas."""
+        """Return the boxes as corners, and their areas."""
         boxes = np.array([one.bbox for one in self.found], np.float64).reshape(-1, 4)
         areas = np.array([one.area for one in self.found], np.float64)
         areas = np.where(areas < 0, boxes[:, 2] * boxes[:, 3], areas)
@@ -243,7 +243,7 @@ def _point_names(categories: Sequence[_Category]) -> list[str]:
 
 
 def _placed(data: bytes, error: Exception) -> str:
-    """Return an error with the index of the annotation that it is about, if any."""
+    """Return an error with the index of its annotation, if known."""
     if isinstance(error, msgspec.ValidationError) and "$.annotations[...]" in str(error):
         for number, raw in enumerate(msgspec.json.decode(data, type=_Apart).annotations):
             try:

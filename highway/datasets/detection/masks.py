@@ -1,8 +1,7 @@
 """Masks from COCO's descriptions: polygons, and run lengths as numbers or as compressed text.
 
-All masks equal the masks of pycocotools (``maskApi.c`` of https://github.com/cocodataset/cocoapi) to the pixel. Runs go down the columns,
-one column after the other. The first run does not belong to the object. pycocotools itself is not used: it would replace 100 lines by a
-compiled dependency, with the same result.
+Each pixel is the same as with pycocotools (``maskApi.c`` of https://github.com/cocodataset/cocoapi). Runs go down the columns, one column
+after the other. The first run is background. highway does not use pycocotools, because it is a compiled dependency.
 """
 
 from __future__ import annotations
@@ -12,8 +11,8 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
-_UPSAMPLED = 5  # points of a boundary lie on a grid that is this many times finer
-_LONGEST = 1 << 24  # limit of these points per polygon; a polygon around an image of 8,000 x 8,000 has a hundredth of them
+_UPSAMPLED = 5  # the grid of boundary points is this many times finer than the pixels
+_LONGEST = 1 << 24  # maximum number of these points per polygon; the border of an image of 8,000 x 8,000 has a hundredth of it
 
 
 class RunLengths(msgspec.Struct):
@@ -35,7 +34,7 @@ def draw(segmentation: Segmentation, mask: np.ndarray) -> None:
     """Set the pixels of an object to 1.
 
     Args:
-        segmentation: The polygons, each x, y, x, y, ... in pixels from the image's upper left corner, or its run lengths.
+        segmentation: The polygons, each a list x, y, x, y, ... in pixels from the image's upper left corner, or the run lengths.
         mask: uint8 ``(H, W)``.
 
     Raises:
@@ -72,7 +71,7 @@ def _as_counts(counts: list[int]) -> np.ndarray:
 
 
 def _decompressed(text: str) -> np.ndarray:
-    """Decompress counts: each character holds 5 bits, and each count is stored as the difference from the last but one."""
+    """Decompress counts. Each character holds 5 bits. From the third count on, the text holds the difference from the count two before."""
     codes = np.frombuffer(text.encode(), np.uint8).astype(np.int64) - 48
     last = np.flatnonzero(codes & 0x20 == 0)
     if not len(codes) or codes.min() < 0 or codes.max() > 63 or codes[-1] & 0x20:
@@ -113,7 +112,7 @@ def _boundary(corners: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     steep = np.abs(ends - corners) @ (1, -1) < 0
     along = np.where(steep, 1, 0)  # the axis in which a line has one point per step
     edges = np.arange(len(corners))
-    backwards = corners[edges, along] > ends[edges, along]  # lines are drawn forwards, regardless of their direction
+    backwards = corners[edges, along] > ends[edges, along]  # each line is drawn in the direction of increasing coordinates
     begins, stops = np.where(backwards[:, None], ends, corners), np.where(backwards[:, None], corners, ends)
     lengths = (stops - begins)[edges, along]
     slopes = (stops - begins)[edges, 1 - along] / np.maximum(lengths, 1)

@@ -43,10 +43,11 @@ class VOC:
     A sample is a dict:
 
     - ``image``: the file's bytes;
-    - ``boxes``: float32 ``(N, 4)``: x1, y1, x2, y2 in pixels from the upper left corner of the image. Files count pixels from 1, and the
-      last pixel is within the box: x1 = xmin - 1, y1 = ymin - 1, x2 = xmax, y2 = ymax;
+    - ``boxes``: float32 ``(N, 4)``: x1, y1, x2, y2 in pixels from the upper left corner of the image. Files count pixels from 1, so x1 =
+    xmin - 1, y1 = ymin - 1,
+      x2 = xmax and y2 = ymax;
     - ``labels``: int32 ``(N,)``;
-    - ``difficult``, ``truncated``: bool ``(N,)``, from the file. Difficult objects are included; evaluations do not count them;
+    - ``difficult``, ``truncated``: bool ``(N,)``, from the file. Samples include difficult objects, but evaluations do not count them;
     - ``mask``: uint8 ``(H, W)``: 0 is the background, and 255 is the border of an object. Other pixels have the label + 1 with ``"class"``,
       and the number of the object + 1 with ``"object"``.
 

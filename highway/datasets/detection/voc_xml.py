@@ -10,7 +10,7 @@ import numpy as np
 
 from highway.errors import DatasetError
 
-_SIDES = {"xmin": 1, "ymin": 1, "xmax": 0, "ymax": 0}  # to subtract: pixels are counted from 1, and the last pixel is inside the box
+_SIDES = {"xmin": 1, "ymin": 1, "xmax": 0, "ymax": 0}  # to subtract, because VOC counts pixels from 1, and a box includes its last pixel
 _FLAGS = {"0": False, "1": True, "": False}  # a missing flag is not set
 
 
@@ -31,7 +31,7 @@ class Objects(NamedTuple):
 
 
 class _Builder(TreeBuilder):
-    """Refuses entity declarations, which could expand to any amount of text, or to another file."""
+    """Raises an error for an entity declaration, which could expand to any amount of text, or to another file."""
 
     def doctype(self, name: str, pubid: str | None, system: str | None) -> None:
         raise DatasetError(f"a document type ({name!r}) is declared; annotations have none: remove the line <!DOCTYPE ...>")

@@ -1,7 +1,7 @@
 """The rows of one dataset of an HDF5 file, read by index in the fastest way for its layout.
 
 =========================================  =============================================================================================
-in the file                                read
+layout in the file                         reading
 =========================================  =============================================================================================
 contiguous, each of one size               by position, as in a ``.npy`` file: many threads at once, without h5py
 in chunks of several rows                  whole chunks; recent chunks are cached
@@ -25,12 +25,12 @@ from highway.datasets.npy.rows import StoredRows
 from highway.errors import DatasetError
 from highway.stores.unchanging import UnchangingFile
 
-_LARGEST = 1 << 30  # limit of the bytes of a row or chunk, because memory is allocated before it is read
-_MOST = 512  # rows requested by one call: its time grows faster than their number
+_LARGEST = 1 << 30  # maximum bytes of a row or chunk, because memory is allocated before reading
+_MOST = 512  # maximum rows of one call, because the time of a call grows faster than the number of rows
 
 
 class Chunks:
-    """A cache of the last chunks, limited in bytes. The oldest is removed first.
+    """A cache of the last chunks, with a limit in bytes. The oldest chunk is removed first.
 
     Args:
         limit: Maximum bytes.
@@ -63,7 +63,7 @@ class Column:
         other_files: Whether its values may be in other files.
 
     Raises:
-        DatasetError: its rows have a type that cannot be read, or are too large; or its values are in other files.
+        DatasetError: its rows have an unsupported type or are too large, or its values are in other files.
     """
 
     def __init__(self, dataset: Any, file: UnchangingFile, name: str, chunks: Chunks, other_files: bool) -> None:
@@ -145,7 +145,7 @@ class Column:
 
 
 def _stored_rows(dataset: Any, file: UnchangingFile, name: str) -> StoredRows | None:
-    """Return a reader of the rows by position, if they are contiguous and stored in the form that they have in memory."""
+    """Return a reader of rows by position, if the rows are contiguous and have the same form in the file and in memory."""
     offset = dataset.id.get_offset()
     if offset is None or dataset.external or dataset.chunks or dataset.dtype.hasobject:
         return None

@@ -16,7 +16,7 @@ from highway.stores.file import fingerprint_of, local
 from highway.stores.unchanging import UnchangingFile
 from highway.stores.url import shown
 
-_BLOCK = 1 << 20  # approximate bytes of a block of rows, if there are no chunks
+_BLOCK = 1 << 20  # approximate bytes of a block of rows in a dataset without chunks
 _VARYING = 1 << 14  # estimated bytes of a value of varying length
 
 
@@ -68,7 +68,7 @@ class _Columns:
 
 
 def _datasets_in(opened: Any, group: str) -> dict[str, Any]:
-    """Return the datasets of a group and of those in it, by their paths there. Soft and external links are not followed."""
+    """Return the datasets in a group and its subgroups, by path. Soft and external links are not followed."""
     from highway.datasets.hdf5.backend import h5py
 
     top = opened
@@ -99,27 +99,27 @@ def _datasets_below(group: Any, above: str, groups: list[Any]) -> Iterator[tuple
 class HDF5:
     """The rows of the datasets in an HDF5 file, or in a group of it. All datasets must have the same number of rows.
 
-    Contiguous rows, and bytes of varying length from 4 kB on (such as encoded images), are read by position, by many threads at once.
-    Chunks are read completely, by one thread at a time, and the last chunks are cached. Use ``shuffle="blocks"``, so that the rows of a
-    chunk are read together.
+    Many threads at once can read contiguous rows, and bytes of varying length of at least 4 kB, such as encoded images. Chunks are read
+    completely, by one thread at a time, and the last chunks are cached. With chunks, use ``shuffle="blocks"``, which reads the rows of a
+    chunk together.
 
     Args:
         path: The file. If it is in a store, it is copied into the cache.
         fields: The datasets to read, by new name: ``{"image": "train/images", "label": "train/labels"}``. ``None``: all datasets that have
-            rows, under their own names, or in groups under their paths, such as ``train/images``.
+            rows, under their paths, such as ``images`` or ``train/images``.
         group: The group that contains the datasets.
-        cache_mb: MiB of cached chunks. ``shuffle="blocks"`` mixes 16 chunks, or as many rows as ``window=`` sets.
-        other_files: Whether to read datasets whose values are in other files: virtual datasets, and external storage. The file can refer to
-            any file of this machine, so allow this only for files that you trust.
+        cache_mb: MiB of cached chunks. ``shuffle="blocks"`` needs 16 chunks at a time, or the rows of ``window=``.
+        other_files: Whether to read datasets whose values are in other files: virtual datasets, and external storage. Allow this only for
+            files that you trust, because they can refer to any file of this machine.
 
-    A sample is a dict with a row of each dataset: an array, or a number; ``str`` for texts; and ``bytes`` for opaque values and for uint8
-    of variable length, such as encoded images. A dataset ``__key__`` of texts is not a field: it names the samples.
+    A sample is a dict with a row of each dataset: an array, a number, ``str`` for texts, or ``bytes`` for opaque values and for uint8 of
+    variable length, such as encoded images. A dataset ``__key__`` of texts is not a field: it holds the keys of the samples.
 
     Raises:
         ConfigError: h5py is not installed.
         OSError: the file cannot be opened (when it is first read).
-        DatasetError: the file is not an HDF5 file, or is truncated; its datasets differ in length, cannot be read, or have their values in
-            other files; or the file has changed since it was opened.
+        DatasetError: the file is not an HDF5 file, is truncated, or has changed since it was opened; or its datasets differ in length,
+            cannot be read, or have their values in other files.
 
     >>> import h5py
     >>> with h5py.File("train.h5", "w") as file:
@@ -152,7 +152,7 @@ class HDF5:
         return self.__getitems__([number])[0]
 
     def __getitems__(self, numbers: Sequence[int]) -> list[dict[str, Any]]:
-        """Return several samples, which are read together."""
+        """Return several samples, read together."""
         columns = self._columns
         wanted = [range(columns.length)[number] for number in numbers]
         try:
@@ -162,7 +162,7 @@ class HDF5:
             raise DatasetError(f"{self.path}: a text in it is not UTF-8: {error}") from error
 
     def blocks(self) -> list[range]:
-        """Return the ranges of rows of each chunk, for the dataset with the largest chunks; or ranges of neighbouring rows."""
+        """Return the ranges of rows of the largest chunks. If there are no chunks, return ranges of neighbouring rows."""
         columns = self._columns
         return [range(first, min(first + columns.block, columns.length)) for first in range(0, columns.length, columns.block)]
 

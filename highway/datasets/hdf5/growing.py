@@ -56,10 +56,10 @@ class _Column(ABC):
 
     @abstractmethod
     def row(self, value: Any) -> Any:
-        """Return a copy of a value as it is written. Raises ItemError if its type differs from the first value's."""
+        """Return a copy of a value in the form for writing. Raises ItemError if its type differs from the first value's."""
 
     def add(self, value: Any) -> None:
-        """Append a value. Raises ItemError if it differs in type or shape from the first one."""
+        """Append a value. Raises ItemError if it differs in type or shape from the first value."""
         row = self.row(value)
         self._waiting.append(row)
         self._bytes += len(row) if isinstance(row, str) else row.nbytes
@@ -109,7 +109,7 @@ class _Texts(_Column):
             what = "a text with a zero in it" if isinstance(value, str) else f"a {type(value).__name__}"
             raise ItemError(f"field {self._name!r} holds {what}; expected a str, as in the first sample")
         try:
-            value.encode()  # raises here, not later, when many samples have been written
+            value.encode()  # raise the error here, not after many samples
         except UnicodeEncodeError as error:
             raise ItemError(f"field {self._name!r} holds a text that UTF-8 has no bytes for: {error}; write it as bytes") from error
         return str(value)
@@ -127,7 +127,7 @@ class _Bytes(_Column):
         return np.frombuffer(bytes(value), np.uint8)
 
 
-_COLUMNS: dict[str, type[_Texts | _Bytes]] = {"str": _Texts, "bytes": _Bytes}  # by the kind of value; all others are arrays
+_COLUMNS: dict[str, type[_Texts | _Bytes]] = {"str": _Texts, "bytes": _Bytes}  # classes by the kind of value; all other values are arrays
 
 
 def columns_of(file: Any, compression: str | None, call: Call[Any]) -> RowsWriter[_Column]:

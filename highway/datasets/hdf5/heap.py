@@ -1,4 +1,4 @@
-"""Bytes of varying length in an HDF5 file, read by position: by many threads at once, without h5py, and copied once.
+"""Read bytes of varying length in an HDF5 file by position, without h5py: many threads at once, and with only one copy.
 
 A row of such a dataset is a reference: its number of bytes, the address of a collection in the file, and the number of an object in it.
 
@@ -25,9 +25,9 @@ from highway.errors import DatasetError
 from highway.stores.file import read_ranges
 from highway.stores.unchanging import FileRange, UnchangingFile
 
-_LARGE = 1 << 12  # rows smaller than this are not worth it: h5py caches the collections that they share with many others
-_MOST = 1 << 30  # limit of the bytes of a row, because memory is allocated before it is read
-_HOPS = 32  # maximum objects inspected to find one; a collection with several objects has at most 64 kB
+_LARGE = 1 << 12  # h5py reads smaller rows as fast, because it caches the collections that many rows share
+_MOST = 1 << 30  # maximum bytes of a row, because memory is allocated before reading
+_HOPS = 32  # maximum objects to inspect in a collection; a collection with several objects has at most 64 kB
 _REFERENCE = np.dtype([("length", "<u4"), ("address", "<u8"), ("number", "<u4")])
 _ROWS = 1024  # rows whose references are checked together if a dataset has no chunks
 _WINDOW = 1 << 13  # bytes of a collection that are read at first
@@ -50,7 +50,7 @@ class HeapRows:
         self._chunks: dict[int, int | None] = {}
 
     def __call__(self, numbers: np.ndarray) -> list[bytes | None]:
-        """Return rows by their indexes, with ``None`` for rows that h5py must read: small values, and unexpected structures."""
+        """Return rows by their indexes. ``None`` stands for a row that h5py must read: a small value, or an unexpected structure."""
         references = self._references(numbers)
         large = np.flatnonzero((references["length"] >= _LARGE) & (references["length"] <= _MOST)).tolist()
         rows: list[bytes | None] = [None] * len(numbers)
@@ -80,7 +80,7 @@ class HeapRows:
         return found
 
     def _begin(self, chunk: int) -> Any:
-        """Return where the references of a chunk of rows begin in the file; ``None`` if it was never written."""
+        """Return the position of a chunk's references in the file, or ``None`` if the chunk was never written."""
         if chunk not in self._chunks:
             one = self._dataset.id
             with LOCK:
@@ -90,9 +90,9 @@ class HeapRows:
         return self._chunks[chunk]
 
     def _find(self, address: int, start: bytes, number: int, length: int) -> int | None:
-        """Return the position of an object's bytes; ``None`` if it is not found soon.
+        """Return the position of an object's bytes, or ``None`` if the search takes too long.
 
-        ``start`` holds the first bytes of the object's collection, and at most :data:`_HOPS` objects are inspected.
+        ``start`` holds the first bytes of the object's collection. This inspects at most :data:`_HOPS` objects.
         """
         magic, version, size = _COLLECTION.unpack_from(start)
         if magic != b"GCOL" or version != 1:
@@ -122,8 +122,8 @@ def heap_rows(dataset: Any, file: UnchangingFile) -> HeapRows | None:
 class HeapCheck:
     """Checks the collections that rows of varying length refer to, before h5py reads them.
 
-    HDF5 walks through the objects of a collection until its end. An object with number 0 and size 0, such as zeros, makes this walk
-    endless. It cannot be interrupted, and holds the lock of h5py.
+    HDF5 walks through the objects of a collection until its end. An object with number 0 and size 0, such as zeros, makes this loop
+    endless, and it holds the lock of h5py.
 
     Args:
         dataset: The h5py dataset.
@@ -173,7 +173,7 @@ class HeapCheck:
                 yield self._unfiltered(place) if self._plist.get_nfilters() else self._file.read(chunk.byte_offset, chunk.size)
 
     def _unfiltered(self, place: tuple[int, ...]) -> bytes:
-        """Return the references of a chunk that went through filters. HDF5 decodes them as a dataset of opaque values in memory."""
+        """Return the references of a chunk with filters. HDF5 decodes them as a dataset of opaque values in memory."""
         found = np.empty(self._block, f"V{_REFERENCE.itemsize}")
         try:
             with LOCK, h5py.File("chunk", "w", driver="core", backing_store=False) as memory:
@@ -181,7 +181,7 @@ class HeapCheck:
                 plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
                 plist.set_chunk(self._block)
                 for number in range(self._plist.get_nfilters()):
-                    if not skipped >> number & 1:  # HDF5 did not apply the filters of the other bits
+                    if not skipped >> number & 1:  # each set bit is a filter that HDF5 did not apply
                         plist.set_filter(*self._plist.get_filter(number)[:3])
                 copy = h5py.h5d.create(memory.id, b"x", h5py.h5t.py_create(found.dtype), h5py.h5s.create_simple(self._block), plist)
                 copy.write_direct_chunk((0,) * len(place), data)
@@ -192,7 +192,7 @@ class HeapCheck:
         return found.tobytes()
 
     def _check(self, address: int) -> None:
-        """Raise DatasetError if the objects in a collection do not lead to its end."""
+        """Raise DatasetError if a walk through the objects of a collection does not reach its end."""
         there = self._file.state.size - self._base - address
         if there < _COLLECTION.size:
             return  # h5py raises an error

@@ -23,7 +23,7 @@ class OtherFiles:
         allowed: Whether other files may be read.
 
     Raises:
-        DatasetError: there are other files, and they must not be read, do not exist, or are too short.
+        DatasetError: other files exist but are not allowed, are missing, or are too short.
     """
 
     def __init__(self, dataset: Any, path: str, name: str, allowed: bool) -> None:
@@ -38,7 +38,7 @@ class OtherFiles:
             )
         folder = os.path.dirname(os.path.abspath(path))
         for file, offset, size in dataset.external or ():
-            prefix = os.environ.get("HDF5_EXTFILE_PREFIX", "").replace("${ORIGIN}", folder)  # as HDF5 finds it
+            prefix = os.environ.get("HDF5_EXTFILE_PREFIX", "").replace("${ORIGIN}", folder)  # the path, as HDF5 finds it
             self._add(os.path.abspath(os.path.join(prefix, os.fsdecode(file))), 0 if size == h5py.h5f.UNLIMITED else offset + size)
         for source in dataset.virtual_sources() if dataset.is_virtual else ():
             self._check_source(dataset, path, folder, source)

@@ -1,4 +1,4 @@
-"""The file that HDF5 writes into, and the thread that writes."""
+"""The file object that HDF5 writes to, and the thread that writes."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ Call = Callable[[Callable[[], T]], T]
 
 
 class _Output:
-    """A file object for h5py. If a write fails, the data are kept in memory, and ``check`` raises the error.
+    """A file object for h5py. If a write fails, it keeps the data in memory, and ``check`` raises the error.
 
-    If a write failed, HDF5 would crash the process when the file is closed or the process exits. So no write may fail.
+    HDF5 must not see a failed write: it would crash the process when the file is closed or the process exits.
     """
 
     def __init__(self, path: str) -> None:
@@ -75,7 +75,7 @@ class _Output:
         pass
 
     def check(self) -> None:
-        """Raise OSError if the disk has not taken everything."""
+        """Raise OSError if a write to the disk failed."""
         if self._error is not None:
             raise self._error
 
@@ -87,7 +87,7 @@ class _Output:
 def h5py_file(path: str) -> Iterator[tuple[Any, Call[Any]]]:
     """Create an HDF5 file, and close it at the end. Yield the h5py file, and a function that calls h5py.
 
-    h5py is called in a separate thread, because Ctrl-C, which Python raises in the main thread, would make a write fail.
+    A separate thread calls h5py, because Python raises Ctrl-C in the main thread, and that would make a write fail.
 
     Raises:
         OSError: the file cannot be written.

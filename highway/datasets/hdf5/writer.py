@@ -14,12 +14,13 @@ from highway.datasets.writing import writing
 def hdf5_writer(path: str, compression: Literal["gzip", "lzf"] | None = None) -> Iterator[RowsWriter[Any]]:
     """Write samples with the same fields into an HDF5 file. The file gets its name only when it is complete.
 
-    Each field is a dataset, in chunks of about a megabyte, with one row per sample: ``bytes`` as uint8 of variable length, ``str`` as text,
-    and numbers and arrays unchanged, of one shape. A ``/`` in a field's name creates groups. The keys are the dataset ``__key__``.
+    Each field becomes a dataset with one row per sample, in chunks of about a megabyte. ``bytes`` become uint8 of variable length, and
+    ``str`` becomes text. Numbers do not change. Arrays must have one shape. A ``/`` in a field's name creates groups. The keys are in the
+    dataset ``__key__``.
 
     Args:
         path: The file.
-        compression: The compression filter for arrays, if any. Encoded images are compressed already.
+        compression: The compression filter for arrays, if any. ``bytes`` are not compressed.
 
     Raises:
         ConfigError: h5py is not installed.

@@ -22,7 +22,7 @@ class Database(Protocol):
     """An open database."""
 
     def read(self, keys: Sequence[bytes], use: Callable[[Data], T]) -> list[T]:
-        """Return ``use(value)`` for the value of each key. A value is valid only during the call.
+        """Return ``use(value)`` for the value of each key. The value is valid only during the call of ``use``.
 
         Raises:
             BadValue: a key does not exist, or ``use`` raises a ValueError.
@@ -44,7 +44,7 @@ class BadValue(Exception):
 
     Args:
         place: Index of its key among the requested keys.
-        reason: Why.
+        reason: The reason.
     """
 
     def __init__(self, place: int, reason: object) -> None:
@@ -79,13 +79,13 @@ class KeyedDataset(ABC):
 
     Args:
         path: The database.
-        decode: Encoding of the values: ``"bytes"``; ``"fields"``: as highway's writer stores them; ``"msgpack"``: msgpack with arrays in
-            the form of msgpack-numpy, as tensorpack stores them; ``"caffe"``: a Datum; ``"example"``: a ``tf.train.Example``; ``"ten"``,
-            ``"npy"`` or ``"json"``: the content of such a file. ``None`` inspects the first value: fields, msgpack and Datum are
-            recognised, and all other values are bytes. ``"trusted_pickle"`` loads pickles, which tensorpack writes by default; loading a
-            pickle can run any code, so use it only for a file on this machine that you trust.
-        fields: The fields to read, under new names, if samples are dicts: ``{"image": "png;jpg", "label": "cls"}`` takes the first name
-            that a sample has. ``None`` reads all fields under their own names.
+        decode: Encoding of the values: ``"bytes"``; ``"fields"``, the form of highway's writer; ``"msgpack"``, with arrays in the form of
+            msgpack-numpy and tensorpack; ``"caffe"``, a Datum; ``"example"``, a ``tf.train.Example``; ``"ten"``, ``"npy"`` or ``"json"``,
+            the content of such a file; ``"trusted_pickle"``, pickles, the default of tensorpack. A pickle can run any code, so use the last
+            one only for a local file that you trust. ``None`` recognises ``"fields"``, ``"msgpack"`` and ``"caffe"`` by the first value;
+            other values are bytes.
+        fields: If samples are dicts: the fields to read, under new names. ``{"image": "png;jpg"}`` reads the first of these fields that a
+            sample has. ``None`` reads all fields under their own names.
     """
 
     path: str
@@ -151,7 +151,7 @@ class KeyedWriter(ABC):
         self.samples = 0
 
     def add(self, key: str, sample: Mapping[str, Any]) -> None:
-        """Add a sample; a repeated key gets a number, because otherwise the second sample would replace the first.
+        """Add a sample. If the key exists, append a number to it, because otherwise the new sample would replace the old sample.
 
         Raises:
             ItemError: the key is reserved for metadata, or the database does not accept it.
@@ -176,15 +176,15 @@ class KeyedWriter(ABC):
 
 
 def _listed(database: Database) -> Keys:
-    """Return the keys of a database. Read the list of keys in the database if it is complete; otherwise pass over the database."""
+    """Return the keys of a database. If the database has a complete list of its keys, read the list. Otherwise read all keys."""
     last = database.last_key()
-    if last is not None and not any(last):  # only zero bytes, so all keys before it are too
+    if last is not None and not any(last):  # the last key has only zero bytes, so all other keys do, too
         return ZeroKeys(database.keys())
     count = database.count()
     if count is not None:
         try:
             keys = database.read([LIST], lambda value: Keys(listed(value)))[0]
-        except BadValue:  # there is none, or one of another writer, such as a pickle
+        except BadValue:  # there is no list, or another writer's list, such as a pickle
             keys = None
         if keys is not None and len(keys) == count - 1 and keys.are_distinct():
             return keys

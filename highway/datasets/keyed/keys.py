@@ -1,4 +1,4 @@
-"""The keys of a database in little memory: millions of keys are one row of bytes."""
+"""Keep millions of keys in little memory: concatenated in one array of bytes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 from highway.datasets.dataset import LazyKeys
 from highway.engine.cancel import check_cancelled
 
-LIST = b"__keys__"  # the key whose value lists all others, as msgpack: tensorpack's and ours
+LIST = b"__keys__"  # the value of this key lists all other keys as msgpack, in tensorpack and highway
 _AT_ONCE = 1 << 16
 
 
@@ -26,7 +26,7 @@ class Keys(LazyKeys):
     """Keys as texts, each created on request.
 
     Args:
-        keys: Keys of samples and metadata; the latter are skipped.
+        keys: All keys of the database. Keys of metadata are skipped.
     """
 
     def __init__(self, keys: Iterable[bytes]) -> None:
@@ -54,7 +54,7 @@ class Keys(LazyKeys):
         return self._row[begin:end]
 
     def are_distinct(self) -> bool:
-        """Return whether all keys are distinct. The result is also false if two distinct keys have the same hash."""
+        """Return whether all keys have distinct hashes."""
         hashes = np.fromiter((hash(self.encoded(number)) for number in range(self._length)), np.int64, self._length)
         return len(np.unique(hashes)) == self._length
 
@@ -67,7 +67,7 @@ class Keys(LazyKeys):
 
 
 class ZeroKeys(Keys):
-    """Keys that Highway (2017) wrote: a key is a number n, written as n zero bytes. Its text is n.
+    """Keys that Highway (2017) wrote: the key of number n is n zero bytes, and its text is n.
 
     Args:
         keys: All keys. The object does not keep them.
@@ -88,7 +88,7 @@ def listed(value: Any) -> Iterator[bytes]:
     """Yield the keys in the value of ``__keys__``.
 
     Raises:
-        ValueError: the bytes are not a msgpack list of byte strings. A pickle is refused for this reason.
+        ValueError: the bytes are not a msgpack list of byte strings, for example a pickle.
     """
     unpacker = msgpack.Unpacker(max_buffer_size=0, raw=True)
     unpacker.feed(value)

@@ -54,7 +54,7 @@ class _LevelDBDatabase:
         self._watch, self._sizes = Watch(path), _sizes_of(path)
 
     def check_process(self) -> None:
-        """Raise DatasetError in a forked child: the database needs threads that run only in the parent."""
+        """Raise DatasetError in a forked child, because the threads of the database run only in the parent."""
         if self._process != os.getpid():
             raise DatasetError(
                 f"{self._path}: it is open in the process that this one was forked from, and LevelDB lets one process in: read it there, "
@@ -62,10 +62,10 @@ class _LevelDBDatabase:
             )
 
     def _check_sizes(self) -> None:
-        """Raise DatasetError if a table was cut short. LevelDB maps tables into memory, and reading past the end would end the process."""
+        """Raise DatasetError if a table was truncated. LevelDB maps tables into memory, and reading past the end would end the process."""
         found = _sizes_of(self._path)
         for name, size in self._sizes.items():
-            if found.get(name, size) < size:  # a table that LevelDB has merged with others is not there any more
+            if found.get(name, size) < size:  # the table no longer exists if LevelDB has merged it with others
                 raise DatasetError(
                     f"{self._path}: {name} had {size} bytes when it was first read, and now has {found[name]} bytes; a dataset must not "
                     "change while it is read: copy the database again"
@@ -120,13 +120,13 @@ def _logs(folder: str) -> list[str]:
 
 
 def _check_log(path: str) -> None:
-    """Raise DatasetError if a log ends within a record: LevelDB ignores the rest, and deletes the log after reading it."""
+    """Raise DatasetError if a log ends within a record, because LevelDB would ignore the record and delete the log."""
     with open(path, "rb") as file:
         data = file.read()
     at, kind = 0, _FULL
     while at < len(data):
         rest = _BLOCK - at % _BLOCK
-        if rest >= _RECORD.size:  # else the block is too full for another record and ends with zeros
+        if rest >= _RECORD.size:  # otherwise the block has no room for a record and ends with zeros
             length, kind = _RECORD.unpack_from(data, at) if at + _RECORD.size <= len(data) else (rest, _ZEROS)
             rest = _RECORD.size + length
             if kind == _ZEROS or rest > min(_BLOCK - at % _BLOCK, len(data) - at):
@@ -156,14 +156,13 @@ def _reason(error: Exception) -> str:
 class LevelDB(KeyedDataset):
     """The values of a LevelDB database, in the order of their keys.
 
-    Only one process at a time can open a LevelDB database, and this process needs write permission for the folder. LevelDB has no list
-    of the keys, so the first read goes through the whole database. If you can choose, use :class:`LMDB`.
+    If you can choose, use :class:`LMDB`. Only one process at a time can open a LevelDB database, and it needs write permission for the
+    folder. LevelDB has no list of the keys, so the first read goes through the whole database.
 
     Args:
         path: The database: a folder. If it is in a store, it is copied into the cache.
 
-    A sample is a value decoded by ``decode``: ``bytes``, a dict, or the packed object. Its key is the key in the database. In
-    databases of Highway (2017), a key is a number n, written as n zero bytes; its text is n.
+    A sample is a value that ``decode`` returns: ``bytes``, a dict, or another object. Its key is the key in the database.
 
     Raises:
         ConfigError: ``fields`` is given but the samples have no fields, or plyvel is not installed.
@@ -186,7 +185,7 @@ class LevelDB(KeyedDataset):
 
     def fingerprint(self) -> str:
         """Return a string that changes when the database is written to, or when ``decode`` or ``fields`` change."""
-        len(self)  # opening it moves entries from the log into tables
+        len(self)  # opening the database moves entries from the log into tables
         path = local(self.path)
         tables = sorted(name for name in os.listdir(path) if name.endswith(_TABLES))
         return f"{fingerprint_of((name, os.path.join(path, name)) for name in tables)} {self.decode} {self.fields}"
@@ -227,9 +226,9 @@ class LevelDBWriter(KeyedWriter):
         self._database.close()
 
     def finish(self) -> None:
-        """Open the closed database once more, so that LevelDB moves the last values from the log to a table. Raises OSError.
+        """Open the closed database again, so that LevelDB moves the last values from the log to a table. Raises OSError.
 
-        A truncated log could not be detected, because a log has no end mark.
+        A log has no end mark, so a truncated log could not be detected.
         """
         try:
             _library().DB(self._database.name).close()

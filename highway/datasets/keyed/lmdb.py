@@ -25,13 +25,13 @@ from highway.stores.url import join, shown, without_options
 T = TypeVar("T")
 
 _FILE = "data.mdb"
-MAP_SIZE = 1 << 30  # bytes that a database may have at first, when it is written
-TRANSACTION = 1 << 24  # bytes that are written in one transaction
-_LONGEST = 511  # bytes of a key
+MAP_SIZE = 1 << 30  # maximum bytes of a new database, at first
+TRANSACTION = 1 << 24  # bytes to write in one transaction
+_LONGEST = 511  # maximum bytes of a key
 _RECORD = 48  # bytes of LMDB's own record of a named database
 # The layout of a file, in mdb.c of LMDB.
 _META = struct.Struct("<92xH34xQ8xQ")  # flags of the database, number of its root page, number of the transaction
-_PAGE = struct.Struct("<Q2xHH2x")  # number of the page, its kind, and where its list of entries ends
+_PAGE = struct.Struct("<Q2xHH2x")  # number of the page, its kind, and the end of its list of entries
 _CHILD = struct.Struct("<3H")  # an entry of a branch: the number of the page below it
 _BRANCH, _LEAF = 1, 2  # kinds of pages
 _SEVERAL = 4  # the flag of a database with several values for a key
@@ -85,7 +85,7 @@ class _LMDBDatabase:
 
     @contextmanager
     def _naming(self) -> Iterator[None]:
-        """Check that the file was not cut short, because reading it would then end the process. Name the file in LMDB's errors."""
+        """Check that the file was not truncated, because reading it would then end the process. Name the file in LMDB's errors."""
         self._file.check_size()
         try:
             yield
@@ -100,7 +100,7 @@ class _LMDBDatabase:
     def read(self, keys: Sequence[bytes], use: Callable[[Data], T]) -> list[T]:
         self._file.check_size()  # like _naming(), which would take longer
         try:
-            with self._lmdb.begin(buffers=use is not bytes) as transaction:  # LMDB copies bytes itself, once
+            with self._lmdb.begin(buffers=use is not bytes) as transaction:  # for bytes, LMDB makes the only copy
                 return use_all(keys, transaction.get, use)
         except _library().Error as error:
             raise self._damaged(f"LMDB says: {error}") from error
@@ -123,7 +123,7 @@ class _LMDBDatabase:
         """Check the kinds and numbers of all pages with keys: LMDB ends the process if a cursor reaches a page of another kind.
 
         Raises:
-            DatasetError: a page is not at its place, or not of its kind; or keys are missing.
+            DatasetError: a page has a wrong number or kind, or keys are missing.
         """
         size, depth = self._lmdb.stat()["psize"], self._lmdb.stat()["depth"]
         metas = [_META.unpack(self._file.read(place, _META.size)) for place in (0, size)]
@@ -169,23 +169,23 @@ class _LMDBDatabase:
 class LMDB(KeyedDataset):
     """The values of an LMDB database, in the order of their keys.
 
-    Keys that begin and end with ``__`` are not samples. highway reads the list of all other keys from ``__keys__``, in which tensorpack and
-    highway's writer store it. Without this list, highway lists the keys in one pass over the database, about a million per second.
+    Keys that begin and end with ``__`` are not samples. tensorpack and highway's writer store the list of all other keys in ``__keys__``.
+    Without this list, highway lists the keys in one pass over the database, at about a million per second.
 
-    Each process opens the file once, maps it for reading only, and does not use LMDB's locks: nobody may write to the file at the same
-    time. If the file is cut short between two reads, the next read raises an error; during a read, the process ends. LMDB has no checksums,
-    so damage in a value is not detected.
+    Each process opens the file once and does not use LMDB's locks, so do not write to the file at the same time. If the file is truncated
+    between two reads, the next read raises an error. If it is truncated during a read, the process ends. LMDB has no checksums, so damage
+    in a value is not detected.
 
     Args:
         path: The database: a folder with ``data.mdb`` in it, or such a file. If it is in a store, it is copied into the cache.
 
-    A sample is a value decoded by ``decode``: ``bytes``, a dict, or the packed object. Its key is the database's key.
+    A sample is a value that ``decode`` returns: ``bytes``, a dict, or another object. Its key is the key in the database.
 
     Raises:
         ConfigError: ``fields`` are given, but samples have no fields; or lmdb is not installed.
         OSError: there is no such file, or it cannot be opened (when it is first read).
-        DatasetError: the file is not an LMDB database, or was cut short (on the first read); ``decode`` does not fit a value; or the file
-            has changed since it was opened.
+        DatasetError: the file is not an LMDB database, is truncated, or has changed since it was opened; or ``decode`` does not fit a
+            value.
 
     >>> Pipeline([[{"txt": "a text", "cls": 3}, {"txt": "another", "cls": 5}], LMDBSink("train.lmdb")]).run()
     >>> dataset = LMDB("train.lmdb", fields={"text": "txt", "label": "cls"})
@@ -245,7 +245,7 @@ class LMDBWriter(KeyedWriter):
         return True
 
     def _grow(self) -> None:
-        """Double the maximum size of the database, and repeat the changes that were not committed."""
+        """Double the maximum size of the database, and repeat the uncommitted changes."""
         self._transaction.abort()
         self._lmdb.set_mapsize(2 * self._lmdb.info()["map_size"])
         self._transaction = self._lmdb.begin(write=True)

@@ -1,4 +1,4 @@
-"""Databases that all datasets of a process share while at least one of them reads, and a watch for writes to a folder."""
+"""Databases that all datasets of a process share, and a watch for writes to a folder."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from weakref import WeakValueDictionary
 
 T = TypeVar("T")
 
-_IN_MODIFY = 2  # of sys/inotify.h
+_IN_MODIFY = 2  # flags of sys/inotify.h
 
 _open: WeakValueDictionary[Hashable, object] = WeakValueDictionary()
 _lock = threading.Lock()
 
 
 def shared(name: Hashable, opening: Callable[[], T]) -> T:
-    """Return the open object with a name, or the result of ``opening``; the object is closed when nobody refers to it any more."""
+    """Return the open object with a name, or the result of ``opening``. The object is closed with the last reference."""
     with _lock:
         found: T | None = _open.get(name)  # type: ignore[assignment]  # a name is of one type
         if found is None:
@@ -39,7 +39,7 @@ os.register_at_fork(after_in_child=_forked)
 
 
 class Watch:
-    """Detects writes to the files of a folder, with one system call; several threads may use it."""
+    """Detects writes to the files of a folder, with one system call. Several threads may use it."""
 
     def __init__(self, folder: str) -> None:
         libc = ctypes.CDLL(None)
@@ -51,7 +51,7 @@ class Watch:
         self._lock = threading.Lock()
 
     def after_writes(self, check: Callable[[], None]) -> None:
-        """Call ``check`` if a file was written to since it was last called without an error."""
+        """Call ``check`` if a file was written to since the last successful check."""
         with self._lock:
             if not self._always and not any(fcntl.ioctl(self._descriptor, termios.FIONREAD, bytes(4))):
                 return

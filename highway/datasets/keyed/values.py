@@ -1,8 +1,7 @@
 """Encode and decode the values of a database.
 
-A value from highway's writers is a map in msgpack. The first entry is ``"__fields__"`` with the version 1. Each field of the sample
-follows, with the extension and the bytes that it would have as a file in a shard (see :mod:`highway.datasets.field_codecs`). ``{"jpg":
-JPEG, "cls": 7}`` is::
+A value from highway's writers is a map in msgpack. The first entry is ``"__fields__"`` with the version 1. The fields of the sample follow,
+in the same form as files in a shard: extension and bytes (see :mod:`highway.datasets.field_codecs`). ``{"jpg": JPEG, "cls": 7}`` is::
 
     83                              a map of three entries
     aa 5f5f6669656c64735f5f  01     "__fields__": 1
@@ -39,7 +38,7 @@ def encode_sample(sample: Mapping[str, Any]) -> bytes:
     """Return a sample as a value.
 
     Raises:
-        TypeError: no encoding can hold a field. The message names the field and the way out.
+        TypeError: no encoding can hold a field. The message names the field and a solution.
     """
     files = [encode_field(name, value) for name, value in sample.items()]
     if len(entries := {_MARK: _VERSION, **dict(files)}) != len(files) + 1:
@@ -69,7 +68,7 @@ _TAGS = {0x08, 0x10, 0x18, 0x22, 0x28, 0x32, 0x35, 0x38}
 
 
 def _caffe(data: Data, fields: Fields) -> dict[str, Any]:
-    """Return ``image``, encoded bytes or an array ``(H, W, C)``, uint8 or float32, channels in stored order; and ``label``, an int32."""
+    """Return ``image``, encoded bytes or an array ``(H, W, C)`` with channels in stored order, and ``label``, an int32."""
     numbers, contents, floats = {}, b"", list[bytes]()
     for tag, begin, end in read_fields(data, 0, len(data)):
         if tag not in _TAGS:
@@ -117,7 +116,7 @@ def _as_file(extension: str) -> Callable[[Data, Fields], Any]:
     return lambda data, fields: decode_field(extension, bytes(data))
 
 
-# Each function returns the sample in a value, never a view of the value. Fields, if any, are chosen and renamed. Raises ValueError.
+# Each function decodes a value to a sample, without views of the value. It selects and renames fields. Raises ValueError.
 DECODERS: dict[str, Callable[..., Any]] = {
     "bytes": lambda data, fields: bytes(data),
     "fields": _fields,
@@ -160,7 +159,7 @@ def recognised(value: Data) -> Decode:
             return "msgpack"
     except (ValueError, TypeError, msgpack.UnpackException, RecursionError):
         if msgpack_numpy.begins_array(value):
-            return "msgpack"  # damaged: decoding it raises an error
+            return "msgpack"  # the value is damaged: decoding it raises an error
     try:
         _caffe(value, None)
         return "caffe"

@@ -21,7 +21,7 @@ from highway.stores.url import join, shown
 
 log = logging.getLogger("highway")
 
-_OPEN = 100  # shards open at once; most processes may open 1024 files
+_OPEN = 100  # maximum open shards; most processes may open 1024 files
 
 
 class _Shards:
@@ -30,7 +30,7 @@ class _Shards:
     def __init__(self, folder: str, fields: dict[str, str] | None, verify: bool) -> None:
         self.entries = read_index(folder).shards
         self.spans = Spans(entry.samples for entry in self.entries)
-        self.open = lru_cache(_OPEN)(partial(_opened, folder, self.entries, fields, verify, {}))  # without self, which would be a cycle
+        self.open = lru_cache(_OPEN)(partial(_opened, folder, self.entries, fields, verify, {}))  # no self: a cycle
         self.has_keys = bool(self.entries) and all(KEYS in entry.column_names for entry in self.entries)
         if verify and not all(entry.raw_data.hashes for entry in self.entries):
             log.warning("%s has no checksums for some shards: damage in them is not detected", shown(join(folder, INDEX)))
@@ -49,7 +49,7 @@ class _Shards:
 def _opened(
     folder: str, entries: list[ShardEntry], fields: dict[str, str] | None, verify: bool, states: dict[int, FileState], number: int
 ) -> Shard:
-    """Return a shard. If it was open before, it must still be the same file; else its state is stored in ``states``."""
+    """Return an open shard. At the first time, store the state of its file in ``states``. Later, the file must have this state."""
     shard = Shard(folder, entries[number], fields, KEYS, states.get(number))
     if verify and number not in states:
         shard.verify()
@@ -63,19 +63,20 @@ class MDS(PartedDataset):
     """The samples in a folder of MDS shards, in the order of its ``index.json``. The shards are not copied.
 
     Args:
-        path: The folder that has the ``index.json``, or its URL.
-        fields: The columns to read, under new names: ``{"image": "jpeg;png", "label": "class"}`` takes the first column that a shard has.
-            ``None`` reads all columns under their own names.
-        verify: Whether to compare the checksums in the index, if any. This reads each shard as a whole before its first sample.
+        path: The folder with the ``index.json``, or its URL.
+        fields: The columns to read, under new names: ``{"image": "jpeg;png"}`` reads the first of these columns that a shard has. ``None``
+            reads all columns under their own names.
+        verify: Whether to compare each shard with the checksum in the index, if there is one. This reads the whole shard before its first
+            sample.
 
     A sample is a dict. Images in ``jpeg`` and ``png`` stay encoded, as ``bytes``. Numbers and arrays have the dtypes of their columns
-    (``int`` is int64). ``json`` is decoded (:mod:`highway.datasets.mds.encodings`). A column ``__key__`` is not a field: it names the
-    samples. Columns of pickles (``pkl``) are refused; to skip them, select other columns with ``fields``.
+    (``int`` is int64). ``json`` is decoded (:mod:`highway.datasets.mds.encodings`). A column ``__key__`` is not a field: it holds the keys
+    of the samples. A column of pickles (``pkl``) is an error, unless ``fields`` does not select it.
 
     Raises:
         OSError: the folder has no index, or a shard cannot be opened (when it is read).
-        DatasetError: a shard exists only in compressed form, is cut short, differs from the index, or has changed since it was opened; a
-            column has an encoding that cannot be read; or a sample is damaged.
+        DatasetError: a shard is compressed, truncated, differs from the index, or has changed since it was opened; a column has an
+            unsupported encoding; or a sample is damaged.
 
     >>> Pipeline([[{"x": 1, "text": "first"}, {"x": 2, "text": "second"}], MDSSink("train")]).run()
     >>> dataset = MDS("train")
@@ -104,11 +105,11 @@ class MDS(PartedDataset):
         return self.__getitems__([number])[0]
 
     def __getitems__(self, numbers: Sequence[int]) -> list[dict[str, Any]]:
-        """Return several samples; those in a store are requested concurrently."""
+        """Return several samples. Samples in a store are requested concurrently."""
         return self._several(numbers, bytes)
 
     def __getviews__(self, numbers: Sequence[int]) -> list[dict[str, Any]]:
-        """Return several samples; ``bytes`` in them are views."""
+        """Return several samples, with views instead of ``bytes``."""
         return self._several(numbers, memoryview)
 
     def _several(self, numbers: Sequence[int], kind: Callable[[bytes], Data]) -> list[dict[str, Any]]:

@@ -6,16 +6,14 @@ encoding                                     read as                         wri
 ``bytes``                                    bytes                           bytes
 ``jpeg``, ``png``                            bytes, to be decoded by         bytes in a field of that name (``jpg`` too)
                                              workers
-``str``                                      str                             str
-``int``                                      int64                           int
-``int8`` ... ``uint64``, ``float16`` ...     a number of that dtype          a number of that dtype; float64 from float
-``ndarray``, ``ndarray:DTYPE[:SHAPE]``       array                           array
-``json``                                     what JSON holds                 dict, list, bool, None
-``pil``                                      uint8 ``(H, W)`` or             -
+``str``                                      str                             str ``int``                                      int64
+int ``int8`` ... ``uint64``, ``float16`` ...     a number of that dtype          a number of that dtype; float64 from float ``ndarray``,
+``ndarray:DTYPE[:SHAPE]``       array                           array ``json``                                     the JSON value
+dict, list, bool, None ``pil``                                      uint8 ``(H, W)`` or             -
                                              ``(H, W, C)``
 ``jpeg_array``, ``list[...]``                a list of images              -
 ``str_int``, ``str_float``, ``str_decimal``  int, float, Decimal             -
-``pkl``                                      refused: it could run any code  -
+``pkl``                                      an error: it could run any code -
 ===========================================  ==============================  ==========================================================
 """
 
@@ -41,9 +39,9 @@ from highway.images.decode import MAX_PIXELS
 _DTYPES = {8: "uint8", 9: "int8", 16: "uint16", 17: "int16", 18: "float16", 32: "uint32", 33: "int32", 34: "float32", 64: "uint64"}
 _DTYPES |= {65: "int64", 66: "float64"}
 _NUMBERS = {name: number for number, name in _DTYPES.items()}
-_LENGTHS = ("<u1", "<u2", "<u4", "<u8")  # of the numbers in a shape
+_LENGTHS = ("<u1", "<u2", "<u4", "<u8")  # dtypes of the numbers in a shape
 _PIL = struct.Struct("<3I")  # width, height, and the length of the mode
-_MODES = {"L": 1, "P": 1, "RGB": 3, "RGBA": 4}  # and the channels of each
+_MODES = {"L": 1, "P": 1, "RGB": 3, "RGBA": 4}  # and the channels of each mode
 _IMAGES = {"jpg": "jpeg", "jpeg": "jpeg", "png": "png"}  # encodings by the names of fields
 
 
@@ -121,7 +119,7 @@ def as_bytes(data: bytes) -> bytes:
 
 
 def _listed(decode: Callable[[bytes], Any], begin: int, data: bytes) -> list[Any]:
-    """Return a list of values. At ``begin``, the data holds their number, their sizes, and then the values."""
+    """Return a list of values. From ``begin`` on, the data hold the number of values, their sizes, and the values."""
     (count,) = struct.unpack_from("<I", data, begin)
     ends = np.cumsum([begin + 4 * (count + 1), *np.frombuffer(data, "<u4", count, begin + 4).tolist()]).tolist()
     if ends[-1] != len(data):
@@ -151,7 +149,7 @@ def encoding_for(name: str, value: Any) -> str:
     """Return the encoding to write a column, from the name of the field and its first value.
 
     Raises:
-        ItemError: no encoding can hold the value. The message names the field and the way out.
+        ItemError: no encoding can hold the value. The message names the field and a solution.
     """
     kind = "json" if value is None else kind_of(value)
     if kind is not None and (encoding := _ENCODINGS[kind](name, value)):
@@ -170,7 +168,7 @@ def _encoding_of_numbers(name: str, value: Any) -> str:
 
 
 _PYTHON = {bool: "json", int: "int", float: "float64"}
-_ENCODINGS: dict[str, Callable[[str, Any], str]] = {  # by the kind of value; empty if there is none for it
+_ENCODINGS: dict[str, Callable[[str, Any], str]] = {  # by the kind of value; empty if there is no encoding for it
     "bytes": lambda name, value: _IMAGES.get(name.rpartition(".")[2], "bytes"),
     "str": lambda name, value: "str" if type(value) is str else "",
     "number": _encoding_of_numbers,

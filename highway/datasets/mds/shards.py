@@ -23,7 +23,7 @@ from highway.stores.file import exists, open_file, read_whole
 from highway.stores.unchanging import FileRange, FileState
 from highway.stores.url import join, shown
 
-_AT_ONCE = 1 << 24  # bytes that are read together to compute a checksum
+_AT_ONCE = 1 << 24  # bytes to read at once for a checksum
 
 INDEX = "index.json"
 VERSION = 2
@@ -114,7 +114,7 @@ class Shard:
     Args:
         folder: The folder of its index.
         entry: The shard's entry in the index.
-        fields: The columns to read, by new name; ``None``: all except ``leave_out``.
+        fields: The columns to read, by new name. ``None``: all columns except ``leave_out``.
         leave_out: A column that is not a field.
         state: The expected state of the file; ``None``: any state.
 
@@ -155,7 +155,7 @@ class Shard:
         self._key = self._column(leave_out) if leave_out in entry.column_names else None
 
     def _check_columns(self, config: bytes) -> None:
-        """Compare the columns in the index with those in the shard. Raises DatasetError."""
+        """Compare the columns in the index with the columns in the shard. Raises DatasetError."""
         try:
             found = msgspec.json.decode(config, type=dict[str, Any])
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -167,7 +167,7 @@ class Shard:
                 )
 
     def verify(self) -> None:
-        """Check the file against a checksum in the index: the fastest one, if there are several. Raises DatasetError."""
+        """Check the file against the fastest checksum in the index. Raises DatasetError."""
         hashes = self._entry.raw_data.hashes
         known = [name for name in hashes if hasattr(xxhash, name) or name in hashlib.algorithms_available]
         if hashes and not known:
@@ -199,7 +199,7 @@ class Shard:
         return FileRange(self.file, begin, end - begin)
 
     def sample(self, row: int, data: Data) -> dict[str, Any]:
-        """Return a sample by its row and the data that contains it; its ``bytes`` are views if ``data`` is a view. Raises DatasetError."""
+        """Return a sample from ``data`` that contains it. If ``data`` is a view, ``bytes`` are views, too. Raises DatasetError."""
         return self._values(row, data, self._wanted)
 
     def key(self, row: int) -> str:

@@ -1,4 +1,4 @@
-"""Samples written into MDS shards, which Mosaic's streaming reads too."""
+"""Write samples into MDS shards. Mosaic's streaming can read them."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from highway.datasets.writing import writing_folder
 from highway.errors import ItemError
 from highway.parameters.ranges import Range
 
-_LARGEST = 1 << 32  # limit of the offsets
-_HASH = "xxh3_64"  # as streaming calls it
+_LARGEST = 1 << 32  # maximum offset
+_HASH = "xxh3_64"  # streaming's name of the file
 
 
 class MDSWriter:
@@ -91,7 +91,7 @@ class MDSWriter:
 def mds_writer(path: str, size_limit: Annotated[int, Range(ge=1, lt=_LARGEST)] = 1 << 26, durable: bool = False) -> Iterator[MDSWriter]:
     """Write samples with the same fields into a folder of MDS shards. The folder gets its name only when it is complete.
 
-    The keys are a column ``__key__``.
+    The keys are in a column ``__key__``.
 
     Args:
         path: The folder.

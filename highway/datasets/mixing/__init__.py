@@ -1,4 +1,4 @@
-"""Mix several datasets into one by weights: select the dataset of each position, and read its samples.
+"""Mix several datasets into one dataset by weights.
 
 Begin with ``mixed``.
 """

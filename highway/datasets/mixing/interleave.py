@@ -13,7 +13,7 @@ Stop = Literal["first", "all", "restart"]
 WeightsAt = Callable[[int], Sequence[float]]
 Weights = list[float] | dict[int, list[float]] | WeightsAt
 
-_BITS = 24  # fractional bits of a share; a mix of less than 2**39 positions fits 64 bits
+_BITS = 24  # fractional bits of a share, so that a mix of less than 2**39 positions fits 64 bits
 _ONE = 1 << _BITS
 _LONGEST = 1 << 38
 _ASKED = 1024  # minimum positions between two calls of a weight function, and maximum calls per epoch
@@ -46,14 +46,14 @@ class Interleave:
     """The positions of an epoch of a mix.
 
     The datasets are the leaves of a binary tree. At each branch, the right half of its datasets gets its weighted share of the branch's
-    positions, as evenly as integers allow. Therefore, after any number of positions, each dataset has had its share to within one or two
-    samples. The number of steps to find the dataset at a position is the height of the tree. Shares are multiples of ``2**-24``.
+    positions, as evenly as integers allow. So after any number of positions, the count of each dataset differs from its share by at most
+    two samples. The height of the tree is the number of steps to find the dataset at a position. Shares are multiples of ``2**-24``.
 
     Args:
         sizes: Number of samples of each dataset, at least 1.
         weights: Relative frequency of each dataset: a list; lists by the position at which they start; or a function of the position.
-        stop: When the epoch ends: before a dataset would repeat (``"first"``), or when all datasets have been read completely. Until then,
-            a completed dataset is skipped (``"all"``) or restarts (``"restart"``).
+        stop: The end of the epoch. ``"first"``: before a dataset would repeat. ``"all"`` and ``"restart"``: when all datasets have been
+            read completely. Until then, a completed dataset is skipped (``"all"``) or restarts (``"restart"``).
         length: Number of positions of the epoch, instead of ``stop``.
 
     Attributes:
@@ -72,7 +72,7 @@ class Interleave:
         self._shares, self._parts, self._drawn = (np.stack([step[field] for step in steps]) for field in (1, 2, 3))
 
     def __call__(self, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the dataset at each int64 position below ``length``, and the number of its samples before that position, both as int64."""
+        """Return the dataset at each position, and the number of its samples before this position. All are int64."""
         step = np.searchsorted(self._begins, positions, side="right") - 1
         count, node = positions - self._begins[step], np.ones_like(positions)
         for _ in range(self._leaves.bit_length() - 1):
@@ -86,9 +86,9 @@ class Interleave:
         return which, self._drawn[step, which] + count
 
     def _steps(self, weights: Weights) -> Iterator[_Step]:
-        """Yield the steps of the epoch, and note its length."""
+        """Yield the steps of the epoch, and store its length."""
         position, drawn = 0, np.zeros(len(self._sizes), np.int64)
-        parts = np.full(self._leaves, _ONE // 2 - 1)  # almost half, so shares are rounded to the nearest; the first dataset comes first
+        parts = np.full(self._leaves, _ONE // 2 - 1)  # almost half, to round to the nearest, and to begin with the first dataset
         ended = np.zeros(len(self._sizes), np.bool_)
         for number, (stop, given) in enumerate(self._given_weights(weights)):
             while position < stop:
@@ -145,7 +145,7 @@ class Interleave:
         return shares
 
     def _until(self, step: _Step, count: int, ended: np.ndarray) -> int:
-        """Return how many of ``count`` positions belong to a step, at least 1: it ends with the epoch, or when a dataset is skipped."""
+        """Return how many of ``count`` positions belong to a step. A step ends with the epoch, or when a dataset is skipped."""
         if self._given is not None or not self._turns(step.after(count)[0], ended):
             return count
         low, high = 0, count  # _turns() is false after ``low`` positions, and true after ``high``

@@ -1,4 +1,4 @@
-"""Several datasets as one, mixed by weights."""
+"""Mix several datasets into one dataset by weights."""
 
 from __future__ import annotations
 
@@ -22,30 +22,29 @@ from highway.parameters.ranges import Count, Predicate
 @checked
 @dataclass
 class MixedDataset:
-    """Mix several datasets by weights: each position of an epoch holds a sample of one dataset.
+    """Mix several datasets by weights into one dataset.
 
-    A reader reads the mix as any other dataset: its order depends only on the seed, ranks share it, and it can resume at any sample. Each
-    dataset has its own order, and a new order for each pass. In the next epoch, it continues at its next sample, so that all its samples
-    occur equally often. The dataset of a position is computed, not random: after any number of positions, each dataset has had its share to
-    within a sample or two. If the reader shuffles, it also shuffles within each 64 positions, so that a rank does not get a single dataset.
-    With ``shuffle=False``, the positions follow the weights, and each dataset is read in order.
+    A reader reads the mix as any other dataset: the order depends only on the seed, ranks share it, and a run can resume at any sample.
+
+    The weights determine the dataset of each position. After any number of positions, the count of each dataset differs from its share by
+    at most two samples. If the reader shuffles, it shuffles each dataset, with a new order for each pass, and shuffles each 64 positions of
+    the mix. In the next epoch, each dataset continues at its next sample, so all its samples occur equally often.
 
     Args:
         datasets: Datasets, other mixes, or paths. Their samples must fit into one batch.
-        weights: Relative frequency of each dataset, above 0. ``None``: all equal. To change weights in an epoch, give a dict with the
-            weights of each step by its first position, ``{0: [9, 1], 100_000: [1, 1]}``, or a function that returns the weights of a
-            position. highway calls the function every 1,024 positions (or about 1,000 times per epoch). With a dict or function, some
-            weights may be 0.
-        stop: When an epoch ends. ``"all"``: when all datasets have been read completely; until then, completed datasets are skipped, so
-            each sample occurs once. ``"first"``: before a dataset would repeat. ``"restart"``: when all datasets have been read completely;
-            completed datasets restart.
-        length: Number of samples of an epoch, instead of an end by ``stop``; then ``stop`` must be ``"restart"``.
+        weights: Relative frequency of each dataset, above 0. ``None``: all equal. To change weights within an epoch, pass a dict with the
+            weights from a position on, such as ``{0: [9, 1], 100_000: [1, 1]}``, or a function that returns the weights at a position.
+            highway calls the function every 1,024 positions, or at most about 1,000 times per epoch. In a dict or function, some weights
+            may be 0.
+        stop: The end of an epoch. ``"all"``: when all datasets have been read completely. Completed datasets are skipped, so each sample
+            occurs once. ``"first"``: before a dataset would repeat. ``"restart"``: as ``"all"``, but completed datasets restart.
+        length: Number of samples of an epoch. It requires ``stop="restart"``.
 
     A sample is a sample of one of the datasets. ``mixed[5]`` returns the sample that has position 5 without shuffling.
 
     Raises:
-        ConfigError: weights do not fit the datasets; or an epoch would have no end, or the names of the labels differ between datasets
-            (when the mix is first read).
+        ConfigError: weights do not fit the datasets, an epoch would have no end, or the datasets have different names of labels (the last
+            two when the mix is first read).
         DatasetError: a dataset is empty (when the mix is first read).
 
     >>> mixed = MixedDataset([["a", "b", "c", "d"], ["x", "y"]], weights=[2, 1])
@@ -80,14 +79,14 @@ class MixedDataset:
         return self.parts.interleave.length
 
     def __getitem__(self, number: int) -> Any:
-        number = range(len(self))[number]  # IndexError where there is none
+        number = range(len(self))[number]  # IndexError if there is no such position
         (which,), (place,) = self.parts.interleave(np.array([number]))
         dataset = self._datasets[which]
         return dataset[int(place) % len(dataset)]
 
 
 class Parts(Joined):
-    """The samples of the datasets of a mix, one dataset after the other, and how they are mixed.
+    """The samples of the datasets of a mix, one dataset after the other, and the interleaving.
 
     Args:
         mixed: The mix.
@@ -121,7 +120,7 @@ class Parts(Joined):
 
 
 def opened_parts(dataset: Dataset) -> Dataset:
-    """Open a path, and return the dataset that a reader indexes: a dataset itself, or the parts of a mix, which the reader interleaves."""
+    """Open a path, and return the dataset that a reader indexes. For a mix, return its parts, because the reader interleaves them."""
     dataset = _opened(dataset)
     return dataset.parts if isinstance(dataset, MixedDataset) else dataset
 
@@ -131,7 +130,7 @@ def _opened(dataset: Dataset) -> Dataset:
 
 
 def positions_of(dataset: Dataset) -> int:
-    """Return the number of positions in an epoch of a dataset: its samples, or the positions of a mix."""
+    """Return the number of positions in an epoch: the samples of a dataset, or the positions of a mix."""
     return dataset.interleave.length if isinstance(dataset, Parts) else length_of(dataset)
 
 
