@@ -13,7 +13,7 @@ def photos() -> str:
 
 
 def resolve_data_dir(path: str) -> str:
-    """Return ``path``, in which a leading ``highway:`` stands for the folder of the data that come with the package.
+    """Return a path. A leading ``highway:`` stands for the folder of the data in the package.
 
     >>> resolve_data_dir("imagenet/train")
     'imagenet/train'

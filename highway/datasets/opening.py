@@ -58,12 +58,12 @@ def recognised(paths: Sequence[str], name: str | None = None) -> tuple[Format, l
 def open(path: str | Sequence[str], format: str | None = None, **options: Any) -> Dataset:
     """Open a dataset of any format, by its path or URL.
 
-    The name or content of the path determines the format. docs/howto/formats.md lists the formats; ``highway.formats`` entry points of
-    installed packages add others.
+    The name or content of the path determines the format. docs/howto/formats.md lists the formats. Installed packages can add formats by
+    entry points of the group ``highway.formats``.
 
     Args:
         path: A file or folder, its URL, a pattern such as ``"train-*.parquet"``, or a list of these.
-        format: The name of the format, such as ``"tfrecord"``, if neither name nor content determines it.
+        format: The name of the format, such as ``"tfrecord"``, if the path does not determine it.
         options: Parameters of the dataset that reads the format, such as ``fields`` of :class:`~highway.datasets.Parquet`.
 
     Raises:
@@ -93,5 +93,5 @@ def open_images(path: str, folder: Callable[[str], Dataset]) -> Dataset:
     if row is None and not place.holds_images() and (place.names or place.head):
         row = next((row for row in formats().values() if row.recognises(place)), None)
     if row is None and place.head:
-        return open(path)  # raises: a file of no known format
+        return open(path)  # raises the error: the file has no known format
     return folder(path) if row is None or row is formats()["folder"] else open(path)

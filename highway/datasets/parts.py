@@ -36,7 +36,7 @@ class Spans:
         return part, number - self.begins[part]
 
     def rows_by_part(self, numbers: Sequence[int]) -> dict[int, list[tuple[int, int]]]:
-        """Return, for each part with at least one of the samples, the samples' positions in ``numbers`` and their indexes in the part."""
+        """Group samples by part: return the samples' positions in ``numbers``, and their indexes in the part."""
         found: dict[int, list[tuple[int, int]]] = {}
         begins, there = self.begins, range(self.begins[-1])
         for position, number in enumerate(numbers):  # inlines place(), because a call would cost a tenth of the time per row of Arrow
@@ -46,7 +46,7 @@ class Spans:
         return found
 
     def blocks(self) -> list[range]:
-        """Return, for each part with at least one of the samples, the samples' indexes."""
+        """Group samples by part: return the samples' indexes."""
         return [range(begin, end) for begin, end in pairwise(self.begins) if begin < end]
 
 
@@ -88,11 +88,11 @@ class Joined:
         return self.datasets[which][own]
 
     def __getitems__(self, numbers: Sequence[int]) -> list[Any]:
-        """Return several samples, by ``__getitems__`` of each dataset that has it."""
+        """Return several samples, with ``__getitems__`` of the datasets that have this method."""
         return self._several(numbers, [several_of(dataset, "__getitems__") for dataset in self.datasets])[0]
 
     def __getviews__(self, numbers: Sequence[int]) -> list[Any]:
-        """Return several samples, by ``__getviews__`` of each dataset that has it."""
+        """Return several samples, with ``__getviews__`` of the datasets that have this method."""
         return self._several(numbers, [several_of(dataset, "__getviews__") for dataset in self.datasets])[0]
 
     @property
@@ -102,7 +102,7 @@ class Joined:
         return (lambda numbers: StoredFiles(*self._several(numbers, methods))) if set(methods) == {"__getfiles__"} else None
 
     def _several(self, numbers: Sequence[int], methods: Sequence[Several | None]) -> tuple[list[Any], list[int] | None]:
-        """Return samples, read by each dataset's method (``None``: one by one), and their labels if all datasets return labels."""
+        """Return samples read by each dataset's method (``None``: one by one), and the labels if all datasets have labels."""
         samples, labels = [None] * len(numbers), [0] * len(numbers)
         all_labelled = True
         for which, mine in self.spans.rows_by_part(numbers).items():
@@ -141,7 +141,7 @@ class Joined:
 class JoinedPaths(Joined):
     """The datasets at several paths, concatenated."""
 
-    datasets: Sequence[Any]  # each with a fingerprint
+    datasets: Sequence[Any]  # each dataset has a fingerprint
 
     def fingerprint(self) -> str:
         """Return a text that changes when one of the datasets changes."""

@@ -1,4 +1,4 @@
-"""The files for a user's paths, braces, patterns, folders, or lists of these."""
+"""Find the files for a user's paths, with braces, patterns, folders, or lists of these."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from highway.stores.url import is_url, shown, without_options
 
 
 def files_of(paths: str | list[str], leave_out: str = "") -> list[str]:
-    """Return the files, or their URLs, for some paths: braces are expanded, then patterns matched with existing files, sorted.
+    """Return the files, or their URLs, for some paths: expand braces, then match patterns with existing files, sorted.
 
-    Patterns contain ``*``, ``?`` and ``[...]``; in a URL, ``?`` starts its query. They do not match files that are still being written.
+    Patterns contain ``*``, ``?`` and ``[...]``; in a URL, ``?`` starts its query. They do not match unfinished files.
 
     Args:
         paths: A path, or a list of paths, whose order is kept.
@@ -33,7 +33,7 @@ def files_of(paths: str | list[str], leave_out: str = "") -> list[str]:
 
 
 def expanded(path: str, leave_out: str = "") -> list[str]:
-    """Return the files and folders for a path; as for :func:`files_of`."""
+    """Return the files and folders for a path, as :func:`files_of` does."""
     found: list[str] = []
     for one in expand_braces(path):
         if is_url(one):
@@ -102,7 +102,7 @@ def _identity(folder: str) -> tuple[int, int]:
 
 
 def reachable(folder: str, hidden: tuple[str, ...] = (".",)) -> Iterator[os.DirEntry[str]]:
-    """Yield the entries of a folder, sorted. A link that leads nowhere raises FileNotFoundError: skipping one would renumber labels."""
+    """Yield the entries of a folder, sorted. A link that leads nowhere is an error, because skipping it could renumber labels."""
     for entry in entries_of(folder, hidden):
         if entry.is_symlink() and not os.path.exists(entry.path):
             target = os.readlink(entry.path)
@@ -111,7 +111,7 @@ def reachable(folder: str, hidden: tuple[str, ...] = (".",)) -> Iterator[os.DirE
 
 
 def entries_of(folder: str, hidden: tuple[str, ...] = (".",)) -> list[os.DirEntry[str]]:
-    """Return the entries of a folder, sorted, without those whose names begin with a prefix in ``hidden``."""
+    """Return the entries of a folder, sorted. Skip entries whose names begin with a prefix in ``hidden``."""
     try:
         with os.scandir(folder) as entries:
             return sorted((entry for entry in entries if not entry.name.startswith(hidden)), key=lambda entry: entry.name)

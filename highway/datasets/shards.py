@@ -1,4 +1,4 @@
-"""Samples written into shards of WebDataset: tar archives in which the files of a sample are adjacent and share a name."""
+"""Write samples into shards of WebDataset: tar archives in which the files of a sample are adjacent and share a name."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from highway.stores.url import shown
 
 
 class EncodedSample(NamedTuple):
-    """A sample as files: its key, and the extension and content of each."""
+    """A sample as files: its key, and the extension and content of each file."""
 
     key: str
     files: list[tuple[str, bytes]]
@@ -28,11 +28,11 @@ class EncodedSample(NamedTuple):
 
 
 def encoded(key: str, sample: Mapping[str, Any]) -> EncodedSample:
-    """Return a sample as files; dots in the last part of its key become ``_``, because the first dot begins the extension.
+    """Return a sample as files. Dots in the last part of its key become ``_``, because the first dot begins the extension.
 
     Raises:
-        ItemError: no file can hold one of its values; it has no fields, or two fields with the same name; or readers would derive another
-            key or field from the name of a file.
+        ItemError: no file can hold one of its values, it has no fields or two fields with the same name, or readers would read another key
+            or field from the name of a file.
     """
     name, files = key_in_shard(key), [encode_field(field, value) for field, value in sample.items()]
     for extension, _ in files:
@@ -78,7 +78,7 @@ class ShardWriter:
         self.append(encoded(key, sample))
 
     def append(self, sample: EncodedSample) -> None:
-        """Append a sample; a repeated key gets a number, because otherwise two samples would be read as one."""
+        """Append a sample. If the key exists, append a number to it, because otherwise readers would see one sample."""
         times = self._keys[sample.key] = self._keys.get(sample.key, 0) + 1
         key = sample.key if times == 1 else f"{sample.key}-{times}"
         for extension, data in sample.files:
@@ -94,7 +94,7 @@ def shard_writer(path: str, durable: bool = False) -> Iterator[ShardWriter]:
     """Write a shard. The file gets its name only when it is complete; see :func:`highway.datasets.writing.writing`.
 
     Raises:
-        ShardError: no samples were added; readers refuse an empty shard, because a damaged shard may look the same.
+        ShardError: no samples were added. Readers raise an error for an empty shard, because it may be a damaged shard.
     """
     with writing(path, durable) as name, tarfile.open(name, "w") as archive:
         writer = ShardWriter(archive)

@@ -1,7 +1,7 @@
 """Random access to lines of labels and sparse features, in the format of SVMlight and LIBSVM.
 
-A line is ``LABEL [qid:QUERY] INDEX:VALUE INDEX:VALUE ... [# COMMENT]``, with indices that increase.
-scikit-learn's reader would read a whole file into memory. This reader has random access to the lines.
+A line is ``LABEL [qid:QUERY] INDEX:VALUE INDEX:VALUE ... [# COMMENT]``. The indices increase. scikit-learn's reader would read a whole file
+into memory. This reader has random access to the lines.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from highway.stores.unchanging import FileRange, UnchangingFile
 
 CHUNK = 1 << 20  # bytes searched at once, and approximate bytes of the lines in a block
 _FEATURES = re.compile(rb"(?:\d+:[^\s:_]+(?:\s+|$))*")
-_NOTHING = np.frombuffer(b"#\n\r \t", np.uint8)  # first bytes of lines that may hold no sample
-_MOST = 2**31 - 1  # features, since indices are int32
+_NOTHING = np.frombuffer(b"#\n\r \t", np.uint8)  # first bytes of lines that may have no sample
+_MOST = 2**31 - 1  # maximum number of features, because indices are int32
 
 
 class _Lines(NamedTuple):
@@ -33,8 +33,8 @@ class _Lines(NamedTuple):
 
     Args:
         file: The file.
-        begins: Where the lines begin, and finally the end of the file: int64 ``(N + 1,)``. Lines without a sample may follow each line.
-        numbers: Line numbers in the file, from 1, if some lines hold no sample.
+        begins: The position of each line, and the end of the file: int64 ``(N + 1,)``. Lines without a sample may follow each line.
+        numbers: Line numbers in the file, from 1, if some lines have no sample.
     """
 
     file: UnchangingFile
@@ -59,8 +59,8 @@ class SVMLight:
     Args:
         path: The uncompressed file, or its URL.
         num_features: Number of features. Required with ``dense``; otherwise an upper limit of the indices.
-        zero_based: Whether the index of the first feature is 0 in the file, instead of the usual 1.
-        dense: Whether a sample holds all features, not only the features that are not 0.
+        zero_based: Whether the first feature has the index 0 in the file. Usually it is 1.
+        dense: Whether a sample has all features, including zeros.
         dtype: Dtype of labels and values, ``"float32"`` or ``"float64"``.
 
     A sample is a dict: ``label``, a number; ``qid``, an int64, if the line has one; and
@@ -194,7 +194,7 @@ class SVMLight:
         return sample | {"x": x}
 
     def blocks(self) -> list[range]:
-        """Return the numbers of the lines that begin in each megabyte of the file."""
+        """Return the ranges of lines in each megabyte of the file."""
         begins = self._lines.begins
         firsts = np.searchsorted(begins[:-1], np.arange(0, begins[-1], CHUNK))
         return [range(*block) for block in pairwise(np.unique([*firsts, len(self)]).tolist())]

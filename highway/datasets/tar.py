@@ -21,7 +21,7 @@ from highway.stores.file import fingerprint_of, open_file, read_ranges
 from highway.stores.unchanging import FileRange, FileState
 from highway.stores.url import is_url, shown
 
-MOST_OPEN = 100  # shards that are open at once; most processes may open 1024 files
+MOST_OPEN = 100  # maximum open shards; most processes may open 1024 files
 
 
 def _are_files(paths: str | list[str]) -> bool:
@@ -47,26 +47,25 @@ class _Shards:
 class Tar(PartedDataset):
     """The samples in WebDataset shards, in the order of the shards and of the files in them.
 
-    At the first read, the headers of all shards without a file ``SHARD.index`` are scanned, at about 150,000 files per second. For the
-    scan, a shard in a store is fetched once as a whole. To read shards that are compressed or come from pipes, use
-    :class:`~highway.modules.WebDatasetSource`.
+    The first read scans the headers of all shards without a file ``SHARD.index``, at about 150,000 files per second. For the scan, highway
+    fetches a shard from a store as a whole. To read compressed shards or pipes, use :class:`~highway.modules.WebDatasetSource`.
 
-    A tar archive has checksums for its headers, but no checksums for the contents of files: damage in a file of the shard is not detected.
+    A tar archive has no checksums of the contents of files, so damage in a file of the shard is not detected.
 
     Args:
-        paths: Shards, which are not compressed, or their URLs. Braces expand: ``photos-{000..015}.tar``.
-        fields: The fields to read, under new names: ``{"image": "png;jpg;jpeg", "label": "cls"}`` takes the first field that a sample has.
+        paths: Uncompressed shards, or their URLs. Braces expand: ``photos-{000..015}.tar``.
+        fields: The fields to read, under new names: ``{"image": "png;jpg;jpeg"}`` reads the first of these fields that a sample has.
             ``None`` reads all fields under their own names.
         index: Whether to write ``SHARD.index`` if it is missing, or does not match the shard's size and time.
 
-    A sample is a dict. A field is named by its file's extension, in lower case, which also determines its type
-    (:mod:`highway.datasets.field_codecs`): ``.ten`` and ``.npy`` arrays, ``.cls`` an int32, ``.txt`` a str; images and all other files are
-    bytes.
+    A sample is a dict. The extension of a file, in lower case, is the name of the field and determines its type
+    (:mod:`highway.datasets.field_codecs`): ``.ten`` and ``.npy`` are arrays, ``.cls`` an int32, ``.txt`` a str. Images and all other files
+    are bytes.
 
     Raises:
         ConfigError: there are no shards, or one of them is a pipe.
         OSError: a shard cannot be opened, or an index cannot be written.
-        ShardError: a shard is compressed, has no files, or is damaged or cut short (when it is first read); a sample cannot be used.
+        ShardError: a shard is compressed, damaged or truncated, or has no files (when it is first read); or a sample is invalid.
         DatasetError: a shard has changed since it was first read.
 
     >>> samples = [{"txt": "a text", "cls": 3}, {"txt": "another", "cls": 5}]
@@ -101,7 +100,7 @@ class Tar(PartedDataset):
             raise self._about(number, error) from error.__cause__
 
     def __getitems__(self, numbers: Sequence[int]) -> list[dict[str, Any]]:
-        """Return several samples; files in a store are requested concurrently."""
+        """Return several samples. Files in a store are requested concurrently."""
         if not self._shards.are_stored:
             return list(map(self.__getitem__, numbers))
         ranges, wanted = list[FileRange](), list[tuple[list[str], dict[int, int]]]()
@@ -141,7 +140,7 @@ class Tar(PartedDataset):
         return LazyKeys(shards.key, len(shards.spans))
 
     def kept_at(self, facts: str) -> str | None:
-        """Return the path of a file that stores facts about all samples, such as their costs; ``None`` if no index is written.
+        """Return the path of a file that stores facts about all samples, such as their costs. ``None``: no index is written.
 
         It is beside the index of the first shard.
         """

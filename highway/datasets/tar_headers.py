@@ -1,4 +1,4 @@
-"""Parses the usual tar headers, which hold only a name and a size, many times as fast as tarfile; checks the ends of archives."""
+"""Parse plain tar headers (only a name and a size) many times as fast as tarfile, and check the ends of archives."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 BLOCK = tarfile.BLOCKSIZE
 PAX_BLOCKS = 3  # a pax header, its records, and the header of the file after them
-MOST_ZEROS = 2 * BLOCK + tarfile.RECORDSIZE  # the end mark, and the longest padding that tar writes after it by default
+MOST_ZEROS = 2 * BLOCK + tarfile.RECORDSIZE  # the end mark, with the longest padding that tar writes by default
 
 _FIELDS = struct.Struct("99sB24x12s12x8sB188xB166x")  # name, its last byte, size, checksum, kind, first byte of a prefix to the name
 _FILE, _PAX = b"0\0", ord("x")
@@ -33,7 +33,7 @@ class PlainFile(NamedTuple):
 
 
 def is_header(data: bytes, at: int = 0) -> bool:
-    """Return whether a header begins at a position in a part of an archive, according to its checksum."""
+    """Return whether a header with a valid checksum begins at a position in a part of an archive."""
     if len(data) - at < BLOCK:
         return False
     return _number(_FIELDS.unpack_from(data, at)[3]) == _checksum(data, at)
@@ -66,7 +66,7 @@ def check_end(rest: bytes, offset: int, has_files: bool) -> None:
         has_files: Whether there are files before the end mark.
 
     Raises:
-        tarfile.ReadError: there are no files, other bytes than zeros, or more zeros than an end mark with its padding.
+        tarfile.ReadError: there are no files, or the rest is not a valid end mark with padding.
     """
     if content := rest.lstrip(b"\0"):
         place = offset + len(rest) - len(content)
@@ -98,7 +98,7 @@ def _silent_header(data: bytes, at: int) -> int:
 
 
 def _number(field: bytes) -> int:
-    """Return the number in a field of a header; -1 if it is no plain one."""
+    """Return the number in a field of a header, or -1 if it is not a plain number."""
     try:
         return int(field.rstrip(b"\0 "), 8)
     except ValueError:
@@ -106,6 +106,6 @@ def _number(field: bytes) -> int:
 
 
 def _checksum(data: bytes, at: int) -> int:
-    """Return the sum of a header's bytes, with spaces in the checksum field: by Adler-32 of each half, whose lower part is the sum + 1."""
+    """Return the sum of a header's bytes, with spaces in the checksum field. The lower part of an Adler-32 is the sum + 1."""
     halves = (zlib.adler32(data[at : at + 256]) & 0xFFFF) + (zlib.adler32(data[at + 256 : at + BLOCK]) & 0xFFFF) - 2
     return halves - sum(data[at + 148 : at + 156]) + 8 * ord(" ")

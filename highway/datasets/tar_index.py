@@ -26,16 +26,16 @@ Pread = Callable[[int, int], bytes]  # takes the number of bytes, and the positi
 
 
 class TarIndex(NamedTuple):
-    """The positions of the samples in a shard, as arrays of the smallest possible dtypes: a sample of two files takes about 45 bytes.
+    """The positions of the samples in a shard, in small arrays: a sample of two files takes about 45 bytes.
 
     Args:
         state: Size and time of the shard, as int64.
         extensions: All extensions of the shard, in lower case.
         ends: The index after each sample's last file.
-        key_ends: Where each sample's key ends in ``keys``.
+        key_ends: The end of each sample's key in ``keys``.
         keys: All keys, concatenated, UTF-8, as uint8.
         kinds: The index of each file's extension.
-        offsets: Where each file's content begins.
+        offsets: The position of each file's content.
         sizes: Bytes of each file.
     """
 
@@ -59,7 +59,7 @@ class TarIndex(NamedTuple):
 
 
 def indexes_of(paths: Sequence[str], write: bool) -> list[TarIndex]:
-    """Return the indexes of several shards, as :func:`index_of` does; indexes in a store are requested concurrently."""
+    """Return the indexes of several shards, as :func:`index_of` does. Indexes in a store are requested concurrently."""
     kept = _kept_in_stores([path for path in paths if is_url(path)])
     return [kept.get(path) or index_of(path, write) for path in paths]
 
@@ -80,10 +80,10 @@ def _kept_in_stores(urls: Sequence[str]) -> dict[str, TarIndex]:
 
 
 def index_of(path: str, write: bool) -> TarIndex:
-    """Return the index of a shard: from the file beside the shard if it is valid, else a new index, which is saved there if ``write``.
+    """Return the index of a shard: the valid file beside the shard, or a new index. With ``write``, a new index is saved there.
 
     Raises:
-        ShardError: the shard is not a tar archive, is compressed, damaged or cut short, or holds files without random access.
+        ShardError: the shard is not a tar archive, is compressed, damaged or truncated, or has files without random access.
         OSError: the shard cannot be opened, or the index cannot be written.
     """
     shard, place = shown(path), beside(path, SUFFIX)
@@ -149,7 +149,7 @@ def _small(values: array[int]) -> np.ndarray:
 def _members(file: BinaryIO, pread: Pread, total: int) -> Iterator[tuple[str, tuple[int, int]]]:
     """Yield the path, offset and size of each regular file, in their order.
 
-    Plain headers are parsed here, five times as fast as by tarfile, which parses the others: long names, pax, huge files.
+    This parses plain headers, five times as fast as tarfile. tarfile parses all other headers: long names, pax, huge files.
     """
     position, has_files = 0, False
     with Archive.over(file) as archive:

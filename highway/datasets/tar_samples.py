@@ -1,7 +1,7 @@
 """Group the files of a shard into samples, and decode their fields.
 
-``cats/01.jpg`` and ``cats/01.cls`` are the sample with the key ``cats/01`` and the fields ``jpg`` and ``cls``: a key ends at the first dot
-after the last slash. Consecutive files with the same key are one sample.
+Consecutive files with the same key are one sample. The key ends at the first dot after the last slash: ``cats/01.jpg`` and ``cats/01.cls``
+are the sample ``cats/01`` with the fields ``jpg`` and ``cls``.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def decoded_sample(extensions: Sequence[str], read: Callable[[int], bytes], fiel
         fields: New names, each with the old names, separated by ``;``. The first old name that exists is used. ``None``: all fields.
 
     Raises:
-        ShardError: a file does not match its extension, two files are one field, or a field is missing.
+        ShardError: a file does not match its extension, two files have the same field, or a field is missing.
     """
     sample: dict[str, Any] = {}
     for name, place in places_of(extensions, fields).items():
@@ -84,7 +84,7 @@ def places_of(extensions: Sequence[str], fields: Mapping[str, str] | None) -> Ma
     """Return the positions of the files of a sample's fields. Takes the arguments of :func:`decoded_sample`.
 
     Raises:
-        ShardError: two files are one field, or a field has no file.
+        ShardError: two files have the same field, or a field has no file.
     """
     places: dict[str, int] = {}
     for place, extension in enumerate(extensions):

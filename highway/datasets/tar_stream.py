@@ -1,4 +1,4 @@
-"""Tar archives on disk, at URLs and in pipes: read member by member, and written atomically."""
+"""Read tar archives member by member, from disk, URLs and pipes."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from highway.process.readable import readable
 from highway.stores.url import shown
 
 _SCHEME = re.compile(r"(pipe|file|[a-z][a-z0-9+]*(?=://)):")
-_BY_COMMAND = ("pipe", "ais", "ftps", "htgs", "scp", "sftp")  # which the webdataset package reads by commands
-_BROKEN_PIPE = (141, -13)  # exit codes of a command that was killed by SIGPIPE because we had read enough: of its shell, or its own
-_PATIENCE = 5.0  # seconds that a command may take to end after it was told to
-LEAST = 1 << 12  # bytes to read ahead at first; the number grows while small files follow each other
-MOST, LARGE = 1 << 20, 1 << 18  # limits of reading ahead, and of the size of files that are read ahead, if the stream is a file on disk
+_BY_COMMAND = ("pipe", "ais", "ftps", "htgs", "scp", "sftp")  # schemes that the webdataset package reads by commands
+_BROKEN_PIPE = (141, -13)  # exit codes of a command that SIGPIPE ended after we had read enough: of its shell, or its own
+_PATIENCE = 5.0  # maximum seconds for a command to end after a signal
+LEAST = 1 << 12  # bytes to read ahead at first; the number grows with consecutive small files
+MOST, LARGE = 1 << 20, 1 << 18  # maximum bytes to read ahead, and maximum size of a file to read ahead, for a file on disk
 MOST_OF_PIPE, LARGE_OF_PIPE = 1 << 16, 1 << 15  # the same limits for other streams
-_AT_ONCE = 1 << 26  # bytes that a file on disk is asked for at once: a damaged header may announce any number
+_AT_ONCE = 1 << 26  # maximum bytes of one read from disk, because a damaged header may announce any size
 
 
-COMPRESSED = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"\x28\xb5\x2f\xfd": "zstd"}  # by their first bytes
+COMPRESSED = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"\x28\xb5\x2f\xfd": "zstd"}  # by the first bytes
 _OPENERS: dict[str, Callable[[Any], Any]] = {
     "gzip": lambda stream: gzip.GzipFile(fileobj=stream),
     "bzip2": bz2.BZ2File,
@@ -52,12 +52,11 @@ def read_members(url: str) -> Generator[Member, None, None]:
     """Yield the files in a tar archive, compressed or not, in their order.
 
     Args:
-        url: A path, ``file:PATH``, the URL of an object in a store (:mod:`highway.stores`), or what the webdataset package opens:
+        url: A path, ``file:PATH``, the URL of an object in a store (:mod:`highway.stores`), or a URL of the webdataset package:
             ``pipe:COMMAND``, ``scp:``, ``sftp:``, ``ftps:``, ``ais:``.
 
     Raises:
-        ShardError: the data are not a tar archive, have no files, or are damaged or cut short: there is no end mark, or more than padding
-            after it.
+        ShardError: the data are not a tar archive, have no files, are damaged, or do not end with an end mark and padding.
         OSError: the archive cannot be opened, or the command that fetches it fails.
         ConfigError: the URL needs the webdataset package, which is not installed.
     """
@@ -74,11 +73,11 @@ def read_members(url: str) -> Generator[Member, None, None]:
 
 
 def _members(stream: Any) -> Iterator[Member]:
-    """Yield the files of an archive, and check its end. tarfile reads only the headers that hold more than a name and a size."""
+    """Yield the files of an archive, and check its end. tarfile reads only the headers that are not plain."""
     ahead = _decompressed(Ahead(stream))
     archive, has_files = Archive.over(ahead), False
     while True:
-        if not archive.pax_headers:  # they apply to all files after them
+        if not archive.pax_headers:  # these headers apply to all files after them
             yield from _plain_members(ahead)
         has_files = has_files or ahead.tell() > archive.offset
         archive.offset = ahead.tell()
@@ -98,7 +97,7 @@ def _members(stream: Any) -> Iterator[Member]:
 
 
 def _decompressed(ahead: Ahead) -> Ahead:
-    """Return a stream, decompressed if it does not begin with the header of a file."""
+    """Return a stream. If it does not begin with the header of a file, decompress it."""
     ahead.fetch(BLOCK)
     kind = next((kind for magic, kind in COMPRESSED.items() if ahead.block.startswith(magic)), None)
     if kind is None or is_header(ahead.block):
@@ -128,7 +127,7 @@ class _Decompressed:
 
 
 def _plain_members(ahead: Ahead) -> Iterator[Member]:
-    """Yield files up to the first header that is more than a plain one."""
+    """Yield files up to the first header that is not plain."""
     while (file := ahead.plain_file()) is not None:
         ahead.at += file.header
         data = ahead.read(file.size)
@@ -215,14 +214,14 @@ def _open(url: str) -> Iterator[BinaryIO]:
         from webdataset.gopen import gopen
     except ModuleNotFoundError:
         raise ConfigError(f"{shown(url)!r}: commands are run by the webdataset package: {pip_install('shards')}") from None
-    pipe = gopen(url, "rb")  # which ends the command when it is collected
+    pipe = gopen(url, "rb")  # the garbage collection of this object ends the command
     process: subprocess.Popen[bytes] = pipe.proc
     assert process.stdout is not None
     stop = True
     try:
         yield _PipeReader(process.stdout.fileno())  # type: ignore[misc]
         stop = False
-    except ShardError:  # maybe for the reason that the command failed
+    except ShardError:  # perhaps because the command failed
         stop = False
         raise
     finally:
@@ -250,7 +249,7 @@ def _read_to_end(stream: Any) -> None:
 
 
 class _PipeReader(io.RawIOBase):
-    """Reads from a pipe. While it waits for data, it checks whether the stage is cancelled, and then raises."""
+    """Reads from a pipe. While it waits for data, it raises ``Cancelled`` if the stage is cancelled."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -262,12 +261,12 @@ class _PipeReader(io.RawIOBase):
 
 
 class Ahead:
-    """A stream that is read ahead in blocks: few system calls for small files, and no copy of large ones.
+    """A stream that reads ahead in blocks: it makes few system calls for small files, and does not copy large files.
 
-    Each system call releases the GIL, which another thread then takes. For files of 100 kB, that costs more than a copy.
+    Each system call gives the GIL to another thread. For files of 100 kB, this costs more than a copy.
 
     Args:
-        stream: The ``read`` may return fewer bytes than requested, but no bytes only at the end of the stream.
+        stream: Its ``read`` may return fewer bytes than requested, but returns no bytes only at the end.
 
     Attributes:
         block: The block that was read last.
@@ -278,7 +277,7 @@ class Ahead:
         self._stream = stream
         self._descriptor = stream.fileno() if stream.seekable() else None
         self._most, self._large = (MOST_OF_PIPE, LARGE_OF_PIPE) if self._descriptor is None else (MOST, LARGE)
-        self._next = 0  # the place that is read next
+        self._next = 0  # position of the next read
         self.block, self.at = b"", 0
         self._begin = 0  # of the block
         self._size = LEAST
@@ -305,7 +304,7 @@ class Ahead:
             self._size = min(2 * self._size, self._most)
 
     def _rest(self) -> bytes:
-        """Return the rest of the block, to precede the next read; for a file on disk nothing, because reading again is cheaper."""
+        """Return the rest of the block, to precede the next read. For a file on disk, return nothing, because reading again is cheaper."""
         if self._descriptor is None:
             return self.block[self.at :]
         self._next = self.tell()
@@ -334,7 +333,7 @@ class Ahead:
         return data
 
     def read_some(self, size: int) -> bytes:
-        """Return at most ``size`` bytes: the available bytes, and none only at the end of the stream."""
+        """Return the available bytes, at most ``size``. Return no bytes only at the end of the stream."""
         if self.at == len(self.block):
             self._begin, self.block, self.at = self.tell(), self._more(size), 0
         return self.read(min(size, len(self.block) - self.at))

@@ -32,10 +32,10 @@ class TenFiles:
 
     Args:
         paths: A folder, a file, a pattern such as ``"data/*.ten"``, or their URL, or a list of them.
-        mmap: Map files on this machine into memory instead of reading them. Do not truncate the files while items are in use, because this
-            kills the process.
+        mmap: Whether to map files on this machine into memory instead of reading them. Do not truncate the files while items are in use,
+            because this kills the process.
 
-    A sample is a dict or a tuple of arrays, as it was saved. Arrays are read-only. Its key is the file's path.
+    A sample is the saved dict or tuple of arrays. Arrays are read-only. Its key is the file's path.
 
     Raises:
         FileNotFoundError: there are no such files (when it is first read).
@@ -76,7 +76,7 @@ class TenFiles:
         return self.with_passport(number).item
 
     def __getitems__(self, numbers: Sequence[int]) -> list[Any]:
-        """Return several items; files in a store are requested concurrently."""
+        """Return several items. Files in a store are requested concurrently."""
         return [stamped.item for stamped in self.with_passports(numbers)]
 
     def with_passport(self, number: int) -> Stamped:
@@ -84,14 +84,14 @@ class TenFiles:
         return self.with_passports([number])[0]
 
     def with_passports(self, numbers: Sequence[int]) -> list[Stamped]:
-        """Return several items with their passports; files in a store are requested concurrently."""
+        """Return several items with their passports. Files in a store are requested concurrently."""
         stored = {number: file for number in numbers if isinstance(file := self._files[number], UnchangingFile)}
         ranges = [FileRange(file, 0, file.state.size) for file in stored.values()]
         contents = dict(zip(stored, read_ranges(ranges), strict=True))
         return [self._decoded(self.keys[number], contents.get(number)) for number in numbers]
 
     def _decoded(self, path: str, content: bytes | None) -> Stamped:
-        """Return the item of a file; ``content`` is the file's content if it was read."""
+        """Return the item of a file. ``content`` is the file's content if it was read before."""
         try:
             frames = load_chunks(path, self.mmap) if content is None else read_aligned(io.BytesIO(content), len(content))
             message = named("tensorcom").decode(frames)

@@ -1,4 +1,4 @@
-"""Atomic writes: files that are complete or do not exist, on this machine or in a store."""
+"""Write files atomically, on this machine or in a store: a file is complete or does not exist."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ _PART = re.compile(r"\.\d+\.part$")
 
 
 class SampleWriter(Protocol):
-    """The interface of a format's writer, a context manager: samples are added one by one.
+    """The interface of a format's writer. It is a context manager to which you add samples one by one.
 
-    At the end of the ``with`` block the output exists and is complete. After an error nothing remains.
+    At the end of the ``with`` block, the output exists and is complete. After an error, the output does not exist.
     """
 
     def add(self, key: str, sample: Mapping[str, Any], /) -> None:
@@ -57,7 +57,7 @@ def is_part(path: str) -> bool:
 
 
 def is_taken(path: str) -> bool:
-    """Return whether a file or folder exists at a path to write; leftovers of a killed writer do not count."""
+    """Return whether a file or folder exists at a path. Unfinished files of a killed writer do not count."""
     if is_url(path):
         from highway.stores.writing import is_left  # imported here, because plain paths do not need it
 
@@ -76,11 +76,11 @@ def writing(path: str, durable: bool = False) -> Iterator[str]:
         durable: Whether to wait until the file is on the disk, so that it survives a crash of the machine.
 
     Raises:
-        ConfigError: the kind of URL cannot be written.
+        ConfigError: highway cannot write to this kind of URL.
         OSError: the folder cannot be created or the file cannot be written. A note names it.
         FileNotFoundError: the bucket does not exist.
         PermissionError: the file must not be written.
-        StoreError: the store refuses the file.
+        StoreError: the store returns an error.
     """
     if is_url(path):
         from highway.stores.writing import uploading  # imported here, because plain paths do not need it

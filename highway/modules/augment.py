@@ -1,4 +1,4 @@
-"""Transforms as a stage: augment the images of a batch, and the boxes, points and masks that belong to them."""
+"""The stage that applies transforms to images and their boxes, points and masks."""
 
 from __future__ import annotations
 
@@ -37,41 +37,40 @@ class Augmentations:
 
     Args:
         transforms: Transforms in order; a nested list counts as one transform. By default the list is empty.
-        deterministic: Whether to run the transforms without random numbers: the identity, or the centre crop.
-        field: The field of the images: its name or position; or a list of fields, whose images get the same parameters and have one size,
-            such as both images of a stereo camera. By default the first field of a tuple; in a dict ``"image"`` or ``"images"``, otherwise
-            the first field. An array ``(B, H, W, C)``, and a list or object array of images, is a batch; an array ``(H, W)``, or ``(H, W,
-            C)`` of 1 to 4 channels, is one image. Any other array of three axes is refused, because it may be a batch of grey images, which
-            needs a channel axis: ``(B, H, W, 1)``. Arrays with the channels first are refused, too.
-        boxes: The field of the boxes, x1, y1, x2, y2 in pixels: for one image ``(N, 4)``; for a batch an array ``(B, N, 4)``, padded with
-            empty boxes, or a list or object array of B arrays ``(N_i, 4)``. The result has the same form, as float32.
-        points: The field of the points, or a list of fields: x and y in pixels, for one image ``(N, 2)``, or ``(N, K, 2)`` for K points
-            of each of N objects. For a batch, an array with the batch axis first, or a list of arrays.
+        deterministic: Whether to run the transforms without random numbers, for example for a validation set. Crops then take the centre.
+        field: The name or position of the image field. By default ``"image"`` or ``"images"`` of a dict, or the first field. An array ``(B,
+            H, W, C)`` and a list of images are batches. An array ``(H, W)``, or ``(H, W, C)`` with 1 to 4 channels, is one image. Other
+            arrays are errors. A batch of grey images needs a channel axis, ``(B, H, W, 1)``, and channels must be last. In a list of
+            fields, such as both images of a stereo camera, all images of a sample have one size and get the same parameters.
+        boxes: The field of the boxes, x1, y1, x2, y2 in pixels: for one image ``(N, 4)``. For a batch, an array ``(B, N, 4)``, padded with
+            empty boxes, or a list of B arrays ``(N_i, 4)``. The result has the same form, as float32.
+        points: The field of the points, or a list of fields. Points are x and y in pixels: ``(N, 2)``, or ``(N, K, 2)`` for K points of
+            each of N objects. For a batch, an array with the batch axis first, or a list of arrays.
         mask: The field of the masks, or a list of fields, of any dtype: for one image ``(H, W)``, ``(H, W, C)`` with channels, or
             ``(N, H, W)`` for one mask of each of N objects. For a batch, as for ``points``. Values are never interpolated.
-        with_boxes: Fields with one row per box, such as labels: if boxes are removed, their rows are removed. ``points`` and ``mask`` may
-            be among them. ``None``: there are no such fields; if a transform may remove boxes, another field with as many rows as boxes is
-            then an error.
-        swap_points: Pairs of points to swap if the image is mirrored, such as the left and the right eye: their indexes among
-            the K points of an object, or of an image with points ``(N, 2)``. A rotation by 180 degrees does not mirror.
-        with_points: Fields with one entry per point: ``(N, K)``, or ``(N,)``. Their entries are swapped and removed with the points.
-        visibility: A field with one number per point, as in COCO; it becomes 0 if the point leaves the image in any transform.
-        keep: How to treat boxes and points outside the image. Boxes are clipped, and a box outside becomes (0, 0, 0, 0). ``"cut"`` keeps
-            all rows and the coordinates of points outside. ``"clip"`` moves these points to the nearest place on the image's border.
-            ``"drop"`` removes the rows of empty boxes, including padding. It also removes points ``(N, 2)`` outside, unless they belong to
-            boxes.
-        as_list: Whether to return the images of a batch and their annotations as lists; the images may then differ in size.
+        with_boxes: Fields with one row per box, such as labels. If a box is removed, its rows are removed. The list may contain the fields
+            of ``points`` and ``mask``. ``None``: there are no such fields. If a transform may remove boxes, and another field has one row
+            per box, an error is raised.
+        swap_points: Pairs of points to swap if the image is mirrored, such as the left and the right eye. A pair has two indexes of points
+            in an object, or in an image with points ``(N, 2)``.
+        with_points: Fields with one entry per point, ``(N, K)`` or ``(N,)``. Entries are swapped and removed together with their points.
+        visibility: A field with one number per point, as in COCO. The number becomes 0 if the point leaves the image in any transform.
+        keep: How to treat boxes and points outside the image. Boxes are always clipped; a box outside becomes (0, 0, 0, 0). ``"cut"`` keeps
+            all boxes and points. ``"clip"`` moves points outside to the nearest place on the image's border. ``"drop"`` removes empty
+            boxes, including padding, and points ``(N, 2)`` outside, unless they belong to boxes.
+        as_list: Whether to return the images of a batch and their annotations as lists, so that images may differ in size.
 
     Returns:
-        The item with the transformed fields. Without ``as_list``, a batch of images is one array ``(B, H', W', C')``; fields whose rows
-        may be removed, by ``keep="drop"`` or :class:`SanitizeBoxes`, are lists.
+        The item with the transformed fields. Without ``as_list``, a batch of images is one array ``(B, H', W', C')``. If ``keep="drop"`` or
+        :class:`SanitizeBoxes` may remove
+            rows of a field, the field is a list.
 
     Raises:
-        ConfigError: ``transforms`` contains another object; a transform needs boxes, but ``boxes`` is not given; or fields of boxes
-            or points are given without them (on construction).
+        ConfigError: ``transforms`` contains an object that is no transform; a transform needs ``boxes``; or ``with_boxes`` or another
+            parameter needs ``boxes`` or ``points`` (on construction).
         KeyError: a field does not exist.
-        ValueError: an array is not an image, or ambiguous; the images of a batch get different shapes; or boxes,
-            points, masks or the fields that belong to them do not fit.
+        ValueError: an array is not an image or is ambiguous, the new images of a batch differ in shape, or annotations do not fit the
+            images.
 
     >>> batch = np.zeros((16, 32, 32, 3), np.uint8), np.arange(16)
     >>> augment = Augmentations([RandomCrop((24, 24)), FlipX()])
@@ -161,7 +160,7 @@ class Augmentations:
         return {"image": image if out is not None else unshared(image, given["image"]), **belongs}
 
     def _move(self, belongs: dict[str, Any], params: Any, size: Size) -> None:
-        """Transform the annotations of an image of ``size``, treat boxes and points outside it as ``keep`` defines, and remove rows."""
+        """Transform the annotations of an image of ``size``, and apply ``keep`` to boxes and points outside the image."""
         chain = self._chain
         if "points" in belongs:
             points = belongs["points"]

@@ -37,25 +37,25 @@ class Batch(RaggedOptions, _OfSamples):
     Args:
         batch_size: Samples per batch, at least 1.
         drop_last: Whether to drop the last batch if it is smaller.
-        as_list: Whether each field becomes a list of the samples' values instead of an array; the values may have any shapes and types.
-        ragged: How to stack fields whose first axis differs from sample to sample, such as boxes. ``"pad"``: ``(B, N, ...)``, where N is
-            the maximum of the batch, rounded up, plus the field ``<field>_count``, int32 ``(B,)``. ``"offsets"``: the concatenated values,
-            plus ``<field>_offsets``, int32 ``(B + 1,)``. ``"list"``: the list of the samples' arrays.
-        fields: The ragged fields, by name or position; ``None``: all fields that have an axis. (With ``None``, a field whose lengths are
-            equal in all samples of a batch is not rounded up.)
+        as_list: Whether each field becomes a list of the samples' values instead of an array. The values may then have any shapes and
+            types.
+        ragged: How to stack ragged fields: fields whose first axis differs from sample to sample, such as boxes. ``"pad"``: an array ``(B,
+            N, ...)``, where N is the maximum of the batch, rounded up, and a field ``<field>_count``, int32 ``(B,)``. ``"offsets"``: the
+            concatenated values, and a field ``<field>_offsets``, int32 ``(B + 1,)``. ``"list"``: a list of the samples' arrays.
+        fields: The ragged fields, by name or position. ``None``: all fields that have an axis. If all samples of a batch have equal
+            lengths, N is then not rounded up.
         multiple: N is rounded up to a multiple of this number, so that batches have few different shapes.
         pad_to: N, for all fields or by field. A longer sample is an error.
         fill: Padding value, for all fields or by field.
 
     Yields:
-        Items like the samples, with a batch axis in each field. Python numbers become int32 and float32. A field that is a dict, a tuple or
-        a named tuple keeps its type, and each of its fields is stacked. The count or offsets of a ragged field get a name in a dict, and a
-        position after all other fields in a tuple. Passport: epoch, origin and times of the first sample, a running index, and the keys of
-        all samples.
+        Items of the samples' type, with a batch axis in each field. Python numbers become int32 and float32. A field that is a dict or a
+            tuple keeps its type, and each of its fields is stacked. In a tuple, counts and offsets come after all other fields.
+        Passport: epoch, origin and times of the first sample, a running index, and the keys of all samples.
 
     Raises:
-        ValueError: the samples of a batch differ in their fields, or in the shape or dtype of a field; or a sample is longer than
-            ``pad_to``; or a dtype cannot hold ``fill``. The message names the field.
+        ValueError: the samples of a batch differ in their fields, or in the shape or dtype of a field; a sample is longer than ``pad_to``;
+            or a dtype cannot hold ``fill``. The message names the field.
         KeyError: a field in ``fields`` does not exist.
 
     >>> samples = [{"x": n} for n in range(3)]
@@ -128,11 +128,11 @@ class Bucket(RaggedOptions, _OfLengths):
         boundaries: Ascending lengths that separate the buckets: ``[64, 128]`` defines buckets for lengths below 64, from 64 to 127, and
             from 128 on.
         batch_sizes: Samples per batch of each bucket: one more value than boundaries.
-        by: The length of a sample: a field, by name or position, whose length is used, or a function of the sample.
+        by: How to measure a sample: the name or position of a field, whose length counts, or a function that returns the length.
         drop_last: Whether to drop the smaller batches at the end.
-        pad_to_boundary: Whether to pad fields to the maximum length of their bucket, which is its boundary minus 1, instead of the maximum
-            of the batch. A sample in the last bucket, which has no boundary, is then an error.
-        ragged: As in :class:`Batch`; ``None`` stacks samples without padding.
+        pad_to_boundary: Whether to pad fields to the boundary of their bucket minus 1, instead of the maximum of the batch. The last bucket
+            has no boundary, so a sample in it is then an error.
+        ragged: As in :class:`Batch`. ``None``: stack samples without padding.
         fields: The ragged fields; ``None``: all fields that have an axis.
         multiple: The length of padded fields is rounded up to a multiple of this number.
         pad_to: The length of padded fields, for all fields or by field.
@@ -190,7 +190,7 @@ class Bucket(RaggedOptions, _OfLengths):
 
 
 def _batches(op: Any, items: Items, kind: Callable[[Item], Any], size: Callable[[Any], int], collated: _Collated) -> Iterator[Stamped]:
-    """Yield batches of samples of one kind, each as soon as it has ``size`` samples; at the end, yield the smaller batches."""
+    """Yield batches of samples of one kind, each as soon as it has ``size`` samples. At the end, yield the smaller batches."""
     position, waiting = items.context.state_of(op), defaultdict[Any, list[Stamped]](list)
     index = position.value  # of the next batch
     for stamped in items.waiting:
@@ -236,12 +236,13 @@ class Unbatch:
     """Split batches into samples. The samples are views of the batches.
 
     Args:
-        ragged: The form of the ragged fields, as in :class:`Batch`: ``"pad"``, with ``<field>_count``, or ``"offsets"``. A sample gets its
-            own rows of these fields, and no counts or offsets.
-        fields: The ragged fields; ``None``: the fields of a dict that have a count or offsets. In tuples, the fields must be named.
+        ragged: The form of the ragged fields, ``"pad"`` or ``"offsets"``, as in :class:`Batch`. A sample gets its own rows of these fields,
+            without counts and offsets.
+        fields: The ragged fields. ``None``: the fields of a dict that have counts or offsets. For tuples, you must list the fields.
 
     Yields:
-        Items like the batches, without the batch axis. Passport: the batch's, with a running index and the sample's key.
+        Items of the batches' type, without the batch axis. Passport: the passport of the batch, with a running index and the sample's
+            key.
 
     Raises:
         ValueError: the fields of a batch differ in their first axis, or counts or offsets do not fit.

@@ -1,4 +1,4 @@
-"""``Cache``: keeps the outputs of the first epoch, and serves the later epochs without running the stages before it."""
+"""``Cache``: keeps the outputs of the first epoch, so that later epochs need not run the stages before it."""
 
 from __future__ import annotations
 
@@ -27,55 +27,51 @@ def _is_folder(path: str) -> bool:
 class Cache:
     """Keep the samples of the first epoch, and serve every later epoch from the cache.
 
-    The first epoch passes unchanged. A later run uses a complete cache in a folder again if the files, the parameters and the code have not
-    changed (:mod:`highway.engine.hashing` lists the code that counts). If random numbers were drawn, the seed must also be the same.
-    Otherwise the cache is built again. Random numbers before the cache are drawn once, so put crops and flips after it.
+    The first epoch passes unchanged. A later run uses the cache again if it is in a folder, and the files, the parameters and the code have
+    not changed. If a stage before the cache draws random numbers, the seed must also be the same. Otherwise the cache is built again. Put
+    random crops and flips after the cache, because a stage before it draws random numbers only once.
 
-    An unfinished cache is discarded. While one process writes, other processes with the same folder continue without a cache, and use it
-    from their first epoch after it is complete. If the samples do not fit, a warning is logged once and every epoch is decoded.
+    An unfinished cache is discarded. While one process writes, other processes with the same folder run without a cache. They use it in the
+    next epoch after it is complete. If the samples do not fit, highway logs a warning once, and every epoch runs all stages.
 
-    **Ranks.** If a reader is the first stage, each rank reads the same samples in every epoch: its samples of epoch 0, which depend on the
-    seed and the number of ranks only. Each epoch has the same order with and without a complete cache. Therefore all ranks together read
-    the same samples as without a cache, even if the cache of one rank is full or lacks samples. Other sources, such as ``Mix`` of several
-    readers, give a rank other samples in each epoch. On several ranks their cache must be complete after the first epoch.
+    **Ranks.** If a reader is the first stage, each rank reads the samples of its epoch 0 in every epoch. They depend only on the seed and
+    the number of ranks. The order of an epoch is the same with and without a complete cache. So all ranks together read all samples, even
+    if the cache of one rank is full or lacks samples. Other sources, such as ``Mix``, give a rank different samples in each epoch. On
+    several ranks, their cache must be complete after the first epoch.
 
-    **Samples that cannot be read.** Samples that ``on_error="skip"`` has skipped are tried again in the next epoch, in this run or the next
-    run. A sample that fails in two epochs is not tried again. In batches of a reader, the next sample of the rank's order replaces it; this
-    is a different sample in each epoch. A missing single sample is skipped. The counter ``skipped`` of the stage ``Cache.epochs`` counts
-    the missing samples of each epoch. Each sample is checked when it is first read from the cache. Damaged samples are created again by the
-    stages before the cache, with a warning.
+    **Samples that cannot be read.** If ``on_error="skip"`` has skipped samples, the cache tries them again in the next epoch. A sample that
+    fails twice is not tried again. In batches of a reader, the next sample of the epoch replaces it. The counter ``skipped`` of the stage
+    ``Cache.epochs`` counts the missing samples of each epoch. The cache checks each sample when it is first read. If samples are damaged, a
+    warning is logged, and the stages before the cache create them again.
 
-    **Resume.** A run that is interrupted while it writes the cache begins that epoch again, and fills the cache. If the cache served
-    samples and is in a folder, the run resumes at once. If the cache was in memory, the run first reads an epoch to fill the cache, and
-    does not yield this epoch. If the samples do not fit, the run resumes in the middle of any epoch. While a run writes a cache in a
-    folder, ``state_dict()`` raises an error if a stage before the cache has ``on_error="skip"``. There is one exception: only a
-    reader (without ``shuffle="blocks"``) and maps are before the cache, and the maps skip no items and draw no random numbers.
+    **Resume.** If a run is interrupted while it writes the cache, the resumed run begins this epoch again and fills the cache. With a
+    complete cache in a folder, a run resumes at once. With a cache in memory, the resumed run first reads an epoch to fill the cache, and
+    does not yield this epoch. If the samples do not fit, a run resumes in the middle of any epoch. While a run writes a cache in a folder,
+    ``state_dict()`` raises an error if a stage before the cache has ``on_error="skip"``. It works if only a reader (without
+    ``shuffle="blocks"``) and maps are before the cache, and the maps neither skip items nor draw random numbers.
 
     Args:
-        path: Folder that only the cache uses. It is created if necessary. Ranks that share it use a subfolder each, such as
-            ``rank-0-of-4``. Folders of other numbers of ranks stay there until you remove them. ``None``: the cache is in memory, for this
-            run.
+        path: Folder for the cache alone. It is created if necessary. Each rank uses a subfolder, such as ``rank-0-of-4``. If you change the
+            number of ranks, remove the old subfolders yourself. ``None``: the cache is in memory, for this run.
         budget: Maximum size in bytes. By default nine tenths of the free disk space, or half of the free memory, divided by the number of
-            ranks on this machine (``LOCAL_WORLD_SIZE``, or if that is not set, all ranks).
-        batch_size: Samples per output batch, if the inputs are samples. The last batch of an epoch may be smaller. ``None``: outputs have
-            the form of the inputs.
-        stack: Whether output fields are arrays with a batch axis. ``False``: fields that have axes, such as images, are lists of arrays,
-            which may differ in shape and are read-only. For batches only.
-        shuffle: Whether each epoch after the first has its own order. If not, all epochs have the order of the first epoch.
+            ranks on this machine.
+        batch_size: Samples per output batch, if the inputs are samples. The last batch of an epoch may be smaller. ``None``: an output has
+            the form of an input.
+        stack: For batches: whether output fields are arrays with a batch axis. ``False``: fields that have axes, such as images, are lists
+            of read-only arrays, which may differ in shape.
+        shuffle: Whether each epoch has its own order. ``False``: all epochs have the order of the first epoch.
         seed: Seed of the orders, at least 0. ``None``: the pipeline's seed.
-        epochs: Number of epochs to yield. ``None``: the epochs of the reader before it, or unlimited if no stage declares a number.
-        key: Identifies the data of the cache, if the stages before it do not determine them.
-        batched: Whether the inputs are batches, whose rows are the samples; output batches then have the same size. ``False``: inputs are
-            samples, and outputs are the same tuples, lists, dicts or bare values, with the types of their fields; arrays are read-only.
-            ``None``: derived from the stages before it (:class:`Batch`, readers, :class:`Unbatch`, ...), or from the first item: an item
-            with at least 2 rows and one key for each row is a batch; an item with at most one key, whose fields share no batch axis, is a
-            sample.
+        epochs: Number of epochs to yield. ``None``: the number of the reader before the cache, or unlimited.
+        key: A text that identifies the data, if highway cannot identify them by the stages before the cache.
+        batched: ``True``: the inputs are batches, and output batches have the same size. ``False``: the inputs are samples, and each output
+            has the type of its input, with read-only arrays. ``None``: highway derives this from the stages before the cache, such as
+            :class:`Batch`, readers or :class:`Unbatch`, or from the keys and fields of the first item.
 
     Yields:
-        Tuples, lists or dicts like the inputs. Passports hold the epoch, the index of the batch or sample in it, and the samples' keys.
+        Tuples, lists or dicts like the inputs. A passport has the epoch, the index within the epoch, and the samples' keys.
 
-    A sample that is not batched may hold arrays of numbers, NumPy and Python numbers, ``str``, ``bytes``, ``None``, and lists and dicts of
-    plain numbers and texts.
+    A single sample may hold arrays of numbers, NumPy and Python numbers, ``str``, ``bytes``, ``None``, and lists and dicts of plain numbers
+    and texts.
 
     >>> from highway import Pipeline
     >>> samples = [{"id": 1, "boxes": [[4, 2]]}, {"id": 2, "boxes": []}]
@@ -84,11 +80,10 @@ class Cache:
     True
 
     Raises:
-        ConfigError: a parameter is out of its range; or, when the cache runs: ``key`` is needed, the folder holds other files, inputs
-            cannot be identified as batches or samples, or the cache is incomplete after the first epoch of a source that gives a rank other
-            samples in each epoch.
+        ConfigError: a parameter is out of its range. When the cache runs: ``key`` is needed, the folder holds other files, ``batched`` is
+            needed, or the cache is incomplete after the first epoch of a source that gives a rank different samples in each epoch.
         DamagedError: samples are damaged, and the stages before the cache do not create the same samples again.
-        OSError: the folder cannot be created or written to, for other reasons than a lack of space.
+        OSError: the folder cannot be created or written to, except for a full disk.
         ItemError: the cache cannot hold a field, or cannot restore it exactly.
         ValueError: the samples differ in their fields or field types, or in shape if they are stacked.
     """

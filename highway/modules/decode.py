@@ -1,4 +1,4 @@
-"""A map from the bytes of an image file, in a field of a sample, to its pixels."""
+"""The map that decodes an image in a field of a sample."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from highway.parameters.overrides import speaks_for
 from highway.process.aligned import aligned
 from highway.reading.decode import DecodeOptions
 
-_MOST = 16  # images that are decoded at once
+_MOST = 16  # maximum images to decode at once
 _WORK = 0.012  # maximum seconds of CPU time per group of images: the first image of a group is ready only with the last one
 
 
@@ -42,8 +42,9 @@ class DecodeImage(DecodeOptions, _OfField):
         field: The field that holds the bytes of an image file.
         shape: Height and width in pixels; the image is scaled and centre-cropped to it. Without ``shape`` and ``crop``, the whole image is
             returned in its own size.
-        crop: Draws the box that is decoded and scaled to the crop's shape, such as ``RandomResizedCrop((224, 224))``.
-        flip: Probability, 0 to 1, that the image is mirrored left to right; needs ``shape`` or ``crop``.
+        crop: A crop, such as ``RandomResizedCrop((224, 224))``. It draws the box of the image that is decoded and scaled to the crop's
+            shape.
+        flip: Probability, 0 to 1, of mirroring the image left to right. It requires ``shape`` or ``crop``.
         antialias: Whether to average over all source pixels of an output pixel when the image shrinks. Slower, but smoother.
         max_pixels: Maximum height x width that an image may declare.
 
@@ -89,7 +90,7 @@ class DecodeImage(DecodeOptions, _OfField):
         return data
 
     def _ahead(self, context: Context) -> _Together | None:
-        """Return a decoder of several images at once for a worker; ``None`` if it would not be faster."""
+        """Return an object that decodes several images at once for a worker, or ``None`` if it would not be faster."""
         several = extension_or_none() is not None and speaks_for("_ahead", "__call__", self)
         return None if self.output_shape is None or not several else _Together(self, self.output_shape, context)
 

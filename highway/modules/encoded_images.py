@@ -1,4 +1,4 @@
-"""Batches of encoded image files: read on one machine, decoded on others."""
+"""Batches of encoded image files: one machine reads them, and other machines decode them."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ class EncodedImageReader(Sampling, _OfFiles):
     feed many other machines.
 
     Args:
-        data_dir: A folder that holds one folder per label, files of another format, or any dataset whose samples are ``(encoded image,
-            label)``, as for :class:`ImageFileReader`. ``highway:photos/...`` is a set of photographs in the package.
+        data_dir: A folder with one folder per label, files of another format, or a dataset with samples ``(encoded image, label)``, as for
+            :class:`ImageFileReader`. ``highway:photos/...`` refers to photographs in the package.
         batch_size: Images per batch, at least 1.
         epochs: Passes over the images, or ``None`` to repeat indefinitely.
         num_workers: Threads that read, at least 1. ``Stage(reader, num_workers=...)`` overrides it. More threads help if each file takes
@@ -48,7 +48,8 @@ class EncodedImageReader(Sampling, _OfFiles):
 
     Yields:
         ``(data, sizes, labels)``: uint8 ``(N,)``, the concatenated bytes of all files; int32 ``(B,)``, the size of each file in bytes; and
-        int32 ``(B,)``. The passport's keys are the files' paths, relative to ``data_dir``.
+        int32 ``(B,)``, the
+            labels. The passport's keys are the files' paths, relative to ``data_dir``.
 
     Raises:
         ConfigError: a parameter is out of its range.
@@ -75,12 +76,13 @@ class EncodedImageReader(Sampling, _OfFiles):
 @checked
 @dataclass
 class DecodeBatch(DecodeOptions):
-    """Decode the files of a batch that :class:`EncodedImageReader` read, here or on another machine.
+    """Decode the files of a batch from :class:`EncodedImageReader`, which may run on another machine.
 
     Args:
         shape: Height and width in pixels; each image is scaled and centre-cropped to it. Give either ``shape`` or ``crop``.
-        crop: Draws the box of each image that is decoded and scaled to the crop's shape, such as ``RandomResizedCrop((224, 224))``.
-        flip: Probability, 0 to 1, that an image is mirrored left to right.
+        crop: A crop, such as ``RandomResizedCrop((224, 224))``. It draws the box of each image that is decoded and scaled to the crop's
+            shape.
+        flip: Probability, 0 to 1, of mirroring an image left to right.
         antialias: Whether to average over all source pixels of an output pixel when an image shrinks. Slower, but smoother.
         max_pixels: Maximum height x width that an image may declare.
 
@@ -88,8 +90,8 @@ class DecodeBatch(DecodeOptions):
         ``(images, labels)``: uint8 ``(B, H, W, 3)`` in RGB, and int32 ``(B,)``.
 
     Raises:
-        ConfigError: a parameter is out of its range, or not exactly one of ``shape`` and ``crop`` is given.
-        ImageError: a file is not an image, is damaged, truncated or too large; with ``on_error="skip"`` its batch is dropped.
+        ConfigError: a parameter is out of its range, or both or neither of ``shape`` and ``crop`` are given.
+        ImageError: a file is not an image, or is damaged, truncated or too large. With ``on_error="skip"``, its batch is dropped.
         ValueError: the item is not a batch of files.
 
     >>> from highway import Pipeline

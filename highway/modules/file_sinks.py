@@ -1,4 +1,4 @@
-"""Sinks that write samples into files of a format, using the writer of the format's record."""
+"""Sinks that write samples into files, with the writers of the formats."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from highway.parameters.checks import checked
 from highway.parameters.ranges import Count, Predicate, Range
 from highway.stores.url import shown
 
-_MOST = 10_000  # samples per file, if the user gives no number
+_MOST = 10_000  # default number of samples per file
 
 
 class SampleSink:
-    """Base class of sinks that write samples: dicts, each with a key. Batches raise an error."""
+    """Base class of sinks that write samples. A sample is a dict, and has a key. A batch is an error."""
 
     def __highway__(self) -> Traits:
         return Traits(after=self._after)
@@ -37,7 +37,7 @@ class SampleSink:
         return [*stages, Stage(self)]
 
     def keyed(self, item: Item, passport: Passport) -> tuple[str, Mapping[str, Any]]:
-        """Return a sample's key (from its passport, else from epoch and index), and the sample.
+        """Return the sample and its key: the key in the passport, or else a key from epoch and index.
 
         Raises:
             TypeError: the item is not a dict.
@@ -66,7 +66,7 @@ class _FileSink(SampleSink):
         path: Output path or URL. Missing folders are created.
     """
 
-    format: ClassVar[str]  # its writer gets the path and the sink's own parameters
+    format: ClassVar[str]  # the writer gets the path and the sink's own parameters
 
     path: str
 
@@ -89,7 +89,7 @@ class _Numbered(_FileSink):
 
     Args:
         path: Output path or URL. For several files it contains a number format: ``samples-%06d.npz``. Missing folders are created.
-        max_samples: Samples per file, if there are several. ``None``: 10,000.
+        max_samples: Samples per file, if ``path`` stands for several files. ``None``: 10,000.
     """
 
     path: Annotated[str, Predicate(_numbers_files, "a path, maybe with one place for the file's number, such as 'samples-%06d.npz'")]
@@ -115,14 +115,14 @@ class NpzSink(_Numbered):
     """Write samples as the rows of arrays into ``.npz`` files, which :class:`~highway.datasets.Npz` reads.
 
     All samples must have the same fields, shapes and dtypes. A file gets its name only when it is complete. Unfinished files are removed if
-    the pipeline fails or is stopped. The key of a sample is the key in its passport, or else its epoch and index.
+    the pipeline fails or is stopped. The key of a sample is the key in its passport. Without a key there, it consists of epoch and index.
 
     Raises:
         ConfigError: ``path`` has several number formats, or none although ``max_samples`` is given.
         FileExistsError: a file with that name exists.
         PipelineError: a stage before the sink yields batches.
         ValueError: an item is a batch.
-        TypeError: an item is not a dict, differs from the first one in its fields, or has a value that an array cannot hold.
+        TypeError: an item is not a dict, differs from the first item in its fields, or has a value that an array cannot hold.
 
     >>> samples = [{"x": np.float32([n, n]), "label": np.int32(n)} for n in range(3)]
     >>> Pipeline([samples, NpzSink("points.npz")]).run()
@@ -156,7 +156,7 @@ class TFRecordSink(_Numbered):
 class LMDBSink(_FileSink):
     """Write samples into an LMDB database, which :class:`~highway.datasets.LMDB` reads.
 
-    Keys and errors are as for :class:`NpzSink`. If a key exists already, a number is appended to it.
+    Keys and errors are as for :class:`NpzSink`. If a key already exists, the sink appends a number to it.
 
     Args:
         path: Output path or URL: a folder, or a file if it ends in ``.mdb``.
@@ -179,7 +179,7 @@ class ParquetSink(_Numbered):
     the sink raises a TypeError.
 
     Args:
-        rows_per_block: Rows per row group. ``None``: as many as fit into 16 MiB.
+        rows_per_block: Rows per row group. ``None``: the rows that fit into 16 MiB.
         compression: ``"snappy"``, ``"zstd"``, ``"none"``, or another codec of Parquet.
 
     >>> Pipeline([[{"x": 1, "name": "a"}, {"x": 2, "name": "b"}], ParquetSink("numbers.parquet")]).run()
@@ -201,7 +201,7 @@ class ArrowSink(_Numbered):
     Files, keys and errors are as for :class:`ParquetSink`.
 
     Args:
-        rows_per_block: Rows per record batch. ``None``: as many as fit into 16 MiB.
+        rows_per_block: Rows per record batch. ``None``: the rows that fit into 16 MiB.
 
     >>> Pipeline([[{"x": 1}, {"x": 2}], ArrowSink("numbers.arrow")]).run()
     >>> Arrow("numbers.arrow")[1]
@@ -234,7 +234,7 @@ class ArrayRecordSink(_Numbered):
 @checked
 @dataclass
 class MDSSink(_FileSink):
-    """Write samples with the same fields into a folder of MDS shards, which :class:`~highway.datasets.MDS` and streaming read.
+    """Write samples with the same fields into a folder of MDS shards, for :class:`~highway.datasets.MDS` and Mosaic's streaming.
 
     Keys and errors are as for :class:`NpzSink`.
 

@@ -1,4 +1,4 @@
-"""Sources by format: each is a :class:`~highway.modules.Reader` of the format's dataset."""
+"""Sources for file formats. Each source is a :class:`~highway.modules.Reader` of the format's dataset."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class _FileSource(Sampling, _OfPath):
     fields: dict[str, str] | None = None
 
     def open(self) -> Dataset:
-        """Return the dataset of the format, created with the parameters of this source that are not parameters of a reader."""
+        """Return the dataset of the format, with the parameters of this source that are not a reader's."""
         reading = {field.name for base in (Sampling, _OfPath) for field in fields(base)}
         given = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in reading}
         found: Dataset = formats()[self.format].open([self.path], given)
@@ -58,7 +58,7 @@ class TFRecordSource(_FileSource):
         path: A file, or a pattern such as ``"train-*"``.
 
     Yields:
-        Dicts of features, with a new first axis in each if ``batch_size`` is given.
+        Dicts of features. With ``batch_size``, each feature has a new first axis.
 
     >>> Pipeline([[{"x": 1}, {"x": 2}], TFRecordSink("numbers.tfrecord")]).run()
     >>> list(Pipeline([TFRecordSource("numbers.tfrecord", None, epochs=1, shuffle=False)]))
@@ -77,7 +77,7 @@ class _KeyedSource(_FileSource):
         decode: The type of the values, as for :class:`~highway.datasets.LMDB`. ``None`` derives it from the first value.
 
     Yields:
-        Samples, or batches of samples, as decoded by ``decode``.
+        Samples in the form of ``decode``, or batches of samples.
     """
 
     decode: Decode | None = None
@@ -122,7 +122,7 @@ class HDF5Source(_FileSource):
         group: The group that contains the datasets.
 
     Yields:
-        Dicts with one row of each dataset, or with one row per sample if ``batch_size`` is given.
+        Dicts with one row of each dataset. With ``batch_size``, each field has a new first axis.
 
     >>> samples = [{"x": np.float32([n, n]), "label": np.int32(n)} for n in range(4)]
     >>> Pipeline([samples, HDF5Sink("points.h5")]).run()

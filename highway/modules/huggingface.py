@@ -22,16 +22,16 @@ MARK = 256  # samples between two stored states of the stream
 @checked
 @dataclass
 class HuggingFaceSource:
-    """Stream a Hugging Face dataset without random access, such as a dataset that is not downloaded, and yield its rows as dicts.
+    """Stream a Hugging Face dataset without random access, such as a dataset on the hub, and yield its rows as dicts.
 
     For datasets with random access use ``Reader(HuggingFace(...))``: it shuffles, supports ranks, and resumes without reading data again.
 
-    Images and sounds are encoded bytes. A run resumes from the stream's own state. If the stream shuffles its examples in a buffer
-    (``stream.shuffle``), whose contents are not part of that state, the run reads the epoch again up to the position.
+    Images and sounds are encoded bytes. A run resumes from the stream's own state. After ``stream.shuffle``, this state does not contain
+    the shuffle buffer, so the resumed run reads the epoch again up to its position.
 
     Args:
         dataset: An ``IterableDataset`` of the package datasets, a name for ``load_dataset``, or a folder of ``save_to_disk``. For several
-            ranks, give each rank its part with ``split_dataset_by_node``.
+            ranks, use ``split_dataset_by_node``.
         split: The split to read, such as ``"train"``.
         config: The second argument of ``load_dataset``, for names with several configurations.
         fields: The columns to read, by new name: ``{"image": "img", "label": "fine_label;label"}`` reads the first column that exists.
@@ -85,7 +85,7 @@ class HuggingFaceSource:
         return _Again(_Reading(self, here()))
 
     def _remake(self, epoch: int, index: int, part: list[Any]) -> Stamped:
-        """Return a sample again. If samples are requested in order, the stream is read once."""
+        """Return a sample again. If the caller requests samples in order, this reads the stream only once."""
         return self._again.sample(epoch, index, *part)
 
 

@@ -44,7 +44,7 @@ class InnerSource:
         return item if type(item) is Stamped else Stamped(item, Passport(0, next(self._numbers)))
 
     def __enter__(self) -> None:
-        """Let the source take the place of the source that contains it, for its state."""
+        """Make the state of this source the state of the outer source."""
         self._swap()
         self._context.inner += 1
 
@@ -73,7 +73,8 @@ class InnerSource:
 
 
 def remade(source: Any, lineage: list[Any]) -> Any:
-    """Make an item of a source again, with its passport if any. ``lineage`` is the :func:`highway.engine.resume.as_json` of the passport.
+    """Make an item of a source again, with its passport if there is one. ``lineage`` is the passport in the form of
+    :func:`highway.engine.resume.as_json`.
 
     This does not iterate over the source, so it works even if the source has ended.
     """
@@ -85,21 +86,21 @@ def remade(source: Any, lineage: list[Any]) -> Any:
 
 
 def _as_source(source: Any) -> tuple[Any, bool]:
-    """Return the object to iterate over for a source inside a component, and whether it is a pipeline created for it."""
+    """Return the object to iterate over for an inner source, and whether this is a new pipeline."""
     stage = source if isinstance(source, Stage) else Stage(source)
     is_own = shape_of(stage.op, True) == "composite" or bool(stage.settings)
     return Pipeline([stage]) if is_own else stage.op, is_own
 
 
 def in_place(source: Any, context: Context, state: Any) -> Iterator[Any]:
-    """Iterate over a source that takes the place of the running source of a stage, including its state."""
+    """Iterate over a source in place of the source of a stage. Its state becomes the state of the stage."""
     with contextlib.closing(OpenSource(source, Traits.of(source), context, state)) as items:
         for number, item in enumerate(items, start=items.first):
             yield item if type(item) in (Stamped, Together) else Stamped(item, Passport(0, number))
 
 
 def ranks_of_all(sources: Sequence[Any]) -> Ranks:
-    """Return the ranks of a component that passes on the items of these sources."""
+    """Return the ranks of a component whose items come from these sources."""
     ops = [_as_source(source)[0] for source in sources]
     return [pair for op in ops for pair in ranks_of(op, Traits.of(op))]
 

@@ -20,11 +20,11 @@ from highway.parameters.hints import takes_rng
 @checked
 @dataclass
 class Map:
-    """Apply a function to each item, or to one field of it. (A bare function is also a map of whole items.)
+    """Apply a function to each item, or to one field of each item. (For whole items, a bare function is also a map.)
 
     Args:
-        fn: Receives the item or the field, and ``rng`` if it has a parameter of that name. Returns the new value, or ``DROP`` to drop the
-            item. In YAML ``package.module:name``.
+        fn: The function. It receives the item or the field, and a generator if it has a parameter ``rng``. It returns the new value, or
+            ``DROP`` to drop the item. In YAML, write ``package.module:name``.
         field: Name or position of the field; ``None`` means the whole item.
 
     Raises:
@@ -54,10 +54,10 @@ class Map:
 @checked
 @dataclass
 class Select:
-    """Keep some fields, in the given order.
+    """Keep some fields of each item, in the given order.
 
     Args:
-        fields: Names of a dict's fields, or positions in a tuple. A single field need not be a list.
+        fields: Names of a dict's fields, or positions in a tuple. For one field, a list is not needed.
 
     Returns:
         A dict for a dict, a list for a list, a tuple for a tuple.
@@ -84,7 +84,7 @@ class Select:
 @checked
 @dataclass
 class Rename:
-    """Rename fields. The fields of a tuple are named by their positions, and the tuple becomes a dict.
+    """Rename fields. A tuple becomes a dict; its old names are its positions.
 
     Args:
         names: New names by old names. Other fields of a dict keep their names. All fields of a tuple must be listed.

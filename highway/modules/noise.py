@@ -16,7 +16,7 @@ from highway.parameters.checks import checked
 from highway.parameters.ranges import Count, Predicate, Range, Seed
 from highway.process.aligned import aligned
 
-_AT_ONCE = 1 << 16  # elements drawn at once before they are copied: few enough to stay in the CPU caches
+_AT_ONCE = 1 << 16  # number of elements to draw at once, so that they stay in the CPU caches until they are copied
 
 
 def _is_number_type(dtype: str) -> bool:
@@ -34,8 +34,8 @@ class Noise:
     Args:
         shape: Shape of each array, including the batch axis; or a list of shapes, one per array.
         n_tensors: Number of arrays in a tuple, at least 1. By default one, or one per shape.
-        dtype: Integers cover the whole range of their type; floats lie in [0, 1); ``"bool"`` has both values.
-        constant: Whether to yield the same arrays each time, to measure a pipeline whose data take no time.
+        dtype: Dtype of the arrays. Integers cover the whole range of their dtype. Floats are in [0, 1).
+        constant: Whether to yield the same arrays each time, to measure a pipeline without the time for its data.
         count: Number of tuples, or ``None`` for no limit.
         seed: Seed of the values, at least 0. ``None``: the pipeline's seed.
 

@@ -25,7 +25,7 @@ class Peek:
 
     Args:
         n: Number of items to print, at least 0.
-        names: Names for the fields of tuples and lists, in order. By default the positions.
+        names: Names for the fields of tuples and lists, in order. The default names are the positions.
 
     >>> batches = [(np.zeros((2, 3), np.uint8), np.arange(2))]
     >>> items = list(Pipeline([batches, Peek(names=["images", "labels"])]))

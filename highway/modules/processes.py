@@ -1,4 +1,4 @@
-"""Maps and whole pipelines in separate processes, for code that holds the GIL."""
+"""Run maps and whole pipelines in separate processes, for code that holds the GIL."""
 
 from __future__ import annotations
 
@@ -38,29 +38,26 @@ from highway.wire.transports.shm import ShmReceiver, ShmSender
 class Processes:
     """Apply maps in several processes at once, for Python code that holds the GIL. Order and random numbers do not change.
 
-    The processes are spawned, never forked, and have several items in flight. Small items are sent in groups, large arrays in shared memory
-    with one copy. Returned arrays are read-only. The maps are pickled once per process, and may be any functions or objects at the top
-    level of a module. In a script that defines a map, start the pipeline under ``if __name__ == "__main__":``, because the processes import
-    the script.
+    The processes are spawned, not forked. highway pickles the maps once per process, so define them at the top level of a module. In a
+    script that defines a map, start the pipeline under ``if __name__ == "__main__":``, because the processes import the script. Small items
+    are sent in groups, and large arrays in shared memory, with one copy. Returned arrays are read-only.
 
-    An error of a map is raised in the pipeline with the same type, and with the traceback of the process as a note. To set ``on_error`` or
-    ``num_workers``, put a ``Stage`` around ``Processes``. If a process dies, the item that it was working on counts as failed. With
-    ``on_error="skip"``, this item is skipped, and a new process receives the other items of the dead process. With
-    ``Stage(..., timeout=seconds)``, a process whose item takes longer is ended and counted (``ended_processes``). A new process tries the
-    item again, up to ``attempts`` times, and receives the other items.
+    The pipeline raises an error of a map with the same type, and adds the traceback as a note. To set ``on_error`` or ``num_workers``, put
+    a ``Stage`` around ``Processes``. If a process dies, its current item has failed. With ``on_error="skip"``, this item is skipped, and a
+    new process gets the other items of the dead process. With ``Stage(..., timeout=seconds)``, highway ends a process whose item takes
+    longer, and counts it in ``ended_processes``. A new process tries the item again, up to ``attempts`` times.
 
     A whole pipeline, including its source and streams, runs in one process: ``Processes([source, decode, Batch(32)])``. For several sources
-    in parallel, give a list of stages for each: ``Processes([[TenSource("a.ten"), Batch(32)], [TenSource("b.ten"), Batch(32)]])``. Their
-    items alternate. Each process works ahead as far as ``budget_mb`` allows, and its stages may have their own settings.
+    in parallel, pass a list of stages for each process: ``Processes([[TenSource("a.ten"), Batch(32)], [TenSource("b.ten"), Batch(32)]])``.
+    Their items alternate. ``budget_mb`` limits how far each process works ahead. The stages may have their own settings.
 
     Args:
-        maps: Maps, applied one after the other in each process; or the stages of one or several whole pipelines.
+        maps: Maps, which each process applies one after the other. Or the stages of one or several whole pipelines.
         num_processes: Number of processes. ``None``: the number of available cores, or one per whole pipeline.
-        budget_mb: Megabytes of shared memory for the items of one process, and the same amount for its results. One item may take at most
-            half.
+        budget_mb: Megabytes of shared memory for the items of one process, and again for its results. One item may use at most half of it.
 
     Raises:
-        ConfigError: there are no maps, ``num_processes`` is below 1, or differs from the number of whole pipelines.
+        ConfigError: there are no maps, or ``num_processes`` is below 1 or differs from the number of whole pipelines.
         PipelineError: an entry of ``maps`` is not a map, has settings, or cannot be pickled (when the pipeline is built).
         RemoteError: a process died, or raised an error that cannot be rebuilt here (when running).
 
@@ -129,7 +126,7 @@ def _expanded(stages: list[Any]) -> list[Stage]:
 
 
 class _Remote:
-    """A map whose work is done in other processes: one per worker thread, which lives as long as the thread."""
+    """A map that works in other processes. Each worker thread has one process, which ends with the thread."""
 
     def __init__(
         self, names: list[str], maps: list[Callable[..., Any]], budget_mb: Annotated[float, HOW], watched: Annotated[bool, HOW]
@@ -153,7 +150,7 @@ class _Remote:
         return remote
 
     def __call__(self, item: Any, rng: Generator, context: Context) -> Any:
-        """Make an item again, which waited in a stage when a state was saved. The process remains for the next item."""
+        """Make an item again that waited in a stage when a state was saved. The process remains for the next item."""
         thread = get_ident()
         if thread not in self._making_again:
             self._making_again[thread] = self._ahead(context)
@@ -162,7 +159,7 @@ class _Remote:
 
 
 class _Sources:
-    """A source whose items come from whole pipelines, each in another process. Their items alternate."""
+    """A source whose items come from whole pipelines, each in its own process. Their items alternate."""
 
     def __init__(self, pipelines: list[list[Stage]], budget_mb: Annotated[float, HOW]) -> None:
         self._pipelines, self._budget_mb = pipelines, budget_mb
@@ -230,11 +227,11 @@ class _Child:
     def take(self) -> Stamped | None:
         """Return the next item of the pipeline in the process, or ``None`` at its end. Raise its error, or an error if it has died."""
         taken: Stamped | None = self._ask()
-        self._is_busy = taken is not None  # it works on the next item
+        self._is_busy = taken is not None  # the process works on the next item
         return taken
 
     def close(self) -> None:
-        """End the process. If it is busy, kill it, because its result is not needed. Closing again does nothing."""
+        """End the process. If it is busy, kill it. Closing again does nothing."""
         if self._is_busy:
             self._process.kill()
         self._items.close()

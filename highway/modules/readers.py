@@ -37,18 +37,17 @@ class Reader(RaggedOptions, Sampling, _OfDataset):
     """Read a dataset by index, and yield its samples or batches of them.
 
     A dataset is any object with ``__len__`` and ``__getitem__``, such as the datasets of :mod:`highway.datasets`, a PyTorch or Hugging Face
-    dataset, a list, or an array. A path or URL is opened by ``highway.open``. The outputs are the same for any number of workers, and an
-    epoch is the same for any number of ranks. A sample that cannot be read ends the run with an error that names it. With
-    ``on_error="skip"`` the next sample of the epoch's order replaces it, and the passport's keys name that sample. Without ``batch_size``,
-    the sample is skipped.
+    dataset, a list, or an array. ``highway.open`` opens a path or URL. The outputs are the same for any number of workers, and an epoch is
+    the same for any number of ranks. If a sample cannot be read, an error names the sample and ends the run. With ``on_error="skip"``, the
+    next sample of the epoch replaces it in the batch. Without ``batch_size``, the sample is skipped.
 
     Args:
-        dataset: The dataset, its path or its URL. Several threads use it at once; if it is not thread-safe, pass ``num_workers=1``
+        dataset: The dataset, its path or its URL. Several threads use the dataset at once. If it is not thread-safe, pass ``num_workers=1``
             and no ``timeout``.
         batch_size: Samples per batch, at least 1. ``None`` yields single samples.
         epochs: Passes over the dataset, or ``None`` to repeat indefinitely.
-        ragged: How to batch fields whose first axis differs from sample to sample, with ``batch_size``: ``"pad"``, ``"offsets"`` or
-            ``"list"``, as in :class:`~highway.modules.batching.Batch`, like the next four parameters.
+        ragged: How to batch fields whose first axis differs from sample to sample: ``"pad"``, ``"offsets"`` or ``"list"``. For this and the
+            next four parameters, see :class:`~highway.modules.batching.Batch`.
         fields: The ragged fields, by name or position. ``None``: all fields that have an axis.
         multiple: The length of a padded field is rounded up to a multiple of this number.
         pad_to: Length of padded fields, for all fields or by field.
@@ -57,12 +56,11 @@ class Reader(RaggedOptions, Sampling, _OfDataset):
             another number of ranks, the global batch stays the same.
 
     Yields:
-        Samples as the dataset returns them; or batches: tuples, lists or dicts like the samples, with a new first axis in each field.
-        Passport: the epoch, the index of the batch (or sample) in it, counted over all ranks, and the keys of the samples if they have
-        keys.
+        The dataset's samples. Or batches: tuples, lists or dicts like the samples, with a new first axis in each field. Passport: the
+            epoch, the index of the batch (or sample) within the epoch of all ranks, and the keys of the samples, if any.
 
     Raises:
-        ConfigError: a parameter is out of its range, or does not fit the dataset or the other ranks.
+        ConfigError: a parameter is out of its range, or does not fit the dataset or the ranks.
         DatasetError: the dataset has changed, is empty, or has fewer samples than its length.
         ValueError: the samples of a batch differ in their fields, shapes or dtypes; or there are too few samples for a batch.
         Exception: the error that the dataset raised for a sample, with a note that names the sample.
@@ -116,7 +114,7 @@ def images_at(data_dir: str | Dataset, folder: Callable[[str], Dataset]) -> Data
 class _OfImages:
     data_dir: str | Dataset
     batch_size: Count
-    shape: Shape | None = None  # a parameter of DecodeOptions, moved to the third position
+    shape: Shape | None = None  # this parameter of DecodeOptions becomes the third one
     epochs: Epochs = None
 
 
@@ -126,24 +124,26 @@ class ImageReader(DecodeOptions, Sampling, _OfImages):
     """Read images and yield batches without labels.
 
     The images are decoded directly into the batch, on all cores. Crops and flips depend on the seed and the image's position in the epoch,
-    not on the rank that reads it. Everything else is as for :class:`Reader`.
+    not on the rank that reads it. Otherwise it is the same as :class:`Reader`.
 
     Args:
-        data_dir: A folder of images, files of any format that ``highway.open`` reads, such as ``photos-{000..015}.tar``, or any dataset
-            whose samples are encoded images: ``bytes``, tuples with the image as the first field, or dicts with a field such as ``image``
-            or ``jpg``. ``highway:photos/...`` is a set of photographs in the package.
+        data_dir: A folder of images, files of any format that ``highway.open`` reads, such as ``photos-{000..015}.tar``, or a dataset of
+            encoded images. Its samples are ``bytes``, tuples with the image as the first field, or dicts with a field such as ``image`` or
+            ``jpg``. ``highway:photos/...`` refers to photographs in the package.
         batch_size: Images per batch, at least 1.
         shape: Height and width in pixels; each image is scaled and centre-cropped to it. Without ``shape`` and ``crop``, every image keeps
             its own size.
         epochs: Passes over the images, or ``None`` to repeat indefinitely.
-        crop: Draws the box of each image that is decoded and scaled to the crop's shape, such as ``RandomResizedCrop((224, 224))``.
-        flip: Probability, 0 to 1, that an image is mirrored left to right.
+        crop: A crop, such as ``RandomResizedCrop((224, 224))``. It draws the box of each image that is decoded and scaled to the crop's
+            shape.
+        flip: Probability, 0 to 1, of mirroring an image left to right.
         antialias: Whether to average over all source pixels of an output pixel when an image shrinks. Slower, but smoother.
         max_pixels: Maximum height x width that a file may declare.
 
     Yields:
-        ``(images,)``: uint8 ``(B, H, W, 3)`` in RGB; or a list of B arrays ``(H, W, 3)`` if the images keep their own sizes. The passport's
-        keys are the files' paths, relative to ``data_dir``, or the keys of the dataset.
+        ``(images,)``: uint8 ``(B, H, W, 3)`` in RGB, or a list of B arrays ``(H, W, 3)`` if the images keep their own sizes. The passport's
+        keys are the
+            files' paths, relative to ``data_dir``, or the keys of the dataset.
 
     Raises:
         ConfigError: a parameter is out of its range, or ``shape`` differs from the shape of ``crop``.
@@ -178,13 +178,12 @@ class ImageReader(DecodeOptions, Sampling, _OfImages):
 class ImageFileReader(ImageReader):
     """Read labelled images and yield batches.
 
-    Labels are numbered in the sorted order of the folders' names (:attr:`classes`). Images in subfolders of a label's folder have that
-    label. Everything else, including the other arguments, is as for :class:`ImageReader`.
+    Labels are numbered in the sorted order of the folders' names (:attr:`classes`). Images in subfolders of a label's folder have this
+    label. The other arguments are the same as for :class:`ImageReader`.
 
     Args:
-        data_dir: A folder that holds one folder per label, files of any format that ``highway.open`` reads, such as shards
-            ``photos-{000..015}.tar`` of ``.jpg`` and ``.cls``, or any dataset with samples ``(encoded image, label)`` or dicts with these
-            fields.
+        data_dir: A folder with one folder per label; files of any format that ``highway.open`` reads, such as ``photos-{000..015}.tar``
+            with ``.jpg`` and ``.cls``; or a dataset whose samples are ``(encoded image, label)`` or dicts with these fields.
         one_hot: Whether labels are one-hot rows instead of numbers.
 
     Yields:

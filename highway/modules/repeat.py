@@ -1,4 +1,4 @@
-"""Several passes over a source, or over all stages before it in a pipeline."""
+"""Repeat a source, or all preceding stages of a pipeline."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ _APART = 0x9E3779B97F4A7C15  # distance between the seeds of two passes; odd, so
 @checked
 @dataclass
 class Repeat:
-    """Iterate over a source several times; each pass is an epoch.
+    """Iterate over a source several times. Each pass is an epoch.
 
-    In the middle of a pipeline, without a source, it repeats all stages before it: ``Pipeline([files, decode, Batch(8),
-    Repeat(times=3)])``. Stages that draw with their own ``seed``, such as :class:`Shuffle` and :class:`Mix`, draw new numbers in each pass.
-    A reader with ``epochs=E`` yields ``times * E`` epochs. A reader that repeats indefinitely yields ``times`` epochs.
+    Without a source, in the middle of a pipeline, it repeats all preceding stages: ``Pipeline([files, decode, Batch(8),
+    Repeat(times=3)])``. Stages with their own ``seed``, such as :class:`Shuffle`, draw new numbers in each pass. A reader with ``epochs=E``
+    yields ``times * E`` epochs. A reader that repeats indefinitely yields ``times`` epochs.
 
     Args:
-        source: A source that can be iterated over several times: an iterable, a reader, or a pipeline (whose stages run again). ``None``:
-            the stages before this stage.
+        source: A source that can be iterated over several times: an iterable, a reader or a pipeline. ``None``: the stages before this
+            stage.
         times: Number of passes, at least 1, or ``None`` to repeat indefinitely.
 
     Raises:
-        ConfigError: a source is given in the middle of a pipeline, or no source at its start; or a preceding stage already repeats.
+        ConfigError: a source is given in the middle of a pipeline, no source is given at its start, or a preceding stage already repeats.
         ValueError: a pass is empty: the source has no items, or is exhausted like a generator (when running).
 
     >>> [stamped.item for stamped in Repeat(["a", "b"], 2)]
@@ -110,7 +110,7 @@ class _Passes:
 
     def __init__(self, source: Any, times: Epochs) -> None:
         self.source, self.times = source, times
-        self.enough = -1  # the last pass whose remaining items are not needed
+        self.enough = -1  # the last pass whose remaining items are skipped
 
     def __highway__(self) -> Traits:
         return Traits(
@@ -174,7 +174,7 @@ class _EachPass:
 
 
 def _drawn_anew(op: Any, number: int, context: Context, inside: bool = False) -> Any:
-    """Return a component with another seed for each pass after the first, and do the same for the components inside it.
+    """Return a component with another seed for each pass after the first. Also change the seeds of the components inside it.
 
     Args:
         op: The component.

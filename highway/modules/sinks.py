@@ -1,4 +1,4 @@
-"""Sinks for images, and a stream that writes the images that pass."""
+"""Sinks that write images, and a stream that writes images and passes them on."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class _ImageFiles:
     Args:
         path: Folder for the files. It is created if missing.
         field: Name or position of the field that holds the images; by default ``"image"``, ``"images"`` or the first.
-        format: ``"png"``, lossless, or ``"jpg"``, quality 95.
+        format: ``"png"`` (lossless) or ``"jpg"`` (quality 95).
     """
 
     path: str
@@ -58,8 +58,7 @@ class _ImageFiles:
 class DumpImages(_ImageFiles):
     """Write every image to its own file, and pass the items on.
 
-    Files are named by a running number from 0 and the samples' keys, if the passport has keys: ``000017-cat-03.png``. A later run
-    overwrites the files.
+    A file name has a running number from 0 and the sample's key, if there is one: ``000017-cat-03.png``. A later run overwrites the files.
 
     Raises:
         OSError: a file cannot be written.
@@ -97,8 +96,7 @@ class ImageSink(_ImageFiles):
 class ContactSheet:
     """Write one PNG with a grid of the first images, each with its label and key. Boxes, masks and points are drawn.
 
-    The file is written as soon as ``limit`` images have arrived, or at the end of the stream. It is written atomically, and a line is
-    printed. Later items are dropped.
+    The sink writes the file when ``limit`` images have arrived, or at the end of the stream, and prints a line. It drops later items.
 
     Args:
         path: The PNG file. Its folder is created if missing.

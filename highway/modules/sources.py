@@ -57,7 +57,7 @@ class _OfSources:
 @checked
 @dataclass
 class Concat(_OfSources):
-    """Iterate over one source after the other: iterables, functions, readers, pipelines. Items get a running index and keep their keys.
+    """Concatenate sources: iterate over one source after the other. Items get a running index and keep their keys.
 
     >>> list(Pipeline([Concat([range(2), ["a", "b"]])]))
     [0, 1, 'a', 'b']
@@ -81,11 +81,11 @@ class Concat(_OfSources):
 class Zip(_OfSources):
     """Combine the first items of all sources into one item, then the second items, and so on.
 
-    Tuples are concatenated, lists are concatenated, dicts are merged. Any other item counts as a tuple with one field. The keys come from
-    the first source.
+    Tuples and lists are concatenated, and dicts are merged. Any other item counts as a tuple with one field. The keys come from the first
+    source.
 
     Args:
-        strict: Whether sources of different lengths are an error. If not, the shortest source ends the stream.
+        strict: Whether it is an error if the sources have different lengths. ``False``: the stream ends with the shortest source.
 
     Raises:
         ValueError: a source ends before the others, or two dicts share a name.
@@ -128,17 +128,16 @@ class Zip(_OfSources):
 @checked
 @dataclass
 class Mix(_OfSources):
-    """Draw each item from one of several sources. Items get a running index and keep their keys.
+    """Take each item from a random source. Items get a running index and keep their keys.
 
-    For sources with random access, use :class:`~highway.datasets.mixing.mixed.MixedDataset` with a reader: the reader divides the mixture
-    among ranks, and even a few items have exactly the proportions of the weights.
+    For data with random access, use :class:`~highway.datasets.mixing.mixed.MixedDataset` with a reader instead. It supports ranks, and its
+    proportions are exact.
 
     Args:
         weights: Relative frequency of each source, above 0. A source that has ended is skipped.
-        by_size: Draw in proportion to the remaining length of each source, which must be known. Every way to interleave the sources is
-            then equally likely.
+        by_size: Whether to choose a source in proportion to its remaining length, which must be known.
         seed: Seed of the random choices, at least 0. ``None``: the pipeline's seed.
-        stop: ``"all"`` ends the stream when all sources have ended, ``"first"`` ends it when a chosen source has no more items.
+        stop: ``"all"``: the stream ends when all sources have ended. ``"first"``: it ends when a chosen source has no more items.
 
     Raises:
         ConfigError: the weights do not fit the sources, or a source has no length (raised on construction).
@@ -198,7 +197,7 @@ class Mix(_OfSources):
 @checked
 @dataclass
 class FromQueue:
-    """Yield the items that are put into a queue, until it receives ``EndOfStream`` (the class, or an instance).
+    """Yield the items of a queue until the queue returns ``EndOfStream`` (the class, or an instance).
 
     Args:
         queue: A ``queue.Queue``, or an object whose ``get(timeout=seconds)`` raises ``queue.Empty``, such as ``multiprocessing.Queue``.

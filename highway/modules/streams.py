@@ -1,4 +1,4 @@
-"""Streams: n inputs, m outputs."""
+"""Streams: stages whose number of outputs may differ from the number of inputs."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from highway.parameters.ranges import Count, Range, Seed
 @checked
 @dataclass
 class Shuffle:
-    """Shuffle items: yield random items of a buffer that holds the latest items.
+    """Shuffle items with a buffer: fill it, yield a random item of it, and replace this item by the next input.
 
     Args:
         buffer_size: Size of the buffer, at least 1. A larger buffer shuffles better.
-        reuse: Number of times that each item is yielded, at least 1, for items that are expensive to create.
+        reuse: Number of times to yield each item, at least 1. For items that are expensive to create.
         seed: Seed of the order, at least 0. ``None``: the pipeline's seed.
 
-    Passports stay with their items. With ``reuse``, each repetition of an item gets its own index, so that later stages draw different
-    random numbers each time: repetition n, from 0, of index i has index ``i * reuse + n``.
+    Passports stay with their items. With ``reuse``, repetition n of index i gets the index ``i * reuse + n``, so that later stages draw
+    different random numbers for each repetition.
 
     >>> list(Pipeline([range(6), Shuffle(buffer_size=3, seed=1)]))
     [1, 0, 4, 5, 3, 2]
@@ -78,8 +78,7 @@ class Shuffle:
 class Duplicate:
     """Yield each item several times in a row.
 
-    Each repetition gets its own index, so that later stages draw different random numbers each time: repetition n, from 0, of index i has
-    index ``i * times + n``.
+    Repetition n of index i gets the index ``i * times + n``, so that later stages draw different random numbers for each repetition.
 
     Args:
         times: Number of repetitions, at least 1.
@@ -105,10 +104,9 @@ class Duplicate:
 @checked
 @dataclass
 class Take:
-    """Yield the first ``n`` items over all epochs, and then end the pipeline, which cancels all stages before it.
+    """Yield the first ``n`` items over all epochs, and then end the pipeline and cancel all preceding stages.
 
-    If you leave the loop over an epoch early, the preceding stages still process the remaining items of the epoch, and these items count
-    towards ``n``.
+    If you leave a loop early, the remaining items of its epoch still count.
 
     Args:
         n: Number of items, at least 0.
@@ -139,7 +137,7 @@ class Tee:
     """Call a function with each item, such as a queue's ``put``, and pass the item on.
 
     Args:
-        fn: Receives the item. Its return value is ignored. In YAML ``package.module:name``.
+        fn: A function that receives the item. Its return value is ignored. In YAML, write ``package.module:name``.
 
     >>> seen = []
     >>> list(Pipeline([["a", "b"], Tee(seen.append)]))

@@ -1,4 +1,4 @@
-"""The annotations of the images of an item: finds them by the names of the item's fields, and checks them.
+"""Find the annotations of an item's images by the names of fields, and check them.
 
 A *target* is one image with its boxes, points and mask, and the rows of other fields that belong to its boxes or points. It is a dict by
 role: ``"image"``, ``"boxes"``, ``"points"``, ``"mask"``, and one role per other field.
@@ -34,9 +34,9 @@ class Targets:
         with_points: Fields with one entry per point. They may also have one row per box.
         more: Further fields of images, points and masks, by their type. Each gets its own role.
         follow: The parameters among ``boxes``, ``points`` and ``mask`` whose annotations must move with the pixels. If the first item has
-            such annotations and the parameter is not given, that is an error.
-        all_named: Whether ``with_boxes`` lists all such fields. If not, the first item with boxes must have no other field with as many
-            rows.
+            such annotations, but the parameter is not given, an error is raised.
+        all_named: Whether ``with_boxes`` lists all fields with one row per box. If not, an error is raised for another such field in the
+            first item with boxes.
     """
 
     def __init__(
@@ -188,7 +188,7 @@ class Targets:
         return count
 
     def expect_no_counts(self, item: Item, fields: Iterable[Field]) -> None:
-        """Raise ValueError if an item has counts or offsets for one of these fields, whose number of rows will change."""
+        """Raise ValueError if an item has counts or offsets for one of these fields, because its number of rows will change."""
         for field in fields:
             beside = [name for what in ("count", "offsets") if (name := f"{field}_{what}") in names(item)]
             if beside:
@@ -204,8 +204,8 @@ class Targets:
 
         Args:
             item: A sample, or a batch.
-            change: Receives a target of the item, and the array in the output batch for the new image, or ``None``. Returns the new
-                target. It may write the new image into that array.
+            change: A function that receives a target, and an array or ``None``, and returns the new target. It may write the new image into
+                the array, which is part of the output batch.
             loses_rows: Returns whether a role may lose rows. Such roles become lists in a batch.
             transforms: The transforms, for error messages.
             as_list: Whether the images of a batch and their annotations become lists.
@@ -257,7 +257,7 @@ class Targets:
             )
 
     def several(self, item: Item) -> tuple[dict[str, Field], list[Target]]:
-        """Return the field of each role, and the targets of a batch whose images will be combined: none, or at least two.
+        """Return the field of each role, and the targets of a batch whose images will be combined: no targets, or at least two.
 
         Raises:
             ValueError: the item is not a batch, or has only one image; the images differ in dtype or channels; or annotations do not fit.

@@ -1,4 +1,4 @@
-"""``.ten`` files: one item per file with its passport, in the format of :mod:`highway.tenbin`."""
+"""Read and write ``.ten`` files: each file holds one item and its passport, in the format of :mod:`highway.tenbin`."""
 
 from __future__ import annotations
 
@@ -44,16 +44,15 @@ class TenSource(Sampling, _OfTenFiles):
         paths: A folder, a file, a pattern such as ``"data/*.ten"``, or a list of them.
         epochs: Passes over the files, or ``None`` to repeat indefinitely.
         shuffle: Whether each epoch has its own order.
-        mmap: Map the files into memory instead of reading them. Do not truncate the files while items are in use, because this kills the
-            process.
+        mmap: Whether to map the files into memory instead of reading them. Do not truncate the files while items are in use, because this
+            kills the process.
 
     Yields:
-        The saved item: a dict if :class:`TenSink` saved a dict, else a tuple of arrays, read-only. The passport's keys are the saved keys,
-        or the file's path.
+        The saved dict or tuple, with read-only arrays. The passport's keys are the saved keys, or the file's path.
 
     Raises:
         FileNotFoundError: there are no such files (raised on the first item, not in the constructor).
-        FrameError: a file is incomplete, not tenbin, or does not match its checksums; with ``on_error="skip"`` it is skipped.
+        FrameError: a file is incomplete, not tenbin, or does not match its checksums. With ``on_error="skip"``, the file is skipped.
 
     >>> Pipeline([[np.arange(3, dtype=np.uint8)], TenSink("batches")]).run()
     >>> list(Pipeline([TenSource("batches/*.ten")]))
@@ -79,11 +78,11 @@ class TenSource(Sampling, _OfTenFiles):
 class TenSink:
     """Write each item to its own ``.ten`` file, with its passport and a checksum for each array.
 
-    A file gets its name when it is complete and on the disk. Tensorcom can read it, and ignores the parts that it does not know.
+    A file gets its name when it is complete and on the disk. tensorcom can read the file.
 
     Args:
         data_dir: Folder for the files, or its URL. It is created if missing.
-        name: Name of a file. ``{epoch}`` and ``{index}`` are replaced by the values in the passport.
+        name: Name of a file. ``{epoch}`` and ``{index}`` stand for the values in the passport.
         overwrite: Whether existing files may be replaced.
 
     Raises:

@@ -29,15 +29,14 @@ class _OfVOC:
 class VOCReader(Sampling, _OfVOC):
     """Read images of PASCAL VOC, decoded, with the boxes and labels of their objects.
 
-    It yields single samples, because images differ in size and number of objects. ``Augmentations(transforms, field="image",
-    boxes="boxes")`` crops, scales and mirrors image and boxes together, and ``Batch`` creates batches. For encoded images, read the
-    dataset: ``Reader(VOC(...))``.
+    It yields single samples, because images differ in size and number of objects. To create batches, use ``Augmentations(transforms,
+    field="image", boxes="boxes")`` and ``Batch``. For encoded images, use ``Reader(VOC(...))``.
 
     Args:
         data_dir: The folder of one year, such as ``VOCdevkit/VOC2012``.
         split: ``"train"``, ``"val"``, ``"trainval"``, ``"test"``, or another list in ``ImageSets``.
         epochs: Passes over the images, or ``None`` to repeat indefinitely.
-        masks: Whether samples have ``mask``, and of which type, as for :class:`~highway.datasets.VOC`.
+        masks: The type of ``mask`` in samples, if any, as for :class:`~highway.datasets.VOC`.
         classes: Names of the labels, indexed by label. By default the labels of VOC.
 
     Yields:

@@ -44,9 +44,9 @@ def _numbers_files(path: str) -> bool:
 class WebDatasetSource:
     """Read WebDataset shards and yield samples as dicts.
 
-    The file's extension, in lower case, is the name of a field, and defines its type (:mod:`highway.datasets.field_codecs`): ``.ten`` and
-    ``.npy`` are arrays, ``.cls`` is an int32, ``.txt`` is a str. Images and all other files stay bytes, for :class:`DecodeImage` and other
-    maps.
+    The extension of a file, in lower case, is the name of the field and determines its type (:mod:`highway.datasets.field_codecs`):
+    ``.ten`` and ``.npy`` are arrays, ``.cls`` an int32, ``.txt`` a str. Images and all other files are bytes, for :class:`DecodeImage` and
+    other maps.
 
     Args:
         urls: Shards: paths, URLs of objects in a store (``s3://``, ``gs://``, ``https://``, ...), or URLs that the webdataset package opens
@@ -63,8 +63,8 @@ class WebDatasetSource:
     Raises:
         ConfigError: a parameter is out of its range, or a URL needs a package that is not installed.
         OSError: a shard cannot be opened or fetched.
-        ShardError: a shard is damaged, truncated or empty, or a sample cannot be used. With ``on_error="skip"`` the rest of the shard, or
-            the sample, is skipped. An epoch without samples is always an error.
+        ShardError: a shard is damaged, truncated or empty, or a sample is invalid. With ``on_error="skip"``, the rest of the shard, or the
+            sample, is skipped. An epoch without samples is always an error.
 
     >>> samples = [{"txt": "a text", "cls": 3}]
     >>> Pipeline([samples, ShardSink("texts-%05d.tar")]).run()
@@ -105,7 +105,7 @@ class WebDatasetSource:
         context = context or here()
         shards, seed, counters = self.shards, context.seed_or(self.seed), context.counters(self)
         counters.update(shards=0, ignored_files=0)
-        position = context.state_of(self)  # epoch, its finished shards, samples of the next shard, and samples in total
+        position = context.state_of(self)  # the epoch, its finished shards, samples of the next shard, and samples in total
         epoch, done, passed, index = position.value
         first, position.value = epoch, lambda: [epoch, done, passed, index]
         for epoch in count(first) if self.epochs is None else range(first, self.epochs):
@@ -155,7 +155,7 @@ class WebDatasetSource:
         return OfThread(lambda: SamplesAgain(self.shards))
 
     def _remake(self, epoch: int, index: int, part: list[int]) -> Stamped:
-        """Make a sample of a shard again. If samples are requested in order, the shard is read once."""
+        """Make a sample of a shard again. If the caller requests samples in order, this reads the shard only once."""
         key, files = self._again.value.sample(*part)
         return Stamped(self._decoded(files), Passport(keys=(key,)))
 
@@ -165,8 +165,8 @@ class WebDatasetSource:
 class ShardSink(SampleSink):
     """Write samples into WebDataset shards.
 
-    A shard gets its name only when it is complete. Unfinished shards are removed if the pipeline fails or is stopped. The files of a sample
-    are named by the key in its passport (dots in its last part become ``_``), or else by epoch and index.
+    A shard gets its name only when it is complete. Unfinished shards are removed if the pipeline fails or is stopped. The key in the
+    passport is the name of a sample's files. Dots in its last part become ``_``. Without a key, the name has epoch and index.
     :mod:`highway.datasets.field_codecs` defines the file type of each field. :class:`WebDatasetSource` reads the same samples again.
 
     Args:

@@ -6,10 +6,12 @@ encoding                                     read as                         wri
 ``bytes``                                    bytes                           bytes
 ``jpeg``, ``png``                            bytes, to be decoded by         bytes in a field of that name (``jpg`` too)
                                              workers
-``str``                                      str                             str ``int``                                      int64
-int ``int8`` ... ``uint64``, ``float16`` ...     a number of that dtype          a number of that dtype; float64 from float ``ndarray``,
-``ndarray:DTYPE[:SHAPE]``       array                           array ``json``                                     the JSON value
-dict, list, bool, None ``pil``                                      uint8 ``(H, W)`` or             -
+``str``                                      str                             str
+``int``                                      int64                           int
+``int8`` ... ``uint64``, ``float16`` ...     a number of that dtype          a number of that dtype; float64 from float
+``ndarray``, ``ndarray:DTYPE[:SHAPE]``       array                           array
+``json``                                     the JSON value                  dict, list, bool, None
+``pil``                                      uint8 ``(H, W)`` or             -
                                              ``(H, W, C)``
 ``jpeg_array``, ``list[...]``                a list of images              -
 ``str_int``, ``str_float``, ``str_decimal``  int, float, Decimal             -

@@ -38,7 +38,7 @@ _MOST_TIMES = 1 << 16  # maximum ratio of an array's size to its compressed size
 # The errors of zipfile and its decompressors for damaged data; bz2 raises OSErrors without a number.
 _BAD_ZIP = (zipfile.BadZipFile, zipfile.LargeZipFile, zlib.error, lzma.LZMAError, struct.error)
 
-Rows = Callable[[Sequence[int]], np.ndarray]  # returns rows by their numbers, stacked, in memory of their own
+Rows = Callable[[Sequence[int]], np.ndarray]  # a function that returns rows by their numbers, stacked in new memory
 
 
 class StoredRows:
@@ -50,7 +50,7 @@ class StoredRows:
         offset: The position of the first row.
         shape: Shape of the array.
         dtype: Type of the array.
-        end: The end of the array; ``None``: it is not checked beyond the end of the file.
+        end: The position after the array. ``None``: only the end of the file is checked.
 
     Raises:
         DatasetError: the rows do not end at ``end``, or would end after the file.
@@ -89,12 +89,12 @@ class _NpyRows(StoredRows):
     Args:
         file: The file.
         name: Name of the array in messages.
-        begin: Where its header begins.
-        end: Where it ends.
-        pickled: The error if it holds Python objects.
+        begin: The position of its header.
+        end: The position after the array.
+        pickled: The error for an array of Python objects.
 
     Raises:
-        DatasetError: it has no rows that could be read one by one.
+        DatasetError: its rows cannot be read one by one.
     """
 
     def __init__(self, file: UnchangingFile, name: str, begin: int, end: int, pickled: str = _PICKLED) -> None:
@@ -156,8 +156,8 @@ class Npy(_OfFile):
 
     Raises:
         OSError: the file cannot be opened (when it is first read).
-        DatasetError: the file is incomplete, or holds Python objects, a single value, or an array in Fortran order; or it has changed since
-            it was opened.
+        DatasetError: the file is incomplete, has changed since it was opened, or holds Python objects, a single value, or an array in
+            Fortran order.
 
     >>> np.save("points.npy", np.arange(6, dtype=np.float32).reshape(3, 2))
     >>> dataset = Npy("points.npy")
@@ -212,14 +212,14 @@ class _Columns:
 
 
 def _check_directory(file: UnchangingFile, archive: zipfile.ZipFile) -> None:
-    """Check that no member is missing: zipfile reads as many as fit into the size of the directory. Raises zipfile.BadZipFile."""
+    """Check that no member is missing, because zipfile does not compare their number. Raises zipfile.BadZipFile."""
     count, found = len(archive.infolist()), file.read(file.state.size - len(archive.comment) - _END.size, _END.size)
     if found[:4] != b"PK\5\6" or _END.unpack(found)[0] not in (count, 0xFFFF):  # 0xFFFF: zip64
         raise zipfile.BadZipFile("its directory does not end where the file does, or lists other arrays than it should")
 
 
 def _column(file: UnchangingFile, archive: zipfile.ZipFile, member: zipfile.ZipInfo, name: str, trusted: bool) -> tuple[Rows, int]:
-    """Return what reads the rows of an array, and how many it has."""
+    """Return a reader of the rows of an array, and the number of rows."""
     if member.compress_type == zipfile.ZIP_STORED and not trusted:
         begin = member.header_offset + _LOCAL.size + sum(_LOCAL.unpack(file.read(member.header_offset, _LOCAL.size)))
         stored = _NpyRows(file, name, begin, begin + member.file_size, _PICKLED_NPZ)
@@ -240,20 +240,20 @@ def _column(file: UnchangingFile, archive: zipfile.ZipFile, member: zipfile.ZipI
 @checked
 @dataclass
 class Npz(_OfFile):
-    """The rows of all arrays in a ``.npz`` file. All of them must have the same number of rows.
+    """The rows of all arrays in a ``.npz`` file. All arrays must have the same number of rows.
 
     Compressed arrays are loaded at the first read, and stay in memory; other arrays are read row by row.
 
     Args:
         path: The file, or its URL.
-        verify: Whether to compare the checksums of all arrays at the first read, which reads the whole file. Without it, only the checksums
-            of compressed arrays are compared.
-        trusted_pickle: Whether to load arrays of Python objects, which are pickled, as in files of tensorpack's NumpySerializer.
-            Loading a pickle can run any code, so use this only for a file on this machine that you trust.
+        verify: Whether to check the checksums of all arrays at the first read, which reads the whole file. By default, only compressed
+            arrays are checked.
+        trusted_pickle: Whether to load arrays of Python objects, as in files of tensorpack's NumpySerializer. They are pickles, which can
+            run any code, so use this only for a local file that you trust.
 
     A sample is a dict with one row of each array, as an array, or as a number if the array has one dimension. An array ``__key__``, which
-    :func:`highway.datasets.npy.writer.npz_writer` writes, is not a field: it names the samples. In a file of tensorpack's
-    NumpySerializer, a sample is a datapoint: a tuple or a dict.
+    highway's writer adds, is not a field: it holds the keys of the samples. In a file of tensorpack's NumpySerializer, a sample is a
+    datapoint: a tuple or a dict.
 
     Raises:
         OSError: the file cannot be opened (when it is first read).
@@ -290,7 +290,7 @@ class Npz(_OfFile):
         """Return several samples; rows that lie one after the other are read at once."""
         columns = self._columns
         wanted = [range(columns.length)[number] for number in numbers]
-        if self.trusted_pickle and list(columns.rows) == ["buffer"]:  # by tensorpack: the rows are datapoints
+        if self.trusted_pickle and list(columns.rows) == ["buffer"]:  # written by tensorpack: the rows are datapoints
             return [row if isinstance(row, dict) else tuple(row) for row in columns.rows["buffer"](wanted)]
         values = zip(*(rows(wanted) for rows in columns.rows.values()), strict=True)
         return [dict(zip(columns.rows, row, strict=True)) for row in values]

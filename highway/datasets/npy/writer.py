@@ -1,4 +1,4 @@
-"""Samples written as the rows of arrays, into ``.npy`` and ``.npz`` files."""
+"""Write samples as the rows of arrays into ``.npy`` and ``.npz`` files."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class _Rows:
 
 
 class _Texts:
-    """Texts, which are an array once the longest is known."""
+    """Texts. They become an array at the end, when the longest text is known."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -140,10 +140,10 @@ def as_array(name: str, value: Any) -> np.ndarray:
 
 @contextmanager
 def npz_writer(path: str) -> Iterator[RowsWriter[_Rows | _Texts]]:
-    """Write samples with the same fields into a ``.npz`` file, not compressed. The file gets its name only when it is complete.
+    """Write samples with the same fields into an uncompressed ``.npz`` file. The file gets its name only when it is complete.
 
-    Each field becomes an array with a row for each sample. Numbers become int64, float64 and bool. A ``str`` takes as much room as the
-    longest ``str`` of its field. The keys are the array ``__key__``.
+    Each field becomes an array with a row for each sample. Numbers become int64, float64 and bool. Each ``str`` takes the space of the
+    longest ``str`` of its field. The keys are in the array ``__key__``.
     """
     with writing(path, durable=True) as part, ExitStack() as stack:
         writer = _arrays_for(part, stack)
@@ -157,7 +157,7 @@ def npz_writer(path: str) -> Iterator[RowsWriter[_Rows | _Texts]]:
 
 @contextmanager
 def npy_writer(path: str) -> Iterator[RowsWriter[_Rows | _Texts]]:
-    """Write samples of one field into a ``.npy`` file. It gets its name only when it is complete. Keys are not written."""
+    """Write samples with one field into a ``.npy`` file, without their keys. The file gets its name only when it is complete."""
     with writing(path, durable=True) as part, ExitStack() as stack:
         writer = _arrays_for(part, stack)
         yield writer

@@ -1,4 +1,4 @@
-"""Random access to the rows of Zarr arrays, by the package zarr."""
+"""Random access to the rows of Zarr arrays, with the package zarr."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from highway.stores.url import shown
 @checked
 @dataclass
 class Zarr:
-    """The rows of Zarr arrays, of the formats 2 and 3. All arrays must have the same number of rows.
+    """The rows of Zarr arrays, in format 2 or 3. All arrays must have the same number of rows.
 
-    A chunk, or a shard of chunks, is read and decoded as a whole for each row, so use ``shuffle="blocks"``.
+    Each read of a row reads and decodes its whole chunk (or shard of chunks), so use ``shuffle="blocks"``.
 
     Args:
         path: The folder of a group of arrays, or of one array. If it is in a store, it is copied into the cache.
-        fields: The arrays to read, under new names: ``{"image": "img;image"}`` takes the first array that exists. ``None`` reads all
-            arrays, and is required if ``path`` is one array.
+        fields: The arrays to read, under new names: ``{"image": "img;image"}`` reads the first array that exists. ``None`` reads all
+            arrays. It must be ``None`` if ``path`` is one array.
 
     A sample is a dict with one row of each array of the group: an array, or a number if the array has one dimension. If ``path`` is a
     single array, a sample is a row of this array.

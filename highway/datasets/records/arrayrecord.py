@@ -22,9 +22,9 @@ from highway.stores.unchanging import FileState, UnchangingFile
 
 log = logging.getLogger("highway")
 
-_OPEN = 100  # files open at once, each twice; most processes may open 1024
+_OPEN = 100  # maximum open files, each open twice; most processes may open 1024
 _RANDOM = "readahead_buffer_size:0,max_parallelism:0"
-_BUFFER = 1 << 15  # bytes; most of a reader's default of 1 MiB would be read in vain
+_BUFFER = 1 << 15  # bytes to read at once; a reader's default of 1 MiB would read too much
 _GROUP = re.compile(r"group_size:(\d+)")
 
 
@@ -39,7 +39,7 @@ class _Reader:
         self.file = UnchangingFile(path, state)
         self.reader = _library().ArrayRecordReader(path, options=_RANDOM, file_reader_buffer_size=_BUFFER)
         self.length: int = self.reader.num_records()
-        if not self.reader.ok():  # the library does not raise: a truncated file has no records
+        if not self.reader.ok():  # the library raises no error for a truncated file, but reports no records
             raise DatasetError(f"{path}: no ArrayRecord file, or cut short: its end, which says where the records lie, is not there")
 
 
@@ -86,16 +86,16 @@ class _ArrayRecordFile:
 class ArrayRecord(Records):
     """The records in ArrayRecord files, in the order of the files and of the records in them.
 
-    The library checks the records, and reads only files on this machine, so files in a store are copied into the cache. If records were
-    compressed in groups, reading one record decompresses its group; a warning is logged.
+    Google's library checks the records. It reads only files on this machine, so highway copies files from a store into the cache. If
+    records were compressed in groups, reading one record decompresses its group, and highway logs a warning.
 
-    A sample is the ``bytes`` of a record, or with ``example`` a dict.
+    A sample is the ``bytes`` of a record. With ``example``, it is a dict.
 
     Raises:
         ConfigError: there are ``fields`` or a ``key`` without ``example``, or array-record is not installed.
         OSError: a file cannot be opened (when it is first read).
-        DatasetError: a file is not an ArrayRecord file, or is truncated (when it is first read); a record is damaged, or is not an Example;
-            or a file has changed since it was opened.
+        DatasetError: a file is not an ArrayRecord file, is truncated, or has changed since it was opened; or a record is damaged, or is not
+            an Example.
 
     >>> samples = [{"text": "first", "label": 3}, {"text": "second", "label": 5}]
     >>> Pipeline([samples, ArrayRecordSink("train.array_record")]).run()
@@ -121,7 +121,7 @@ class ArrayRecordWriter:
         self.samples = 0
 
     def add(self, key: str, sample: Mapping[str, Any]) -> None:
-        """Append a sample as an Example; its key is the feature ``__key__``.
+        """Append a sample as an Example. The feature ``__key__`` has its key.
 
         Raises:
             TypeError: an Example cannot hold one of its fields.
@@ -141,7 +141,7 @@ class ArrayRecordWriter:
         self.samples += 1
 
     def close(self) -> None:
-        """Write the remaining records and their positions. Raises the errors of :meth:`write`."""
+        """Write the remaining records, and the positions of all records. Raises the errors of :meth:`write`."""
         try:
             self._writer.close()
         except RuntimeError as error:

@@ -9,9 +9,9 @@
     message FloatList { repeated float value = 1; }           // packed, or one by one
     message Int64List { repeated int64 value = 1; }           // packed, or one by one
 
-An Example holds bytes, int64 and float32, and lists of these without a shape. To restore the original values, the writer adds the feature
-``__types__`` if necessary: JSON with a description of each such field. A dtype (``"<i4"``) is a number; a dtype and a shape (``["<f8", [2,
-3]]``) are an array; ``"str"`` is a text. ``"ten"`` and ``"json"`` are extensions of a file in a shard with the same bytes
+An Example holds bytes, int64 and float32, and lists of these without a shape. If a field has another type or shape, the writer adds the
+feature ``__types__``: a JSON text that describes the original type of such fields. A dtype (``"<i4"``) is a number; a dtype and a shape
+(``["<f8", [2, 3]]``) are an array; ``"str"`` is a text. ``"ten"`` and ``"json"`` are extensions of a file in a shard with the same bytes
 (:mod:`highway.datasets.field_codecs`). Integers of up to 64 bits, other than uint8 and uint64, are stored in ``int64_list``. float16 and
 float32 are stored in ``float_list``. All other arrays are stored in ``bytes_list``, as bytes in C order, little-endian, for
 ``tf.io.decode_raw``.
@@ -54,8 +54,8 @@ def decode_example(data: Data, wanted: Collection[str] | None = None, views: boo
         views: Whether ``bytes`` may be views of a ``memoryview``.
 
     Returns:
-        Features by name: ``bytes``, or a list of bytes if there is not exactly one value; int64 and float32 arrays, or a number if there is
-        one value; and values of :func:`encode_example` with their original types. Features without a value are omitted.
+        Features by name: ``bytes``, an int64 or a float32. If a feature has several values, a list of bytes or an array. Values of
+            :func:`encode_example` have their original types. A feature without a value is omitted.
 
     Raises:
         ValueError: the bytes are not an Example, are incomplete, or are a SequenceExample.
@@ -101,7 +101,7 @@ def key_of(data: Data, name: str) -> str | None:
 
 
 def first_key(start: bytes) -> str | None:
-    """Return the key if it is the first feature, as highway writes it; ``None`` if another feature is first, or the key is long or cut."""
+    """Return the key if it is the first feature, where highway writes it. ``None``: another feature is first, or the key is too long."""
     if (found := _BEGIN.match(start)) is None:
         return None
     begin, (feature, values, size) = found.end(), found[1] + found[2] + found[3]
@@ -109,7 +109,7 @@ def first_key(start: bytes) -> str | None:
     return start[begin:end].decode() if feature == size + 4 and values == size + 2 and end <= len(start) else None
 
 
-Place = tuple[Data, int, int]  # the data that contains a message, and where the message begins and ends
+Place = tuple[Data, int, int]  # the data that contains a message, and the begin and end of the message
 
 
 def _features(data: Data) -> list[tuple[bytes, Data, int, int]]:
@@ -127,7 +127,7 @@ def _features(data: Data) -> list[tuple[bytes, Data, int, int]]:
 
 def _entry_of(data: Data, begin: int, end: int) -> tuple[bytes, Data, int, int]:
     """Return the name and place of a feature."""
-    if end - begin > 3 and data[begin] == _FIRST:  # as all encoders write it: a short name, and then the feature up to the end
+    if end - begin > 3 and data[begin] == _FIRST:  # the usual form: a short name, and then the feature up to the end
         middle = begin + 2 + data[begin + 1]
         kind, first = _single(data, middle, end)
         if kind == _SECOND and data[begin + 1] < 0x80:
@@ -138,7 +138,7 @@ def _entry_of(data: Data, begin: int, end: int) -> tuple[bytes, Data, int, int]:
 
 
 def _merged(data: Data, pieces: Sequence[tuple[int, int]]) -> Place:
-    """Return the place of a message that comes in pieces. They are joined, as Protocol Buffers demands."""
+    """Return the place of a message that comes in pieces, after concatenating the pieces, as Protocol Buffers requires."""
     if len(pieces) == 1:
         return data, *pieces[0]
     joined = b"".join(data[begin:end] for begin, end in pieces)
@@ -146,7 +146,7 @@ def _merged(data: Data, pieces: Sequence[tuple[int, int]]) -> Place:
 
 
 def _single(data: Data, begin: int, end: int) -> tuple[int, int]:
-    """Return the tag of a message's only field and where its bytes begin. Zeros if the message is not one field of bytes."""
+    """Return the tag of a message's only field, and the position of its bytes. Return zeros if the message is not one field of bytes."""
     if end - begin < 2:
         return 0, 0
     size, first = data[begin + 1], begin + 2
@@ -156,13 +156,13 @@ def _single(data: Data, begin: int, end: int) -> tuple[int, int]:
 
 
 def _feature(data: Data, begin: int, end: int) -> Any:
-    """Return a feature; the bytes in it are views if the data are."""
+    """Return a feature. If the data are a view, its bytes are views, too."""
     kind, first = _single(data, begin, end)
     if kind not in _LISTS:
         lists = [field for field in read_fields(data, begin, end) if field[0] in _LISTS]
         if not lists:
             return None
-        kind = lists[-1][0]  # the last of several kinds, as for any oneof, and all of its pieces
+        kind = lists[-1][0]  # of several kinds, the last counts, as for any oneof, with all its pieces
         last = takewhile(lambda field: field[0] == kind, reversed(lists))
         data, first, end = _merged(data, [(first, end) for _, first, end in last][::-1])
     tag, start = _single(data, first, end)
@@ -230,10 +230,10 @@ def _array_of(dtype: np.dtype[Any], shape: Sequence[int], value: Any) -> np.ndar
 
 
 def encode_example(key: str, sample: Mapping[str, Any]) -> bytes:
-    """Return a sample as an Example, with its key and the information that restores the types of its fields.
+    """Return a sample as an Example, with its key and the types of its fields.
 
     Raises:
-        TypeError: an Example cannot hold a field. The message names the field, its type, and the way out.
+        TypeError: an Example cannot hold a field. The message names the field and a solution.
     """
     types: dict[str, Any] = {}
     entries = [_entry(KEY, write_bytes(_BYTES_LIST, write_bytes(_FIRST, key.encode())))]

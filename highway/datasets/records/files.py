@@ -1,4 +1,4 @@
-"""Common base of datasets of records: several files, records that are bytes or Examples, and keys."""
+"""Common base of datasets of records in several files. Records are bytes or Examples."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Paths = Annotated[str | list[str], Predicate(bool, "at least one file, such as '
 
 
 class ReadPlan(NamedTuple):
-    """How to read records: ranges of a file, which may be read together with ranges of other files, and a decoder of their contents."""
+    """How to read records: ranges of a file, and a decoder of their contents. Ranges of several files may be read together."""
 
     ranges: Sequence[FileRange]
     records: Callable[[Sequence[bytes]], Sequence[Data]]
@@ -34,7 +34,7 @@ class RecordFile(Protocol):
     """The records of one file."""
 
     path: str
-    is_here: bool  # on this machine, and in no store
+    is_here: bool  # whether the file is on this machine, not in a store
 
     def __len__(self) -> int: ...
     def read(self, numbers: Sequence[int]) -> Iterable[Data]:
@@ -70,12 +70,12 @@ class _Files:
         return chain.from_iterable(file.read(rows) for file, rows in self._neighbours(numbers))
 
     def _neighbours(self, numbers: Sequence[int]) -> list[tuple[RecordFile, list[int]]]:
-        """Group requested records by file: for each run of records of one file, the file and the indexes."""
+        """Group requested records: return the file and the indexes of each run of records of one file."""
         runs = (list(places) for _, places in groupby(map(self.place, numbers), lambda place: id(place[0])))
         return [(places[0][0], [row for _, row in places]) for places in runs]
 
     def read_at_once(self, numbers: Sequence[int]) -> list[Data]:
-        """Return records by their indexes, large ones as views."""
+        """Return records by their indexes. Large records are views."""
         plans = [file.plan(rows) for file, rows in self._neighbours(numbers)]
         contents = iter(read_ranges([wanted for plan in plans for wanted in plan.ranges]))
         return [record for plan in plans for record in plan.records([next(contents) for _ in plan.ranges])]
@@ -86,10 +86,10 @@ class Records(PartedDataset):
     """Random access to the records of files, in the order of the files and of their records.
 
     Args:
-        paths: Files: a path, a pattern such as ``"train-*"`` (its files are sorted), or a list of these. Braces expand.
-        example: Whether a record is a ``tf.train.Example``, and a sample a dict of its features. A feature with one value is ``bytes`` or a
-            number (int64, float32), with several values a list of ``bytes`` or an array. A feature without values is skipped. Records of
-            highway's writer have their original dtypes and shapes.
+        paths: A path, a pattern such as ``"train-*"`` (sorted), or a list of these. Braces expand.
+        example: Whether records are ``tf.train.Example``. A sample is then a dict of features. A feature with one value is ``bytes`` or a
+            number (int64, float32). A feature with several values is a list of ``bytes`` or an array. A feature without values is skipped.
+            Records of highway's writer have their original dtypes and shapes.
         fields: The features to decode, by new name: ``{"image": "image/encoded", "label": "image/class/label"}``; ``"a;b"`` uses the first
             feature that exists. ``None`` decodes all features under their own names.
         key: The feature with the key of a sample. ``None``: ``__key__``, which highway's writer adds, if the first record has it.
@@ -126,12 +126,12 @@ class Records(PartedDataset):
         return self.__getitems__([number])[0]
 
     def __getitems__(self, numbers: Sequence[int]) -> list[Any]:
-        """Return several samples; consecutive records are read at once."""
-        records = self._files.read(numbers)  # an iterator: no record is held while the next is read
+        """Return several samples. Consecutive records are read at once."""
+        records = self._files.read(numbers)  # an iterator, so that only one record is held at a time
         return list(map(self._decoded, numbers, records)) if self.example else list(map(bytes, records))
 
     def __getviews__(self, numbers: Sequence[int]) -> list[Any]:
-        """Return several samples; the bytes of large ones are views."""
+        """Return several samples. The bytes of large samples are views."""
         records = self._files.read_at_once(numbers)
         return list(map(self._decoded, numbers, records, repeat(True))) if self.example else records
 

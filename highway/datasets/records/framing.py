@@ -2,9 +2,9 @@
 
 ::
 
-    uint64 length, uint32 checksum of these eight bytes, length bytes, uint32 checksum of them        all little-endian
+    uint64 length, uint32 checksum of these eight bytes, length bytes of data, uint32 checksum of the data     all little-endian
 
-A checksum is a CRC-32C, its bits rotated right by 15, plus 0xa282ead8. https://www.tensorflow.org/tutorials/load_data/tfrecord
+A checksum is a CRC-32C whose bits are rotated right by 15, plus 0xa282ead8. https://www.tensorflow.org/tutorials/load_data/tfrecord
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def framed(data: bytes) -> bytes:
 
 
 def check_records(file: UnchangingFile, records: Sequence[Data], footers: Sequence[Data], begins: Sequence[int]) -> None:
-    """Raise DatasetError if the data of a record does not match the checksum that follows it.
+    """Raise DatasetError if the data of a record does not match its checksum.
 
     Args:
         file: The file, for messages.
@@ -85,11 +85,11 @@ def offsets_of(file: UnchangingFile, path: str, index: bool | str) -> np.ndarray
     Args:
         file: The file.
         path: Path or URL of the file.
-        index: ``True``: save the positions in an index file beside the records. A path: save it in this folder. ``False``: do not save
-            it. A valid index file beside the records is used in any case.
+        index: ``True``: save the positions in an index file beside the records. A path: save the index file in this folder. ``False``: save
+            no index file. A valid index file beside the records is always used.
 
     Raises:
-        DatasetError: the file is not a TFRecord file, is compressed, damaged or cut short. The message names the position.
+        DatasetError: the file is not a TFRecord file, or is compressed, damaged or truncated. The message names the position.
     """
     for place in dict.fromkeys([index_path(path, index), index_path(path, False)]):
         if found := load_index(place, _VERSION, ["state", "offsets"]):
@@ -143,7 +143,7 @@ def _check_lengths(file: UnchangingFile, headers: bytes | bytearray, offsets: ar
     Args:
         file: The file.
         headers: Lengths and checksums.
-        offsets: Where in the file records begin.
+        offsets: The positions of records in the file.
         first: The index in ``offsets`` of the first header.
     """
     rows = np.frombuffer(bytes(headers), np.uint8).reshape(-1, HEADER)

@@ -2,9 +2,9 @@
 
 The index is little-endian. Its header is ``MMIDIDX\\0\\0``, the version (uint64, 1), the code of the tokens' dtype (uint8), the number of
 sequences and the number of document boundaries (uint64 each). Three arrays follow: the length of each sequence (int32), its position in
-``.bin`` in bytes (int64), and the boundaries of the documents as numbers of sequences (int64). An int8 per sequence may follow: the mode
-of multimodal data.
-Source: megatron/core/datasets/indexed_dataset.py of NVIDIA/Megatron-LM. Its older format, ``TNTIDX``, is refused.
+``.bin`` in bytes (int64), and the boundaries of the documents as numbers of sequences (int64). An int8 per sequence may follow: the mode of
+multimodal data. Source: megatron/core/datasets/indexed_dataset.py of NVIDIA/Megatron-LM. highway does not read its older format,
+``TNTIDX``.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class _Index(NamedTuple):
         tokens: The file of the tokens.
         dtype: Their dtype.
         lengths: Tokens of each sequence, int32 ``(N,)``.
-        offsets: Where each sequence begins, in bytes, int64 ``(N,)``.
+        offsets: The position of each sequence in bytes, int64 ``(N,)``.
         modes: The mode of each sequence, int8 ``(N,)``, if the file has them.
     """
 
@@ -51,16 +51,16 @@ class _Index(NamedTuple):
 @checked
 @dataclass
 class MegatronIndexed:
-    """The sequences of tokens in one of Megatron-LM's indexed datasets, in order.
+    """The sequences of tokens in an indexed dataset of Megatron-LM, in order.
 
     Args:
-        path: The file ``.idx`` or ``.bin``, or their name without the suffix, as for Megatron's ``--data-path``; or its URL.
+        path: The path or URL of the file ``.idx`` or ``.bin``, or their name without the suffix, as for Megatron's ``--data-path``.
 
     A sample is a dict: ``tokens``, an array ``(n,)`` of the file's dtype, and ``mode``, an int8, if the index has modes.
 
     Raises:
         OSError: a file cannot be opened (when it is first read).
-        DatasetError: the index is not valid or does not fit the tokens, or a file has changed since.
+        DatasetError: the index is not valid or does not fit the tokens, or a file has changed since it was opened.
 
     >>> import struct
     >>> tokens, lengths = np.array([5, 6, 7, 8], np.uint16), np.array([3, 1], np.int32)

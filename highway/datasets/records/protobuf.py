@@ -1,8 +1,8 @@
 """The parts of the wire format of Protocol Buffers that ``tf.train.Example`` and Caffe's ``Datum`` use.
 
 A message consists of consecutive fields. A field is a varint, ``number << 3 | type``, and its value. The type defines the value: a varint
-(0), eight bytes (1), a length as a varint and the bytes (2), or four bytes (5). A varint holds seven bits per byte, lowest first; the
-highest bit of a byte marks that more follow. https://protobuf.dev/programming-guides/encoding/
+(0), eight bytes (1), a length as a varint and the bytes (2), or four bytes (5). A varint holds seven bits per byte, the lowest bits first.
+The highest bit of a byte is 1 if another byte follows. https://protobuf.dev/programming-guides/encoding/
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5  # types
 _LONGEST = 10  # bytes of a varint: of 64 bits
 
 Data = bytes | memoryview
-Field = tuple[int, int, int]  # the tag, and where the content begins and ends; for a varint, its value instead of the begin
+Field = tuple[int, int, int]  # the tag, and the begin and end of the content; for a varint, its value instead of the begin
 
 
 def read_fields(data: Data, at: int, end: int) -> list[Field]:
     """Return the fields of the message between two positions.
 
     Raises:
-        ValueError: the message is invalid or incomplete. Lengths in it are not trusted: no memory is allocated for them.
+        ValueError: the message is invalid or incomplete. No memory is allocated for a wrong length.
     """
     found: list[Field] = []
     try:

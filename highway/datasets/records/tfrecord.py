@@ -25,10 +25,10 @@ from highway.stores.file import open_file, read_ranges
 from highway.stores.unchanging import FileRange, UnchangingFile
 from highway.stores.url import shown
 
-MOST_OPEN = 100  # files that are open at once; most processes may open 1024
-LARGE = 1 << 16  # bytes; larger records are read alone, and smaller neighbours together, about this many bytes at once
+MOST_OPEN = 100  # maximum open files; most processes may open 1024
+LARGE = 1 << 16  # bytes: smaller neighbours are read together, up to about this size, and larger records alone
 IN_MEMORY = 1 << 18  # bytes of framed records in memory at once
-_START = 512  # bytes that a key is looked for in first
+_START = 512  # first bytes of a record to search for the key
 
 
 class _TFRecordFile:
@@ -62,7 +62,7 @@ class _TFRecordFile:
         return self._offsets[rows].astype(np.int64), self._offsets[rows + 1].astype(np.int64)
 
     def _plan(self, begins: np.ndarray, ends: np.ndarray) -> ReadPlan:
-        """Return how to read records: consecutive records together."""
+        """Return a plan that reads consecutive records together."""
         file, windows = self._file(), begins // LARGE
         bounds = _bounds((begins[1:] != ends[:-1]) | (windows[1:] != windows[:-1]))
         counts, run_begins = bounds[1:] - bounds[:-1], begins[bounds[:-1]]
@@ -80,7 +80,7 @@ class _TFRecordFile:
         return ReadPlan(list(map(FileRange, repeat(file), run_begins.tolist(), run_sizes.tolist())), records)
 
     def _large(self, begin: int, end: int) -> bytes:
-        """Return a record, read without its length, so that its data need not be copied."""
+        """Return a record without a copy: this reads the record without its length."""
         file = self._file()
         data, footer = read_ranges([FileRange(file, begin + HEADER, end - begin - HEADER - FOOTER), FileRange(file, end - FOOTER, FOOTER)])
         check_records(file, [data], [footer], [begin])
@@ -97,7 +97,7 @@ class _TFRecordFile:
 
 
 def _bounds(apart: np.ndarray) -> np.ndarray:
-    """Return where each group begins, and the end of the last; ``apart`` tells whether two neighbours belong to different groups."""
+    """Return the begin of each group, and the end of the last. ``apart`` tells whether two neighbours are in different groups."""
     return np.concatenate(([0], apart.nonzero()[0] + 1, [len(apart) + 1]))
 
 
@@ -106,22 +106,23 @@ def _bounds(apart: np.ndarray) -> np.ndarray:
 class TFRecord(Records):
     """The records in TFRecord files, in the order of the files and of the records in them.
 
-    The positions of the records are found by one pass over the files on the first read, at about a million records per second, or read from
-    an index. This pass checks the checksums of all lengths; reading a record checks the checksum of its data.
+    On the first read, one pass over the files finds the positions of the records, at about a million records per second, and checks the
+    checksums of their lengths. An index file saves this pass. Reading a record checks the checksum of its data.
 
     Args:
-        index: Whether to store the positions in ``FILE.index`` next to each file, or the folder for them. If an index does not match the
-            size and time of its file, it is created again. An existing index next to the file is always used.
-        trusted_pickle: Whether a record is a pickle, as tensorpack's TFRecordSerializer writes them by default. Loading a pickle can run
-            any code, so use this only for files on this machine that you trust.
+        index: ``True``: store the positions in ``FILE.index`` next to each file. A path: store them in this folder. An index is created
+            again if the size or time of its file has changed. An existing index next to the file is always used.
+        trusted_pickle: Whether to load records that are pickles, as tensorpack's TFRecordSerializer writes by default. A pickle can run any
+            code, so use this only for local files that you trust.
 
-    A sample is a record's ``bytes``; with ``example``, a dict; with ``trusted_pickle``, the pickled object, or a tuple instead of a list.
+    A sample is a record's ``bytes``. With ``example``, it is a dict. With ``trusted_pickle``, it is the pickled object, and a list becomes
+    a tuple.
 
     Raises:
         ConfigError: there are ``fields`` or a ``key`` without ``example``, or google-crc32c is not installed.
         OSError: a file cannot be opened, or an index cannot be written (when it is first read).
-        DatasetError: a file is not a TFRecord file, or is compressed, damaged or cut short (when it is first read); a record does not match
-            its checksum, or is not an Example; or a file has changed since it was opened.
+        DatasetError: a file is not a TFRecord file, is compressed, damaged or truncated, or has changed since it was opened; or a record
+            does not match its checksum, or is not an Example.
 
     >>> Pipeline([[{"text": "first", "label": 3}, {"text": "second", "label": 5}], TFRecordSink("train.tfrecord")]).run()
     >>> dataset = TFRecord("train.tfrecord", example=True, fields={"y": "label"})
@@ -140,15 +141,15 @@ class TFRecord(Records):
                 raise ConfigError("TFRecord: a record is an Example or a pickle; example=True and trusted_pickle=True exclude each other")
 
     def __getitems__(self, numbers: Sequence[int]) -> list[Any]:
-        """Return several samples; consecutive records are read at once."""
+        """Return several samples. Consecutive records are read at once."""
         return self._loaded(numbers, super().__getitems__(numbers))
 
     def __getviews__(self, numbers: Sequence[int]) -> list[Any]:
-        """Return several samples; the bytes of large ones are views."""
+        """Return several samples. The bytes of large samples are views."""
         return self._loaded(numbers, super().__getviews__(numbers))
 
     def _loaded(self, numbers: Sequence[int], samples: list[Any]) -> list[Any]:
-        """Return samples, pickles among them loaded if they are trusted."""
+        """Return samples. If pickles are trusted, load them."""
         if not self.trusted_pickle:
             return samples
         loaded = list[Any]()
@@ -188,7 +189,7 @@ class TFRecordWriter:
         self.samples = 0
 
     def add(self, key: str, sample: Mapping[str, Any]) -> None:
-        """Append a sample as an Example; its key is the feature ``__key__``.
+        """Append a sample as an Example. The feature ``__key__`` has its key.
 
         Raises:
             TypeError: an Example cannot hold one of its fields.

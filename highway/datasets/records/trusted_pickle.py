@@ -1,7 +1,7 @@
-"""Pickles that the user trusts: the only module of highway that loads a pickle of any content.
+"""Load pickles that the user trusts. No other module of highway loads a pickle from a file.
 
-Loading a pickle can run any code. highway loads one only if the user asks for it by an option called ``trusted_pickle``, and only from a
-file on this machine, never from a URL. tensorpack's serializers have written pickles by default since December 2019.
+Loading a pickle can run any code. highway loads a pickle only with the option ``trusted_pickle``, and only from a file on this machine.
+tensorpack's serializers have written pickles by default since December 2019.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def begins_like_pickle(value: Data) -> bool:
 
 
 def refusal(what: str, option: str, serializer: str) -> str:
-    """Return why pickles are refused, and how to read them.
+    """Return the error message for pickles: why highway does not load them, and how to read them.
 
     Args:
         what: The start of the sentence, such as ``"its values are pickles"``.
@@ -49,7 +49,7 @@ def refusal(what: str, option: str, serializer: str) -> str:
 
 
 def check_local(component: str, paths: Iterable[str]) -> None:
-    """Raise ConfigError if pickles are to be loaded from a URL."""
+    """Raise ConfigError if the path of pickles is a URL."""
     for path in paths:
         if is_url(path):
             raise ConfigError(

@@ -1,4 +1,4 @@
-"""Random access to the rows of Arrow files, and of folders that Hugging Face has saved, by mapping them into memory."""
+"""Random access to the rows of Arrow files, including folders of Hugging Face. The files are mapped into memory."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from highway.stores.file import local, state_of
 from highway.stores.unchanging import UnchangingFile
 from highway.stores.url import is_url, without_options
 
-_FILE, _STREAM = b"ARROW1", b"\xff\xff\xff\xff"  # first bytes of each
-_END = _STREAM + bytes(4)  # how streams end
+_FILE, _STREAM = b"ARROW1", b"\xff\xff\xff\xff"  # first bytes of files and streams
+_END = _STREAM + bytes(4)  # end marks of streams
 _OTHERS = {
     b"PAR1": "a Parquet file; read it by Parquet(...)",
     b"FEA1": "Feather of version 1; write it anew by pyarrow.feather.write_feather(table, path, compression='uncompressed')",
 }
-_LARGE = 1 << 14  # bytes; larger values are read from the file, without the GIL, and not copied from the map
+_LARGE = 1 << 14  # bytes: larger values are read from the file, without the GIL, instead of copied from the map
 
 
 def expect_whole(stream: pa.Buffer, end: int) -> None:
-    """Raise ArrowInvalid if a stream has no end mark at its end, or if its reader found an end mark earlier, at byte ``end``."""
+    """Raise ArrowInvalid if a stream does not end with an end mark, or if its reader found an earlier end mark, at byte ``end``."""
     if stream[-len(_END) :].to_pybytes() != _END:
         raise pa.ArrowInvalid(f"the stream does not end in {_END!r}; its writer was not closed, or it was cut short")
     if end != stream.size:
@@ -41,16 +41,16 @@ def expect_whole(stream: pa.Buffer, end: int) -> None:
 
 
 class _Mapped:
-    """A mapped file and its uncompressed record batches.
+    """A mapped file and its record batches.
 
     Args:
         path: The file.
-        budget: Maximum bytes of a stream's batches, if they are compressed.
+        budget: Maximum bytes of the decompressed batches of a stream.
     """
 
     def __init__(self, path: str, budget: int) -> None:
         with pa.memory_map(path) as file:
-            self.content = file.read_buffer()  # the map remains, although the file is closed
+            self.content = file.read_buffer()  # the map remains when the file is closed
         begin = self.content[:8].to_pybytes()
         self.batches: list[pa.RecordBatch] = []
         if begin.startswith(_FILE):
@@ -68,7 +68,7 @@ class _Mapped:
             return
         first = file.get_batch(0)
         self.is_mapped = self.holds(first)
-        if not self.is_mapped:  # the column that is decoded fastest gives the number of rows
+        if not self.is_mapped:  # decode the fastest column for the number of rows
             number = next((n for n, field in enumerate(self.schema) if pa.types.is_primitive(field.type)), 0)
             file = self._reader([number])
         for number in range(file.num_record_batches):
@@ -93,19 +93,19 @@ class _Mapped:
         self.counts = [batch.num_rows for batch in self.batches]
 
     def reader(self, columns: Iterable[str]) -> Any:
-        """Return a function that reads some columns of the file's batches."""
+        """Return a function that reads columns of a batch."""
         return self._reader([self.schema.get_field_index(name) for name in dict.fromkeys(columns)])
 
     def _reader(self, numbers: list[int]) -> Any:
         return ipc.open_file(self.content, options=ipc.IpcReadOptions(included_fields=numbers, use_threads=False))
 
     def holds(self, batch: pa.RecordBatch) -> bool:
-        """Return whether a batch is stored uncompressed, so that it lies in the mapped file."""
+        """Return whether a batch is uncompressed, so that the mapped file contains its values."""
         buffers = (buffer for column in batch.columns for buffer in column.buffers() if buffer is not None and buffer.size)
         return all(self.offset(buffer) is not None for buffer in buffers)
 
     def offset(self, buffer: pa.Buffer) -> int | None:
-        """Return the position of a buffer in the file, if it lies there."""
+        """Return the position of a buffer in the mapped file, if the file contains it."""
         offset = buffer.address - self.content.address
         return offset if 0 <= offset <= self.content.size - buffer.size else None
 
@@ -115,10 +115,9 @@ class _Mapped:
 class Arrow(FilesTable[_Mapped]):
     """The rows of Arrow files, in the order of the files and of the rows in them.
 
-    Reads files and streams of the IPC format, including Feather, and folders of Hugging Face's ``save_to_disk``, without the package
-    ``datasets``. Files are mapped into memory and read row by row, in any order, so ``shuffle=True`` costs nothing. Compressed files, such
-    as Feather by default, are read record batch by record batch, as :class:`~highway.datasets.Parquet` reads row groups; use
-    ``shuffle="blocks"`` for them.
+    It reads files and streams of the IPC format, including Feather, and folders of Hugging Face's ``save_to_disk``, without the package
+    ``datasets``. Uncompressed files are mapped into memory and read row by row, so ``shuffle=True`` costs nothing. Compressed files, such
+    as Feather by default, are read in whole record batches, so use ``shuffle="blocks"``.
 
     Args:
         paths: A folder, a file, a pattern such as ``"train-*.arrow"`` (braces expand), or a list of these, as for
@@ -127,7 +126,7 @@ class Arrow(FilesTable[_Mapped]):
             ``None`` reads all columns except ``__key__``, under their own names.
         key: The column with the samples' keys. ``None``: ``__key__`` if it exists, else the row numbers.
         nulls: The value that replaces nulls, by field: ``{"caption": ""}``. In other fields a null is an error.
-        cache_mb: MiB of memory for decoded record batches of compressed files, in addition to the batches being decoded.
+        cache_mb: Maximum MiB of decoded record batches of compressed files, not counting the batches being decoded.
 
     A sample is a dict, as for :class:`~highway.datasets.Parquet`.
 
@@ -135,7 +134,7 @@ class Arrow(FilesTable[_Mapped]):
         ConfigError: pyarrow is not installed, or the folder holds a ``DatasetDict``, which has splits.
         FileNotFoundError: there are no such files (when it is first read).
         DatasetError: a file is not in Arrow format, is damaged or truncated, or has changed since it was opened; columns are missing, or
-            differ in type between files; there is a null.
+            have different types in two files; or there is a null.
 
     >>> Pipeline([[{"text": "first", "label": 3}, {"text": "second", "label": 5}], ArrowSink("train.arrow")]).run()
     >>> dataset = Arrow("train.arrow", fields={"y": "label"})
@@ -149,7 +148,7 @@ class Arrow(FilesTable[_Mapped]):
 
     def _files_at(self, path: str) -> Sequence[str]:
         if is_url(path) and not glob.has_magic(name := without_options(path)) and not name.endswith(self.suffixes):
-            path = local(path)  # the folder, because only local files can be mapped
+            path = local(path)  # copies the folder from a store, because only local files can be mapped
         return _saved_files(path) or files_at(path, self.suffixes)
 
     def _found(self) -> list[TableFile]:
@@ -170,7 +169,7 @@ class Arrow(FilesTable[_Mapped]):
             batch, access = mapped.reader(columns).get_batch(piece.index), IN_MEMORY
             size = batch.get_total_buffer_size()
         batch = batch.select(columns)
-        batch.validate(full=True)  # because offsets are not checked when single rows are read
+        batch.validate(full=True)  # here, because reading single rows does not check the offsets
         return DecodedRows(layout.with_partitions([batch], piece), layout.selection.columns, access), size
 
     def _column_of(self, layout: FilesLayout[_Mapped], file: int, name: str) -> Iterable[pa.RecordBatch]:
@@ -187,7 +186,7 @@ class Arrow(FilesTable[_Mapped]):
 
 
 def _memory(mapped: _Mapped, file: Callable[[], UnchangingFile], buffer: pa.Buffer) -> Bytes:
-    """Return a function that reads a buffer. It must not refer to a table, which would keep decoded buffers in memory longer."""
+    """Return a function that reads a buffer. The function must not refer to a table, because decoded buffers would stay in memory."""
     copied, offset = in_memory(buffer), mapped.offset(buffer)
     if offset is None or buffer.size < _LARGE:
         return copied
@@ -199,7 +198,7 @@ def _saved_files(folder: str) -> Sequence[str]:
 
     Raises:
         ConfigError: it has splits.
-        DatasetError: the folder has an index of its rows, or does not list its files.
+        DatasetError: the folder has an index of its rows (``indices``), or does not list its files.
     """
     if splits := _json(folder, "dataset_dict.json"):
         names = " or ".join(repr(os.path.join(folder, str(name))) for name in splits.get("splits", []))

@@ -4,11 +4,11 @@
 field                                    column
 =======================================  =======================================================================================
 ``bytes``; ``str``                       binary; string
-a number or boolean of NumPy's           of the same dtype
+a number or boolean of NumPy's           the same dtype
 a number or boolean of Python's          int64, float64, bool
-``np.datetime64``, ``np.timedelta64``    date, timestamp or duration of the same unit; datetimes in seconds are refused
+``np.datetime64``, ``np.timedelta64``    date, timestamp or duration of the same unit; datetimes in seconds are an error
 an array of one dimension                list of the same dtype
-an array of more                         ``arrow.variable_shape_tensor``: data and shape
+an array of several dimensions           ``arrow.variable_shape_tensor``: data and shape
 a dict or list that JSON can hold        ``arrow.json``
 =======================================  =======================================================================================
 """
@@ -26,7 +26,7 @@ from highway.datasets.tables.values import EXTENSION, JSON, TENSOR
 from highway.datasets.writing import NUMBERS, kind_of
 from highway.errors import ItemError
 
-_LARGEST = 1 << 30  # bytes of one value; the values of a block must stay below 2 GiB together
+_LARGEST = 1 << 30  # maximum bytes of a value; the values of a block must be below 2 GiB in total
 _TIMES = {f"{kind}8[{unit}]" for kind, units in {"M": ("D", "ms", "us", "ns"), "m": ("s", "ms", "us", "ns")}.items() for unit in units}
 _WAY_OUT = "make it bytes, a str, a number, an array of numbers, or a dict or list that JSON can hold"
 
@@ -50,10 +50,10 @@ class Kind(NamedTuple):
 
 
 def cell(value: Any) -> tuple[Kind, Any, int]:
-    """Return the kind of a value, the form in which it is stored until it is written, and the approximate bytes of this form.
+    """Return the kind of a value, the value in the form for writing, and the approximate bytes of this form.
 
     Raises:
-        ItemError: no column can hold the value. The message names its type and the way out.
+        ItemError: no column can hold the value. The message names its type and a solution.
     """
     if (kind := kind_of(value)) is None:
         raise ItemError(f"a {type(value).__name__}; {_WAY_OUT}")
@@ -100,7 +100,7 @@ def _array(value: Any) -> np.ndarray:
     if not (is_time or (dtype.kind in "biuf" and dtype.itemsize <= 8)):
         shown = f"an array of {array.dtype}, shape {array.shape}" if array.ndim else repr(array[()])
         raise ItemError(f"{shown}; {_WAY_OUT}")
-    return array.astype(dtype)  # a copy: it stays here until it is written
+    return array.astype(dtype)  # a copy, because it stays here until it is written
 
 
 def column_type(name: str, kind: Kind) -> pa.Field:
@@ -115,7 +115,7 @@ def column_type(name: str, kind: Kind) -> pa.Field:
 
 
 def column_of(values: Sequence[Any], field: pa.Field, kind: Kind) -> pa.Array:
-    """Return the column of some values of a kind, as :func:`cell` has returned them."""
+    """Return the column of some values of a kind, in the form of :func:`cell`."""
     if kind.what in _TEXTS:
         return pa.array(values, field.type)
     if kind.ndim == 0:

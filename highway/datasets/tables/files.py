@@ -1,4 +1,4 @@
-"""The rows of several files as one table."""
+"""Read the rows of several files as one table."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from highway.stores.file import fingerprint_of, open_file, states_of
 from highway.stores.unchanging import UnchangingFile
 from highway.stores.url import is_url, shown, without_options
 
-_OPEN = 100  # files that are open at once; most processes may open 1024
+_OPEN = 100  # maximum open files; most processes may open 1024
 _HIDDEN = (".", "_")
 
 F = TypeVar("F")
@@ -42,7 +42,7 @@ class FilesLayout(TableLayout, Generic[F]):
         names: Names of the files in messages.
         open: Returns a file by its number.
         details: Further information on each file, by its index.
-        footers: The ends of files to open next, if they were fetched.
+        footers: The last bytes of the files to open next, if they were fetched.
         partitions: The columns that are in the names of folders.
     """
 
@@ -61,7 +61,7 @@ class FilesLayout(TableLayout, Generic[F]):
 
     @property
     def in_files(self) -> list[str]:
-        """The columns to read that are in the files, and not in the names of their folders."""
+        """The columns to read that are in the files, not in the names of folders."""
         return [name for name in dict.fromkeys(self.selection.columns) if name not in self.partitions]
 
     def with_partitions(self, batches: list[pa.RecordBatch], piece: Piece) -> list[pa.RecordBatch]:
@@ -76,7 +76,7 @@ class FilesLayout(TableLayout, Generic[F]):
 
 @dataclass
 class FilesTable(Table[FilesLayout[F]]):
-    """The rows of several files; the parameters that such datasets share."""
+    """Base class of datasets whose rows are in several files."""
 
     format: ClassVar[str]  # the name of the file format in messages
     suffixes: ClassVar[tuple[str, ...]]
@@ -175,9 +175,9 @@ class FilesTable(Table[FilesLayout[F]]):
 
 
 def files_at(path: str, suffixes: Sequence[str]) -> list[str]:
-    """Return the files in a folder and below it, or the files of a path with braces and patterns expanded.
+    """Return the files in a folder and its subfolders, or the files of a path with expanded braces and patterns.
 
-    As pyarrow does, skip files and folders whose names begin with ``.`` or ``_``: they are unfinished, backups or metadata.
+    As in pyarrow, files and folders whose names begin with ``.`` or ``_`` are skipped: they are unfinished, backups or metadata.
 
     Raises:
         FileNotFoundError: there are no files.

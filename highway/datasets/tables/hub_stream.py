@@ -1,4 +1,4 @@
-"""The examples of a Hugging Face stream as samples, from any position on."""
+"""Read the examples of a Hugging Face stream as samples, from any position."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ACCESS = Access(in_memory, read_whole)
 
 
 def encoded_stream(stream: Any) -> Any:
-    """Return a copy of a stream that leaves images and sounds encoded.
+    """Return a copy of a stream that does not decode images and sounds.
 
     Raises:
         ConfigError: ``stream`` is not an ``IterableDataset``, or the installed version of the package does not support this.
@@ -32,7 +32,7 @@ def encoded_stream(stream: Any) -> Any:
 
 
 def _own_part(part: Any) -> Any:
-    """Return a copy of a part of a stream and of its nested parts, because each stores its position. Everything else is shared."""
+    """Return a copy of a part of a stream and its nested parts, because each part stores its position. The copy shares the data."""
     own = copy.copy(part)
     for name, value in list(vars(part).items()):
         if _is_part(value):
@@ -47,7 +47,7 @@ def _is_part(value: Any) -> bool:
 
 
 def has_shuffle_buffer(stream: Any) -> bool:
-    """Return whether a stream shuffles its examples in a buffer. Its state omits the buffer, so buffered examples would be lost."""
+    """Return whether a stream shuffles in a buffer. Its state does not contain the buffer, so buffered examples would be lost."""
     parts = [stream._ex_iterable]
     for part in parts:  # the list grows meanwhile
         for value in vars(part).values():
@@ -56,7 +56,7 @@ def has_shuffle_buffer(stream: Any) -> bool:
 
 
 def examples_from(stream: Any, epoch: int, state: Any, passed: int) -> Iterator[dict[str, Any]]:
-    """Return the examples of an epoch that follow ``state``, without the first ``passed`` of them."""
+    """Return the examples of an epoch after ``state``, without the first ``passed`` examples."""
     stream.set_epoch(epoch)
     stream.load_state_dict(state)
     return islice(iter(stream), passed, None)

@@ -73,8 +73,8 @@ class HubLayout(TableLayout):
 class HuggingFace(Table[HubLayout]):
     """The rows of a Hugging Face table, in the order that ``select``, ``filter`` and ``shuffle`` have defined.
 
-    ``Reader`` also accepts the table itself. This class keeps images and audio encoded, for highway's decoder, without ``cast_column``. It
-    keeps the dtypes of arrays. It has keys, label names, and a fingerprint with which caches and checkpoints detect changes.
+    ``Reader`` also accepts the table itself. In addition, this class keeps images and audio encoded, for highway's decoder, and keeps the
+    dtypes of arrays. It has keys, label names, and a fingerprint, by which caches and checkpoints detect changes.
 
     Args:
         dataset: A table of the package datasets, a folder of ``save_to_disk`` or its URL, or a name for ``load_dataset``.
@@ -88,8 +88,8 @@ class HuggingFace(Table[HubLayout]):
     A sample is a dict, as for :class:`~highway.datasets.Parquet`. If an image is only the path of a file, the file is read.
 
     Raises:
-        ConfigError: the package datasets is not installed; there are several splits; the table has a transform, or is a stream (use
-            :class:`~highway.modules.HuggingFaceSource`); or ``blocks()`` is called, but the table has its own row order.
+        ConfigError: the package datasets is not installed; there are several splits; the table has a transform; the table is a stream (use
+            :class:`~highway.modules.HuggingFaceSource`); or ``blocks()`` is called, but the rows of the table were reordered.
         DatasetError: a column is missing, or there is a null.
 
     >>> from datasets import Dataset
@@ -123,7 +123,7 @@ class HuggingFace(Table[HubLayout]):
     def _decode(self, layout: HubLayout, piece: Piece) -> tuple[DecodedRows, int]:
         batch = layout.batches[piece.index]
         with _naming(layout.name):
-            batch.validate(full=True)  # because offsets are not checked when single rows are read
+            batch.validate(full=True)  # here, because reading single rows does not check the offsets
         return DecodedRows([batch], layout.selection.columns, Access(in_memory, read_whole)), 0
 
     def _column(self, layout: HubLayout, name: str) -> Iterator[pa.RecordBatch]:
@@ -205,7 +205,7 @@ def load(dataset: Any, split: str | None, config: str | None, streaming: bool = 
 
 
 def _expect_whole(table: Any) -> None:
-    """Raise DatasetError if a mapped file of a table has more rows than were found: zeros over a message look like the end of the file."""
+    """Raise DatasetError if a mapped file has more rows than were found, because zeros in a damaged file look like its end."""
     for path in dict.fromkeys(chain.from_iterable(map(_mapped, (*_parts(table.data), *_parts(table._indices))))):
         with _naming(path), pa.memory_map(path) as file:
             content = file.read_buffer()

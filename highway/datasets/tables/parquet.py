@@ -15,8 +15,8 @@ from highway.errors import DatasetError
 from highway.parameters.checks import checked
 from highway.stores.unchanging import FileRange, UnchangingFile
 
-_FOOTER = 1 << 16  # bytes read at once at a file's end; most footers are smaller
-_AT_ONCE = 64  # footers of files, and keys of row groups, that are fetched at once
+_FOOTER = 1 << 16  # bytes to read at a file's end; most footers are smaller
+_AT_ONCE = 64  # number of footers, or of row groups' keys, to fetch at once
 
 
 @checked
@@ -24,24 +24,22 @@ _AT_ONCE = 64  # footers of files, and keys of row groups, that are fetched at o
 class Parquet(FilesTable[Any]):
     """The rows of Parquet files, in the order of the files and of the rows in them.
 
-    A row group is read and decoded as a whole, with the selected columns. Threads that need it wait for the thread that decodes it. If all
-    decoded row groups fit into a quarter of ``cache_mb``, they stay in the memory of the process for the next epochs. Otherwise, highway
-    counts the rows that are read from each row group, and removes the row group when the count reaches its number of rows.
+    highway reads and decodes whole row groups, with the selected columns. If all decoded row groups fit into a quarter of ``cache_mb``,
+    they stay in memory for the next epochs. Otherwise, a row group is removed when all its rows have been read.
 
-    Read with ``shuffle="blocks"``, which reads about a hundred thousand rows per second: blocks are row groups, and each row group of a
-    window is decoded once. With ``shuffle=True``, nearly every row costs a row group, so the rate is some hundred rows per second. In this
-    case highway logs a warning.
+    Use ``shuffle="blocks"``: it decodes each row group of a window once, at about a hundred thousand rows per second. With
+    ``shuffle=True``, nearly every row costs a whole row group, so the rate is some hundred rows per second. highway then logs a warning.
 
     Args:
-        paths: A folder, a file, a pattern such as ``"train-*.parquet"`` (braces expand), their URL, or a list of these. A folder includes
-            all files in it and its subfolders, except files and folders whose names begin with ``.`` or ``_``. Subfolders called
-            ``label=0`` define a column ``label``, as in Hive and Spark.
+        paths: A folder, a file, a pattern such as ``"train-*.parquet"`` (braces expand), their URL, or a list of these. A folder stands for
+            all files in it and its subfolders. Names that begin with ``.`` or ``_`` are skipped. Subfolders such as ``label=0`` define a
+            column ``label``, as in Hive and Spark.
         fields: The columns to read, by new name: ``{"image": "img", "label": "fine_label;label"}`` reads the first column that exists.
             ``None`` reads all columns except ``__key__``, under their own names.
         key: The column with the samples' keys. ``None``: ``__key__`` if it exists, else the row numbers.
         nulls: The value that replaces nulls, by field: ``{"caption": ""}``. In other fields a null is an error.
-        cache_mb: MiB of memory that decoded row groups take at most, in addition to the row groups being decoded. The row groups of a
-            window, by default 16, should fit.
+        cache_mb: Maximum MiB of decoded row groups, not counting the row groups being decoded. The row groups of a window, by default 16,
+            should fit.
 
     A sample is a dict. Numbers, labels and arrays have the dtype of their column. Images of Hugging Face stay encoded, as ``bytes``.
     :mod:`highway.datasets.tables.values` lists the other types.
@@ -50,7 +48,7 @@ class Parquet(FilesTable[Any]):
         ConfigError: pyarrow is not installed.
         FileNotFoundError: there are no such files (when it is first read).
         DatasetError: a file is not in Parquet format, is damaged or truncated, or has changed since it was opened; columns are missing, or
-            differ in type between files; a row group does not fit into ``cache_mb``; or there is a null.
+            have different types in two files; a row group does not fit into ``cache_mb``; or there is a null.
 
     >>> Pipeline([[{"img": b"a file", "fine_label": 3}, {"img": b"another", "fine_label": 5}], ParquetSink("train.parquet")]).run()
     >>> dataset = Parquet("train.parquet", fields={"image": "img", "label": "fine_label"})
@@ -88,7 +86,7 @@ class Parquet(FilesTable[Any]):
             )
 
     def _read(self, layout: FilesLayout[Any], file: int, groups: Sequence[int], columns: list[str]) -> Iterator[pa.Table]:
-        """Yield columns of row groups of a file; from a store all are fetched at once."""
+        """Yield columns of a file's row groups. In a store, all are fetched at once."""
         opened, metadata = layout.open(file), layout.details[file]
         leaves = [] if opened.is_here else [leaf for group in groups for leaf in _leaves(metadata.row_group(group), columns)]
         held = [part for parts in fetched([_range(opened, leaf) for leaf in leaves]) for part in parts]
@@ -100,7 +98,7 @@ class Parquet(FilesTable[Any]):
         (table,) = self._read(layout, piece.file, [piece.index], layout.in_files)
         if table.num_rows != piece.rows:
             raise pa.ArrowInvalid(f"expected {piece.rows} rows, found {table.num_rows}")
-        table.validate(full=True)  # because offsets are not checked when single rows are read
+        table.validate(full=True)  # here, because reading single rows does not check the offsets
         return DecodedRows(layout.with_partitions(table.to_batches(), piece), layout.selection.columns), table.get_total_buffer_size()
 
     def _column_of(self, layout: FilesLayout[Any], file: int, name: str) -> Iterable[pa.RecordBatch]:
@@ -111,7 +109,7 @@ class Parquet(FilesTable[Any]):
 
 
 def _leaves(group: Any, columns: list[str]) -> list[Any]:
-    """Return the stored columns of a row group that belong to some columns. A nested column has several stored columns."""
+    """Return the stored columns of some columns in a row group. A nested column has several stored columns."""
     leaves = (group.column(number) for number in range(group.num_columns))
     return [leaf for leaf in leaves if leaf.path_in_schema.partition(".")[0] in columns or leaf.path_in_schema in columns]
 

@@ -21,14 +21,14 @@ _PATTERN = "*?[{"
 
 
 class TableFile(NamedTuple):
-    """A file of a table: its path, and for each column in the names of its folders, the value."""
+    """A file of a table: its path, and the value of each column in the names of its folders."""
 
     path: str
     values: dict[str, str]
 
 
 def table_files(named: Sequence[tuple[str, Sequence[str]]]) -> list[TableFile]:
-    """Return files with the values in the names of their folders. Only folders below the common parent of the user's paths count.
+    """Return files with the values from the names of their folders. Only folders below the common parent of the user's paths count.
 
     Args:
         named: The paths that the user gave, each with its files.
@@ -41,8 +41,7 @@ def table_files(named: Sequence[tuple[str, Sequence[str]]]) -> list[TableFile]:
 def _fixed(path: str, files: Sequence[str]) -> list[str]:
     """Return the folder of a path, split into parts.
 
-    If the path is a folder, it is this folder. If it has a pattern, it is the part before the pattern. If it is a file, it is the folder
-    of the file.
+    For a path with a pattern, this is the part before the pattern. For a file, it is the folder of the file.
     """
     parts = without_options(path).rstrip("/").split("/")
     pattern = next((place for place, part in enumerate(parts) if set(part) & set(_PATTERN)), None)

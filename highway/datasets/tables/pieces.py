@@ -1,4 +1,4 @@
-"""A cache of pieces, which are decoded as a whole and read row by row. A piece is decoded once for all threads that wait for it."""
+"""A cache of decoded pieces, such as row groups. A piece is decoded as a whole, once for all threads that wait for it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from highway.engine.cancel import check_cancelled
 
 T = TypeVar("T")
 
-_STAYING = 4  # pieces whose rows were all taken stay while all pieces take at most 1 / 4 of the budget
+_STAYING = 4  # pieces whose rows were all taken stay while all pieces use at most 1 / 4 of the budget
 _LOOK = 0.1  # seconds between two checks whether the stage was cancelled, while another thread decodes
 
 
@@ -23,11 +23,10 @@ class _Kept(Generic[T]):
 class Pieces(Generic[T]):
     """Cached pieces by index, such as row groups.
 
-    If several threads want a piece, one thread decodes it. The others decode other pieces that they want, and then wait for it.
+    If several threads need a piece, one thread decodes it. The other threads decode other pieces that they need, and then wait.
 
-    A piece is removed first if the count of its taken rows has reached its number of rows: an epoch does not need it again. Such a piece
-    stays only while all pieces use at most a quarter of the budget, so that small tables are decoded once for all epochs. If there is no
-    room, the least recently used pieces are removed.
+    When all rows of a piece were taken, the epoch does not need the piece again. It is then removed, unless all pieces use at most a
+    quarter of the budget: a small table is decoded once for all epochs. If there is no room, the least recently used pieces are removed.
 
     Args:
         budget: Maximum bytes of all cached pieces. At least one piece is always kept. Pieces being decoded are not counted.
@@ -50,8 +49,8 @@ class Pieces(Generic[T]):
 
         Args:
             wanted: The indexes.
-            decode: Returns a piece, and its bytes of memory. Its errors are raised here. It is an argument, because a
-                table that kept a method of its own would be freed only by the garbage collector, with its files and memory.
+            decode: Returns a piece, and its bytes of memory. It is an argument, because a reference to a table's method would be a cycle,
+                and only the garbage collector could free the table.
         """
         missing = []
         for number in wanted:
@@ -69,13 +68,13 @@ class Pieces(Generic[T]):
         """Count rows that were taken from a piece. The piece has ``rows`` rows."""
         if (held := self._kept.get(number)) is not None and held.size:
             with self._changed:
-                held.taken += taken - rows if held.is_done else taken  # the first rows of the next epoch
+                held.taken += taken - rows if held.is_done else taken  # these are the first rows of the next epoch
                 held.is_done = held.taken >= rows
                 if held.is_done:
                     self._shrink(self._budget // _STAYING, lambda _, one: one.is_done)
 
     def _claim(self, missing: list[int]) -> tuple[int, _Kept[T] | None]:
-        """Wait for a cached piece, or for a piece that this thread has to decode. Return the cached piece, or the index of the other."""
+        """Wait for a piece. Return a cached piece, or the index of a piece that this thread must decode."""
         with self._changed:
             while True:
                 for number in missing:

@@ -26,7 +26,7 @@ class DecodedRows:
         self._values = [[values_of(batch.column(name), batch.schema.field(name), access) for name in columns] for batch in batches]
 
     def at(self, row: int) -> tuple[list[Value], int]:
-        """Return a function for each column, which returns the value at an index, and the index of the row."""
+        """Return a function for each column, and the row's index. Such a function returns the value at an index."""
         if len(self._values) == 1:
             return self._values[0], row
         batch, row = self._spans.place(row)

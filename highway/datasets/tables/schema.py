@@ -28,7 +28,7 @@ class Selection(NamedTuple):
 
     @property
     def needed(self) -> list[str]:
-        """All columns that are read, each once."""
+        """All columns to read, without repetitions."""
         return list(dict.fromkeys([*self.columns, *([self.key] if self.key else [])]))
 
 
@@ -72,7 +72,7 @@ def check_same(selection: Selection, first: pa.Schema, first_path: str, other: p
 
 
 def class_names(schema: pa.Schema, selection: Selection) -> list[str] | None:
-    """Return the label names that Hugging Face stored in a schema: of the field ``label``, or of the first field that has label names."""
+    """Return the label names in a schema of Hugging Face: of the field ``label``, or of the first field with label names."""
     found = dict[str, list[str]]()
     for field, column in zip(selection.fields, selection.columns, strict=True):
         feature = _features(schema).get(column)

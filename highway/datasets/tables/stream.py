@@ -8,11 +8,11 @@ from highway.engine.cancel import check_cancelled
 from highway.stores.file import read_ranges
 from highway.stores.unchanging import FileRange, SeekableFile, UnchangingFile
 
-Held = tuple[int, bytes]  # where a part of a file begins, and its bytes
+Held = tuple[int, bytes]  # the position and the bytes of a part of a file
 
 
 def fetched(ranges: Sequence[FileRange]) -> list[list[Held]]:
-    """Return for each range the parts of its file that are in memory. Ranges of files in a store are fetched concurrently."""
+    """Return, for each range, the parts of its file in memory. Ranges of files in a store are fetched concurrently."""
     stored = [one for one in ranges if not one.file.is_here]
     parts = iter(zip(stored, read_ranges(stored), strict=True))
     return [[] if one.file.is_here else [(one.offset, next(parts)[1])] for one in ranges]
@@ -23,7 +23,7 @@ class FileStream(SeekableFile):
 
     Args:
         file: The file to read.
-        held: Parts of it that were fetched before, as :func:`fetched` returns them.
+        held: Parts of the file that :func:`fetched` returned.
     """
 
     def __init__(self, file: UnchangingFile, held: Sequence[Held] = ()) -> None:

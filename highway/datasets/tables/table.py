@@ -1,4 +1,4 @@
-"""Random access to rows that are read piece by piece: row groups, record batches."""
+"""Random access to the rows of tables that are read in pieces: row groups or record batches."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Piece:
 
 
 class TableLayout:
-    """The structure of a table when it was opened, and the pieces that were decoded since.
+    """The structure of an open table, and its decoded pieces.
 
     Args:
         pieces: All pieces that have rows.
@@ -58,7 +58,7 @@ class TableLayout:
         self.fields = SampleFields(selection, nulls, name)
         self.spans = Spans(piece.rows for piece in pieces)
         self.decoded: Pieces[DecodedRows] = Pieces(budget)
-        self.given = self.times = 0  # samples returned, and pieces decoded
+        self.given = self.times = 0  # number of samples returned, and of pieces decoded
         self.kept = 0  # bytes decoded since pyarrow released memory
 
 
@@ -86,7 +86,7 @@ class Table(PartedDataset, Generic[L]):
         """Return the name of a row of a piece, for messages."""
         return f"{layout.name}: row {piece.first + row}"
 
-    def _check(self, layout: L, file: int) -> None:  # a table that cannot change need not override it
+    def _check(self, layout: L, file: int) -> None:  # only tables that can change override it
         """Raise DatasetError if a file has changed."""
 
     @opened
@@ -101,11 +101,11 @@ class Table(PartedDataset, Generic[L]):
         return self._samples([number])[0]
 
     def __getitems__(self, numbers: Sequence[int]) -> list[dict[str, Any]]:
-        """Return several samples; each piece is read once for all of them."""
+        """Return several samples. Each piece is read once for all samples."""
         return self._samples(numbers)
 
     def _samples(self, numbers: Sequence[int]) -> list[dict[str, Any]]:
-        """Return several samples. Each piece with some of them is decoded once."""
+        """Return several samples. Each piece is decoded once for all samples."""
         layout = self._layout
         places = layout.spans.rows_by_part(numbers)
         for file in {layout.pieces[piece].file for piece in places}:
@@ -152,7 +152,7 @@ class Table(PartedDataset, Generic[L]):
 
     @property
     def keys(self) -> Sequence[str]:
-        """The samples' keys: the values of their column, or else the numbers of the rows."""
+        """The samples' keys: the values of the key column, or the row numbers if there is no such column."""
         return LazyKeys(self._key, len(self))
 
     @property
@@ -161,7 +161,7 @@ class Table(PartedDataset, Generic[L]):
         return self._layout.classes
 
     def locate(self, number: int) -> str:
-        """Return the file of a sample, and the number of its row there."""
+        """Return the file of a sample, and its row number in the file."""
         layout = self._layout
         piece, row = layout.spans.place(number)
         return self._where(layout, layout.pieces[piece], row)

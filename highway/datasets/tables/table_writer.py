@@ -1,4 +1,4 @@
-"""Samples collected into columns, and written block by block."""
+"""Collect samples into columns, and write them in blocks."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from highway.engine.batch import how_to_flatten
 from highway.errors import ItemError
 
 _BLOCK = 16 << 20  # bytes of a row group or record batch by default
-_ROWS = 1 << 16  # and its rows at most
-_MOST = 1 << 29  # maximum bytes, even if it then has fewer rows than requested
+_ROWS = 1 << 16  # and maximum rows
+_MOST = 1 << 29  # maximum bytes, even if the user requested more rows
 
 
 class TableWriter:
@@ -77,7 +77,7 @@ class TableWriter:
         self._columns, self._size = {field: [] for field in self._kinds}, 0
 
     def finish(self) -> None:
-        """Write the remaining samples and the file's end. Raises ValueError if there is no sample, because then the columns are unknown."""
+        """Write the remaining samples and the file's end. Without samples, the columns are unknown, and this raises ValueError."""
         if self._file is None:
             raise ValueError(f"{self._path}: no sample was added, so there are no columns; add one, or write no file")
         if self._columns[KEY]:
@@ -104,7 +104,7 @@ def begin_arrow(path: str, schema: pa.Schema) -> Any:
 
 @contextmanager
 def table_writer(path: str, begin: Callable[[pa.Schema], Any], rows_per_block: int | None) -> Iterator[TableWriter]:
-    """Begin the file at ``path`` with the first sample, and complete it unless there was an error."""
+    """Yield a writer. It begins the file at ``path`` with the first sample. At the end, complete the file, unless there was an error."""
     writer = TableWriter(path, begin, rows_per_block)
     try:
         yield writer

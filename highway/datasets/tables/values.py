@@ -5,8 +5,8 @@ column                                 value
 =====================================  ==============================================================================================
 integers, floats, bool                 a number of NumPy's, of the column's dtype
 string; binary                         ``str``; ``bytes``
-lists of numbers, and lists of such    an array of the column's dtype; a list of arrays if the inner lists differ in length
-tensors (Arrow's two extension types)  an array of their shape
+nested lists of numbers                an array of the column's dtype; a list of arrays if the inner lists differ in length
+tensors (Arrow's two extension types)  an array
 struct of ``bytes`` and ``path``       the bytes; Hugging Face stores images and sounds in this form
 other structs and lists                a dict; a list
 dictionary                             the value that the index in the row refers to
@@ -15,7 +15,7 @@ JSON (Arrow's extension type)          the value of the JSON text
 all others                             the value of pyarrow's ``as_py``
 =====================================  ==============================================================================================
 
-All values own their memory. Nulls are ``None``, except in lists of numbers, which cannot hold them.
+All values own their memory. Nulls are ``None``. A null in a list of numbers is an error.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ import numpy as np
 from highway.datasets.tables.backend import pa
 from highway.errors import DatasetError
 
-TENSOR = "arrow.variable_shape_tensor"  # of https://arrow.apache.org/docs/format/CanonicalExtensions.html, as is the next
+TENSOR = "arrow.variable_shape_tensor"  # this name and the next: https://arrow.apache.org/docs/format/CanonicalExtensions.html
 JSON = "arrow.json"
-EXTENSION = b"ARROW:extension:name"  # a field's metadata, for types that pyarrow does not know
+EXTENSION = b"ARROW:extension:name"  # key in a field's metadata, for types that pyarrow does not know
 
 Value = Callable[[int], Any]  # returns a column's value by its row
 Span = Callable[[int, int], Any]  # returns the values from one row up to another as one array
-Bytes = Callable[[int, int], bytes]  # returns what lies in memory from one place up to another
+Bytes = Callable[[int, int], bytes]  # returns the memory from one position to another
 
 
 class Access(NamedTuple):
@@ -69,7 +69,7 @@ IN_MEMORY = Access(in_memory, refuse_path)
 
 
 def values_of(array: pa.Array, field: pa.Field, access: Access) -> Value:
-    """Return a function that returns a column's values, ``None`` for nulls; its errors do not name the place yet."""
+    """Return a function that returns a column's values, with ``None`` for nulls. Its errors do not name the place."""
     value = _extension(array, field, access) or _plain(array, access)
     if not array.null_count:
         return value
@@ -184,7 +184,7 @@ def _fixed_binary(array: pa.Array, access: Access) -> Value:
 
 
 def _starts(array: pa.Array) -> Callable[[int, int], np.ndarray]:
-    """Return a function of two rows. It returns the starts of the lists from the first row up to the second, and the last end."""
+    """Return a function of two rows. It returns the starts of the lists between these rows, and the last end."""
     if not pa.types.is_fixed_size_list(array.type):
         offsets = _offsets(array)
         return lambda begin, end: offsets[begin : end + 1]
@@ -202,7 +202,7 @@ def _lists(array: pa.Array, access: Access) -> Value:
 
 
 def _span(array: pa.Array) -> Span:
-    """Return a function that returns consecutive numbers, or lists of numbers, as one array; as a list of arrays if lengths differ."""
+    """Return a function that returns consecutive numbers or lists as one array, or as a list of arrays if lengths differ."""
     inside = _numbers_span(array) if _is_number(array.type) or pa.types.is_boolean(array.type) else _lists_span(array)
 
     def span(begin: int, end: int) -> Any:

@@ -1,4 +1,4 @@
-"""Parquet and Arrow files, written sample by sample."""
+"""Write Parquet and Arrow files, sample by sample."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ def parquet_writer(
 ) -> Iterator[SampleWriter]:
     """Write a Parquet file. It gets its name only when it is complete; see :func:`highway.datasets.writing.writing`.
 
-    :class:`~highway.datasets.Parquet` reads the same samples again: fields, dtypes, shapes and keys, which are the column ``__key__``.
+    :class:`~highway.datasets.Parquet` reads the same samples again, with fields, dtypes, shapes and keys. The keys are in the column
+    ``__key__``.
 
     Args:
         path: The file.
@@ -33,7 +34,7 @@ def parquet_writer(
 
 @contextmanager
 def arrow_writer(path: str, rows_per_block: int | None = None, durable: bool = False) -> Iterator[SampleWriter]:
-    """Write an uncompressed Arrow file, so that its rows can be read one by one. Otherwise as :func:`parquet_writer`.
+    """Write an uncompressed Arrow file, whose rows can be read one by one. Otherwise the same as :func:`parquet_writer`.
 
     Args:
         path: The file.

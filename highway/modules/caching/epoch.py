@@ -1,4 +1,4 @@
-"""How items pass through a cache: iterate over the input by epoch, take its samples, and build the output batches."""
+"""Pass items through a cache: iterate over the input by epoch, take its samples, and build the output batches."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Epochs:
 
     Args:
         items: The input.
-        limit: The epoch before which the input ends, or ``None``.
+        limit: The number of epochs after which the input ends, or ``None``.
     """
 
     def __init__(self, items: Items, limit: int | None) -> None:
@@ -45,7 +45,7 @@ class Epochs:
         return self._items.left_out
 
     def peek(self) -> Stamped | None:
-        """Wait for the next item and return it; ``None`` if there is none."""
+        """Wait for the next item and return it. Return ``None`` at the end."""
         if self._next is None and (stamped := next(self._stamped, None)) is not None:
             self._next, self.epoch = stamped, stamped.passport.epoch
         return self._next if self._limit is None or self.epoch < self._limit else None
@@ -63,8 +63,8 @@ class Stacker:
     """Combines the values of a field into the field of a batch.
 
     Args:
-        stack: Whether arrays become one array; if not, they become a list. In any case, scalars become one array, and ``str`` and
-            ``bytes`` become a list.
+        stack: Whether arrays become one array. ``False``: they become a list. Scalars always become one array, ``str`` and ``bytes`` a
+            list.
     """
 
     def __init__(self, stack: bool) -> None:
@@ -127,7 +127,7 @@ class Progress:
 
 
 class Passing:
-    """Passes the items of an epoch through a cache.
+    """Passes the items of an epoch through a cache and yields their samples.
 
     Args:
         batched: Whether the inputs are batches, which pass unchanged, or samples.

@@ -39,8 +39,7 @@ def fingerprint(components: Sequence[Any], seed: int = 0) -> str:
     decoder and highway's version, because pixels differ between them. It also includes the pipeline's seed and the name of each stage that
     draws random numbers (:func:`chance`).
 
-    A warning names values that cannot be compared: values that code refers to and that cannot be hashed, and values that maps change while
-    they run.
+    A warning names values that cannot be compared: values that cannot be hashed, and values that maps change while they run.
 
     Args:
         components: The stages, or bare components, in order.
@@ -88,7 +87,7 @@ def fingerprint(components: Sequence[Any], seed: int = 0) -> str:
 
 
 def chance(stages: Sequence[Stage], seed: int) -> str:
-    """Return a text of the seed and stage names that the random numbers depend on; empty if no stage draws any."""
+    """Return a text with the seed and the names of stages that draw random numbers, or an empty text if no stage draws."""
     drawing = [stage.label for stage in stages if hangs_on_seed(stage.op)]
     return f"seed {seed}: {', '.join(drawing)}" if drawing else ""
 
@@ -106,7 +105,7 @@ class Share(NamedTuple):
 
 
 def share_of(components: Sequence[Stage]) -> Share:
-    """Return the part of the samples that a source yields on this rank. With several readers, the first reader that ranks share counts."""
+    """Return the part of the samples that a source yields on this rank. Of several readers, the first reader that ranks share counts."""
     shares = [Share(*rank_and_world_size(reader.rank, reader.world_size)) for stage in components[:1] for reader in _readers(stage.op)]
     return next((share for share in shares if share.world_size > 1), Share(0, 1))
 
@@ -133,7 +132,7 @@ def samples_of(components: Sequence[Stage]) -> int | None:
 
 
 def _states(urls: Sequence[str]) -> Iterator[str]:
-    """Yield texts that identify the current contents of shards. The output of a command cannot be identified."""
+    """Yield texts that identify the current contents of shards. For a command, this is impossible."""
     stored = dict(states_of([(url, url) for url in urls if is_url(url) and has_ranges(url)]))
     for url in urls:
         check_cancelled()

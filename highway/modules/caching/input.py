@@ -1,4 +1,4 @@
-"""Whether the inputs of a cache are batches or samples."""
+"""Determine whether the inputs of a cache are batches or samples."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from highway.errors import ConfigError
 def maker_of(stages: Sequence[Stage]) -> Stage | None:
     """Return the last stage that declares its outputs as ``"batches"`` or ``"samples"``.
 
-    Return ``None`` if there is no such stage, or if a user's own stream comes after it, because that stream may split or build batches.
-    Maps and highway's own streams pass batches on as batches.
+    Return ``None`` if there is no such stage, or if a user's stream comes after it, because that stream may split or build batches.
     """
     for stage in reversed(stages):
         if stage.traits.makes is not None:
@@ -32,7 +31,7 @@ def comes_in_batches(first: Stamped, maker: Stage | None) -> bool:
     """Return whether an item is a batch, based on the stage that made it (:func:`maker_of`), its keys and its fields.
 
     Raises:
-        ConfigError: these three do not show whether the item is a batch, or contradict each other.
+        ConfigError: these do not show whether the item is a batch, or contradict each other.
     """
     item, keys, rows = first.item, len(first.passport.keys), _rows(first.item)
     if maker is not None and maker.traits.makes == "samples":

@@ -1,4 +1,4 @@
-"""The interface of the component ``Cache`` that its parts use."""
+"""The interface of ``Cache`` for its parts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finds the place of each sample of a cache in its rank's share (:class:`highway.reading.share.FixedShare`)."""
+"""Find the place of each sample of a cache in its rank's share (:class:`highway.reading.share.FixedShare`)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Places:
         self._rows = np.full(share.count, _ABSENT)  # the row in the cache of each place
 
     def kept(self, passport: Passport, count: int, rows: int) -> Sequence[int]:
-        """Return which samples of an item the cache keeps: all except replacements of bad samples.
+        """Return which samples of an item the cache keeps: all samples, except those that replace bad samples.
 
         Args:
             passport: The passport of the item.
@@ -61,7 +61,7 @@ class Places:
         return kept
 
     def lacking(self, other: CacheFile) -> list[tuple[int, int]]:
-        """Find samples that the other cache has and this one does not. Return the row in the other cache and the place of each."""
+        """Find samples that only the other cache has. Return their rows in the other cache and their places."""
         places = other.index.get("places", np.empty(0, np.int64)) if self.known else np.empty(0, np.int64)
         return [(row, place) for row, place in enumerate(places.tolist()) if self._rows[place] < 0]
 
@@ -83,8 +83,7 @@ class Places:
         """Return the additional arrays of a cache's index, see :class:`~highway.datasets.cache_files.file.CacheFile`.
 
         ``"bad"``: places of samples that the reader could not read. In batches, another sample has replaced such a sample. ``"dropped"``:
-        places of single samples that a stage after the reader has skipped. The samples of a skipped batch are not listed here: they are
-        only absent from the cache.
+        places of single samples that a stage after the reader has skipped. Samples of a skipped batch are not listed.
         """
         if not self.known or (self._rows == np.arange(len(self._rows))).all():
             return {}

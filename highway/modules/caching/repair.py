@@ -1,4 +1,4 @@
-"""Repairs a cache: damaged samples are created again by the stages before it, and overwritten."""
+"""Repair a cache: the stages before it create damaged samples again, and the new samples overwrite the damaged samples."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ log = logging.getLogger("highway")
 
 
 def repair(file: DiskFile, stages: Sequence[Stage], arrays: Arrays, error: DamagedError) -> None:
-    """Check all samples of a cache, and create the damaged ones again.
+    """Check all samples of a cache, and create damaged samples again.
 
-    A separate pipeline of the stages before the cache creates the samples. It runs until the last damaged sample is found. A sample is
-    identified by its checksum, not by its position in the order.
+    A separate pipeline of the stages before the cache creates the samples. It runs until it has created the last damaged sample. The
+    checksum identifies a sample.
 
     Args:
         file: The cache.

@@ -50,7 +50,7 @@ class CacheRun:
     cache: CacheOptions
     before: Annotated[list[Stage], HOW]  # hashed as stages of their own
     file: CacheFile | None = field(default=None, init=False)
-    _old: CacheFile | None = field(default=None, init=False)  # a complete cache that lacks skipped samples, which are tried again
+    _old: CacheFile | None = field(default=None, init=False)  # a complete cache without skipped samples, which this run tries again
     _folder: CacheFolder | None = field(default=None, init=False)
     _full: bool = field(default=False, init=False)
     _batched: bool | None = field(default=None, init=False)
@@ -76,7 +76,7 @@ class CacheRun:
 
     @property
     def refuses_states(self) -> bool:
-        """Whether a run that fills the cache has no states, because a resumed run may find a complete cache with another order."""
+        """Whether a run that fills the cache supports no states: a resumed run may find a complete cache with another order."""
         return bool(self.cache.path) and not is_exact(self.before) and any(stage.on_error == "skip" for stage in self.before)
 
     @property
@@ -98,7 +98,7 @@ class CacheRun:
         return items if self.cache.batch_size is None else -(-items // self.cache.batch_size)
 
     def open(self, seed: int) -> bool:
-        """Open the cache if it is complete for a pipeline with this seed, and return whether it is."""
+        """Open the cache if it is complete for this seed. Return whether it is open."""
         if self._folder is None:
             self._folder = self._own_folder(self.cache.path, seed) if self.cache.path else CacheFolder("", "")
         found = self._folder.open()
@@ -145,7 +145,7 @@ class CacheRun:
         served = state == "serving"
         while self.file is None and not (served and (self._full or source.epoch >= epoch)) and (first := source.peek()) is not None:
             for stamped in self._pass(source, position, first):
-                if not served:  # else the caller has had this epoch before the resume: it is read only to fill the cache
+                if not served:  # otherwise the caller received this epoch before the resume: read it only to fill the cache
                     yield stamped
         self.file = self.file or self._old
         if self.file is not None:
@@ -165,7 +165,7 @@ class CacheRun:
         self._ended = True
 
     def _remake(self, came: list[Stamped], part: list[int] | None) -> Stamped:
-        """Make an item again: from an earlier input, or, if the cache is complete, by epoch and index from the cache."""
+        """Make an item again: from the complete cache by epoch and index, or else from an earlier input."""
         if part is None:
             return self._passing(self.cache.batch_size is None, []).made(came)
         while self.file is None:
@@ -182,7 +182,7 @@ class CacheRun:
 
     @property
     def _ranks(self) -> tuple[int, int]:
-        """Rank and world size that number the outputs; 0 of 1 if the outputs belong to this rank alone."""
+        """Rank and world size for the indexes of the outputs: 0 and 1 if the outputs belong to this rank alone."""
         return (0, 1) if self.plan is None or self.cache.batch_size else share_of(self.before)
 
     def _passing(self, batched: bool, waiting: list[Stamped], index: int = 0) -> Passing:
@@ -201,10 +201,10 @@ class CacheRun:
     def _pass(self, source: Epochs, position: Position, first: Stamped) -> Iterator[Stamped]:
         """Pass on an epoch, and write it if it fits and no other process writes. Stop early if another process has completed the cache.
 
-        No marker passes while the cache is written, so a resumed run begins this epoch again and fills the cache.
+        While the cache is written, no marker passes. A resumed run therefore begins this epoch again and fills the cache.
 
         Raises:
-            ConfigError: this rank reads other samples in this epoch than in the first, and other ranks depend on the first.
+            ConfigError: this rank reads different samples than in the first epoch, but other ranks depend on the first epoch.
         """
         if source.epoch and share_of(self.before).world_size > 1 and fixed_plan_of(self.before) is None:
             raise ConfigError(
@@ -250,7 +250,7 @@ class CacheRun:
             self._next_epoch = epoch + 1
 
     def _is_batched(self, first: Stamped) -> bool:
-        """Return whether the inputs are batches: from the user's parameter, or from the first item.
+        """Return whether the inputs are batches, by the parameter ``batched`` or the first item.
 
         Raises:
             ConfigError: the item does not determine it, or it is a sample and the parameters are for batches.
@@ -291,7 +291,7 @@ class CacheRun:
     def _seal(
         self, writer: FolderWriter, batch_size: int, epoch: int, left_out: int, places: Places | None, arrays: Arrays, came: np.ndarray
     ) -> None:
-        """Complete the cache. If samples were skipped, try another epoch, unless this epoch has no more samples than the last epoch."""
+        """Complete the cache. If samples were skipped, and this epoch has more samples than the last epoch, try another epoch."""
         tried, self._old = self._old, None
         whole_epoch = epoch > self._next_epoch  # no items came for an epoch before this one
         if places is not None and (whole_epoch or (left_out and is_exact(self.before) and not places.is_planned)):
@@ -312,7 +312,7 @@ class CacheRun:
             elif epoch == 0 and (places is None or not places.is_planned):
                 index |= self._items(came, len(writer))
             if epoch == 0 and is_exact(self.before) and self.before[0].traits.epochs != 1:
-                tried = None  # the cache of an earlier run: this run must read its epoch 1 in any case, as that run did
+                tried = None  # the cache of an earlier run: this run reads epoch 1 in any case, as that run did
             made = writer.seal(batch_size, left_out, tried, index)
         except CacheFullError as error:
             self._old = tried
@@ -339,7 +339,7 @@ class CacheRun:
         while self._repairing.setdefault("", me) is not me:  # atomic
             cancel.wait(0.05)  # damage is rare, and a wait for a lock could not be cancelled
         try:
-            if self._repaired and _is_whole(file, error.rows):  # repaired since this thread read them
+            if self._repaired and _is_whole(file, error.rows):  # another thread has repaired them meanwhile
                 return
             assert isinstance(file, DiskFile)  # a cache in memory is never damaged
             self._counters["state"] = "repairing"
@@ -354,7 +354,7 @@ class CacheRun:
             del self._repairing[""]
 
     def _give_up(self, writer: FolderWriter, why: str, way_out: str = "raise budget, free space, or cache less") -> None:
-        """Continue without a cache, or with an existing one."""
+        """Continue without a cache, or with an existing cache."""
         self._full = self._old is None
         self._counters["state"] = "full"
         log.warning(

@@ -1,4 +1,4 @@
-"""Serves epochs from a complete cache: batches or samples in the order of each epoch, read in many threads."""
+"""Serve epochs from a complete cache: many threads read batches or samples in the order of each epoch."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from highway.parameters.ranges import HOW
 from highway.reading.sampler import Order
 from highway.reading.share import share_order
 
-_AT_ONCE = 8192  # positions whose rows are looked up at once
+_AT_ONCE = 8192  # number of positions whose rows are found at once
 
 
 class Rows(NamedTuple):
-    """A batch or sample that is still to be read from a cache."""
+    """The rows of a batch or sample that a worker will read from a cache."""
 
     file: CacheFile
     rows: list[int] | int
@@ -138,7 +138,7 @@ class Serving:
         return Stamped(Rows(self.file, rows if batched else rows[0]), passport)
 
     def _rows(self, order: Order, positions: np.ndarray) -> np.ndarray:
-        """Return the rows of the samples at positions. In batches the next sample replaces a bad one."""
+        """Return the rows of the samples at positions. In batches, the next sample replaces a bad sample."""
         plan = self.file.plan
         if plan is None:
             return order(positions)

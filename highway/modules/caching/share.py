@@ -1,4 +1,4 @@
-"""Properties of the stages before a cache that are known before anything runs: which samples a rank reads, and in which order."""
+"""Properties of the stages before a cache that are known before the run: the samples that a rank reads, and their order."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from highway.reading.plan import RowRanges
 
 
 def plan_of(stages: Sequence[Stage]) -> RowRanges | None:
-    """Return the plan of the reader that the samples come from, if only maps are after the reader."""
+    """Return the plan of the reader that yields the samples, if only maps are between the reader and the cache."""
     source, *rest = [stage.op for stage in stages] or [None]
     return source if isinstance(source, RowRanges) and all(shape_of(op) == "map" for op in rest) else None
 
@@ -30,7 +30,7 @@ def is_exact(stages: Sequence[Stage]) -> bool:
         return False
     return not any(
         stage.on_error == "skip" or stage.drops or stage.traits.drops or _draws(stage.op) for stage in stages[2:]
-    )  # the first two belong to the reader
+    )  # the first two stages belong to the reader
 
 
 def _draws(op: Any) -> bool:

@@ -40,8 +40,8 @@ class Adapter(ABC):
     """A map that applies the transforms of another package to each image of a batch, or to the image of a sample.
 
     Args:
-        transforms: Transforms, applied in order. In YAML ``package.module:name``: classes, with their parameters, or objects.
-        boxes: The field of the boxes, x1, y1, x2, y2 in pixels: for one image ``(N, 4)``; for a batch an array ``(B, N, 4)``, padded with
+        transforms: Transforms, applied in order. In YAML, write ``package.module:name`` for a class, with its parameters, or for an object.
+        boxes: The field of the boxes, x1, y1, x2, y2 in pixels: for one image ``(N, 4)``. For a batch, an array ``(B, N, 4)``, padded with
             empty boxes, or a list.
         points: The field of the points, x and y in pixels from the upper left corner: for one image ``(N, 2)``, or ``(N, K, 2)`` for K
             points of each of N objects. For a batch, an array with the batch axis first, or a list of arrays.
@@ -79,7 +79,7 @@ class Adapter(ABC):
 
     @abstractmethod
     def _changed(self, target: Target, rng: Generator) -> Changed:
-        """Transform a checked target. Its boxes and points may be changed in place, but not the image and the mask."""
+        """Transform a checked target. This may change boxes and points in place, but not the image and the mask."""
 
     def __call__(self, item: Item, rng: Generator) -> Item:
         names = [type(transform).__name__ for transform in self._given]

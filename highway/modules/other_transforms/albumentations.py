@@ -34,7 +34,7 @@ class NumpyRandom(Random):
     def random(self) -> float:
         return self._rng.random()
 
-    gauss = Random.normalvariate  # it keeps no second number for the next image
+    gauss = Random.normalvariate  # the base class would keep a second number for the next image
 
 
 @checked
@@ -42,29 +42,27 @@ class NumpyRandom(Random):
 class Albumentations(Adapter):
     """Apply transforms of Albumentations to each image of a batch, or to the image of a sample, and to boxes, points and masks.
 
-    Each worker has a copy of the transforms, and each image draws from the pipeline's generator. Therefore the results differ from epoch to
-    epoch. They do not depend on the number of workers, or on the process or host that runs the stage, and do not change if the run resumes.
-    The ``seed`` of a ``Compose`` is ignored. Tested with 2.0.8, the last version under the MIT licence: ``pip install
+    The random numbers come from the pipeline, so the results differ from epoch to epoch, but do not depend on workers, processes, hosts or
+    a resume. The ``seed`` of a ``Compose`` has no effect. Tested with 2.0.8, the last version under the MIT licence: ``pip install
     albumentations==2.0.8``.
 
     Args:
-        transforms: One or several transforms, including ``A.Compose``, ``A.Sequential`` and ``A.OneOf``. A ``Compose`` must not have its
-            own ``bbox_params``, ``keypoint_params`` or ``additional_targets``, because the parameters of this stage define the annotations.
-            In YAML ``albumentations:HorizontalFlip: {p: 0.5}``, or ``package.module:name`` for your own object.
-        min_area: Boxes with a smaller remaining area, in pixels, and empty boxes are removed.
-        min_visibility: Boxes with a smaller remaining fraction of their area, from 0 to 1, are removed.
+        transforms: One or several transforms, including ``A.Compose``, ``A.Sequential`` and ``A.OneOf``. A ``Compose`` must not have
+            ``bbox_params``, ``keypoint_params`` or ``additional_targets``: the parameters of this stage replace them. In YAML, write
+            ``albumentations:HorizontalFlip: {p: 0.5}``, or ``package.module:name`` for your own object.
+        min_area: Minimum remaining area of a box in pixels. Smaller boxes and empty boxes are removed.
+        min_visibility: Minimum remaining fraction of a box's area, from 0 to 1. Boxes with a smaller fraction are removed.
 
     Returns:
         The item with these fields changed, in new arrays. Images of a batch become one array. Boxes become float32, clipped to the image.
-        Empty boxes, including the padding of a batch and boxes outside the image, are removed, with their rows of ``with_boxes``. So these
-        fields of a batch become lists. Points remain, even outside the image.
+        Empty boxes, such as padding and boxes outside the image, are removed with their rows of ``with_boxes``, so these fields of a
+            batch become lists. Points outside the image remain.
 
     Raises:
         ConfigError: the package is not installed, or an entry of ``transforms`` is not one of its transforms (raised on construction).
         KeyError: a field does not exist.
-        ValueError: an array is not an image; a transform moves pixels, but no parameter names the item's field of boxes, such as
-            ``"boxes"``; the new images of a batch differ in shape; a transform removes points, or creates tensors; or boxes, points, masks
-            or fields with boxes do not fit the image.
+        ValueError: an array is not an image; a transform moves pixels, but no parameter names the boxes of the item; the new images of a
+            batch differ in shape; a transform removes points, or creates tensors; or annotations do not fit the image.
 
     >>> import albumentations as A
     >>> images = np.zeros((2, 32, 32, 3), np.uint8)
@@ -89,7 +87,7 @@ class Albumentations(Adapter):
 
     def _moves_pixels(self, transform: Any) -> bool:
         changes_boxes = "bboxes" in getattr(transform, "available_keys", ()) and type(transform).__name__ != "NoOp"
-        return changes_boxes and ".dropout." not in type(transform).__module__  # dropout covers boxes, but moves none
+        return changes_boxes and ".dropout." not in type(transform).__module__  # dropout covers boxes, but does not move them
 
     @opened
     def _composes(self) -> OfThread[Any]:
@@ -142,7 +140,7 @@ class Albumentations(Adapter):
 
 
 def _albumentations() -> Any:
-    os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")  # else each importing process looks for a newer version online
+    os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")  # otherwise each process that imports it looks online for a newer version
     return imported("albumentations", "Albumentations", "pip install albumentations==2.0.8")
 
 
@@ -163,7 +161,7 @@ def _expect_usable(A: Any, transform: Any) -> None:
 
 
 def _as_opencv_takes_it(mask: np.ndarray) -> np.ndarray:
-    """Return a mask in a dtype that OpenCV does not convert silently: uint8 for bools, int32 for integers of more bits.
+    """Return a mask in a dtype that OpenCV does not convert silently: uint8 for bools, int32 for larger integers.
 
     Raises:
         ValueError: a value does not fit.
@@ -181,7 +179,7 @@ def _as_opencv_takes_it(mask: np.ndarray) -> np.ndarray:
 
 
 def _within(boxes: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """Return boxes, ``(N, 5)``, clipped to the image, without empty ones, because Albumentations rejects these or is slower with them."""
+    """Return boxes, ``(N, 5)``, clipped to the image, without empty boxes, because Albumentations rejects these or is slower."""
     sides = boxes[:, :4]
     np.maximum(sides, 0, out=sides)
     np.minimum(sides, (shape[1], shape[0], shape[1], shape[0]), out=sides)
@@ -200,6 +198,6 @@ def _numbered(rows: np.ndarray) -> np.ndarray:
 
 def _unnumbered(rows: np.ndarray, columns: int) -> tuple[np.ndarray, np.ndarray]:
     """Return rows, float32 without their indexes, and the indexes."""
-    if not len(rows):  # then they may lack that column
+    if not len(rows):  # without rows, the column may be missing
         return np.empty((0, columns), np.float32), np.empty(0, np.intp)
     return rows[:, :columns].astype(np.float32), rows[:, columns].astype(np.intp)

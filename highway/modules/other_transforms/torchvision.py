@@ -21,7 +21,7 @@ from highway.transforms.base import areas
 
 _COMMAND = "pip install torchvision"
 _HALF = np.float32(0.5)  # highway measures points from the corner of the first pixel; torchvision's flips measure from its centre
-_GENERATOR = threading.Lock()  # held by threads that draw from torch's global generator
+_GENERATOR = threading.Lock()  # a thread that draws from torch's global generator holds this lock
 
 
 @checked
@@ -29,28 +29,26 @@ _GENERATOR = threading.Lock()  # held by threads that draw from torch's global g
 class TorchvisionV2(Adapter):
     """Apply transforms of ``torchvision.transforms.v2`` to each image of a batch, or to the image of a sample, and to its annotations.
 
-    Inputs and outputs are arrays. torch has one generator for the whole process. It is seeded for each image from the pipeline's generator,
-    and restored afterwards, under a lock. Therefore the results differ from epoch to epoch. They do not depend on the number of workers, or
-    on the process or host that runs the stage, and do not change if the run resumes. However, only one thread at a time can transform an
-    image, and no other thread of the process may use torch's generator at the same time. To avoid this, put the stage into ``Processes``,
-    which is also faster, or use ``Pipeline(..., isolated=True)``. Tested with 0.28.
+    Inputs and outputs are arrays. The random numbers come from the pipeline, so the results differ from epoch to epoch, but do not depend
+    on workers, processes, hosts or a resume. torch has one generator for the whole process, which this stage seeds for each image, under a
+    lock. So only one thread at a time can transform an image, and your program must not use torch's generator at the same time. To avoid
+    this, put the stage into ``Processes``, which is also faster, or use ``Pipeline(..., isolated=True)``. Tested with 0.28.
 
     Args:
-        transforms: One or several transforms of ``torchvision.transforms.v2``, or callables with the same input. They receive a dict: an
-            ``Image`` as ``"image"``, ``BoundingBoxes`` as ``"boxes"``, the indexes of their rows as ``"labels"``, ``KeyPoints`` as
-            ``"points"``, a ``Mask`` as ``"mask"``. In YAML ``torchvision.transforms.v2:RandomHorizontalFlip: {p: 0.5}``.
+        transforms: One or several transforms of ``torchvision.transforms.v2``, or callables with the same input: a dict with an ``Image``
+            as ``"image"``, ``BoundingBoxes`` as ``"boxes"``, their row indexes as ``"labels"``, ``KeyPoints`` as ``"points"`` and a
+            ``Mask`` as ``"mask"``. In YAML, write ``torchvision.transforms.v2:RandomHorizontalFlip: {p: 0.5}``.
 
     Returns:
-        The item with these fields changed, in new arrays. Images, ``(H, W, C)`` or ``(H, W)``, of a batch become one array, with the
-        channels last. Boxes become float32; empty boxes are (0, 0, 0, 0). ``SanitizeBoundingBoxes`` removes rows of boxes and of all
-        ``with_boxes``, so these fields of a batch become lists.
+        The item with these fields changed, in new arrays. The images of a batch become one array, with the channels last. Boxes become
+        float32, and empty boxes (0, 0, 0, 0).
+            ``SanitizeBoundingBoxes`` removes rows of boxes and of all ``with_boxes``, so these fields of a batch become lists.
 
     Raises:
         ConfigError: torchvision is not installed, or a transform belongs to version 1 or converts boxes (raised on first use).
         KeyError: a field does not exist.
-        ValueError: an array is not an image; a transform moves pixels, but no parameter names the item's field of boxes, such as
-            ``"boxes"``; the new images of a batch differ in shape; a transform removes points, or returns no tensors; or boxes, points,
-            masks or fields with boxes do not fit the image.
+        ValueError: an array is not an image; a transform moves pixels, but no parameter names the boxes of the item; the new images of a
+            batch differ in shape; a transform removes points, or returns no tensors; or annotations do not fit the image.
 
     >>> from torchvision.transforms import v2
     >>> images = np.zeros((2, 32, 32, 3), np.uint8)
@@ -78,7 +76,7 @@ class TorchvisionV2(Adapter):
             if isinstance(transform, v2.ConvertBoundingBoxFormat):
                 raise ConfigError("TorchvisionV2: leave out ConvertBoundingBoxFormat; boxes are x1, y1, x2, y2 here, as they come in")
             if getattr(transform, "inplace", False):
-                transform.inplace = False  # else it would write into the item
+                transform.inplace = False  # otherwise it would write into the item
         return v2.Compose(transforms or [v2.Identity()])
 
     def _changed(self, target: Target, rng: Generator) -> Changed:
@@ -113,12 +111,12 @@ class TorchvisionV2(Adapter):
 
 
 def _tensor(array: np.ndarray) -> Any:
-    """Return a tensor that views an array, or a copy of it if it is read-only or not contiguous."""
+    """Return a tensor that shares the memory of an array, or of a copy if the array is read-only or not contiguous."""
     return importlib.import_module("torch").from_numpy(np.require(array, requirements=["C", "W"]))
 
 
 def _channels_last(image: Any, axes: int) -> Any:
-    """Return a tensor ``(C, H, W)`` as an array ``(H, W, C)``; ``(H, W)`` for one channel if the input had no channel axis."""
+    """Return a tensor ``(C, H, W)`` as an array ``(H, W, C)``, or ``(H, W)`` if the input had no channel axis."""
     if not hasattr(image, "permute") or image.ndim != 3:
         return image
     return (image[0] if axes == 2 and len(image) == 1 else image.permute(1, 2, 0)).contiguous().numpy()

@@ -1,1 +1,1 @@
-"""Sequences of different lengths in rows of one length: ``pack``, ``concat_then_split``, and their common part ``sequences``."""
+"""Pack sequences of different lengths into rows of one length: ``pack``, ``concat_then_split``, and their common ``sequences``."""

@@ -27,7 +27,7 @@ class ConcatThenSplit:
         length: Values per row.
         drop_last: Whether to drop the last row of an epoch if it is not full.
         fill: Padding value of the last row, for all fields or by field.
-        batched: Whether the inputs are batches of sequences, as for :class:`Pack`.
+        batched: Whether each input is a batch of sequences, as for :class:`Pack`.
 
     Inputs are samples whose fields are sequences of one length: arrays ``(n, ...)``, or lists of numbers.
 

@@ -32,40 +32,40 @@ from highway.parameters.ranges import Count
 @checked
 @dataclass
 class Pack:
-    """Pack several sequences into each row of one length, first-fit: each sequence goes into the first open row that has room.
+    """Pack several sequences into each row of one length. Each sequence goes into the first open row with room (first-fit).
 
-    No sequence is split. If a sequence fits into none of the open rows, all open rows are yielded and new rows are opened. At the end of an
-    epoch, the open rows are yielded too.
+    No sequence is split. If a sequence does not fit into any open row, this stage yields all open rows and opens new rows. At the end of an
+    epoch, it yields the open rows, too.
 
     Args:
         length: Values per row, for all fields or by field.
         bins: Number of open rows, at least 1. More rows need less padding.
         max_sequences_per_bin: Maximum number of sequences per row.
         fill: Padding value, for all fields or by field.
-        budgets: Further limits of a row, by field, such as ``{"images": 8, "patches": 2048}``. An array uses its length of the budget, and
-            a number uses its value. The values of such a field are concatenated, but not padded, and get no segment ids and positions.
+        budgets: Limits of a row for other fields, such as ``{"images": 8, "patches": 2048}``. The limit is the sum of the arrays' lengths
+            or of the numbers' values. Values of such a field are only concatenated, without padding, segment ids and positions.
         cu_seqlens: Whether to add the fields that flash attention needs (see below).
-        batched: Whether the inputs are batches of sequences, which ``Reader`` and :class:`Batch` yield with ``ragged="list"`` or
-            ``"offsets"``, instead of single sequences. Packing batches is a tenth faster.
+        batched: Whether each input is a batch of sequences, from ``Reader`` or :class:`Batch` with ``ragged="list"`` or ``"offsets"``. This
+            is a tenth faster than single sequences.
 
-    Inputs are samples whose fields are sequences: arrays ``(n, ...)``, lists of numbers, or single numbers, which are sequences of length
-    1.
+    Inputs are samples whose fields are sequences: arrays ``(n, ...)``, lists of numbers, or single numbers (length 1).
 
     Yields:
-        Samples like the inputs: for each field ``tokens`` the concatenated sequences of a row, ``(length, ...)``; ``tokens_segment_ids``,
-        int32 ``(length,)``: the number of the sequence at each position, from 1, or 0 for padding; and ``tokens_positions``, int32
-        ``(length,)``: the position within the sequence, from 0. In tuples, the added fields follow all others. Passport: epoch, origin and
-        times of the first sequence, a running index, and the keys of all sequences.
+        Samples of the inputs' type. A field ``tokens`` has the concatenated sequences of a row, ``(length, ...)``. The new field
+            ``tokens_segment_ids``, int32 ``(length,)``, has the number of the sequence at each position, from 1, or 0 for padding. The new
+            field ``tokens_positions``, int32 ``(length,)``, has the position within the sequence, from 0. In tuples, the new fields come
+            last. Passport: epoch, origin and times of the first sequence, a running index, and the keys of all sequences.
 
         With ``cu_seqlens``, there are three more fields. ``tokens_cu_seqlens``, int32 ``(k + 1,)``, has the start of each of the row's k
         sequences, and the end of the row. ``tokens_max_seqlen``, int32, is the length of the longest sequence. ``tokens_mask``, bool
         ``(length,)``, is False for padding. Padding counts as an additional last sequence, so that attention writes every value of its
-        output. With ``max_sequences_per_bin=m``, ``tokens_cu_seqlens`` always has m + 2 values, so that rows can be batched: the last value
-        is repeated, which means empty sequences. A field of ``budgets`` gets only ``<field>_cu_seqlens``.
+        output. With
+            ``max_sequences_per_bin=m``, ``tokens_cu_seqlens`` always has m + 2 values, so that rows can be batched. It then ends with empty
+            sequences. A field of ``budgets`` gets only ``<field>_cu_seqlens``.
 
     Raises:
-        ValueError: a sequence is longer than a row or exceeds a budget, or sequences differ in their fields, in dtype, or in shape after
-            the first axis. The message names the field.
+        ValueError: a sequence does not fit into an empty row, or sequences differ in their fields, dtype, or shape after the first axis.
+            The message names the field.
 
     >>> import numpy as np
     >>> from highway import Pipeline
@@ -178,7 +178,7 @@ class _Bins:
         return next((at for at in range(row, rows) if all(map(ge, (free[at] for free in self._free), counts))), rows)
 
     def _take(self, row: int, counts: Sequence[int]) -> None:
-        """Take room in a row for a sequence; all room, if the row then has the maximum number of sequences."""
+        """Take room in a row for a sequence. If the row then has the maximum number of sequences, take all its room."""
         for place, count in enumerate(counts):
             self._free[place][row] -= count
         free, most_free = self._free[0], self._most_free

@@ -1,4 +1,4 @@
-"""The sequences of the inputs, and the rows built from them."""
+"""Read the sequences of inputs, and build rows from them."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _NDIM = attrgetter("ndim")
 
 @dataclass(slots=True)
 class Sequences:
-    """Sequences with the same fields, as columns, because one object for each sequence would be slow.
+    """Sequences with the same fields, stored as columns, because one object per sequence would be slow.
 
     Args:
         known: The names of the fields.
         inputs: The input of each sequence: the sequence itself, or a batch.
-        places: The index of each sequence in its batch, else 0.
+        places: The index of each sequence in its batch; 0 without a batch.
         columns: For each field, the values of all sequences.
         counts: For each field, the number of values of each sequence.
     """
@@ -58,7 +58,7 @@ class Sequences:
         return Sequences(self.known, of(self.inputs), of(self.places), list(map(of, self.columns)), list(map(of, self.counts)))
 
     def extend(self, others: Sequences, begin: int, stop: int) -> None:
-        """Append the sequences from ``begin`` to before ``stop`` of another object with the same fields."""
+        """Append the sequences from ``begin`` to ``stop`` (exclusive) of another object with the same fields."""
         if not self.inputs:
             self.known = others.known
             self.columns, self.counts = [[] for _ in self.known], [[] for _ in self.known]
@@ -122,7 +122,7 @@ def _columns(batch: Item) -> tuple[tuple[Field, ...], list[Any]]:
 
 
 def _split(values: Any, offsets: Any) -> list[Any] | None:
-    """Return the parts of values that begin at offsets; ``None`` if they are not valid offsets."""
+    """Return the parts of values that begin at offsets, or ``None`` if the offsets are not valid."""
     fits = isinstance(offsets, np.ndarray) and offsets.dtype.kind == "i" and offsets.ndim == 1
     if not fits or offsets[0] != 0 or offsets[-1] != len(values):
         return None
@@ -133,7 +133,7 @@ class Bounds(NamedTuple):
     """The form of ``cu_seqlens``.
 
     Args:
-        size: Number of values in each row; ``None``: as many as the row needs.
+        size: Number of values in each row. ``None``: the number that the row needs.
     """
 
     size: int | None
@@ -213,7 +213,7 @@ def _counts_of(column: Sequence[Any]) -> list[int]:
 
 
 def cost_of(value: Any, count: int) -> int:
-    """Return the part of a budget that a value uses: the length of an array, or the value of a number."""
+    """Return how much of a budget a value uses: the length of an array, or the value of a number."""
     if np.ndim(value):
         return count
     if (cost := int(value)) < 0 or cost != value:
@@ -270,7 +270,7 @@ def stamped_row(row: Item, sequences: Sequences, numbers: Sequence[int], index: 
 
 
 def sequences_at(inputs: Sequence[Stamped], batched: bool, places: Sequence[Any]) -> Sequences:
-    """Return the sequences at some places, given as the number of an input and an index in it."""
+    """Return the sequences at some places. A place is the number of an input and an index in this input."""
     found = [next(sequences_of([stamped], batched)) for stamped in inputs]
     sequences = Sequences()
     for number, place in places:

@@ -1,4 +1,4 @@
-"""Pastes objects of one image of a batch into another."""
+"""Paste objects of one image of a batch into another image."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ from highway.transforms.parameters import Share
 @checked
 @dataclass
 class CopyPaste:
-    """Paste objects of another image of the batch into each image, with their boxes, masks and labels.
+    """Paste objects from another image of the batch into each image, with their boxes, masks and labels.
 
     The masks define the pixels of the objects.
 
-    "Simple Copy-Paste is a Strong Data Augmentation Method for Instance Segmentation", Ghiasi et al. 2021. Before this stage, bring all
-    images to one size, for example with ``LargeScaleJitter``, and apply flips.
+    From "Simple Copy-Paste is a Strong Data Augmentation Method for Instance Segmentation", Ghiasi et al. 2021. Before this stage, apply
+    flips, and give all images one size, for example with ``LargeScaleJitter`` and ``Paste``.
 
     Args:
-        boxes: The field of the boxes, x1, y1, x2, y2 in pixels: for each image ``(N, 4)``, in a list or padded with empty boxes.
-        mask: The field of the masks: for each image ``(N, H, W)``, one mask per object, which is not 0 on the object.
-        with_boxes: Further fields with one row per box, such as labels and points.
+        boxes: The field of the boxes, x1, y1, x2, y2 in pixels: ``(N, 4)`` for each image, in a list or padded with empty boxes.
+        mask: The field of the masks: ``(N, H, W)`` for each image, one mask per object. Pixels of the object are not 0.
+        with_boxes: Other fields with one row per box, such as labels and points.
         p: Probability that objects are pasted into an image.
         p_object: Probability that an object of the other image is pasted.
-        min_visibility: Objects with a smaller remaining fraction of their pixels, and objects that are covered completely, are removed.
-        field: The field of the images, ``(B, H, W, C)`` or a list. By default the first of a tuple; of a dict ``"image"`` or ``"images"``.
+        min_visibility: Minimum remaining fraction of an object's pixels. Objects with a smaller fraction are removed.
+        field: The field of the images, ``(B, H, W, C)`` or a list. By default ``"image"`` or ``"images"`` of a dict, or the first field.
 
     Returns:
-        The item with images ``(B, H, W, C)``. Covered pixels are removed from masks, and the boxes of those masks are computed again. The
-        rows of pasted objects follow the rows of the image's own objects. Boxes, masks and ``with_boxes`` become lists, without empty
+        The item with images ``(B, H, W, C)``. Covered pixels are removed from the masks, and the boxes of these masks are computed again.
+        The rows of pasted objects follow the rows of the image's own objects. Boxes, masks and ``with_boxes`` become lists, without empty
         boxes. All other fields are unchanged.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Mixes the images of a batch with each other, and their labels in the same proportion."""
+"""Mix the images of a batch with each other, and their labels in the same proportion."""
 
 from __future__ import annotations
 
@@ -116,18 +116,19 @@ class _Mixing:
 class MixUp(_Mixing):
     """Mix each image of a batch with another image, and their labels in the same proportion.
 
-    "mixup: Beyond Empirical Risk Minimization", Zhang et al. 2018. As in torchvision's ``MixUp``, one share is drawn per batch, and the
-    partner of each image is the image before it.
+    From "mixup: Beyond Empirical Risk Minimization", Zhang et al. 2018. As in torchvision's ``MixUp``, there is one random share per batch,
+    and each image is mixed with the image before it.
 
     Args:
         num_classes: Number of classes, for integer labels. Not needed if labels already hold a share of each class.
-        alpha: The share of an image itself is drawn from Beta(alpha, alpha). 1 is uniform; below 1, most images are almost unmixed.
+        alpha: The share of the image itself is random, from Beta(alpha, alpha). With 1, it is uniform. Below 1, most images are almost
+            unmixed.
         p: Probability that a batch, or with ``per_image`` an image, is mixed.
-        per_image: Whether each image has its own share, and a partner drawn from all other images of the batch.
-        field: The field of the images: uint8 or floats ``(B, H, W, C)``, or a list of images of one shape. By default the first field of a
-            tuple; in a dict ``"image"`` or ``"images"``.
+        per_image: Whether each image has its own share and a random partner from the batch.
+        field: The field of the images: uint8 or floats ``(B, H, W, C)``, or a list of images of one shape. By default ``"image"`` or
+            ``"images"`` of a dict, or the first field.
         labels: The field of the labels: integers ``(B,)``, or numbers ``(B, K)``, such as one-hot labels. By default ``"label"`` or
-            ``"labels"`` of a dict, or the other field of a tuple with two fields.
+            ``"labels"`` of a dict, or the second field of a pair.
 
     Returns:
         The item with new images of the same shape and dtype (uint8 values are rounded), and labels float32 ``(B, K)``. Other fields are
@@ -157,14 +158,14 @@ class MixUp(_Mixing):
 class CutMix(_Mixing):
     """Replace a box of each image with the same box of another image of the batch, and mix their labels by its area.
 
-    "CutMix: Regularization Strategy to Train Strong Classifiers with Localizable Features", Yun et al. 2019. As in torchvision's
-    ``CutMix``, one box is drawn per batch, with its centre anywhere, and clipped to the image.
+    From "CutMix: Regularization Strategy to Train Strong Classifiers with Localizable Features", Yun et al. 2019. As in torchvision's
+    ``CutMix``, there is one random box per batch. Its centre can be anywhere, and it is clipped to the image.
 
     Args:
         num_classes: Number of classes, for integer labels. Not needed if labels already hold a share of each class.
-        alpha: The share of an image itself, before the box is clipped, is drawn from Beta(alpha, alpha).
+        alpha: The share of the image itself is random, from Beta(alpha, alpha), before the box is clipped.
         p: Probability that a batch, or with ``per_image`` an image, is mixed.
-        per_image: Whether each image has its own box, and a partner drawn from all other images of the batch.
+        per_image: Whether each image has its own box and a random partner from the batch.
         field: The field of the images: ``(B, H, W, C)`` of any dtype, or a list of images of one shape. By default as for :class:`MixUp`.
         labels: The field of the labels, as for :class:`MixUp`.
 

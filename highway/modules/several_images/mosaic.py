@@ -1,4 +1,4 @@
-"""Combines four images of a batch into one."""
+"""Combine four images of a batch into one image."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from highway.transforms.parameters import Centers, PerChannel, Share
 @checked
 @dataclass
 class Mosaic:
-    """Combine four images of a batch into one around a random centre, with their boxes, points and masks.
+    """Combine four images of a batch into one image around a random centre, with their boxes, points and masks.
 
-    The mosaic of YOLOv4 ("YOLOv4: Optimal Speed and Accuracy of Object Detection", Bochkovskiy et al. 2020). There are as many mosaics as
-    images. Each mosaic contains the image of its own row and three other images of the batch. If the batch has at least four images, no
-    image is repeated. Pixels outside an image's part are cut off.
+    The mosaic of YOLOv4 ("YOLOv4: Optimal Speed and Accuracy of Object Detection", Bochkovskiy et al. 2020). Each image of the batch
+    becomes a mosaic of this image and three other images of the batch. If the batch has at least four images, no image is repeated. Pixels
+    outside an image's part are cut off.
 
     Args:
         shape: Height and width of the mosaic in pixels.
@@ -38,21 +38,21 @@ class Mosaic:
         points: The field of the points: for each image ``(N, 2)``, or ``(N, K, 2)`` for K points of each of N objects.
         mask: The field of the masks: for each image ``(H, W)``, or ``(N, H, W)`` for one mask of each of N objects.
         with_boxes: Fields with one row per box, such as labels. ``points`` and ``mask`` may be among them.
-        p: Probability that a row is a mosaic. Otherwise it is the row's own image, brought to ``shape`` in the same way.
+        p: Probability that a row is a mosaic. Otherwise it is the row's own image, resized to ``shape`` in the same way.
         center_range: Range of the centre, as fractions of height and width.
-        fit_mode: How an image fills its part, with its aspect ratio kept: ``"cover"`` cuts out a window at a random position, ``"contain"``
-            shows the whole image next to the centre, surrounded by ``fill``.
+        fit_mode: How an image fills its part. The aspect ratio is kept. ``"cover"`` crops a window at a random position. ``"contain"``
+            shows the whole image next to the centre, and fills the rest with ``fill``.
         fill: A number, or one number per channel.
-        min_visibility: Boxes with a smaller remaining fraction of their area, and boxes that are cut off completely, are removed.
+        min_visibility: Minimum remaining fraction of a box's area. Boxes with a smaller fraction are removed.
         interpolation: As for :class:`~highway.transforms.Resize`. Masks always use ``"nearest"``.
         field: The field of the images, ``(B, H, W, C)`` or a list of images of any sizes. By default the first field of a tuple; in a dict
             ``"image"`` or ``"images"``.
 
     Returns:
-        The item with images ``(B, *shape, C)``. Boxes, points, object masks and fields with boxes hold the concatenated rows of all four
-        images, without empty boxes, in a list. Points that are cut off are removed; points that belong to boxes, or ``(N, K, 2)``, move to
-        the nearest position on the border of their part. Masks ``(H, W)`` are combined like the images, with 0 around them. Other fields
-        keep the values of the row's own image.
+        The item with images ``(B, *shape, C)``. Boxes, points, object masks and fields with boxes become lists: the concatenated rows of
+        all four images, without empty boxes.
+            Points outside their part are removed. If they belong to boxes or are ``(N, K, 2)``, they move to the border of their part
+            instead. Masks ``(H, W)`` are combined like the images, with 0 around them. Other fields have the values of the row's own image.
 
     Raises:
         ValueError: the item is not a batch, or has only one image; the images differ in dtype or channels; or boxes, points, masks or
