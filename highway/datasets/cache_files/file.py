@@ -179,9 +179,7 @@ class DiskFile(_Indexed):
             return aligned((nbytes,), np.uint8)
         if field not in self._pools or self._pools[field].nbytes < nbytes:
             size = nbytes if self._fixed[field] is not None else nbytes + nbytes // 8
-            self._pools[field] = BufferPool(
-                size, keep=max(4, _KEPT // size)
-            )  # small runs of rows come often, whole batches rarely
+            self._pools[field] = BufferPool(size, keep=max(4, _KEPT // size))  # small runs of rows come often, whole batches rarely
         return self._pools[field].take((nbytes,))
 
     def _read(self, row: int, parts: Sequence[np.ndarray]) -> bool:
