@@ -1,4 +1,4 @@
-"""One YAML file that describes the whole system: read and check it, run one of its roles here, launch its roles.
+"""Topologies: read and check the YAML file that describes a system, and run its roles.
 
 A process that a launcher has started needs only the components of its role and no file. So modules are imported when they are first needed.
 """

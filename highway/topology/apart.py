@@ -1,4 +1,4 @@
-"""Checks whether the roles of a topology can run on hosts that are unknown until an engine chooses them."""
+"""Check whether the roles of a topology can run on hosts that an engine chooses later."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from highway.wire.address import is_loopback
 
 
 def problems_apart(topology: Topology) -> Iterator[ConfigError]:
-    """Yield an error for each part of a topology (without other errors) that requires a common host, or a known host, for processes."""
+    """Yield an error for each part of a topology (without other errors) that needs processes on the same host or a known host."""
     location = topology.plan.location / "links"
     for name, spec in topology.plan.links.items():
         if not spec.over.has_port:

@@ -37,7 +37,7 @@ class LinkEnd:
 
     @property
     def label(self) -> str:
-        """The link's name in figures: its name in the file, or its addresses."""
+        """The name of the link in statistics: its name in the file, or its addresses."""
         return self.name or ",".join(self.link.addresses)
 
 
@@ -79,7 +79,7 @@ def _check_ports(given: int | str | None, location: Location, example: str) -> N
 
 
 def check(topology: Topology) -> list[ConfigError]:
-    """Return all errors of a topology, without data or network. Builds every stage, and compares links, ports and addresses.
+    """Return all errors of a topology, without data or network. This builds every stage, and compares links, ports and addresses.
 
     Args:
         topology: The topology.
@@ -97,7 +97,7 @@ def check(topology: Topology) -> list[ConfigError]:
         if role.external and not role.stages:
             continue
         differ = [index for index, stage in enumerate(role.stages) if topology.variables.mentions("replica", stage)]
-        for process in role.processes if differ else role.processes[:1]:  # other processes have the same stages, except for these
+        for process in role.processes if differ else role.processes[:1]:  # other processes have the same stages
             stages = _Stages(topology, process, 1, differ) if process.replica else _first(topology, role)
             errors |= {str(error): error for error in stages.errors}
             uses.setdefault(role.name, stages.uses)
@@ -143,7 +143,7 @@ def link_ends(topology: Topology, processes: Sequence[Process]) -> list[LinkEnd]
 class _Stages:
     """The stages of a process, or ``only`` some of them: their errors, the links that they use, and their ends.
 
-    The stages themselves are not kept, because they may be large. Each link has ``most`` URLs, or all.
+    The stages themselves are not stored, because they may be large. Each link has at most ``most`` URLs.
     """
 
     def __init__(self, topology: Topology, process: Process, most: int | None = None, only: Sequence[int] | None = None) -> None:
@@ -237,7 +237,7 @@ def _unreachable_ends(plan: Plan, link: str, spec: LinkSpec) -> Iterator[ConfigE
 
 
 def _cannot_scale(plan: Plan, role: Role) -> Iterator[ConfigError]:
-    """A role with autoscale must map, and connect at both ends, because the other ends do not know its number of replicas."""
+    """Yield errors of a role with autoscale: it needs links on both sides and must connect to them: no end knows its replicas."""
     if role.autoscale is None:
         return
     location = plan.location / "roles" / role.name / "autoscale"
@@ -301,7 +301,7 @@ def _port_users(plan: Plan) -> Iterator[tuple[str, str, str, dict[Process, tuple
 
 
 def _taken(opened: dict[str, str], host: str, address: str, who: str, location: Location) -> Iterator[ConfigError]:
-    """Note the owner of an address; yield an error if it has another owner already."""
+    """Note the owner of an address. Yield an error if the address already has another owner."""
     port = address.rpartition(":")[2]
     if port == "0":
         return
@@ -313,7 +313,7 @@ def _taken(opened: dict[str, str], host: str, address: str, who: str, location: 
 
 
 def _unmatched(link_ends: list[LinkEnd]) -> Iterator[ConfigError]:
-    """Yield an error if both ends of an address in stages exist, but none binds it, or they are incompatible."""
+    """Yield an error if both ends of an address exist in stages, but no end binds the address, or the ends are incompatible."""
     at: dict[str, list[LinkEnd]] = defaultdict(list)
     for end in link_ends:
         for address in end.link.addresses:
@@ -327,7 +327,7 @@ def _unmatched(link_ends: list[LinkEnd]) -> Iterator[ConfigError]:
 
 
 def lonely_urls(topology: Topology) -> Iterator[str]:
-    """Yield a sentence for each URL in stages that no other role uses as its other end; the topology must have no errors."""
+    """Yield a sentence for each URL in stages whose other end is in no role. The topology must have no errors."""
     found = explicit_ends(topology)
     hosts: dict[tuple[Direction, str], set[str]] = defaultdict(set)
     for end in found:

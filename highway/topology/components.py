@@ -21,9 +21,9 @@ from highway.parameters.hints import describe_parameter, readable_parameters
 from highway.parameters.location import Location, did_you_mean
 from highway.renamed import new_class
 
-PACKAGES = ("highway.modules", "highway.transforms", "highway.datasets")  # whose public classes can be named
-PLUGIN_GROUP = "highway.plugins"  # entry points whose modules can be named
-PATH = rf"^{SCHEME}|[/.*?{{]"  # a text that is a path or URL, if a dataset is expected
+PACKAGES = ("highway.modules", "highway.transforms", "highway.datasets")  # files can name the public classes of these packages
+PLUGIN_GROUP = "highway.plugins"  # group of entry points whose modules files can name
+PATH = rf"^{SCHEME}|[/.*?{{]"  # pattern of a path or URL, where a dataset is expected
 _IN_MODULE = re.compile(rf"(?!{SCHEME})[\w.]+:\w+")  # not a path or URL
 
 
@@ -48,7 +48,7 @@ def built_in(package: str) -> dict[str, type]:
 
 
 def built_in_class(package: str, name: str) -> type | None:
-    """Return the component of :func:`built_in` with that name, or ``None``; imports only its own module."""
+    """Return the component of :func:`built_in` with that name, or ``None``. This imports only its own module."""
     module = importlib.import_module(package)
     found = getattr(module, name) if name in module.__all__ else None
     return found if _is_component(found) else None
@@ -168,5 +168,5 @@ def _import(module: str, location: Location) -> types.ModuleType:
         return importlib.import_module(module)
     except (Exception, SystemExit) as error:
         last = traceback.extract_tb(error.__traceback__)[-1]
-        where = "" if last.filename.startswith("<") else f" ({last.filename}:{last.lineno})"  # else Python's own code raised it
+        where = "" if last.filename.startswith("<") else f" ({last.filename}:{last.lineno})"  # otherwise Python's own code raised it
         raise location.error(f"the plug-in {module} cannot be imported: {type(error).__name__}: {error}{where}") from error

@@ -17,7 +17,7 @@ from highway.errors import ConfigError
 from highway.parameters.location import Key, Location
 
 MAX_BYTES = 1_000_000
-MAX_VALUES = 100_000  # with aliases expanded: nine lines of aliases can expand to a billion values
+MAX_VALUES = 100_000  # maximum values with expanded aliases: nine lines of aliases can expand to a billion values
 MAX_DEPTH = 50
 
 _TAG = "tag:yaml.org,2002:"
@@ -38,7 +38,7 @@ for _tag, _pattern, _first in (
 
 
 def read(path: str | Path) -> tuple[Any, Location]:
-    """Return the values in a YAML file, and the location of their root, from which the line of each value can be derived.
+    """Return the values in a YAML file, and the location of their root, which knows the line of each value.
 
     Raises:
         ConfigError: the file does not exist, or is not YAML within the limits.
@@ -199,7 +199,7 @@ class _Reader:
 
 
 def _merge(first: Any, later: Any, path: tuple[Key, ...], marks: dict[tuple[Key, ...], str]) -> Any:
-    """Return ``later``, plus the keys that only ``first`` has if both are mappings; removes the marks of replaced values."""
+    """Return ``later``. If both are mappings, add the keys that only ``first`` has. Remove the marks of replaced values."""
     if isinstance(first, dict) and isinstance(later, dict):
         return {**first, **{key: _merge(first[key], part, (*path, key), marks) if key in first else part for key, part in later.items()}}
     for replaced in [mark for mark in marks if mark[: len(path)] == path]:

@@ -20,7 +20,7 @@ class Node:
         name: The role's name, or the address.
         where: The hosts, in words; empty if the file names none.
         outside: Whether other software starts the node, not ``highway run``.
-        levels: For each stage, its busy share, and the level of the queue after it; empty if not measured.
+        levels: For each stage, its busy fraction, and the level of the queue after it. Empty if not measured.
         figures: The figures, as lines.
         alarms: The problems, as lines.
     """
@@ -72,7 +72,7 @@ class Edge:
 
     @property
     def link(self) -> str:
-        """The name in figures: its name, or its address."""
+        """The name in statistics: its name, or its address."""
         return self.name or self.about.partition(" ")[2]
 
     @property

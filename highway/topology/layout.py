@@ -30,7 +30,7 @@ class Shape:
     size: int = SMALL
     fill: str = ""
     dashed: bool = False
-    anchor: str = "start"  # the part of a text that is at its point: start, middle, end
+    anchor: str = "start"  # the part of a text at its point: start, middle or end
 
 
 @dataclass
@@ -101,7 +101,7 @@ def layout(graph: Graph) -> Picture:
         own = _texts(edge, curves[0], taken)
         taken += map(_extent, own)
         texts += own
-    picture.shapes += texts  # above all lines
+    picture.shapes += texts  # last, so that texts are above all lines
     for line in _wrapped(graph.caption, picture.width - 2 * MARGIN):
         picture.shapes.append(Shape([(MARGIN, picture.height)], INK, "text", line))
         picture.height += ROW

@@ -7,7 +7,7 @@ from highway.wire.codec import named
 
 
 def memory(plan: Plan, host: str) -> dict[str, float]:
-    """Return the megabytes that the buffers of each link may take on a host."""
+    """Return the maximum megabytes of the buffers of each link on a host."""
     buffers = {link: plan.count(link, "from", host) for link in plan.links}
     for link, spec in plan.links.items():
         if not spec.over.is_senders_budget:  # each end has a buffer for each of its connections

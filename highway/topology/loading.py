@@ -20,8 +20,8 @@ from highway.topology.registry import Registry
 from highway.topology.spec import FileSpec, HostSpec, MetricsSpec, RestartSpec, RoleSpec
 from highway.topology.variables import Variables
 
-LONGEST_PATH = 180  # bytes of a path in an identity, from its end: an end of a link sends at most 255 bytes of text
-MOST = 20  # errors of a file that are listed; the first ones often cause the others
+LONGEST_PATH = 180  # maximum last bytes of a path in an identity, because an end of a link sends at most 255 bytes of text
+MOST = 20  # maximum errors of a file in a message, because the first errors often cause the others
 
 
 def load_checked(
@@ -63,15 +63,15 @@ def load(
     """Read a topology.
 
     Args:
-        path: The YAML file, or several. Files are merged by key; a later value replaces an earlier value unless both are mappings.
+        path: The YAML file, or several files, which are merged by key. A later value replaces an earlier value, unless both are mappings.
         variables: Values that replace the values in ``vars``.
         plugins: Modules whose classes the file may name as ``package.module:Class``.
-        look_only: Whether to import no other modules: components of other modules are skipped, and their roles cannot run. With True, no
-            code of the file's author runs. With False, the file can also name modules of installed plug-ins.
+        look_only: ``True``: import only the modules in ``plugins``, so that no other code of the file's author runs. Components of other
+            modules are skipped, and their roles cannot run. ``False``: the file can also name modules of installed plug-ins.
 
     Raises:
-        ConfigError: a file is invalid, lacks one of ``variables``, or a plug-in cannot be imported. :func:`highway.topology.check`, and the
-            building of a role, find errors inside its stages.
+        ConfigError: a file is invalid, ``variables`` has an unknown name, or a plug-in cannot be imported. :func:`highway.topology.check`
+            finds errors inside stages.
 
     >>> with open("noise.yaml", "w") as file:
     ...     text = file.write("vars: {n: 3}\\nroles: {source: [{Noise: {shape: [2], count: '${n}'}}]}")
@@ -106,11 +106,11 @@ def load(
 
 
 def _identity(file: Path) -> str:
-    """Return a text that identifies a file, for comparison with the text that another process made of its own file.
+    """Return a text that identifies a file. Two processes compare these texts of their files.
 
-    The words are a digest of the tree of files, one of the file's path, one of its folder and name, and the end of the path. If the trees
-    are the same and neither the second nor the third words are, the files are different. An edited or replaced file stays the same file. So
-    does a file in a folder that was moved, replaced, or mounted at two places. Nothing is known about files of different trees.
+    The words are digests of the file tree, of the path, and of the folder and name, and the end of the path. Two files differ if their
+    first words are equal, but their second and third words both differ. So a file stays the same if it is edited or replaced, or if its
+    folder is moved, replaced, or mounted at two places. Files of different trees cannot be compared.
 
     Returns:
         The words, or an empty text for a pipe or if the tree is unknown.
@@ -125,7 +125,7 @@ def _identity(file: Path) -> str:
 
 
 def _role(name: str, raw: Any, values: Variables, registry: Registry, location: Location) -> Role:
-    """Return a role with its own keys filled in, but not its stages and environment: their variables may differ between processes."""
+    """Return a role with replaced variables, except in its stages and environment, where variables may differ between processes."""
     if isinstance(raw, list):
         return Role(name, raw, location)
     if not isinstance(raw, dict):

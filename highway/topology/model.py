@@ -133,7 +133,7 @@ class Topology:
         return self.process_spec(name, replica).build(self.registry)
 
     def pipeline(self, name: str, replica: int = 0, host: str = "", isolated: bool = False) -> Pipeline:
-        """Return the pipeline of a role, for a program that runs the role itself, even if the file does not declare the role as external.
+        """Return the pipeline of a role, for a program that runs the role itself. The role need not be external.
 
         Arguments and errors are as for :meth:`stages` and :meth:`ProcessSpec.pipeline`.
         """
@@ -145,7 +145,7 @@ class Topology:
         Args:
             name: The role.
             replica: The number of its process, from 0.
-            is_known: Whether the process is what the file declares: a process of highway, or an external program.
+            is_known: Whether the file declares this process: as a process of highway, or as an external program.
 
         Raises:
             ConfigError: the role does not exist, or its variables or links have errors; the message names the place.
@@ -165,7 +165,7 @@ class Topology:
 
     def environment(self, name: str, replica: int = 0) -> dict[str, str]:
         """Return the environment variables of a role's process in the file."""
-        variables = self.variables.of_process(name, str(replica))  # text, like everything in an environment
+        variables = self.variables.of_process(name, str(replica))  # text, like all values in an environment
         found: dict[str, str] = variables.fill(self.role(name).env, self.plan.location / "roles" / name / "env")
         return found
 

@@ -1,4 +1,4 @@
-"""The plan of a topology: which processes run on which hosts, and how the ends of links find each other."""
+"""The plan of a topology: the hosts of processes, and the addresses of links."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from highway.wire.url import SCHEMES, Direction, url_of
 Side = Literal["from", "to"]
 
 SIDES: Mapping[Direction, Side] = {"send": "from", "receive": "to"}
-COMPONENTS: Mapping[str, Direction] = {"ZMQSink": "send", "ZMQSource": "receive"}  # can have ``link: NAME`` instead of a URL
+COMPONENTS: Mapping[str, Direction] = {"ZMQSink": "send", "ZMQSource": "receive"}  # components that accept ``link: NAME`` instead of a URL
 LONGEST_NAME = 60  # characters of the name of a link's socket
 SOCKETS: Mapping[str, tuple[str, str]] = {"push": ("push", "pull"), "publish": ("pub", "sub")}  # kind of link -> sender's, receiver's
 
@@ -43,11 +43,11 @@ class Role:
     Args:
         stages: The stages as in the file, with variables.
         location: The location of the stages in the file.
-        replicas: The number of its processes; with ``autoscale``, the initial number.
+        replicas: The number of its processes. With ``autoscale``, this is the initial number.
         hosts: The hosts of its processes, in turn; empty if the file names none.
         env: Environment variables of its processes as in the file, with variables.
         external: Whether another program starts the role.
-        restart: When a process of the role is started again.
+        restart: When highway starts a process of the role again.
         resources: Resources of each process, for engines that choose hosts.
         autoscale: The limits of its number of replicas, if it varies.
     """
@@ -102,9 +102,9 @@ class Plan:
         name: Prefix of names on one host (of ipc and shm links).
         location: The location of the file's root.
         metrics: The HTTP address for the state of each run, if any.
-        local: Whether all hosts are this machine: then each has its own loopback address, 127.0.0.1, 127.0.0.2 and so on.
+        local: Whether all hosts are this machine. Each host then has its own loopback address, 127.0.0.1, 127.0.0.2 and so on.
         path: The absolute path of the file.
-        named: Whether links over tcp have names, which are found at a rendezvous, instead of addresses of hosts.
+        named: Whether links over tcp have names at a rendezvous instead of addresses.
         identity: Identifies the file, or the first of several, for the ends of links (:func:`highway.topology.loading.load`).
     """
 
@@ -134,7 +134,7 @@ class Plan:
         return sum(role.replicas if host is None else role.on_host(host) for role in roles)
 
     def expected(self, link: str, side: Side) -> int:
-        """Return the number of processes on one side of a link that the other side waits for: the minimum with ``autoscale``."""
+        """Return the number of processes on one side of a link that the other side waits for. With ``autoscale``, this is the minimum."""
         return sum(self.roles[name].least for name in names(self.links[link], side))
 
     def address(self, host: str) -> str:
@@ -147,7 +147,7 @@ class Plan:
     def link_address(self, link: str, process: Process, listen: bool = False) -> str:
         """Return the port, path or name that a process at the binding side of a link opens.
 
-        With ``listen``, return the address that the process itself binds, which may differ from its address for others.
+        With ``listen``, return the address that the process binds. It may differ from the address for other hosts.
         """
         spec = self.links[link]
         if self.over(link).is_named:
@@ -163,7 +163,7 @@ class Plan:
         return TRANSPORTS["named"] if self.named and transport.has_port else transport
 
     def peers(self, link: str) -> PeerKind:
-        """Return the programs that may be at the ends of a link: any program may subscribe, or replace an external role."""
+        """Return the value of ``peers`` for a link: any program may subscribe, or run an external role."""
         spec = self.links[link]
         is_open = spec.fans_out or any(self.roles[name].external for side in SIDES.values() for name in names(spec, side))
         return spec.peers or ("any" if is_open else "highway")
@@ -182,9 +182,9 @@ class Plan:
     def tap(self, link: str, process: Process, listen: bool = False) -> str:
         """Return the address of the tap of a process that sends on a link.
 
-        Without a port in the file, or on a host that is not in the file, it is a name on the machine of the process. On Linux it is in the
-        abstract namespace, so that no file remains. It depends on the file, so that no other topology uses it. ``listen`` is as for
-        :meth:`link_address`.
+        Without a port in the file, or on a host that is not in the file, it is a name on the machine of the process. On Linux, the name is
+        in the abstract namespace, so that no file remains. It depends on the file, so that no other topology uses the same name. ``listen``
+        is as for :meth:`link_address`.
         """
         if self.links[link].tap is not None and not self.named:
             return f"tcp://{self._listens(process, self.port(link, process, 'tap'), listen)}"
@@ -193,7 +193,7 @@ class Plan:
         return f"ipc://{name if sys.platform == 'linux' else f'{SOCKETS_FOLDER}/{name[1:]}'}"
 
     def _digest(self, name: str) -> str:
-        """Return a digest that distinguishes a name from those of all other files on a machine, even of files with the same name."""
+        """Return a digest that is different for each file on a machine, even for files with the same name."""
         return hashlib.blake2s(f"{self.path}\0{name}".encode(errors="surrogateescape"), digest_size=8).hexdigest()
 
     def _place(self, link: str, side: Side, process: Process) -> tuple[int, int]:
@@ -242,7 +242,7 @@ class Plan:
         urls, spec = self.urls(link, role, replica, direction, most), self.links[link]
         peers = self.peers(link) if is_known or spec.bind == SIDES[direction] else "any"
         found = {"url": urls if len(urls) > 1 else urls[0], "codec": spec.codec, "budget_mb": spec.budget_mb, "peers": peers}
-        # A script that joins a run at a rendezvous may have a copy of the file: the name of the run is what it shares with the others.
+        # A script that joins a run at a rendezvous may have a copy of the file, so only the name of the run must be equal.
         if self.identity and self.peers(link) == "highway" and (is_known or not self.named):
             found["topology"] = self.identity
         if direction == "receive":

@@ -1,6 +1,6 @@
 """The specification of one process of a role: its part of the file, with variables filled in and links as URLs.
 
-A launcher reads and checks the file once, and gives each process its specification: as JSON, so that it can be sent to another machine.
+A launcher reads and checks the file once, and sends each process its specification as JSON, also to other machines.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Builds components from names and plain values: the constructor's signature, with its type hints, is the schema.
+"""Build components from names and plain values. The signature of the constructor, with its type hints, is the schema.
 
-No other list of parameters exists. If a hint is a class of components (``TransformLike``, ``Dataset``), the value is the name of a
-component, written in the same way as a stage. If a hint is ``Callable``, the value is a callable component, or a function, written as
-``package.module:name``.
+If a hint is a class of components (``TransformLike``, ``Dataset``), the value is the name of a component, in the same form as a stage. If a
+hint is ``Callable``, the value is a callable component, or a function as ``package.module:name``.
 """
 
 from __future__ import annotations
@@ -29,11 +28,11 @@ from highway.topology.components import Components, NotImported, built_in_class,
 
 STAGE_SETTINGS = {name: parameter for name, parameter in parameters_of(Stage).items() if name != "op"}
 
-_NO_STAGES = {  # message about a component of these packages that is used as a stage
+_NO_STAGES = {  # error messages for a component of these packages that is used as a stage
     "highway.transforms": "transforms one image and is no stage of its own; write  Augmentations: [{}]",
     "highway.datasets": "is a dataset and no stage of its own; write  Reader: {{dataset: {{{}: ...}}}}",
 }
-_WORDS = {"array": "list", "object": "mapping", "null": "null"}  # YAML's words for msgspec's
+_WORDS = {"array": "list", "object": "mapping", "null": "null"}  # YAML's words for the types of msgspec
 
 
 @dataclass(frozen=True)

@@ -53,7 +53,7 @@ def schema() -> Schema:
 
 
 def _lifted(schema: Schema) -> Schema:
-    """Return a schema with its description beside the alternatives, where editors show it, instead of in one of them."""
+    """Return a schema with its description beside the alternatives, where editors show it."""
     parts = [dict(part) for part in schema.get("anyOf", [])]
     found = [part.pop("description") for part in parts if "description" in part]
     return {**schema, "anyOf": parts, "description": found[0]} if len(found) == 1 else schema
@@ -134,7 +134,7 @@ def _by_name(names: Sequence[str], settings: Schema | None = None) -> Schema:
 
 
 def _open(schema: Schema) -> Schema:
-    """Return a schema that allows a variable instead of the value, and of its parts."""
+    """Return a schema that also allows a variable for the value and for each of its parts."""
     about: Schema = {key: schema[key] for key in ("description", "default") if key in schema}
     schema = {key: part for key, part in schema.items() if key not in about}
     if not schema or schema == {"type": "string"}:

@@ -11,7 +11,7 @@ from typing import Any
 from highway.parameters.location import Location, did_you_mean, show
 from highway.topology import document
 
-MAX_SIZE = 1_000_000  # values and characters that substitution creates: variables that repeat each other would otherwise grow without bound
+MAX_SIZE = 1_000_000  # maximum values and characters after substitution, because variables that repeat each other can grow without limit
 
 RESERVED = {
     "env": "the environment, ${env:NAME}",
@@ -27,8 +27,8 @@ class Variables:
     """The variables of a file, and their values.
 
     ``${name}`` is a variable, ``${name:default}`` is an optional variable, ``${env:NAME}`` and ``${env:NAME:default}`` are environment
-    variables, and ``$${`` is a plain ``${``. A value that is a single reference keeps the variable's type; within text, the value's text is
-    inserted.
+    variables, and ``$${`` is a plain ``${``. A value that is a single reference keeps the variable's type. In a longer text, the value is
+    inserted as text.
 
     Args:
         values: The variables; a value may refer to other variables.
@@ -119,6 +119,6 @@ class Variables:
 
 
 def _scalar(text: str) -> Any:
-    """Return the YAML value of a default or of an environment variable if it is a scalar; else the text itself."""
+    """Return the YAML value of a default or of an environment variable if it is a scalar. Otherwise return the text."""
     value, _ = document.parse(text, "value") if re.fullmatch(r"[-+.\w~]*", text) else (text, None)
     return value

@@ -1,4 +1,4 @@
-"""The links between some processes of a topology: the roles that send to each role, and the links that are complete."""
+"""The links between some processes of a topology: the senders of each role, and the complete links."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Wiring:
     """The processes of a topology without errors that run in one place. Their stages are built once, on first use.
 
     Args:
-        scales: Whether roles with ``autoscale`` get more or fewer processes during the run; ``processes`` are then all possible ones.
+        scales: Whether roles with ``autoscale`` may scale during the run. ``processes`` then contains all possible processes.
     """
 
     topology: Topology
@@ -73,7 +73,7 @@ class Wiring:
 
     @cached_property
     def whole_links(self) -> set[str]:
-        """Names of the links with all ends in these processes; of a link that is written as URLs, both sides must be in them."""
+        """Names of the links whose ends are all in these processes. For a link that is written as URLs, both sides must be in them."""
         named = {link for link in self.topology.plan.links if self._has_all(link, "from") and self._has_all(link, "to")}
         return named | ({end.label for end in self._unnamed("send")} & {end.label for end in self._unnamed("receive")})
 

@@ -1,4 +1,4 @@
-"""Ends of links that nobody closed, kept until it is safe to close them.
+"""Keep ends of links that the program did not close, until it is safe to close them.
 
 A finaliser runs at any moment, on the thread that drops the last reference or collects garbage. It must not touch a socket of ZeroMQ, and
 must not wait. Therefore it passes the end to the thread that opened the end, which closes it. If this thread has ended, another thread
@@ -20,7 +20,7 @@ class Closable(Protocol):
     """Any object with ``close()``."""
 
     def close(self) -> None:
-        """Close it; may wait for ``linger_ms``."""
+        """Close the object. This may wait for ``linger_ms``."""
 
 
 class OwnerThread(NamedTuple):
@@ -31,7 +31,7 @@ class OwnerThread(NamedTuple):
 
     @property
     def may_close_here(self) -> bool:
-        """Whether this thread may close the end: this thread is the owner, or the owner has ended."""
+        """Whether this thread may close the end: it is the owner, or the owner has ended."""
         return self.pid == os.getpid() and (self.thread is threading.current_thread() or not self.thread.is_alive())
 
 
@@ -64,7 +64,7 @@ def close_abandoned() -> None:
 
 
 def _close_all() -> None:
-    for reference in _open.keyrefs():  # at once: another thread may open one
+    for reference in _open.keyrefs():  # a copy, because another thread may open an end
         end = reference()
         if end is not None and _open[end].may_close_here:
             end.close()

@@ -1,4 +1,4 @@
-"""Addresses in the form that ZeroMQ takes, and advice about addresses that it refuses."""
+"""Convert addresses to the form of ZeroMQ, check them, and give advice about invalid addresses."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ It does not depend on the environment: processes that join from another terminal
 """
 
 _CREDENTIALS = struct.Struct("3i")
-CLOSING = 0.5  # seconds that a closed socket may take to let go of its path
-LOOKS = 20  # checks within this time: they are counted, because the process may be stopped for longer
+CLOSING = 0.5  # maximum seconds until a closed socket releases its path
+LOOKS = 20  # number of checks in this time; time alone does not count, because the process may be suspended
 
 
 def interface(url: str, location: str) -> str:
-    """Replace the host name of a location by its address: ZeroMQ cannot bind a host name."""
+    """Replace the host name of a location by its address, because ZeroMQ cannot bind a host name."""
     host, port = location.rsplit(":", 1)
     if host == "*" or host.startswith("["):
         return location
@@ -65,10 +65,10 @@ def warn_unresolved(url: str, location: str) -> None:
 def check_folder(url: str, path: str) -> None:
     """Create :data:`SOCKETS_FOLDER` if a socket's path is in it.
 
-    Other users must not be able to write into it, because they could replace the other end.
+    Other users must not be able to write to it, because they could replace the other end of a link.
 
     Raises:
-        LinkError: another user can write into the folder.
+        LinkError: another user can write to the folder.
     """
     if os.path.dirname(path) != SOCKETS_FOLDER:
         return
@@ -84,7 +84,7 @@ def check_folder(url: str, path: str) -> None:
 
 
 def check_free(url: str, path: str) -> None:
-    """Refuse a path on which a process listens, because ZeroMQ would silently replace the socket of this process.
+    """Raise LinkError if a process listens on a path, because ZeroMQ would silently replace its socket.
 
     The check is repeated for a moment, because ZeroMQ closes sockets in the background.
     """
@@ -96,16 +96,16 @@ def check_free(url: str, path: str) -> None:
             except OSError:
                 return
             user = peer_user(probe)
-        time.sleep(CLOSING / LOOKS)  # nothing tells when ZeroMQ has closed a socket
+        time.sleep(CLOSING / LOOKS)  # ZeroMQ does not report when it has closed a socket
     who = "another process" if user in (None, os.getuid()) else f"a process of user {user}"
     raise LinkError(errno.EADDRINUSE, f"{url}: cannot bind ipc://{path}: {who} listens there; choose another path")
 
 
 class SocketFile(NamedTuple):
-    """The file of a UNIX socket. ZeroMQ does not remove it, because it cannot tell whether another socket has taken the path."""
+    """The file of a UNIX socket. ZeroMQ does not remove it, because another socket may use the path by now."""
 
     path: str
-    number: int  # of its inode
+    number: int  # identity of the inode
 
     @classmethod
     def at(cls, path: str) -> SocketFile | None:
@@ -132,7 +132,7 @@ def remove_if_dead(path: str) -> None:
 
 
 def peer_process(connection: socket.socket) -> tuple[int, int]:
-    """Return the process ID and user ID of the other end of a UNIX socket; for an end that connects, of the process that bound it."""
+    """Return the process ID and user ID at the other end of a UNIX socket: for an end that connects, of the process that bound it."""
     process, user, _ = _CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
     return process, user
 

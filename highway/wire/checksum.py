@@ -20,7 +20,7 @@ _SUM = struct.Struct("<8sQ")
 
 
 def with_checksums(frames: Sequence[Buffer]) -> list[Buffer]:
-    """Return headers and data in turn, each header with a checksum of itself and of its data."""
+    """Return alternating headers and data, with a checksum in each header."""
     sealed: list[Buffer] = []
     for header, data in zip(frames[::2], frames[1::2], strict=True):
         sealed += [bytes(header) + _SUM.pack(MAGIC, _sum(header, data)), data]
@@ -28,7 +28,7 @@ def with_checksums(frames: Sequence[Buffer]) -> list[Buffer]:
 
 
 def check(frames: Sequence[Buffer]) -> None:
-    """Check the checksums of valid headers and data in turn. If one array has a checksum, all must have one.
+    """Check the checksums of alternating headers and data. If one array has a checksum, all arrays must have a checksum.
 
     Raises:
         FrameError: a checksum is wrong, or other bytes follow a header of highway.

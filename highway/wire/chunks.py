@@ -1,4 +1,4 @@
-"""Chunks: several buffers in one buffer or file, for tenbin messages and ``.ten`` files. Public as :mod:`highway.tenbin`.
+"""Chunks: several buffers in one buffer or file, for tenbin messages and ``.ten`` files. The public module is :mod:`highway.tenbin`.
 
 A chunk is ``~TenBin~``, the int64 length, the bytes, and zero padding to a multiple of 64 bytes.
 """
@@ -24,7 +24,7 @@ magic_bytes = magic_str.encode("ascii")
 magic: int = struct.unpack("<q", magic_bytes)[0]
 
 _START = struct.Struct("<8sq")
-_PIECE = 1 << 24  # bytes read from a stream at a time, so that a wrong length cannot allocate too much memory
+_PIECE = 1 << 24  # bytes to read from a stream at once, because a wrong length must not allocate too much memory
 
 
 def roundup(n: int, k: int = 64) -> int:
@@ -232,8 +232,8 @@ def load(fname: str | os.PathLike[str], infos: Infos = False, nocheck: bool = Fa
         fname: Path of the file.
         nocheck: Whether the name may have another ending than ``.ten``.
         infos: ``True`` returns ``(arrays, infos)``; a list is compared with the infos in the file.
-        mmap: Map the file into memory instead of reading it. Without checksums, only the pages that are used are read. Do not truncate a
-            mapped file while its arrays are in use: that kills the process.
+        mmap: Whether to map the file into memory instead of reading it. Without checksums, only the used pages are read. Do not truncate
+            the file while its arrays are in use, because this kills the process.
 
     Raises:
         FrameError: the file is truncated, not tenbin, or its checksums do not match; the message begins with the file's name.
@@ -253,7 +253,7 @@ def load(fname: str | os.PathLike[str], infos: Infos = False, nocheck: bool = Fa
 
 
 def load_chunks(fname: str | os.PathLike[str], mmap: bool = False) -> list[memoryview]:
-    """Return the chunks in a file: copies, each aligned to 64 bytes, or with ``mmap`` views of the file itself.
+    """Return the chunks in a file, as copies that are aligned to 64 bytes. With ``mmap``, return views of the file.
 
     Raises:
         FrameError: the file is not a sequence of chunks.
@@ -278,7 +278,7 @@ def read_aligned(stream: BufferedReader | BytesIO, size: int) -> list[memoryview
         stream.seek(begin)
         return stream.read(end - begin)
 
-    # ``size`` bytes are enough: a padded chunk is as long here as in the file, where it also has a magic and a length.
+    # ``size`` bytes are enough, because a padded chunk in the file also has a magic number and a length.
     memory, chunks = aligned((size,), np.uint8).data, list[memoryview]()
     for begin, length in _chunks(size, part):
         chunk, memory = memory[:length], memory[roundup(length) :]

@@ -1,4 +1,4 @@
-"""Codecs: convert an item and its envelope to the frames of a message, and back. Chosen by name with ``codec=``."""
+"""Codecs convert an item and its envelope to the frames of a message, and back. ``codec=`` selects a codec by name."""
 
 from __future__ import annotations
 
@@ -32,22 +32,22 @@ _OTHER = (
 )
 
 
-_BRIEF = 512  # bytes; a longer first frame is not compared with earlier ones
+_BRIEF = 512  # maximum bytes of a first frame to compare with earlier frames
 _NUMBER_KEY, _PASSPORT_KEY = packb("number"), packb("passport")
-_WIDTHS = {0xCC: 2, 0xCD: 3, 0xCE: 5, 0xCF: 9}  # bytes of a msgpack number, by its first byte
+_WIDTHS = {0xCC: 2, 0xCD: 3, 0xCE: 5, 0xCF: 9}  # length of a msgpack number in bytes, by its first byte
 
 
 class Codec(Protocol):
     """Converts items to frames and back.
 
-    ``single``: a message is always one frame. ``has_envelopes``: the envelope travels with each item, not only with the end.
+    ``single``: whether a message is always one frame. ``has_envelopes``: whether each message has an envelope, not only the end message.
     """
 
     single: bool
     has_envelopes: bool
 
     def encode(self, item: Any, envelope: Envelope, allow64: bool = False, infos: Sequence[str] | None = None) -> list[Frame]:
-        """Return the frames of a message. Sets the envelope's description of the item (``kind``, ``names``, ``bools``).
+        """Return the frames of a message. This also sets the envelope's description of the item (``kind``, ``names``, ``bools``).
 
         Raises:
             TypeError: a field cannot be sent; the message names it and the way out.
@@ -68,7 +68,7 @@ class Tensorcom:
     has_envelopes = True
 
     def encode(self, item: Any, envelope: Envelope, allow64: bool = False, infos: Sequence[str] | None = None) -> list[Frame]:
-        """As :meth:`Codec.encode`. Keys of a dict of up to 8 ASCII characters are also the infos of the arrays."""
+        """As :meth:`Codec.encode`. If a key of a dict has up to 8 ASCII characters, it is also the info of the array."""
         kind, keys, values = _parts(item)
         if not values and not (envelope.end or envelope.mark):
             raise ItemError("an item without fields cannot be sent; drop it (return DROP)")
@@ -103,14 +103,14 @@ class _Form(NamedTuple):
     headers: tuple[bytes, ...]
 
 
-@lru_cache(1024)  # a stream repeats the same few forms
+@lru_cache(1024)  # a cache, because a stream repeats the same few forms
 def _form(kind: ItemKind, keys: tuple[Any, ...], types: tuple[Any, ...], allow64: bool, infos: tuple[str, ...] | None) -> _Form:
     """Return the form of items with fields of these types.
 
     The type is ``(dtype, shape)`` for an array, ``(dtype, shape, True)`` for bytes, and the class for any other value.
 
     Raises:
-        TypeError: such an item cannot be sent; the message names the field and the way out.
+        TypeError: such an item cannot be sent. The message names the field and a solution.
     """
     names = keys if kind == "dict" else range(len(types))
     for name, type_ in zip(names, types, strict=True):
@@ -130,7 +130,7 @@ def _form(kind: ItemKind, keys: tuple[Any, ...], types: tuple[Any, ...], allow64
 
 
 def _type_of(value: Any) -> Any:
-    """Return the type of a value that is not an array, in the form that :func:`_form` takes."""
+    """Return the type of a value that is not an array, as an argument of :func:`_form`."""
     return (_BYTE, (len(value),), True) if type(value) is bytes else type(value)
 
 
@@ -142,9 +142,9 @@ _BYTE = np.dtype(np.uint8)
 
 
 class _First(NamedTuple):
-    """The content of first frames that differ only in their number.
+    """The decoded content of first frames that differ only in the number of the message.
 
-    Such frames come from one sender, and their items have the same form and no passports.
+    Such frames come from one sender. Their items have the same form and no passports.
     """
 
     layout: tenbin.ArrayLayout
@@ -153,7 +153,7 @@ class _First(NamedTuple):
 
 
 def _read_before(frame: Frame) -> tuple[_First | None, int]:
-    """Return the content and number of a first frame, if frames with other numbers have the same content; else ``None`` and 0."""
+    """Return the cached content and the number of a first frame, or ``None`` and 0 if its content is not in the cache."""
     whole = b"" if (view := memoryview(frame)).nbytes > _BRIEF else bytes(view)
     begin = whole.find(_NUMBER_KEY) + len(_NUMBER_KEY)
     if not len(_NUMBER_KEY) <= begin < len(whole) or _PASSPORT_KEY in whole:
@@ -168,7 +168,7 @@ def _read_before(frame: Frame) -> tuple[_First | None, int]:
 
 @lru_cache(256)
 def _without_number(before: bytes, code: int, behind: bytes) -> _First | None:
-    """Return the content of first frames that differ only in their number, or ``None`` if these frames do not.
+    """Return the content of first frames with these bytes around the number, or ``None`` if the frame has other parts.
 
     Args:
         before: The bytes before the number.
@@ -189,7 +189,7 @@ def _without_number(before: bytes, code: int, behind: bytes) -> _First | None:
 
 
 class Tenbin(Tensorcom):
-    """The same as :class:`Tensorcom` in a single frame, as ``Connection(multipart=False)`` sends it; costs one copy."""
+    """The same as :class:`Tensorcom`, but in a single frame, which costs one copy. ``Connection(multipart=False)`` sends this form."""
 
     single = True
 
@@ -209,9 +209,9 @@ class Msgpack:
     has_envelopes = False
 
     def encode(self, item: Any, envelope: Envelope, allow64: bool = False, infos: Sequence[str] | None = None) -> list[Frame]:
-        """As :meth:`Codec.encode`. Also takes numbers, strings, nested lists and dicts; 64-bit arrays are always allowed."""
+        """As :meth:`Codec.encode`, but also for numbers, strings, and nested lists and dicts. 64-bit arrays are always allowed."""
         for name, value in zip(names(item), fields(item), strict=True):
-            if (found := _named_tuple(value)) is not None:  # it would arrive as a plain tuple
+            if (found := _named_tuple(value)) is not None:  # the receiver would get a plain tuple
                 raise tenbin.no_array(name, found)
         return [msgpack.encode_end(envelope.sender, envelope.number) if envelope.end else msgpack.encode(item)]
 
@@ -249,7 +249,7 @@ def named(name: str) -> Codec:
 
 
 def _parts(item: Any) -> tuple[ItemKind, tuple[Any, ...], Sequence[Any]]:
-    """Return the kind of an item, a dict's keys, and the values; a fast form of :func:`batch.names` and :func:`batch.fields`."""
+    """Return the kind of an item, a dict's keys, and the values. This is faster than :func:`batch.names` and :func:`batch.fields`."""
     if isinstance(item, tuple):
         return "tuple", (), item
     if isinstance(item, dict):

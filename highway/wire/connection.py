@@ -27,35 +27,34 @@ class Connection:
         for xs, ys in highway.Connection("zsub://127.0.0.1:7880", epoch=1000000):
             train(xs, ys)
 
-    Use it on one thread, in the process that created it. Iteration ends when ``total`` is reached, or when all senders have announced their
-    end. :class:`~highway.modules.ZMQSink` announces its end; stock tensorcom peers, and a ``Connection`` without ``?end=1`` in its URL, do
-    not. The end of the iteration closes the connection. If you leave the loop early, or send, use a ``with`` block or call :meth:`close`. A
-    connection that you do not close causes a ResourceWarning; it is closed when its thread opens another connection, or when the process
-    exits.
+    Use it on the thread that created it. Iteration ends after ``total`` samples, or when all senders have announced their end, and closes
+    the connection. :class:`~highway.modules.ZMQSink` announces its end. Stock tensorcom peers do not, and a ``Connection`` does only with
+    ``?end=1`` in its URL. If you leave the loop early, or send, use a ``with`` block or call :meth:`close`. Otherwise you get a
+    ResourceWarning, and highway closes the connection later.
 
     Args:
         url: One URL or several. The scheme determines the socket and which end binds (see :mod:`highway.wire.url`). ``None`` if you call
             :meth:`connect` later.
         epoch: The value of ``len()``, for frameworks that need the length of an epoch.
-        total: Samples after which iteration ends; -1 is no limit.
+        total: Number of samples after which iteration ends. -1: no limit.
         multipart: Whether a message has one frame for each header and array, or a single frame.
-        infos: When sending, one name of up to 8 ASCII characters for each array. When receiving, ``True`` returns ``(arrays, infos)``,
-            and a list is compared with the infos received.
-        device: Device of the received arrays, as torch tensors; ``None`` keeps numpy arrays.
+        infos: For sending: one name of up to 8 ASCII characters for each array. For receiving: ``True`` returns ``(arrays, infos)``, and a
+            list is compared with the received names.
+        device: Device of torch tensors into which received arrays are converted. ``None`` keeps numpy arrays.
         allow64: Whether arrays with 64-bit elements may be sent.
         raw: Whether to return a message's frames undecoded.
-        batch_transforms: Functions for the arrays of a received message, in order. If there are fewer functions than arrays, they are
-            repeated from the first. An entry ``None`` leaves its array unchanged.
-        batch_count: Whether to count the samples of a batch (the length of its first array), or to count each message as one sample.
-        converters: As ``batch_transforms``, applied after them; or ``"torch"``, ``"torch_cuda"`` or ``"numpy"``.
-        report: Samples between two printed lines about the rate, while iterating; -1 prints nothing.
+        batch_transforms: Functions to apply to the arrays of a received message, in order. If there are fewer functions than arrays, they
+            repeat from the first. ``None`` instead of a function does not change its array.
+        batch_count: Whether a message counts as the samples in its first array. ``False``: it counts as one sample.
+        converters: Functions to apply after ``batch_transforms``, in the same form; or ``"torch"``, ``"torch_cuda"`` or ``"numpy"``.
+        report: While iterating, number of samples between two printed lines about the rate. -1: print nothing.
         stats_horizon: Number of recent messages for the recent rates in :attr:`stats`.
         noexpand: Whether to keep braces in the URL unexpanded.
-        on_error: If a message cannot be decoded, ``"raise"`` raises and ``"skip"`` skips it. Both count it as ``malformed`` in
-            :attr:`counters`.
-        writable: Whether received arrays are writable copies, aligned to 64 bytes. By default they are read-only views of the message: a
-            write raises numpy's ``assignment destination is read-only``, and ``torch.from_numpy`` warns that they are not writable.
-            Tensors of ``converters="torch"`` are always writable, frames of ``raw`` never.
+        on_error: ``"raise"`` raises an error for a message that cannot be decoded; ``"skip"`` skips the message. Both count it as
+            ``malformed`` in :attr:`counters`.
+        writable: Whether received arrays are writable copies, aligned to 64 bytes. By default, they are read-only views of the message:
+            writing raises numpy's ``assignment destination is read-only``, and ``torch.from_numpy`` warns. Tensors of
+            ``converters="torch"`` are always writable; frames of ``raw`` never are.
 
     Attributes:
         stats: Counts and rates of messages and bytes, a :class:`Statistics`.
@@ -64,7 +63,7 @@ class Connection:
         sampler, batch_sampler: ``None``, for frameworks that read these attributes of each loader.
 
     Raises:
-        ConfigError: the URL or a converter cannot be used as written.
+        ConfigError: the URL or a converter is invalid.
         LinkError: the address cannot be bound.
 
     >>> with Connection("zpull+ipc://arrays") as receiver, Connection("zpush+ipc://arrays") as sender:
@@ -145,7 +144,7 @@ class Connection:
             topic: Topic of a subscriber, if the URL has no ``#topic``.
 
         Raises:
-            ConfigError: a URL cannot be used as written, or cannot share the socket: scheme, options and topic must be the same.
+            ConfigError: a URL is invalid, or cannot share the socket because its scheme, options or topic differ.
             LinkError: the address cannot be bound.
         """
         kind = KINDS[kind_of(url)]
@@ -164,11 +163,11 @@ class Connection:
             self._end.wait_for_receivers()
 
     def send(self, data: Any, allow64: bool = False, timeout: float | None = None) -> None:
-        """Send arrays. Waits if the receivers are slow.
+        """Send arrays. If the receivers are slow, this waits.
 
         Args:
             data: The arrays, in a list, tuple or dict. Do not change them afterwards.
-            allow64: Whether arrays with 64-bit elements may be sent, in addition to the connection's ``allow64``.
+            allow64: Whether arrays with 64-bit elements may be sent, even if the connection's ``allow64`` is false.
             timeout: Seconds to wait for room; ``None``: no limit.
 
         Raises:
@@ -185,7 +184,7 @@ class Connection:
     write = send
 
     def recv(self, timeout: float | None = None) -> Any:
-        """Wait for a message and return its arrays as a list (or as a dict, if a dict was sent), transformed and converted.
+        """Wait for a message and return its transformed and converted arrays: a list, or a dict if a dict was sent.
 
         The arrays are read-only, unless the connection is ``writable``.
 
@@ -195,7 +194,7 @@ class Connection:
         Raises:
             EndOfStream: all senders have ended.
             TimeoutError: no message came within ``timeout`` seconds.
-            FrameError: the message is malformed, or its infos differ from ``infos``; the next call returns the next message.
+            FrameError: the message is malformed, or its infos differ from ``infos``. The next call returns the next message.
             LinkError: the connection is closed, or can only send.
         """
         if self._ended:
@@ -222,10 +221,10 @@ class Connection:
         """Send all items of ``source``, then wait until all messages have left this process.
 
         Args:
-            source: Yields the items, each as for :meth:`send`.
-            report: Samples between two printed lines about the rate; by default the connection's ``report``.
+            source: Yields the items, in the form of :meth:`send`.
+            report: Number of samples between two printed lines about the rate; by default the connection's ``report``.
 
-        Raises:
+            Raises:
             LinkError: the last messages could not be delivered.
         """
         for sample in self._reported(source, report):
@@ -267,7 +266,7 @@ class Connection:
         return to_dataset(self, signature)
 
     def close(self) -> None:
-        """Close the socket. Messages that wait are still sent for ``linger_ms``, in the background. Closing again does nothing."""
+        """Close the socket. Waiting messages are still sent in the background, for up to ``linger_ms``. Closing again does nothing."""
         if self._end:
             self._end.close()
         self._end = None

@@ -24,7 +24,7 @@ def converters(given: str | Converter | Sequence[Converter | None] | None, devic
 
 
 def transform_with(values: Sequence[Any], functions: Sequence[Converter | None]) -> list[Any]:
-    """Return the values, each with its function applied; if there are fewer functions than values, they are repeated from the first."""
+    """Apply a function to each value. If there are fewer functions than values, they repeat from the first."""
     if not functions:
         return list(values)
     chosen = [functions[position % len(functions)] for position in range(len(values))]
@@ -32,7 +32,7 @@ def transform_with(values: Sequence[Any], functions: Sequence[Converter | None])
 
 
 def listify(given: Any) -> list[Any]:
-    """Return a list: empty for ``None``, the elements of a list or tuple, otherwise a list with the value."""
+    """Return a list: empty for ``None``, the elements of a list or tuple, or a list of the single value."""
     if given is None:
         return []
     return list(given) if isinstance(given, (list, tuple)) else [given]

@@ -1,4 +1,4 @@
-"""The counters of a receiver: one table for the code that counts, sums, shows and exports them."""
+"""The table of a receiver's counters, with a description of each."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Metadata of a message: bytes after the dimensions in the first array's header, which a plain reader of tenbin ignores.
+"""Metadata of a message: bytes after the dimensions in the first array's header. Other readers of tenbin ignore them.
 
 Layout: ``~Highwy~``, int64 version (1), int64 length of the payload, the payload, zeros up to a multiple of 8. The payload is a msgpack
-map; ``docs/reference/wire.md`` lists its keys. Received payloads are checked field by field, bounded in size, and never executed.
+map; ``docs/reference/wire.md`` lists its keys. Each field of a received payload is checked, and its size is limited.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ KINDS = get_args(ItemKind)
 MAGIC = b"~Highwy~"
 VERSION = 1
 MAX_PAYLOAD = 1 << 20  # bytes
-MAX_ROW = 1024  # elements; msgpack allocates rows before it reads them, and rows can be nested
-NAME_BYTES = range(8, 33)  # of a sender's name: receivers store it
+MAX_ROW = 1024  # maximum elements of a list: msgpack allocates lists before it reads them, and lists can be nested
+NAME_BYTES = range(8, 33)  # bytes of a sender's name, which receivers store
 MOST_MADE = 512  # characters of a sender's software and host
 NUMBERS = range(1 << 63)  # of messages
 _START = struct.Struct("<8sqq")
-_packed = msgpack.Packer().pack  # of a number; msgpack.packb creates a packer each time
+_packed = msgpack.Packer().pack  # packer of a number, because msgpack.packb creates a packer for each call
 
 
 class Envelope(NamedTuple):
@@ -37,18 +37,18 @@ class Envelope(NamedTuple):
     Args:
         kind: Whether the item is a tuple, a list, a dict or one bare array.
         names: The fields of a dict.
-        bools: Positions of the arrays that are boolean, and travel as ``u1``.
+        bools: Positions of boolean arrays, which are sent as ``u1``.
         passport: The item's passport, if it has one.
         sender: Random bytes that identify the run of a sender; empty if the sender does not number its messages.
         number: The message's number among the messages of the sender, from 0; in an end message, the number of messages.
-        shared: Whether the sender distributes its messages over several receivers, so that each receiver sees gaps in the numbers.
+        shared: Whether the sender distributes its messages over several receivers. Each receiver then sees gaps in the numbers.
         end: Whether this is an end message, which announces the end of the sender. Its arrays are empty.
-        made: The sender's software, which affects pixels, and its host; empty if unknown.
+        made: The sender's software for images, and its host. Empty if unknown.
         mark: Whether this message is a mark, which tells a leaving receiver that it has read all its messages. Its arrays are empty.
-        leave: TCP port at which receivers announce that they leave; 0 if only receivers on the same machine can announce it; ``None`` if no
+        leave: TCP port at which receivers announce that they leave. 0: only receivers on the same machine can announce this. ``None``: no
             receiver can.
-        extra: Whether receivers ignore the end of this sender when they count ended senders.
-        byte_strings: Positions of the arrays that are ``bytes``, such as image files, and travel as ``u1``.
+        extra: Whether receivers do not count this sender among the ended senders.
+        byte_strings: Positions of ``bytes``, such as image files, which are sent as ``u1``.
     """
 
     kind: ItemKind = "tuple"
@@ -74,7 +74,7 @@ _DEFAULTS = Envelope._field_defaults
 
 
 def pack(envelope: Envelope, form: Form | None = None) -> bytes:
-    """Return the extension of a header: a multiple of 8 bytes. ``form`` replaces the envelope's description of the item."""
+    """Return the extension of a header, in a multiple of 8 bytes. ``form`` replaces the envelope's description of the item."""
     passport, sender, number = envelope[3:6]
     fixed: _Fixed = (*(form or (*envelope[:3], envelope.byte_strings)), sender, *envelope[6:12])
     packed_number = _packed(number) if sender else b""
@@ -115,7 +115,7 @@ def check_sender(sender: bytes, number: int) -> None:
     """Check the name of a sender and the number of a message.
 
     Raises:
-        FrameError: no sender uses such a name or number.
+        FrameError: the name or the number is not valid.
     """
     if sender and len(sender) not in NAME_BYTES:
         raise FrameError(f"extension: a sender's name of {len(sender)} bytes; expected {NAME_BYTES[0]} to {NAME_BYTES[-1]}")
@@ -216,7 +216,7 @@ def _check_made(made: tuple[Any, ...]) -> None:
 
 
 def _plain(passport: Passport) -> tuple[Any, ...]:
-    """Return a passport in the form in which it is sent: its keys are one string, so its length does not depend on the batch size."""
+    """Return a passport for sending. Its keys are one string, so the number of values does not depend on the batch size."""
     if wrong := [key for key in passport.keys if "\0" in key]:
         raise ItemError(f"a sample key holds a zero character, which separates keys on the wire: {wrong[0]!r:.80}")
     epoch, index, origin, keys, times, _ = passport
@@ -260,7 +260,7 @@ def _check(name: str, value: Any, types: tuple[type, ...]) -> None:
 
 
 def _checked(where: str, values: Iterable[Any], types: _Types) -> list[Any]:
-    """Check one value for each type, and return the checked values. Later versions may append values, which are ignored."""
+    """Check one value for each type, and return the checked values. Additional values, from later versions, are ignored."""
     checked = []
     for (name, expected), value in zip(types.items(), values):
         _check(where + name, value, expected)

@@ -1,11 +1,11 @@
 """The codec of Highway 2017: an item as msgpack, with arrays in the format of the package msgpack-numpy, all in one frame.
 
 An array is the map ``{"nd": True, "type": "|u1", "kind": "", "shape": [...], "data": bytes}`` with byte strings as keys; a numpy scalar is
-``{"nd": False, "type": ..., "data": ...}``. Arrays of Python objects, which msgpack-numpy pickles, are refused on both sides.
+``{"nd": False, "type": ..., "data": ...}``. Arrays of Python objects, which msgpack-numpy would pickle, are errors on both sides.
 
-msgpack before version 1.0, which Highway used, wrote byte strings and texts alike, as texts. Messages and values of that time are
-recognised by their first array, and decoded as Highway decoded them: arrays are arrays, and texts are ``bytes``. If a value of a database
-has no arrays, it is decoded in the same way if it holds a text that is not UTF-8, such as a JPEG.
+Highway used msgpack before version 1.0, which wrote byte strings as texts. The first array of a message shows this. Such a message is
+decoded as Highway decoded it: its texts become ``bytes``. A value of a database without arrays is decoded in this way if it holds a text
+that is not UTF-8, such as a JPEG.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ import numpy as np
 from highway.errors import FrameError, ItemError
 from highway.wire.envelope import check_sender
 
-MAX_ROW = 10_000  # elements of a list or map; msgpack allocates them before it reads them, and they can be nested
+MAX_ROW = 10_000  # maximum elements of a list or map: msgpack allocates them before it reads them, and they can be nested
 END = 0x48  # the code of the extension type for the end of a sender
 _ARRAY = re.compile(rb"[\x83\x85](?:\xc4\x02|\xa2)nd[\xc2\xc3](?:\xc4\x04|\xa4)type")  # the map that holds an array
-_KINDS = "biufcSU"  # of dtypes that hold plain values
+_KINDS = "biufcSU"  # kinds of dtypes that hold plain values
 
 
 class StreamEnd(NamedTuple):
@@ -35,7 +35,7 @@ class StreamEnd(NamedTuple):
 
 
 def encode(item: Any) -> bytes:
-    """Return an item as msgpack; an array is copied once.
+    """Return an item as msgpack. This copies each array once.
 
     Raises:
         TypeError: msgpack cannot express a value of the item; the message names its type.
@@ -89,16 +89,16 @@ class _BytesAsText(Exception):
 
 
 def _has_bytes_as_text(frame: bytes, without_array: bool) -> bool:
-    """Return whether a message was written before msgpack 1.0: then the first key of its first array is a text, not a byte string.
+    """Return whether msgpack before version 1.0 wrote a message. The first key of its first array is then a text, not a byte string.
 
-    A message without arrays does not show it; return ``without_array`` then.
+    Return ``without_array`` for a message without arrays.
     """
     old, new = frame.find(b"\xa2nd"), frame.find(b"\xc4\x02nd")
     return (old < new or new < 0) if old >= 0 else new < 0 and without_array
 
 
 def begins_array(value: bytes | memoryview) -> bool:
-    """Return whether an array of msgpack-numpy begins near the start of a value, whether or not the value can be decoded."""
+    """Return whether an array of msgpack-numpy begins near the start of a value. The value may be invalid."""
     return _ARRAY.search(value, 0, 4096) is not None
 
 
@@ -137,7 +137,7 @@ def _decode(value: dict[Any, Any]) -> Any:
         raise FrameError(f"an array of shape {shape} of {dtype} needs {math.prod(shape) * dtype.itemsize} bytes; {len(data)} are there")
     try:
         array: np.ndarray[Any, Any] = np.ndarray(shape, dtype, data)
-    except ValueError as error:  # more dimensions, or larger ones, than numpy takes
+    except ValueError as error:  # numpy does not support so many or so large dimensions
         raise FrameError(f"an array of shape {shape!r:.80}: {error}") from None
     return array if value[b"nd"] else array[()]
 

@@ -22,22 +22,23 @@ class LinkOptions:
     """The options in the query of a URL.
 
     Args:
-        codec: How items become frames: ``tensorcom`` (one header and one data frame for each array), ``tenbin`` (the same in a single
-            frame) or ``msgpack`` (Highway 2017's).
-        budget_mb: Megabytes of messages that may wait at each end of each connection, 64 by default. At least two messages may wait, at
-            most 1000 at a sender and four at a receiver; three more may be under way. On a same-host link (``+shm``): the shared memory
-            that the sender may use, 256 by default; one message may take half of it.
-        linger_ms: Milliseconds for which the last messages of a stream wait for a receiver if no receiver is connected.
+        codec: How items become frames: ``tensorcom`` (two frames for each array: header, data), ``tenbin`` (the same content in a single
+            frame) or ``msgpack`` (the format of Highway 2017).
+        budget_mb: Megabytes of messages that may wait at each end of each connection, by default 64. At least two messages may wait, at
+            most 1000 at a sender and four at a receiver. Three more may be in transit. On a same-host link (``+shm``): the megabytes of
+            shared memory that the sender may use, by default 256. One message may use half of it.
+        linger_ms: Maximum milliseconds that the sender waits at the end of a stream while no receiver is connected.
         max_mb: Maximum size of a frame in megabytes; a receiver disconnects a peer that sends a larger frame.
-        senders: A receiver ends when at least this number of senders have ended; if the receiver binds, also all connected senders must
-            have ended. 0: one; for a receiver that connects, one for each URL.
-        receivers: Receivers that must be connected before the first item is sent.
+        senders: Number of senders that must end before a receiver ends. If the receiver binds, all connected senders must end, too. 0: one
+            sender, or for a receiver that connects, one for each URL.
+        receivers: Number of receivers that must be connected before the first item is sent.
         end: Whether the sender tells the receivers when its stream has ended.
         tap: Address at which viewers can attach to the sender, such as ``ipc://@name`` or ``tcp://host:port``; none by default.
         extra: Whether the sender is temporary. Receivers get its end message, but do not count it among ``senders``.
-        peers: ``any``, or ``highway`` to refuse programs that do not announce that they are highway. Both sides need the same value.
-        topology: Identifies the topology file of this side. With ``peers=highway``, two sides with different files on one machine refuse
-            each other.
+        peers: ``any``: all programs may connect. ``highway``: only programs that announce that they are highway. Both sides need the same
+            value.
+        topology: Identifies the topology file of this side. With ``peers=highway``, two sides of different files on one machine do not
+            connect.
     """
 
     codec: str = "tensorcom"
@@ -60,7 +61,7 @@ def parse_options(url: str, query: str, defaults: LinkOptions) -> LinkOptions:
     """Return the options in a query; other options keep their defaults.
 
     Raises:
-        ConfigError: an option is unknown, or its value cannot be used; the message names the ``url``.
+        ConfigError: an option is unknown, or its value is invalid. The message names the ``url``.
     """
     kinds = {field.name: str(field.type).removesuffix(" | None") for field in dataclasses.fields(LinkOptions)}
     values: dict[str, object] = {}

@@ -1,4 +1,4 @@
-"""Rates of messages: their number and size, in total and recently."""
+"""Rates of messages by number and size, in total and recently."""
 
 from __future__ import annotations
 

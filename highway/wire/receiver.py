@@ -1,4 +1,4 @@
-"""The receiving end of a link: reads items from a socket, counts gaps and duplicates, until all senders have ended."""
+"""The receiving end of a link: read items from a socket until all senders have ended, and count gaps and duplicates."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from highway.wire.url import Link, joined
 
 log = logging.getLogger("highway")
 
-CHECK_EVERY_AT_THE_END = 0.1  # seconds between two checks of the connections, after a sender has ended
-CHECK_EVERY = 1.0  # the same before
+CHECK_EVERY_AT_THE_END = 0.1  # seconds between two checks of the connections after a sender has ended
+CHECK_EVERY = 1.0  # the same before a sender has ended
 TELL_AFTER = 10.0  # seconds without a message, and without a sender that could send one, before a warning; the interval then doubles
 TELL_SILENCE_AFTER = 60.0  # the same while such a sender is connected
 TELL_AT_LEAST = 600.0  # maximum seconds between two warnings
@@ -36,7 +36,7 @@ wait_for_senders: float | None = None
 
 
 class LinkReceiver:
-    """The receiving end. Opens its socket at once; use it in a ``with`` block, on one thread.
+    """The receiving end of a link. The constructor opens the socket. Use it in a ``with`` block, on one thread.
 
     Args:
         link: The link to receive from.
@@ -45,7 +45,7 @@ class LinkReceiver:
 
     Attributes:
         bound: Addresses that peers can connect to; empty if this end connects.
-        transport_end: The end that provides its frames.
+        transport_end: The transport's end, which provides the frames.
 
     Raises:
         ConfigError: the codec is unknown.
@@ -84,9 +84,9 @@ class LinkReceiver:
         """Wait for the next item.
 
         Raises:
-            EndOfStream: every sender has ended; each later call raises it again.
+            EndOfStream: all senders have ended. Each later call raises this error again.
             TimeoutError: no message came within ``timeout`` seconds.
-            FrameError: the message is malformed; the next call returns the next message.
+            FrameError: the message is malformed. The next call returns the next message.
         """
         deadline = deadline_of(timeout)
         while not self._over:
@@ -150,7 +150,7 @@ class LinkReceiver:
             return frames
 
     def leave(self) -> None:
-        """Make the senders use other receivers, if they can be notified. Messages that they sent before can still be received."""
+        """If possible, notify the senders, so that they use other receivers. Messages that they sent before can still be received."""
         self.transport_end.refuse()
         if has_back_channel(self._link):
             self._leave = Leave()
@@ -167,7 +167,7 @@ class LinkReceiver:
         return any(self._leave.waits_for(name) for name in senders)
 
     def untold(self) -> int:
-        """Return the number of connected senders that could not be notified; their messages under way are lost."""
+        """Return the number of connected senders that could not be notified. Their messages in transit are lost."""
         peers = None if self._leave is None else self.transport_end.peers()
         return 0 if peers is None or self._leave is None else max(0, self._unended(peers) - len(self._leave.marked))
 
@@ -194,11 +194,11 @@ class LinkReceiver:
         names, connections, wanted = self._senders.ended, self._senders.connections, self._link.options.senders
         if self._link.bind:
             return min(names, connections) >= (wanted or 1)
-        # One sender may have bound several of the addresses.
+        # One sender may have bound several addresses.
         return names >= wanted if wanted else max(names, connections) >= len(self._link.locations)
 
     def is_over(self) -> bool:
-        """Return whether no more messages will come. If more may come, log the reason at times. Call this if nothing can be read."""
+        """Return whether no more messages will come. If more may come, log the reason at times. Called when there is nothing to read."""
         peers = self.transport_end.peers()
         if peers is None:
             return self._link.bind and self._enough
@@ -215,7 +215,7 @@ class LinkReceiver:
     def _unended(self, peers: Peers) -> int:
         """Return the number of open connections over which no end message has come.
 
-        A closed connection is assumed to belong to a sender that had ended. Therefore a stream may end late, but never too early.
+        A closed connection counts as the connection of an ended sender.
         """
         return max(0, peers.live - max(0, self._senders.connections - (peers.seen - peers.live)))
 

@@ -1,8 +1,8 @@
-"""How ends of links with a name instead of an address find each other: ``zpush+named://images.reader.0``.
+"""Connect links by names instead of addresses: ``zpush+named://images.reader.0``.
 
-The end that binds takes a free port, and publishes its address under the name. The end that connects uses the name: it connects to the
-published address, and to a new address when a new address is published. A separate thread uses the rendezvous, which all processes of a run
-share. The threads that move data only read the addresses that it has received last.
+The end that binds takes a free port, and publishes its address under the name at the rendezvous of the run. The end that connects looks up
+the name, and connects to each new address. A separate thread uses the rendezvous. The threads that move data only read the last known
+addresses.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from highway.wire.registries.table import KINDS
 
 log = logging.getLogger("highway")
 
-REFRESH = 1.0  # seconds between two queries of all names; while some are unknown, from a tenth of that
-SHOWN = 4  # names in a message
-TELL_AFTER = 10.0  # seconds for which a name is not published, or a query not answered, before a warning
-CLOSE = 5.0  # seconds that the querying thread may take to end
+REFRESH = 1.0  # seconds between two queries of all names; less while some names are unknown, at first a tenth
+SHOWN = 4  # maximum names in a message
+TELL_AFTER = 10.0  # seconds without an address for a name, or without an answer, before a warning
+CLOSE = 5.0  # maximum seconds until the querying thread ends
 
 
 class Directory:
     """The addresses of names that this process knows. A separate thread updates them until it is closed.
 
-    It publishes its own names again only if the rendezvous has no address for them, as after a loss of the rendezvous. If the rendezvous
-    has another address for such a name, this process was disconnected for some time, and another process has replaced it.
+    If the rendezvous has lost the address of an own name, this publishes it again. If the rendezvous has another address for the name,
+    another process has replaced this one, so this does not publish.
 
     Args:
         rendezvous: The rendezvous to use.
         host: Address of this host for others: a name or an IP address.
 
     Attributes:
-        version: Changes whenever an address does.
+        version: A number that changes when an address changes.
     """
 
     def __init__(self, rendezvous: Rendezvous, host: str) -> None:
@@ -50,7 +50,7 @@ class Directory:
         self._lock, self._wake = threading.Lock(), threading.Event()
         self._threads: list[threading.Thread] = []
         self._silence = _Silence()
-        self._asked_at: float | None = None  # since when a query has been unanswered
+        self._asked_at: float | None = None  # time of a query without an answer
         self._is_closed, self._closed = False, threading.Event()
 
     def publish(self, name: str, url: str) -> None:
@@ -86,7 +86,7 @@ class Directory:
         self._wake.set()
 
     def _watch(self) -> None:
-        """Report a rendezvous that hangs, such as a folder of a file server that is gone; the querying thread cannot."""
+        """Report a rendezvous that hangs, such as a folder of a dead file server. The querying thread cannot do this."""
         while not self._closed.wait(REFRESH):
             asked = self._asked_at
             if asked is not None and time.monotonic() >= asked + TELL_AFTER:
@@ -187,7 +187,8 @@ def directory(url: str) -> Directory:
 
 
 def own_address() -> str:
-    """Return this host's address for others: the address of its name or, if that is a loopback or foreign address, of its default route.
+    """Return this host's address for others: the address of its name, or of its default route if the name has a loopback or foreign
+    address.
 
     A host without such an address has its loopback address.
     """
@@ -207,10 +208,11 @@ def _probed(use: Callable[[socket.socket], None]) -> str:
 
 
 def join(text: str, host: str = "", run: str = "") -> None:
-    """Set the rendezvous of this process from a text; setting the same text again changes nothing.
+    """Set the rendezvous of this process from a text. To set the same text again has no effect.
 
     Args:
-        text: As for :func:`parse`. If the places of a kind are names of runs, the kind alone is enough; the place is then ``run``.
+        text: As for :func:`parse`. For a kind whose places are names of runs, such as ``ray``, the kind alone is enough. The place is then
+            ``run``.
         host: As for :func:`use`.
         run: The name of the run.
 

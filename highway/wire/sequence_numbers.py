@@ -1,4 +1,4 @@
-"""The state of a receiver's senders: missing and duplicate numbers, and which senders have ended.
+"""Track a receiver's senders: missing and duplicate numbers, and ended senders.
 
 Its size is bounded: it stores at most ``MOST`` senders, each with the last ``WINDOW`` numbers. The first ``NAMED`` senders have their own
 counters.
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 MOST: Final = 10_000
 NAMED: Final = 100
-WINDOW: Final = 4096  # numbers that are stored, one byte each
+WINDOW: Final = 4096  # maximum stored numbers, one byte each
 LABEL: Final = 64  # characters of a host's or role's name
 
 
@@ -51,13 +51,13 @@ class SequenceNumbers:
         self.label, self.warns, self.leave, self.host, self.channel = label, warns, leave, host, channel
         self.next = 0  # one above the highest number received
         self._first, self._in_order = first, in_order
-        self._settled = 0  # missing numbers below are counted already
+        self._settled = 0  # missing numbers below this number are already counted
         self._came = bytearray(WINDOW)
 
     def take(self, number: int) -> tuple[int, int, bool]:
         """Note a message's number. Return the counts of missing numbers before and after ``first``, and whether it is a duplicate."""
         if number < self.next:
-            if self.next - number > WINDOW:  # too long ago to know
+            if self.next - number > WINDOW:  # too old to be stored
                 return 0, 0, False
             again = bool(self._came[number % WINDOW])
             self._came[number % WINDOW] = 1
@@ -81,7 +81,7 @@ class SequenceNumbers:
         return missing
 
     def _settle(self, until: int) -> tuple[int, int]:
-        """Return the counts of missing numbers below ``until`` that were not counted before: before ``first``, and after it."""
+        """Count the missing numbers below ``until`` that were not counted yet. Return the counts before and after ``first``."""
         start = max(self._settled, self.next if self._in_order else 0)
         known = range(start, min(until, self.next))
         beyond = range(max(start, self.next), max(until, self.next))
@@ -215,7 +215,7 @@ class Senders:
         return self._channels.setdefault(envelope.sender, channel)
 
     def _count(self, known: SequenceNumbers, envelope: Envelope, late: int, gaps: int, again: bool) -> None:
-        # A pulling end gets a share of a distributed stream. A subscriber gets everything, also at the tap of a distributing link.
+        # A receiver that pulls gets a share of a distributed stream. A subscriber gets all messages, even from the tap of such a link.
         if envelope.shared and (not self.link.fans_out or envelope.end):
             late = gaps = 0
         for name, count in (("late", late), ("gaps", gaps), ("duplicates", int(again))):

@@ -1,7 +1,6 @@
-"""Counts of the messages that this process has received and sent over links. Its launcher can read them even if this process is killed.
+"""Count the messages that this process receives and sends over links. The launcher can read the counts even if this process is killed.
 
-The counts are int64s in memory that the launcher may share with the process, and are updated with each message. Reports through a pipe
-would be out of date when the process dies.
+The counts are int64s in memory that the launcher shares, updated with each message.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ class Counts:
     """Messages of all links of a process, without end messages.
 
     Args:
-        received: Messages taken from links, including malformed ones.
+        received: Messages taken from links, including malformed messages.
         senders: Senders of these messages.
         sent: Messages handed to links, including a message that is being sent.
         receivers: Receivers that were connected, concurrently or one after another. A receiver that connects again is counted again.
@@ -43,7 +42,7 @@ NAME: Final = "highway-tally"  # of the memory, in /proc
 
 
 class Tally:
-    """The counts of a process as its launcher sees them. Close it after use."""
+    """The launcher's side: the counts of a process. Close it after use."""
 
     def __init__(self) -> None:
         self.descriptor = anonymous_file(NAME)

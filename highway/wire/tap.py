@@ -21,9 +21,9 @@ from highway.wire.url import Link, parse
 log = logging.getLogger("highway")
 
 CHECK_VIEWERS_EVERY = 0.05  # seconds between two checks for subscribers
-VIEWERS_MAY_STAY = 1.0  # seconds that viewers may take to disconnect after the end of the stream
+VIEWERS_MAY_STAY = 1.0  # maximum seconds to wait for viewers to disconnect after the end of the stream
 END_AGAIN_EVERY = 0.02  # seconds between two announcements of the end of the stream
-LINGER = 0.5  # seconds that the last messages may take to leave
+LINGER = 0.5  # maximum seconds for the last messages to leave
 # The ``budget_mb`` of the tap. At least two messages may always wait, so this small budget means exactly two messages for each viewer. The
 # high-water mark is then constant: to set it again while subscribers come and go crashes libzmq 4.3.5.
 LEAST = 2e-6
@@ -65,11 +65,11 @@ class Tap:
         self._link = parse(f"zpub+{link.options.tap}", "send", defaults=options)
         self.sender = opener_of(self._link.transport).open_sender(self._link)
         self.bound = self.sender.bound
-        self._due = 0.0  # when to look again, by ``time.monotonic()``; never if closed
+        self._due = 0.0  # time of the next check, by ``time.monotonic()``; infinity if closed
         self.is_watched = False
 
     def offer(self, frames: Sequence[Frame]) -> None:
-        """Show a message to the viewers, without waiting for them; do not change its frames afterwards."""
+        """Send a message to the viewers, without waiting for them. Do not change its frames afterwards."""
         now = time.monotonic()
         if self.is_watched or now >= self._due:
             self._pass_on(frames, now)
@@ -101,6 +101,6 @@ class Tap:
                 self.sender.unsent()  # releases the dropped messages
             if self.is_watched:
                 self.sender.send(frames, 0)
-        except Exception as error:  # the link must continue after any error
+        except Exception as error:  # the link must continue after any error of the tap
             log.warning("%s: the tap is closed: %s", self._link, error)
             self.close(0)

@@ -4,8 +4,7 @@ Every array is a header and its data in C order. A header is a row of little-end
 an info (8 ASCII bytes), the rank (0 to 9), the dimensions. This module ignores further int64s; :mod:`highway.wire.envelope` stores metadata
 in them.
 
-Names and semantics are tensorcom's. Decoded arrays are read-only views of the buffers, and a size is checked against the available bytes
-before memory is allocated.
+Names and semantics are the same as in tensorcom. Decoded arrays are read-only views of the buffers.
 """
 
 from __future__ import annotations
@@ -116,7 +115,7 @@ def check_acceptable_input_type(data: Sequence[Array], allow64: bool) -> None:
         allow64: Whether 64-bit elements are allowed.
 
     Raises:
-        TypeError: a value is not an array, has a dtype that the format lacks, or has 64-bit elements although ``allow64`` is false.
+        TypeError: a value is not an array, has an unsupported dtype, or has 64-bit elements without ``allow64``.
 
     >>> check_acceptable_input_type([np.zeros(3, np.float32)], allow64=False)
     """
@@ -149,7 +148,7 @@ def check_type(dtype: np.dtype[Any], rank: int, field: object, allow64: bool) ->
 
 
 def check_infos(data: Any, infos: Sequence[str], required_infos: Infos = None) -> Any:
-    """Return ``data``, after comparing its names with the required names.
+    """Return ``data`` after a comparison of its names with the required names.
 
     Args:
         data: The arrays.
@@ -173,12 +172,12 @@ def check_infos(data: Any, infos: Sequence[str], required_infos: Infos = None) -
 
 
 def encode_header(a: Array, info: str = "", extension: bytes = b"") -> bytes:
-    """Return the header of an array; ``extension`` follows its dimensions, where readers of arrays ignore it.
+    """Return the header of an array. ``extension`` follows the dimensions; stock tensorcom ignores it.
 
     Args:
         a: The array.
         info: A name of up to 8 ASCII characters.
-        extension: Bytes that follow the header and that stock tensorcom ignores.
+        extension: Bytes after the dimensions.
 
     Raises:
         TypeError: the format has no such dtype.
@@ -208,7 +207,7 @@ def decode_header(h: Buffer) -> tuple[tuple[int, ...], np.dtype[Any], str]:
         h: The bytes of the header.
 
     Raises:
-        FrameError: the buffer is not a header; the message names the expected content and the position.
+        FrameError: the buffer is not a header. The message names the expected content and the position.
 
     >>> decode_header(encode_header(np.zeros((2, 3), np.float32), "images"))
     ((2, 3), dtype('<f4'), 'images')
@@ -217,7 +216,7 @@ def decode_header(h: Buffer) -> tuple[tuple[int, ...], np.dtype[Any], str]:
 
 
 def encode_list(l: Sequence[Array], infos: Sequence[str] | None = None) -> list[Buffer]:  # noqa: E741 - tensorcom's name
-    """Return arrays as buffers: a header and the data of each in turn.
+    """Return arrays as buffers: alternating headers and data.
 
     The data are views, unless an array is not contiguous or not little-endian. Booleans become ``u1``.
 
@@ -248,7 +247,7 @@ def decode_list(l: Sequence[Buffer], infos: Infos = False) -> Any:  # noqa: E741
         infos: As for :func:`decode_buffer`.
 
     Raises:
-        FrameError: the buffers are not headers and data in turn, or ``infos`` is a list that differs.
+        FrameError: the buffers are not alternating headers and data, or ``infos`` is a list that differs.
 
     >>> decode_list(encode_list([np.uint8([1, 2])]))
     [array([1, 2], dtype=uint8)]
@@ -274,7 +273,7 @@ def decode_frames(frames: Sequence[Buffer], first: ArrayLayout | None = None) ->
             if data.nbytes != size:
                 raise FrameError(f"{data.nbytes} bytes of data; its header announces {size}, shape {shape} of {dtype}")
             arrays.append(np.ndarray(shape, dtype, data if data.readonly else data.toreadonly()))
-        except ValueError as error:  # a FrameError, or an error of numpy: even a shape without elements can exceed numpy's limits
+        except ValueError as error:  # a FrameError, or an error of numpy, because even a shape without elements can exceed numpy's limits
             raise FrameError(f"array {position // 2}: {error}") from None
         infos.append(info)
     return arrays, infos
@@ -298,7 +297,7 @@ class ArrayLayout(NamedTuple):
 def layout(buffer: Buffer) -> ArrayLayout:
     """Return the content of a header; bytes after the dimensions are ignored. Raises the errors of :func:`decode_header`."""
     view = memoryview(buffer)
-    if view.nbytes > _LARGEST:  # cut off the bytes after the dimensions: they differ from message to message, which would defeat the cache
+    if view.nbytes > _LARGEST:  # cut off the bytes after the dimensions, because they differ in each message, and the cache would not work
         _check_length(view.nbytes)
         view = view.cast("B")
         view = view[: _START.size + 8 * min(view[16], MAX_RANK)]
@@ -310,7 +309,7 @@ def _check_length(length: int) -> None:
         raise FrameError(f"a header of {length} bytes; expected a multiple of 8, at least {_START.size}")
 
 
-@lru_cache(4096)  # a stream repeats the same few headers, and parsing them is most of the work of decoding
+@lru_cache(4096)  # a cache, because a stream repeats the same few headers, and parsing them is most of the work
 def _layout(header: bytes) -> ArrayLayout:
     _check_length(len(header))
     code, info, rank = _START.unpack_from(header)

@@ -1,6 +1,6 @@
 """URLs of links: ``KIND[+TRANSPORT]://location[?option=value&...][#topic]``.
 
-The kind determines the type of socket and which end binds:
+The kind determines the type of the socket, and whether it binds:
 
 ========  =======  =========  ====================================================
 scheme    socket   who binds  used by
@@ -17,10 +17,9 @@ zrsub     sub      binds      as zsub
 
 Transports are ``tcp`` (the default; location ``host:port``), ``ipc`` (a path), ``shm`` (a name on this machine; push and pull only) and
 ``inproc`` (a name within the process). Plain ``tcp://``, ``ipc://``, ``shm://`` and ``inproc://`` mean push at a sender and pull at a
-receiver; ``bind=`` selects the end that binds. ``named`` is tcp with a name as location, which is looked up at a rendezvous
-(:mod:`highway.wire.rendezvous`). Braces expand as in a shell, ``zsub://host:788{0..3}``. All expanded URLs share one socket. Several URLs
-in a list also share one socket, and may mix tcp and ipc. Port ``0`` or ``*`` is a free port. Host ``*`` means all interfaces. An empty host
-means the loopback interface.
+receiver; ``bind=`` selects the end that binds. ``named`` is tcp with a name instead of an address (:mod:`highway.wire.rendezvous`). Braces
+expand as in a shell, ``zsub://host:788{0..3}``. All expanded URLs share one socket, and so do the URLs of a list, which may contain both
+tcp and ipc. Port ``0`` or ``*`` is a free port. Host ``*`` means all interfaces. An empty host means the loopback interface.
 """
 
 from __future__ import annotations
@@ -85,7 +84,7 @@ SHOWN_URLS = 4  # URLs of a link that messages show
 
 @dataclass(frozen=True)
 class Link:
-    """One end of a link: the content of the URLs of one socket.
+    """One end of a link: the parsed URLs of one socket.
 
     Args:
         urls: The URLs as given, after the expansion of braces.
@@ -93,7 +92,7 @@ class Link:
         bind: Whether this end binds; else it connects.
         transports: The transport of each URL: all ``shm``, all ``inproc``, or ``tcp`` and ``ipc`` in any order.
         locations: The location of each URL: ``host:port``, a path or a name.
-        topic: Prefix that a subscriber subscribes to; a publisher puts it before its messages.
+        topic: The topic of a publisher's messages, or the prefix of the topics that a subscriber receives.
         options: The query.
     """
 
@@ -164,7 +163,7 @@ def parse(
 
 
 def joined(links: Sequence[Link]) -> Link:
-    """Concatenate links that share a socket; a ConfigError names the first link that cannot share the socket."""
+    """Combine links that share a socket. A ConfigError names the first link that cannot share it."""
     first = links[0]
     for link in links[1:]:
         why = [each.alone for each in (*link.transports, *first.transports) if each.alone]

@@ -1,1 +1,1 @@
-"""Where names are published and found: one module for each kind of rendezvous, and ``table`` with all of them."""
+"""Publish and find names at a rendezvous. There is one module for each kind of rendezvous; ``table`` lists them."""

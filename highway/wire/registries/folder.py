@@ -12,7 +12,7 @@ from highway.wire.registries.protocol import LONGEST
 
 
 class FolderRendezvous:
-    """A folder that all hosts see: a file for each name.
+    """A folder that all hosts see, with one file for each name.
 
     Args:
         path: The folder; it is created if it does not exist.
@@ -33,8 +33,8 @@ class FolderRendezvous:
 
     def find(self, names: Collection[str]) -> Mapping[str, str]:
         try:
-            there = set(os.listdir(self._path))  # NFS caches for a minute that a file does not exist, unless its folder is listed
-        except FileNotFoundError:  # nobody has published yet
+            there = set(os.listdir(self._path))  # list the folder, because NFS otherwise remembers for a minute that a file does not exist
+        except FileNotFoundError:  # no process has published yet
             return {}
         files = {name: self._file(name) for name in names}
         return {name: _text_of(file) for name, file in files.items() if file.name in there}

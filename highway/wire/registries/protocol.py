@@ -10,7 +10,7 @@ LONGEST = 300  # characters of an address
 
 
 class Rendezvous(Protocol):
-    """Where the processes of a run publish addresses by name. Its methods are called on one thread, which they may block.
+    """A place where the processes of a run publish addresses by name. One thread calls its methods, which may block.
 
     Attributes:
         host: Address of this host for other hosts, if the rendezvous knows a better address than this host's name.

@@ -1,4 +1,4 @@
-"""One process of a host asks a rendezvous on behalf of the other processes, which then do not import the libraries of the rendezvous."""
+"""One process of a host uses a rendezvous for the other processes, so that they need not import its libraries."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from typing import Any
 from highway.wire.address import peer_process
 from highway.wire.registries.protocol import Rendezvous
 
-TIMEOUT = 30.0  # seconds that an answer may take
+TIMEOUT = 30.0  # maximum seconds for an answer
 
 
 class Relay:
-    """Uses a rendezvous on behalf of other processes of this host, on a separate thread, until it is closed.
+    """Uses a rendezvous for other processes of this host, on a separate thread, until it is closed.
 
     Args:
         rendezvous: The rendezvous to use.
@@ -31,7 +31,7 @@ class Relay:
     def __init__(self, rendezvous: Rendezvous) -> None:
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         if sys.platform == "linux":
-            path = f"@highway-relay-{os.getuid()}-{os.urandom(8).hex()}"  # a name that disappears with this process, however it ends
+            path = f"@highway-relay-{os.getuid()}-{os.urandom(8).hex()}"  # the system removes this name when the process ends
         else:
             self._folder = tempfile.TemporaryDirectory(prefix="highway-")
             path = f"{self._folder.name}/relay"

@@ -1,4 +1,4 @@
-"""The kinds of rendezvous: one record for each. No other code compares their names."""
+"""The table of all kinds of rendezvous. No other code compares their names."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class RendezvousKind:
         name: The text before the colon.
         open: Returns the rendezvous for the text after the colon, its place.
         shown: The form and a description, for users; empty if only launchers use it.
-        places_are_runs: Whether its places are names of runs. If a topology has no place, the place is the name of its run.
+        places_are_runs: Whether a place is the name of a run. If a topology gives no place, the name of its run is the place.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""How messages travel: ``table`` lists the transports, ``protocol`` is their interface, ``zmq`` and ``shm`` are the implementations.
+"""Transports carry messages. ``table`` lists them, ``protocol`` is their interface, and ``zmq`` and ``shm`` are the implementations.
 
 ``memory`` manages the memory of received messages.
 

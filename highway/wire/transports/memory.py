@@ -1,4 +1,4 @@
-"""The memory of received messages."""
+"""Manage the memory of received messages."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ SETTINGS = ("GLIBC_TUNABLES", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TOP_PAD_", "MALL
 
 @cache
 def keep_freed_memory() -> None:
-    """Make glibc keep up to 256 MB of freed memory in each of its arenas for later messages, instead of returning it to the system.
+    """Make glibc keep up to 256 MB of freed memory in each of its arenas for later messages.
 
-    ZeroMQ allocates and frees the memory of each message. Memory that glibc returns to the system causes a page fault for each 4 kB when it
-    is used again. If the user has set one of :data:`SETTINGS`, or if there is no glibc, this function does nothing; mallopt(3).
+    ZeroMQ allocates and frees the memory of each message. If glibc returned this memory to the system, the next message would cause a page
+    fault for each 4 kB. If the user has set one of :data:`SETTINGS`, or if there is no glibc, this function does nothing. See mallopt(3).
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None and not any(name in os.environ for name in SETTINGS):
@@ -31,9 +31,9 @@ def keep_freed_memory() -> None:
 
 
 def writable(item: Any) -> Any:
-    """Return an item whose arrays are exclusive copies, in C order and aligned to 64 bytes.
+    """Return an item whose arrays are new copies, in C order and aligned to 64 bytes.
 
-    Arrays within tuples, lists and dicts are copied too; other values are unchanged.
+    This also copies arrays in tuples, lists and dicts. Other values do not change.
     """
     if isinstance(item, np.ndarray):
         keep_freed_memory()

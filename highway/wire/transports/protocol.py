@@ -17,13 +17,13 @@ def deadline_of(timeout: float | None) -> float:
 
 
 class Peers(NamedTuple):
-    """The other ends of a socket, as far as the transport knows them.
+    """Counts of the other ends of a socket.
 
     Args:
         live: Open connections.
         seen: Connections so far.
         opened: Connections so far, and connections being established.
-        strangers: Connections closed because the other end does not speak the transport's protocol; not counted in the other fields.
+        strangers: Connections to programs that do not speak the transport's protocol. The other fields do not count them.
     """
 
     live: int = 0
@@ -69,7 +69,7 @@ class TransportSender(TransportEnd, Protocol):
     """An end that sends."""
 
     def send(self, frames: Sequence[Frame], timeout: float | None = None) -> None:
-        """Send a message of one or more frames. Do not change them afterwards. Waits if the receivers are slow.
+        """Send a message of one or more frames. Do not change the frames afterwards. If the receivers are slow, this waits.
 
         The wait counts as waiting for room (:func:`highway.engine.context.Context.blocked`).
 
@@ -82,10 +82,10 @@ class TransportSender(TransportEnd, Protocol):
         """Send a message to each connected receiver; ``receivers`` is their assumed number. Raises the errors of :meth:`send`."""
 
     def unsent(self) -> int:
-        """Return the number of messages that have certainly not left this process."""
+        """Return the number of messages that are known to be in this process."""
 
     def settle(self, timeout: float) -> None:
-        """Wait at most ``timeout`` seconds until no more messages are given to peers that :meth:`peers` no longer reports."""
+        """Wait at most ``timeout`` seconds until the transport gives no more messages to peers that have gone."""
 
     def unread(self) -> bool:
         """Return whether a receiver has unread messages that would be lost if this end closed now."""
@@ -95,7 +95,7 @@ class TransportReceiver(TransportEnd, Protocol):
     """An end that receives."""
 
     def refuse(self) -> None:
-        """Make the senders use other receivers, if the transport can notify them. Messages that they sent before can still be received."""
+        """Make the senders use other receivers, if the transport can notify them. Messages that they have sent can still be received."""
 
     def recv(self, timeout: float | None = None) -> list[Frame]:
         """Wait for a message and return its frames. ``len(frame)`` is its size in bytes. Frames stay valid while they are referenced.
@@ -111,7 +111,7 @@ class TransportReceiver(TransportEnd, Protocol):
         """Return the connection of the last message; ``None`` if the transport does not report it."""
 
     def times_used(self, connection: Hashable) -> int:
-        """Return the number of connections that have had this identifier, which may be used again after its connection has closed."""
+        """Return the number of connections that have had this identifier: a new connection may reuse it."""
 
 
 class Opener(Protocol):
@@ -121,7 +121,7 @@ class Opener(Protocol):
         """Return the sending end, which listens or connects as the link specifies.
 
         Raises:
-            ConfigError: this platform does not have the transport, or a name is too long.
+            ConfigError: this platform does not support the transport, or a name is too long.
             LinkError: an address cannot be bound or connected.
         """
 

@@ -1,4 +1,4 @@
-"""The transports: one data record for each. No other code compares their names."""
+"""The table of all transports. No other code compares their names."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ class Transport:
         name: The name in URLs and topologies.
         package: The package beside this module that opens its ends (:mod:`highway.wire.transports.opening`).
         location: The part of its URLs after ``://``.
-        alone: End of the error message if its URLs are to share a socket with URLs of other transports; empty if they can share one.
+        alone: End of the error message for URLs that cannot share a socket with URLs of other transports; empty if they can.
         publishes: Whether it has publishers and subscribers, besides push and pull.
-        within_process: Whether both ends are in one process: then connections are not reported, and a receiver refers to the sender's
-            memory.
-        checks_user: Whether an end that connects refuses another user at the other end.
-        is_named: Whether the locations are names; the end that binds publishes its address under the name (:mod:`highway.wire.rendezvous`).
+        within_process: Whether both ends are in one process. The transport then does not report connections, and a receiver refers to the
+            sender's memory.
+        checks_user: Whether an end that connects rejects processes of other users.
+        is_named: Whether the locations are names at a rendezvous (:mod:`highway.wire.rendezvous`).
         prefix: Prefix of the locations of a topology's links, on one host.
         budget_mb: Default megabytes that may wait at each end of each connection.
         is_senders_budget: Whether ``budget_mb`` applies to the sender instead, for all connections together.
-        departure: How a receiver leaves without losing messages. ``"marks"``: it tells its senders, and they reply with marks
-            (:mod:`highway.wire.goodbye`). ``"at once"``: its senders use other receivers at once. ``"no"``: it cannot.
-        loss: Losses besides those that all transports have: a sentence, or empty.
+        departure: How a receiver leaves without losing messages. ``"marks"``: it notifies its senders, which reply with marks
+            (:mod:`highway.wire.goodbye`). ``"at once"``: its senders use other receivers at once. ``"no"``: this is impossible.
+        loss: A sentence about losses that only this transport has, or empty.
     """
 
     name: str

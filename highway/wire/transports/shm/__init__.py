@@ -1,7 +1,7 @@
 """Same-host links: messages in shared memory between processes of one user, push and pull (``docs/reference/same-host.md``).
 
-A sender copies the frames of a message into a slot of its pool and sends the slot's number to one receiver. The receiver returns read-only
-views of the slot, and sends the number back when the last view is deleted. Therefore a message costs one copy and two small packets. A
+A sender copies the frames of a message into a slot of shared memory, and sends the slot's number to one receiver. The receiver returns
+read-only views of the slot. When the last view is deleted, it sends the number back. So a message costs one copy and two small packets. A
 sender waits while it has no free slot or no receiver.
 """
 

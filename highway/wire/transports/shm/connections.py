@@ -1,7 +1,7 @@
-"""How the two ends of a same-host link find each other: SEQPACKET sockets with names in Linux's abstract namespace.
+"""Connect the two ends of a same-host link, by SEQPACKET sockets with names in Linux's abstract namespace.
 
-Such a name is not a file: it disappears with the process that listens, even if the process is killed. The name contains the user ID, and
-each end asks the kernel for the user at the other end: processes of other users are refused at once. Then each end sends a hello.
+Such a name is not a file: it disappears with the process that listens, even if the process is killed. Each end asks the kernel for the user
+at the other end, and closes connections of other users. Then each end sends a hello.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ P = TypeVar("P", bound=Peer)
 
 @dataclass
 class _Target:
-    """An end to connect to, and to reconnect to whenever the connection is lost."""
+    """An address to connect to, and to reconnect to when the connection is lost."""
 
     name: str
     sock: socket.socket | None = None
@@ -52,7 +52,7 @@ class _Target:
 
 @dataclass
 class _Pending:
-    """A connection whose hello has not come yet. ``calls`` tells whether this end has established the connection."""
+    """A connection without a hello from the other end. ``calls``: whether this end has established the connection."""
 
     sock: socket.socket
     calls: bool
@@ -60,7 +60,7 @@ class _Pending:
 
 
 class Connections(Generic[P]):
-    """The connections of one end of a link, as peers come and go. For one thread.
+    """The current connections of one end of a link. For one thread.
 
     Args:
         link: Name of the link in messages.
@@ -76,7 +76,7 @@ class Connections(Generic[P]):
         self._pid = os.getpid()
         self._targets: list[_Target] = []
         self._watched: dict[int, socket.socket | _Pending | P] = {}
-        self._paused: list[socket.socket] = []  # listeners that accept nobody for a moment, because there is no free descriptor
+        self._paused: list[socket.socket] = []  # listeners that pause, because there is no free descriptor
         self._listens_again_at = 0.0
         self._told: set[str] = set()
         self._epoll = select.epoll()
@@ -146,7 +146,7 @@ class Connections(Generic[P]):
                 self._accept(watched)
             elif isinstance(watched, _Pending):
                 self._take_hello(watched)
-            elif watched is not None:  # else it was dropped in this round, to make room
+            elif watched is not None:  # otherwise it was dropped in this round, to make room
                 ready.append(watched)
         return ready
 
@@ -154,7 +154,7 @@ class Connections(Generic[P]):
         """Remove a peer. Its socket is not closed yet, because other threads may use it."""
         self.peers.remove(peer)
         self._forget(peer.sock)
-        if os.getpid() == self._pid:  # else it belongs to the parent, which still uses it
+        if os.getpid() == self._pid:  # otherwise it belongs to the parent process, which still uses it
             with contextlib.suppress(OSError):
                 peer.sock.shutdown(socket.SHUT_RDWR)
 
@@ -181,7 +181,7 @@ class Connections(Generic[P]):
                     sock.connect(_address(target.name))
                 except OSError as error:
                     sock.close()
-                    if error.errno not in (errno.ECONNREFUSED, errno.EAGAIN):  # nobody listens, or too many call
+                    if error.errno not in (errno.ECONNREFUSED, errno.EAGAIN):  # no process listens, or too many connect
                         raise LinkError(f"{self.link}: cannot connect: {error}") from error
                     target.due = now + RETRY
                 else:
@@ -208,7 +208,7 @@ class Connections(Generic[P]):
             self._send_hello(sock, calls=False)
 
     def _make_room(self, listener: socket.socket, error: OSError) -> None:
-        """Continue without free descriptors: drop connections whose hello has not come, and stop accepting for a moment."""
+        """Continue without free descriptors: drop connections without a hello, and stop accepting for a moment."""
         for pending in self._pending():
             if not pending.calls:
                 self._drop(pending)
@@ -231,7 +231,7 @@ class Connections(Generic[P]):
         if uid != os.getuid():
             self._refuse(pending, f"it belongs to user {uid} and this process to {os.getuid()}; same-host links do not cross users")
             return
-        with contextlib.suppress(OSError):  # it is gone already; the poll will report it
+        with contextlib.suppress(OSError):  # the other end has gone; the poll will report it
             sock.send(self._hello.pack(), socket.MSG_NOSIGNAL)
 
     def _take_hello(self, pending: _Pending) -> None:
@@ -263,7 +263,7 @@ class Connections(Generic[P]):
         pending.sock.close()
 
     def _refuse(self, pending: _Pending, why: str) -> None:
-        """Close a connection; raise an error if this end has established it, because nobody else can be reached under that name."""
+        """Close a connection. If this end has established it, raise an error, because no other process has this name."""
         self._drop(pending)
         refusal = f"process {pending.pid} at the other end is refused: {why}"
         if pending.calls:

@@ -1,7 +1,6 @@
-"""The work for each message over a same-host link: copy its frames into a slot, send and read its packet, and return views of the slot.
+"""Process each message of a same-host link: copy its frames into a slot, send and read its packet, and return views of the slot.
 
-The functions are in C if the extension was built, otherwise in Python, with the same results. Other modules choose the slot and check the
-peers.
+The functions are in C if the extension was built, otherwise in Python, with the same results.
 """
 
 from __future__ import annotations
@@ -21,10 +20,10 @@ from highway.wire.transports.shm.packets import ANCILLARY, CLOSE_ON_EXEC, DESCRI
 log = logging.getLogger("highway")
 
 Bytes = np.ndarray[tuple[int], np.dtype[np.uint8]]
-Packet = tuple[bytes, list[int], bool]  # the descriptors that came with it, and whether any were lost
+Packet = tuple[bytes, list[int], bool]  # the received descriptors, and whether a descriptor was lost
 
 _EXTENSION_API = 1  # version of its interface
-_BRIEF = 1 << 17  # bytes that are copied while holding the GIL: to acquire it again may take longer than the copy
+_BRIEF = 1 << 17  # maximum bytes to copy without releasing the GIL: acquiring it again may take longer than the copy
 _BYTE = np.dtype(np.uint8)
 
 
@@ -44,8 +43,8 @@ class Calls(NamedTuple):
     Args:
         measured: Returns the lengths of frames, and their total size in a slot in bytes.
         fill: Copies frames of the measured lengths into a slot; without the GIL for more than 128 kB.
-        lend: Returns the frames of a message as views, or ``None`` if they do not fit into the memory. Calls the function with the number
-            when the last view of the last frame is deleted: on any thread, possibly during a garbage collection.
+        lend: Returns the frames of a message as views, or ``None`` if they do not fit into the memory. When the last view is deleted, it
+            calls the function with the number, on any thread, possibly during a garbage collection.
         poster: Returns a function that sends a packet over a socket without waiting, or raises OSError; valid while the socket is open.
         reader: Returns a function that reads the next packet from a socket, or raises OSError; valid while the socket is open.
     """

@@ -1,9 +1,10 @@
 """The packets of a same-host link, all little-endian.
 
-Each end sends a hello first: magic, version of the protocol, its role and (a sender) the limits of its pool. Then a sender's packet
-locates a message: uint32 slot, uint16 number of the sender's receivers, uint16 frames, a uint64 for the length of each frame, then uint32s:
-slots that the receiver must unmap. If a slot is new to the receiver, the packet also carries the descriptor of the slot. A receiver's
-packet is uint32s: the slots that it gives back; in its last packet, with the highest bit set, the slots that are still in use.
+Each end first sends a hello: magic number, version of the protocol, role, and the limits of a sender's pool. Then each packet of a sender
+locates a message: uint32 slot, uint16 number of the sender's receivers, uint16 number of frames, uint64 length of each frame, and uint32
+numbers of slots that the receiver must unmap. If a slot is new to the receiver, the packet also carries its descriptor. A packet of a
+receiver has uint32 numbers of slots that it gives back. In its last packet, a number with the highest bit set is a slot that is still in
+use.
 """
 
 from __future__ import annotations
@@ -18,22 +19,22 @@ from highway.errors import FrameError, LinkError
 
 VERSION: Final = 1
 TICK: Final = 0.1  # seconds between two checks whether the stage was cancelled
-SELDOM: Final = 1.0  # the same outside of a stage, only for Ctrl-C: Python may miss a Ctrl-C that comes just before it begins to wait
+SELDOM: Final = 1.0  # the same outside of a stage, because Python may miss a Ctrl-C that comes just before it begins to wait
 SOON: Final = 0.005  # seconds after which a busy end checks for new and lost peers
-HOT: Final = 1 << 20  # bytes, about the size of a core's caches: slots that come back sooner are still in the caches, and fast to write
+HOT: Final = 1 << 20  # bytes, about the size of a core's caches: slots that come back sooner are still in the caches
 KEPT: Final = 1 << 31
 MOST_FRAMES: Final = 4096
 MOST_SLOTS: Final = 64
 LARGEST: Final = 1 << 16  # bytes
 DESCRIPTOR: Final = struct.Struct("=i")
-# Plain ints: to compare the socket module's enums takes as long as the system call.
+# Plain ints, because comparing the socket module's enums takes as long as the system call.
 QUIET: Final = int(socket.MSG_NOSIGNAL)
 CLOSE_ON_EXEC: Final = int(socket.MSG_CMSG_CLOEXEC)
 DESCRIPTOR_LOST: Final = int(socket.MSG_CTRUNC)
 ANCILLARY: Final = socket.CMSG_SPACE(253 * DESCRIPTOR.size)  # the maximum that the system passes at once
 
 Role = Literal["sender", "receiver"]
-_ROLES: tuple[Role, ...] = get_args(Role)  # a role's number is its position
+_ROLES: tuple[Role, ...] = get_args(Role)  # the number of a role is its position
 _MAGIC = b"~HwyShm~"
 _HELLO = struct.Struct("<8sI")  # magic and version: the same in every version
 _LIMITS = struct.Struct("<IQI")

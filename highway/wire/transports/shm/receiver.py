@@ -27,17 +27,17 @@ from highway.wire.url import Link
 
 log = logging.getLogger("highway")
 
-_numbers = itertools.count()  # of connections
+_numbers = itertools.count()  # numbers of connections
 
 
 class ShmReceiver:
     """The receiving end. Call ``listen``, ``connect`` or ``adopt`` of ``connections`` to give it a connection.
 
-    It is for one thread; views of received messages may be used on any thread.
+    Use it on one thread. Views of received messages may be used on any thread.
 
     Args:
         link: Name of the link in messages.
-        writable: Whether messages are writable. Only for senders that belong to this program and allow it.
+        writable: Whether messages are writable. Only for senders of this program that allow it.
 
     Raises:
         ConfigError: this platform has no same-host links.
@@ -71,9 +71,9 @@ class ShmReceiver:
     def recv(self, timeout: float | None = None) -> list[memoryview]:
         """Return the frames of the next message, taking the senders in turn.
 
-        The frames are views of the sender's memory, read-only unless ``writable``, each aligned to 64 bytes. The sender reuses the memory
-        after the last view is deleted. If this receiver already holds more than half of the sender's memory, the frames are views of a
-        copy, so that a consumer that keeps messages does not block the sender.
+        The frames are views of the sender's memory, aligned to 64 bytes, and read-only unless ``writable``. The sender reuses the memory
+        after the last view is deleted. If this receiver already holds more than half of the sender's memory, it returns views of a copy. So
+        a consumer that keeps messages does not block the sender.
 
         Raises:
             TimeoutError: no message came within ``timeout`` seconds.
@@ -104,7 +104,7 @@ class ShmReceiver:
             self._wait(deadline)
 
     def look(self, timeout: float = 0.0) -> None:
-        """Check for messages and for senders that have come or gone; wait at most ``timeout`` seconds for them."""
+        """Check for messages, and for new and lost senders. Wait at most ``timeout`` seconds."""
         for peer in self.connections.poll(timeout):
             if peer not in self._ready:
                 self._ready.append(peer)
@@ -118,7 +118,7 @@ class ShmReceiver:
                 peer.sock.shutdown(socket.SHUT_RD)
 
     def expect(self) -> None:
-        """Return slots as soon as they are free, from now on. Call this before the thread waits for something else."""
+        """From now on, return slots as soon as they are free. Call this before the thread waits for something else."""
         for peer in self.connections.peers:
             peer.expect()
 
@@ -153,12 +153,12 @@ class ShmReceiver:
 
     def _lose(self, peer: _Sending) -> None:
         self._ready.remove(peer)
-        peer.goodbye()  # a sender that was told to use other receivers still runs; by now, all its messages have been read
+        peer.goodbye()  # a sender that was told to use other receivers still runs, but all its messages have been read
         self.connections.detach(peer)
 
 
 class _Sending:
-    """A sender, as its receiver sees it. Views of its messages keep it alive: its socket is closed when the last view is gone."""
+    """The receiver's object for a sender. Views of messages refer to it, so its socket is closed after the last view is deleted."""
 
     _is_exiting = staticmethod(sys.is_finalizing)  # an attribute, because at exit the names of this module are gone before the last views
 
@@ -264,6 +264,6 @@ class _Sending:
             try:
                 self.sock.send(packets.pack_slots(numbers), QUIET)
             except BlockingIOError:
-                self._returned.extend(numbers)  # for the next flush
+                self._returned.extend(numbers)  # the next flush sends it
             except OSError:
                 return  # the sender is gone; its packets may still be there, and need the mapped slots

@@ -1,7 +1,7 @@
 """The receivers of same-host links that a thread has opened.
 
-While a sender on this thread waits for its peers, it calls these receivers, so that they check for peers. Otherwise a sender and a
-receiver on the same thread would wait for each other.
+While a sender on this thread waits for its peers, it makes these receivers check for peers. Otherwise a sender and a receiver on the same
+thread would wait for each other forever.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def discard(end: LocalReceiver) -> None:
 
 
 def look() -> bool:
-    """Let the receivers of this thread check for peers that have come or gone; return whether there are any receivers."""
+    """Make the receivers of this thread check for new and lost peers. Return whether there are receivers."""
     ends = [end for end in getattr(_local, "ends", ()) if end.thread == ident()]
     for end in ends:
         with contextlib.suppress(LinkError):  # the error is raised again when that receiver is used

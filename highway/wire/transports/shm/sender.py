@@ -29,7 +29,7 @@ class ShmSender:
     Args:
         link: Name of the link in messages.
         budget_mb: Maximum megabytes of shared memory in use; one message may take half.
-        most: Maximum number of messages in use. Readers may hold half of them, and get copies of further messages.
+        most: Maximum number of messages in use. Receivers may hold half of them. Of further messages, they get copies.
         warns: Whether to log a warning if a receiver leaves with messages.
         writable: Whether the receiver may write into its messages. Only for a receiver that belongs to this program.
 
@@ -79,7 +79,7 @@ class ShmSender:
             self._send(frames, deadline, peer)
 
     def in_use(self) -> int:
-        """Return the number of messages that are unread or still held by receivers, as far as known."""
+        """Return the known number of messages that receivers have not read, or still hold."""
         return sum(len(peer.out) for peer in self.connections.peers)
 
     def unsent(self) -> int:
@@ -94,7 +94,7 @@ class ShmSender:
         return False
 
     def look(self, timeout: float = 0.0) -> None:
-        """Reclaim returned slots, and check for receivers that have come or gone; wait at most ``timeout`` seconds for them."""
+        """Reclaim returned slots, and check for new and lost receivers. Wait at most ``timeout`` seconds."""
         if same_thread.look():
             timeout = min(timeout, RETRY)
         self._take_back(self.connections.poll(timeout))
@@ -169,7 +169,7 @@ class ShmSender:
         return slot
 
     def _give(self, peer: _Receiving, slot: MemorySlot, lengths: tuple[int, ...]) -> bool:
-        """Send a receiver the number of a slot, unless it has just gone or has too many packets to read."""
+        """Send a receiver the number of a slot. Do nothing if the receiver has gone or has too many packets to read."""
         peers = self.connections.peers
         if self._pool.dropped:
             for other in peers:
@@ -180,7 +180,7 @@ class ShmSender:
             return True
         except BlockingIOError:
             return False
-        except BrokenPipeError:  # the receiver takes no more messages, or is gone; in this case the next check removes it
+        except BrokenPipeError:  # the receiver accepts no more messages, or has gone; then the next check removes it
             peer.refuses = True
             return False
         except ConnectionError:

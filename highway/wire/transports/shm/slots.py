@@ -1,8 +1,8 @@
-"""The memory of a same-host link's sender: slots that it writes, and the pool that provides them.
+"""The shared memory of a same-host link's sender: slots, and the pool of slots.
 
-A slot is a memfd: memory with a descriptor and without a name, so that it is freed when the processes that hold it have ended, even if they
-were killed. It is sealed against shrinking, so that a receiver's view never loses its pages. It is also sealed against writing by other
-processes, unless the receiver belongs to this program.
+A slot is a memfd: memory with a descriptor and without a name. The system frees it when all processes that hold it have ended, even if they
+were killed. A seal prevents shrinking, so a receiver's view never loses its pages. Another seal prevents other processes from writing,
+unless the receiver belongs to this program.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class MemorySlot:
         try:
             self.fd = os.memfd_create("highway", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
             try:
-                os.posix_fallocate(self.fd, 0, size)  # else a lack of memory would show as SIGBUS while writing
+                os.posix_fallocate(self.fd, 0, size)  # otherwise a lack of memory would cause SIGBUS while writing
                 self.memory = mmap.mmap(self.fd, size, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
                 _seal(self.fd, writable)
             except BaseException:
@@ -60,13 +60,13 @@ class MemorySlot:
             ) from error
 
     def close(self) -> None:
-        """Release the slot; a receiver that has it mapped keeps the memory."""
+        """Release the slot. A receiver that has mapped the slot keeps the memory."""
         self.memory.close()
         os.close(self.fd)
 
 
 class Pool:
-    """The slots of a sender: created on demand, used again after they are returned, within limits on bytes and number.
+    """The slots of a sender. It creates slots on demand, within limits on bytes and number, and reuses returned slots.
 
     Args:
         budget: Maximum bytes of all slots, rounded up to whole pages. One slot may take half, so that there is room for a message
@@ -80,11 +80,11 @@ class Pool:
         self.largest = -(-budget // (2 * _PAGE)) * _PAGE
         self.budget = 2 * self.largest
         self.dropped: list[int] = []  # numbers of dropped slots; the user of the pool empties this list
-        self._free: list[MemorySlot] = []  # the last is the most recently used, and the likeliest to be in the caches
+        self._free: list[MemorySlot] = []  # the last slot was used most recently, and is probably in the caches
         self._made = self._count = self._bytes = 0
 
     def reuse(self, nbytes: int) -> MemorySlot | None:
-        """Return a free slot that is large enough and not far too large; ``None`` if there is none."""
+        """Return a free slot that is large enough, but not much too large. ``None``: there is no such slot."""
         most = most_for(nbytes)
         for position in range(len(self._free) - 1, -1, -1):
             if nbytes <= self._free[position].size <= most:
@@ -92,7 +92,7 @@ class Pool:
         return None
 
     def make(self, nbytes: int) -> MemorySlot | None:
-        """Return a new slot, if necessary instead of free slots of other sizes; ``None`` if the slots in use leave no room."""
+        """Return a new slot. If necessary, drop free slots of other sizes. ``None``: the slots in use leave no room."""
         size = min(_rounded(nbytes), self.largest)
         used = self._bytes - sum(slot.size for slot in self._free)
         if used + size > self.budget or self._count - len(self._free) >= self._most:
@@ -135,6 +135,6 @@ def most_for(nbytes: int) -> int:
 
 
 def _rounded(nbytes: int) -> int:
-    """Round up by at most an eighth, so that messages of similar size fit into each other's slots."""
+    """Round up by at most an eighth, so that messages of similar size can use the same slot."""
     step = max(_PAGE, 1 << max(0, nbytes.bit_length() - 4))
     return max(_LEAST, -(-nbytes // step) * step)

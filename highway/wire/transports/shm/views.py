@@ -1,4 +1,4 @@
-"""The memory of a same-host link's receiver: a sender's slots, and views that report their deletion."""
+"""The memory of a same-host link's receiver: mapped slots of a sender, and views that report their deletion."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from highway.wire.transports.shm.message import Bytes, places
 from highway.wire.transports.shm.slots import most_for
 
 _BLOCK = 512  # bytes, stat(2)
-_SHORT = (errno.ENOMEM, errno.EMFILE, errno.ENFILE)  # a shortage in this process, not a fault of the sender
+_SHORT = (errno.ENOMEM, errno.EMFILE, errno.ENFILE)  # errors of a shortage in this process, not of the sender
 
 
 class Mapping:
@@ -59,7 +59,7 @@ def _checked_size(fd: int, nbytes: int) -> int:
     status = os.fstat(fd)
     if not nbytes <= status.st_size <= most_for(nbytes) or not status.st_size:
         raise FrameError(f"a message of {nbytes} bytes is announced in a slot of {status.st_size} bytes")
-    if status.st_blocks * _BLOCK < status.st_size:  # pages that the sender has not filled would be charged to this process
+    if status.st_blocks * _BLOCK < status.st_size:  # reading pages that the sender has not filled would allocate memory for this process
         raise FrameError(f"the sender announces {status.st_size} bytes of memory, and has taken only {status.st_blocks * _BLOCK}")
     return status.st_size
 

@@ -26,22 +26,22 @@ log = logging.getLogger("highway")
 
 T = TypeVar("T")
 
-POLL_MS = 100  # between two checks whether the stage was cancelled
-ATTEMPT = 1.0  # seconds that a first attempt to connect over a UNIX socket may take, on a busy machine
-RELEASE = 0.5  # seconds that an address may take to become free: a closed socket releases it in the background
+POLL_MS = 100  # milliseconds between two checks whether the stage was cancelled
+ATTEMPT = 1.0  # maximum seconds for the first attempt to connect over a UNIX socket, on a busy machine
+RELEASE = 0.5  # maximum seconds until an address is free, because a closed socket releases it in the background
 # Without time to send the rest of a message, libzmq 4.3.5 aborts the process if the receiver leaves at the same moment
 # (session_base.cpp:233, its issue 3442).
 LEAST_LINGER_MS = 1000
-AGAIN, AGAIN_LATEST = 0.1, 10.0  # seconds before the first attempt to reconnect to an address where a stranger was, and the maximum
-SETTLE = 0.05  # seconds in which both ends of a closing connection have released each other within libzmq
+AGAIN, AGAIN_LATEST = 0.1, 10.0  # seconds before the first attempt to reconnect to the address of a stranger, and the maximum
+SETTLE = 0.05  # maximum seconds until both ends of a closing connection have released each other within libzmq
 MAX_HWM = 1000  # messages that may wait at each end of a connection
-USUAL_MB = 4  # assumed size of a message, before the first one is known
-COPY_BELOW = 1 << 16  # bytes of a frame; to copy a smaller one is cheaper than to track it
-RECEIVED = 4  # messages that may wait at a receiver: the size of the next one is unknown
+USUAL_MB = 4  # assumed size of a message before the first message
+COPY_BELOW = 1 << 16  # bytes of a frame: copying a smaller frame is cheaper than tracking it
+RECEIVED = 4  # maximum messages that wait at a receiver, because the size of the next message is unknown
 
 # XPUB is PUB that shows who subscribes.
 _TYPES = {"push": zmq.PUSH, "pull": zmq.PULL, "pub": zmq.XPUB, "sub": zmq.SUB}
-# The system probes a silent peer, because a host may vanish. In seconds; it gives up after a minute.
+# In seconds: the system probes a silent peer, because its host may have vanished, and gives up after a minute.
 _KEEPALIVE = {zmq.TCP_KEEPALIVE: 1, zmq.TCP_KEEPALIVE_IDLE: 30, zmq.TCP_KEEPALIVE_INTVL: 10, zmq.TCP_KEEPALIVE_CNT: 3}
 
 
@@ -65,7 +65,7 @@ class BaseSocket:
         self._heard = -1  # the last processed version of the directory
         self._gone, self._last_gone = 0, float("-inf")  # closed connections, and when the last of them was noticed
         self.socket: zmq.Socket[bytes] = context.current().socket(_TYPES[link.kind])
-        self._announced: set[str] = set()  # URLs to which this end announces that it is highway, though it need not
+        self._announced: set[str] = set()  # URLs to which this end announces that it is highway, although ``peers`` is ``any``
         self._absent: dict[str, float] = {}  # URLs that are not connected: each with the time of the next attempt
         self._monitor = Monitor(self.socket, link)
         context.sockets[self._pid] += 1
@@ -115,7 +115,7 @@ class BaseSocket:
         self._meet()
 
     def _attach_all(self, link: Link, whole: Link) -> None:
-        """Open the addresses of ``link``, a part or all of the addresses of ``whole``."""
+        """Open the addresses of ``link``. They are some or all addresses of ``whole``."""
         self.socket.ipv6 = any(location.startswith("[") for location in whole.locations)
         # With several receivers to connect to, absent receivers get no share; with one, waiting messages survive its restart. A receiver
         # never sets this option: ZeroMQ would drop its unread messages when the sender closes.
@@ -141,7 +141,7 @@ class BaseSocket:
             return
         if transport.has_port:
             location = address.interface(url, location)
-        for left in range(10, -1, -1):  # a count, not a time: the process may be stopped for a while
+        for left in range(10, -1, -1):  # a count, not a time, because the process may be suspended
             if has_path:
                 address.check_free(url, location)
             try:
@@ -177,7 +177,7 @@ class BaseSocket:
         directory.publish(name, self.bound[-1])
 
     def _follow(self) -> None:
-        """Connect to the addresses of followed names, if they have changed; several names may be, or have been, at one address."""
+        """Connect to the changed addresses of followed names. Several names may have, or have had, the same address."""
         if self._directory is None or self._directory.version == self._heard:
             return
         self._heard = self._directory.version
@@ -199,7 +199,7 @@ class BaseSocket:
         self._left = set()
 
     def _meet(self) -> None:
-        """Find out which user owns a path or name, before anything is sent to it or received from it."""
+        """Find out which user owns a path or name, before any data is sent or received."""
         checked = self._checked_locations()
         self._checks_user = bool(checked) and not self.link.bind
         if self._checks_user:
@@ -233,8 +233,8 @@ class BaseSocket:
     def _connect(self, *urls: str) -> None:
         """Connect to addresses, and again to addresses that have refused this end.
 
-        An end with ``peers=any`` alternates: if one attempt announced that it is highway, the next does not. It thus reaches stock peers,
-        which know no announcement, and highway peers that require one.
+        With ``peers=any``, every second attempt announces that this is highway. So it reaches stock peers, which do not know the
+        announcement, and highway peers that require it.
         """
         self._absent.update(dict.fromkeys(urls, 0.0))
         self._disconnect_refused()
@@ -250,8 +250,8 @@ class BaseSocket:
     def _disconnect_refused(self) -> None:
         """Disconnect addresses whose handshake has failed, until the next attempt.
 
-        ZeroMQ does not retry, and frees the connection's memory. But until ``disconnect`` it keeps the pointer, and then ends any
-        connection that has this memory. So this must happen before any other connection is made.
+        ZeroMQ does not retry, and frees the connection's memory, but keeps a pointer to it. A later ``disconnect`` would end any connection
+        that uses this memory. So this must happen before any new connection.
         """
         self._monitor.peers()
         refused, tries_both = self._monitor.refused, self._monitor.tries_both
@@ -279,7 +279,7 @@ class BaseSocket:
             return
         self._is_closed = True
         self._monitor.close()
-        for file in self._files:  # now, while nobody else can have bound the path
+        for file in self._files:  # now, because later another process may bind the path
             file.remove()
         self.socket.close(max(LEAST_LINGER_MS, int(linger * 1000)))
         context.sockets[self._pid] -= 1
@@ -287,12 +287,11 @@ class BaseSocket:
     def _fit(self, nbytes: int) -> None:
         """Set the high-water mark, which counts messages, to the budget divided by the size of the first message.
 
-        This happens only once, and only for open connections: later connections have the mark of :meth:`_configure`, which ZeroMQ copied
-        when the address was bound. Nothing is done while a connection closes (:meth:`_is_calm`): a receiver tries again with its next
-        message, a sender waits. A receiver tells the sender that it has read messages only after each half mark. So a connection can wait
-        for ever if the sender lowers its mark while messages are under way, if the receiver raises its mark, or with a mark of 1. The
-        memory of later messages is bounded elsewhere: at a receiver by a mark that is never raised, at a sender by the bytes of its
-        :class:`~highway.wire.transports.zmq.socket.Backlog`.
+        This happens only once, and only for open connections. Later connections have the mark of :meth:`_configure`, which ZeroMQ copied
+        when the address was bound. While a connection closes (:meth:`_is_calm`), a receiver tries again with its next message, and a sender
+        waits. A receiver confirms messages only after each half mark. So a connection can wait forever in three cases: the sender lowers
+        its mark while messages are in transit, the receiver raises its mark, or the mark is 1. A later message may be larger: at a
+        receiver, the mark is never raised, and at a sender, :class:`~highway.wire.transports.zmq.socket.Backlog` limits the bytes.
         """
         allowed = _mark(self.link.budget_mb * 1e6 / max(nbytes, COPY_BELOW))
         # Raise the mark if messages are smaller than assumed, but not if one slow receiver of several could use up all of it.
@@ -307,8 +306,8 @@ class BaseSocket:
     def _is_calm(self) -> bool:
         """Process connection events, and return whether no connection is closing.
 
-        To set the mark of a closing connection, libzmq 4.3.5 may write into freed memory. The monitor reports that a connection closes
-        before the socket notices it, so none is missed here.
+        If the mark is set while a connection closes, libzmq 4.3.5 may write into freed memory. The monitor reports a closing connection
+        before the socket notices it, so this misses no connection.
         """
         self.socket.getsockopt(zmq.EVENTS)  # so that the mark is also set for new connections
         peers = BaseSocket.peers(self)  # a publisher's ``peers`` counts subscriptions

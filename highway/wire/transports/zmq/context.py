@@ -23,11 +23,11 @@ from highway.process.threads import check_threads
 from highway.wire.url import Link
 
 IO_THREADS: Final = 2  # a worker receives and sends at the same time
-OTHER_FILE: Final = 500  # the status with which an end of another topology file is refused; others are refused with 400
+OTHER_FILE: Final = 500  # the status for an end of another topology file; for other rejected ends it is 400
 _USER: Final = b"highway"
 _LONGEST: Final = 255  # bytes of a password, and of a domain
 
-_contexts: dict[int, zmq.Context[zmq.Socket[bytes]]] = {}  # by process; the parent's stays in a forked child, where it must not be freed
+_contexts: dict[int, zmq.Context[zmq.Socket[bytes]]] = {}  # by process; a forked child must not free the parent's
 sockets: Counter[int] = Counter()
 """Open sockets, by process; updated where a socket is opened or closed."""
 refused_files: dict[bytes, str] = {}
@@ -38,7 +38,7 @@ def current() -> zmq.Context[zmq.Socket[bytes]]:
     """Return the context of this process.
 
     Raises:
-        LinkError: the process can start no threads for it.
+        LinkError: the process cannot start its threads.
     """
     pid = os.getpid()
     if pid not in _contexts:
@@ -53,15 +53,15 @@ def current() -> zmq.Context[zmq.Socket[bytes]]:
 
 
 def credentials(link: Link) -> tuple[bytes, bytes]:
-    """Return how an end announces that it is highway: with the user name and the password of ZMTP's PLAIN mechanism, which are no secret.
+    """Return the user name and password by which an end announces that it is highway (ZMTP's PLAIN mechanism). They are not secret.
 
-    The password is the version, and the words of its topology file if it belongs to one. It is also the domain of the end's socket.
+    The password has the version, and the words of the topology file, if any. It is also the domain of the end's socket.
     """
     return _USER, f"1 {link.options.topology}".strip().encode(errors="replace")[:_LONGEST]
 
 
 def _file_of(password: bytes) -> tuple[bytes, set[bytes], str] | None:
-    """Return the words about a topology file in a password: the tree of files, two digests of the file, and its path."""
+    """Return the words about a topology file in a password: the digest of the file tree, two digests of the file, and its path."""
     _, *words = password.split(b" ", 4)
     return (words[0], {*words[1:3]}, words[3].decode(errors="replace")) if len(words) == 4 else None
 
@@ -69,8 +69,8 @@ def _file_of(password: bytes) -> tuple[bytes, set[bytes], str] | None:
 class Doorkeeper(threading.Thread):
     """Accepts or refuses the peers of this process's sockets. ZeroMQ asks it over a socket: ZAP, https://rfc.zeromq.org/spec/27.
 
-    If peers must announce that they are highway, the socket uses the PLAIN mechanism, and ZeroMQ itself rejects peers with another
-    mechanism. The thread ends with the context.
+    If peers must announce that they are highway, the socket uses the PLAIN mechanism. ZeroMQ itself rejects peers with another mechanism.
+    The thread ends with the context.
     """
 
     def __init__(self) -> None:
@@ -127,8 +127,8 @@ def start_doorkeeper() -> None:
 def settle(timeout: float) -> None:
     """Wait at most ``timeout`` seconds until ZeroMQ's threads have finished their current work and the work that results from it.
 
-    A thread that has failed to connect a probe socket has finished all earlier commands. Three rounds are needed: the news that a
-    connection has ended passes from the connection's thread to the thread of the bound address, back, and then to the socket.
+    A failed attempt of a probe socket shows that a thread has finished all earlier commands. Three rounds are needed, because the end of a
+    connection is reported from the connection's thread to the thread of the bound address, back, and then to the socket.
     """
     context, deadline = current(), time.monotonic() + timeout
     for _ in range(3):
@@ -146,7 +146,7 @@ def settle(timeout: float) -> None:
 def start_threads(link: Link) -> None:
     """Start the threads that otherwise start with the first socket and message: pyzmq's collector of sent buffers, and the doorkeeper.
 
-    This is needed because the pipelines of a script run after the script has ended, and since Python 3.12 no thread can be started then.
+    The pipelines of a script may run after the script has ended, and Python 3.12 and later cannot start threads at that time.
     """
     with garbage.gc._lock:
         if not garbage.gc.is_alive():
@@ -163,7 +163,7 @@ def close_at_exit(close: Callable[[], None]) -> None:
 def _flush() -> None:
     """Let closed sockets send their remaining messages before the interpreter exits; each waits no longer than its linger."""
     context = _contexts.get(os.getpid())
-    if context is not None and not sockets[os.getpid()]:  # with an open socket, it would wait for ever
+    if context is not None and not sockets[os.getpid()]:  # with an open socket, this would wait forever
         context.term()
 
 

@@ -25,14 +25,14 @@ from highway.wire.url import Link
 
 log = logging.getLogger("highway")
 
-LEAST_WAITS = 50  # of 10 ms each, before an attempt to connect is given up: the process may be stopped for a while
-_POLLIN = int(zmq.POLLIN)  # as an enum it takes longer than the call
+LEAST_WAITS = 50  # number of waits of 10 ms for an attempt to connect; a count, because the process may be suspended
+_POLLIN = int(zmq.POLLIN)  # an int, because comparing an enum takes longer than the call
 _OPENED = zmq.Event.ACCEPTED | zmq.Event.CONNECTED
 _TRIED = zmq.Event.CONNECTED | zmq.Event.CONNECT_RETRIED
 _MESSAGE = struct.Struct("=Hi")  # an event and its value, zmq_socket_monitor(3); the function of pyzmq for it would import asyncio
 _FAILED = zmq.Event.HANDSHAKE_FAILED_PROTOCOL | zmq.Event.HANDSHAKE_FAILED_AUTH
 _EVENTS = _TRIED | _OPENED | _FAILED | zmq.Event.HANDSHAKE_FAILED_NO_DETAIL | zmq.Event.HANDSHAKE_SUCCEEDED | zmq.Event.DISCONNECTED
-REFUSALS = 3  # refused announcements before an attempt without one: a single report may belong to an earlier attempt
+REFUSALS = 3  # rejected announcements before an attempt without an announcement: one report may belong to an earlier attempt
 GREETING = 64  # bytes of ZMTP 3, which ZeroMQ sends whole only to a peer that speaks this version
 SHORTEST_HANDSHAKE = GREETING + 8  # bytes that a peer sends, at least
 LATE = 5.0  # seconds after its handshake in which a connection may be reported, on a busy machine: another thread of ZeroMQ reports it
@@ -50,7 +50,7 @@ _WHY: dict[PeerKind, tuple[str, str]] = {
 
 
 def _of_other_file(link: Link) -> tuple[str, str]:
-    """Return the reason why a process of another topology file was refused, both files if they are known, and the way out."""
+    """Return the error message for a process of another topology file, with both files if they are known, and a solution."""
     own = link.options.topology.split(" ", 3)[-1]
     if link.bind:
         why = f"belongs to the topology file {context.refused_files[context.credentials(link)[1]]}, and this end to {own}"
@@ -63,15 +63,15 @@ def _of_other_file(link: Link) -> tuple[str, str]:
 
 
 class Monitor:
-    """The connections of a socket. It is for the thread that has the socket.
+    """The connections of a socket. Use it on the thread of the socket.
 
     A connection is a peer once its handshake has succeeded, which ZeroMQ reports without naming the connection. Connections with an older
-    protocol are excluded. If several other connections are in their handshake, one of them is assumed to be the peer. The assumption is
-    corrected when a message comes over another connection (:meth:`hear`), or when the end of a connection disproves it.
+    protocol are excluded. If several other connections are in their handshake, this guesses which one is the peer. It corrects the guess
+    when a message comes over another connection (:meth:`hear`), or when the end of a connection shows that the guess is wrong.
 
     Attributes:
         heard: Descriptors of connections over which a message has come.
-        strangers: Connections that ZeroMQ closed because the other end does not speak ZMTP 3, or is not highway although that is required.
+        strangers: Connections that ZeroMQ closed because the other end does not speak ZMTP 3, or has not announced that it is highway.
         closed: URLs to which this end was connected.
         tries_both: Whether this end connects to highway peers that require an announcement, and also to other peers.
         refused: Number of failed handshakes by URL, for an end that connects. A handshake that ZeroMQ in this process ended counts
@@ -86,7 +86,7 @@ class Monitor:
         address = f"inproc://highway-monitor-{socket.FD}"
         socket.monitor(address, _EVENTS)
         self._events: zmq.Socket[bytes] = socket.context.socket(zmq.PAIR)
-        # No mark: ZeroMQ's thread would wait for a reader, while the reader may be waiting for that thread.
+        # No high-water mark, because ZeroMQ's thread would wait for a reader that may wait for this thread.
         self._events.rcvhwm = 0
         self._events.connect(address)
         self._pending: dict[int, bytes] = {}  # connections in their handshake, by descriptor: each with its endpoint
@@ -135,7 +135,7 @@ class Monitor:
                 self._given_up[endpoint] += 1
             elif event & _FAILED:
                 self._failed[endpoint] += 1
-                # The value of this event is a status. An end without a file is not refused for it, whatever a stranger says.
+                # The value of this event is a status. An end without a file ignores it, because a stranger may have sent it.
                 is_of_other_file = event == zmq.Event.HANDSHAKE_FAILED_AUTH and fd == context.OTHER_FILE
                 self._of_other_file[endpoint.decode()] += is_of_other_file and bool(self._link.options.topology)
             elif event == zmq.Event.DISCONNECTED:
@@ -252,8 +252,8 @@ class Monitor:
     def _replace(self, endpoint: bytes, rivals: set[int]) -> None:
         """Mark a rival as the peer, to replace a peer that has closed without an error and may have spoken another protocol.
 
-        If the closed connection was the real peer, the rival is counted by mistake until it closes. This takes at most 30 s, because then
-        ZeroMQ ends its handshake. A UNIX socket whose other end has not read all data is not chosen."""
+        If the closed connection was the real peer, this counts the rival by mistake until it closes, at most for 30 s, when ZeroMQ ends
+        its handshake. A UNIX socket with unread data at the other end is not chosen."""
         rivals.intersection_update(self._pending)
         ready = (fd for fd in rivals if _may_be_peer(fd) and not (fd in self._unix and _waits(fd)) and not _is_left(fd))  # in this order
         heir = next(ready, None)
@@ -324,7 +324,7 @@ def _may_be_peer(fd: int) -> bool | None:
         return None
     try:
         connection = socket.socket(fileno=copy)
-    except OSError:  # it was closed, and its descriptor is a file by now
+    except OSError:  # it was closed, and its descriptor now belongs to a file
         os.close(copy)
         return None
     with connection:

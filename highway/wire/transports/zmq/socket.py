@@ -30,12 +30,12 @@ from highway.wire.url import Link
 
 log = logging.getLogger("highway")
 
-UNDER_WAY = 3  # messages of a connection, besides waiting ones, that ZeroMQ is writing or has written and not yet released
+UNDER_WAY = 3  # messages of a connection that do not wait, but that ZeroMQ is writing or has not released yet
 ROOM_AFTER = 0.001  # seconds between two checks whether messages have left
-CALM = 1.0  # maximum seconds that the first message waits for closing connections to be gone
+CALM = 1.0  # maximum seconds that the first message waits for closing connections
 LATEST = 0.02  # seconds that a publisher waits for room before it drops a message
 
-_MORE, _NOBLOCK, _POLLIN, _POLLOUT = map(int, (zmq.SNDMORE, zmq.NOBLOCK, zmq.POLLIN, zmq.POLLOUT))  # as enums they take longer than a call
+_MORE, _NOBLOCK, _POLLIN, _POLLOUT = map(int, (zmq.SNDMORE, zmq.NOBLOCK, zmq.POLLIN, zmq.POLLOUT))  # enums would be slow
 _MORE_AT_ONCE = _MORE | _NOBLOCK
 
 
@@ -85,7 +85,7 @@ class ZMQSender(BaseSocket):
             self._sent += 1  # and dropped
             return
         if self.link.fans_out:
-            self.socket.getsockopt(zmq.EVENTS)  # makes ZeroMQ notice what subscribers have read; else it skips some that are fast enough
+            self.socket.getsockopt(zmq.EVENTS)  # lets ZeroMQ notice what subscribers have read
         while not self._send_once(views, timeout, copy_below):
             pass
         if self._left:
@@ -96,7 +96,7 @@ class ZMQSender(BaseSocket):
     def _fit_before_anything_is_sent(self, nbytes: int) -> None:
         """Wait until no connection is closing, and set the high-water mark for messages of this size.
 
-        If connections come and go all the time, keep the mark, and limit the bytes that wait instead.
+        If connections open and close all the time, keep the mark, and limit the waiting bytes instead.
         """
         deadline = time.monotonic() + CALM
         while not self._fitted:
@@ -108,7 +108,7 @@ class ZMQSender(BaseSocket):
                 wait(ROOM_AFTER)
 
     def _make_room(self, timeout: float | None) -> bool:
-        """Wait until there is room for a message. A publisher waits only for a moment; return False if there is still no room.
+        """Wait until there is room for a message. A publisher waits only for a moment, and then this returns False.
 
         This is needed if messages are larger than the first one, for which ZeroMQ's high-water mark was set.
         """
@@ -135,7 +135,7 @@ class ZMQSender(BaseSocket):
 
     def _drop(self, waiting: int, peers: Peers | None) -> None:
         self._is_dropping = True
-        if not self._told and (peers is None or peers.live):  # else the messages are those of closed connections, released soon
+        if not self._told and (peers is None or peers.live):  # otherwise the messages belong to closed connections, and are released soon
             self._told = True
             log.warning(
                 "%s: %.0f MB wait for slow subscribers. Until they have read them, all subscribers lose messages, because these "
@@ -148,7 +148,7 @@ class ZMQSender(BaseSocket):
     def _send_once(self, views: Sequence[memoryview], timeout: float | None, copy_below: int) -> bool:
         """Send a message. Return False if its receiver left in the middle of it: then ZeroMQ drops all frames of the message.
 
-        If all frames were passed on before ZeroMQ noticed that the receiver had left, the message is lost like others to this receiver.
+        If ZeroMQ got all frames before it noticed that the receiver had left, the message is lost, like other messages to this receiver.
         """
         send, (first, *rest) = self.send_frame, views
         # Poll before sending, even with a timeout of 0: pyzmq loses a Ctrl-C that arrives while a non-blocking call finds nothing to do.
@@ -197,8 +197,8 @@ class ZMQSender(BaseSocket):
     def _waiting_messages(self) -> tuple[int, int]:
         """Return the number of messages that have not left, and their bytes.
 
-        ZeroMQ keeps the messages for a closed connection until the socket processes its commands, which happens only when the socket is
-        used. A sender that only waits would otherwise wait for these messages for ever.
+        ZeroMQ keeps the messages of a closed connection until the socket processes its commands, which happens only when the socket is
+        used. Without this call, a sender that only waits would wait for these messages forever.
         """
         self.socket.getsockopt(zmq.EVENTS)
         return self._backlog.count()
@@ -212,8 +212,8 @@ class ZMQSender(BaseSocket):
     def unread(self) -> bool:
         """Return whether a receiver has unread data that is lost if this end closes.
 
-        That happens with UNIX sockets: if the other end closes, ZeroMQ may notice this before it has read all data, and drops the rest.
-        With TCP, the end of the connection comes after the data.
+        This happens with UNIX sockets: if the other end closes, ZeroMQ may notice it before it has read all data, and drops the rest. With
+        TCP, the end of the connection comes after the data.
         """
         return self.peers() is not None and self._monitor.unread()
 
@@ -247,7 +247,7 @@ class ZMQReceiver(BaseSocket):
         return frames
 
     def _leave_behind(self) -> None:
-        """Disconnect from previous addresses of names, but only after all messages from there are read, because ZeroMQ would drop them.
+        """Disconnect from previous addresses of names, after all messages from there are read. Otherwise ZeroMQ would drop these messages.
 
         ZeroMQ reads connections in turn. The number of messages that wait at a connection is at most the high-water mark, and the end of
         the connection comes after them.
@@ -290,7 +290,7 @@ class Backlog:
     """The messages that have not left: ZeroMQ refers to the memory of a frame until the system has its bytes.
 
     Attributes:
-        nbytes: Bytes that have not left, or have left since the last :meth:`count` or :meth:`add`.
+        nbytes: Upper limit of the bytes that have not left, updated by :meth:`count` and :meth:`add`.
     """
 
     def __init__(self) -> None:
@@ -298,7 +298,7 @@ class Backlog:
         self.nbytes = 0
 
     def add(self, views: Sequence[memoryview], nbytes: int, copied_below: int) -> None:
-        """Note a sent message; a message whose frames were all copied is not tracked."""
+        """Note a sent message. If all its frames were copied, it is not tracked."""
         for view in reversed(views):
             if view.nbytes >= copied_below:
                 self._messages.append((weakref.ref(view), nbytes))
