@@ -1,4 +1,4 @@
-"""Child processes of this process, and the pickling of their tasks and items. May use wire/, and its dependencies.
+"""Child processes, and the pickling of their tasks and items. May use wire/, and its dependencies.
 
 It is a room of its own, because a child imports it first, so its imports must be few and quick. Begin with ``process``. ``remote``
 (parent) and ``maps`` (child) run maps in a process, and ``objects`` carries their items. ``isolated`` (parent) and ``isolated_child``

@@ -37,7 +37,7 @@ class RunPipeline(NamedTuple):
 
 
 def begin(parent: int) -> None:
-    """Tie a child to the process with the id ``parent``: the child ends with the thread that started it, and ignores Ctrl-C."""
+    """Prepare a child of the process with the id ``parent``: it ends with the thread that started it, and ignores Ctrl-C."""
     die_with_parent(signal.SIGKILL)
     if os.getppid() != parent:
         sys.exit("highway: the process that started this one is gone")

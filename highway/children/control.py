@@ -12,7 +12,7 @@ from typing import Any
 from highway.children.pickling import pack, unpack
 from highway.process import script_interrupt
 
-LOOK = 1.0  # seconds between checks whether the parent lives: a process that the parent forked may hold the other end of the socket
+LOOK = 1.0  # seconds between checks whether the parent lives; a forked process may hold the other end of the socket
 
 
 class ControlClosed(Exception):

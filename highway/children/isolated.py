@@ -31,14 +31,14 @@ from highway.wire.transports.shm import ShmReceiver
 
 log = logging.getLogger("highway")
 
-EXIT_TIMEOUT = STOP_TIMEOUT + 2  # seconds for the process to stop its stages, to name those that do not stop, and to exit
+EXIT_TIMEOUT = STOP_TIMEOUT + 2  # seconds for the process to stop its stages, to name stages that do not stop, and to exit
 
 
 class IsolatedRun(ReceivingRun):
     """A run whose stages are in a process of their own. The workers in this process only describe the stages and never work.
 
     Args:
-        given: The stages that the pipeline was given.
+        given: The stages in the arguments of the pipeline.
         stages: The expanded stages.
         seed: The pipeline's seed.
         origin: The origin in the pipeline's passports.
@@ -129,7 +129,7 @@ class IsolatedRun(ReceivingRun):
             self._note_time()
         if self._process is not None and os.getpid() == self._pid:
             if isinstance(self.workers[0].stage.op, Fed) and not self._is_there:
-                self._process.kill()  # it may still import modules for seconds; no work is lost, because it only has items that it was fed
+                self._process.kill()  # it may still import modules for seconds; killing it loses no work
             self._process.tell(("stop", None, 0))
             self._process.hang_up()
         self.join()

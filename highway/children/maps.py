@@ -43,7 +43,7 @@ class ApplyMaps(NamedTuple):
     watched: bool = False
 
     def prepared(self) -> Callable[[Any, int, int], Any]:
-        """Return a function that maps an item, given its epoch and index, exactly as the pipeline's own process would."""
+        """Return a function that maps an item, from its epoch and index, exactly as the pipeline's own process would."""
         maps = [partial(fn, context=here()) if takes_context(fn) else fn for fn in self.maps]
         keys = [stage_key(self.seed, name) if takes_rng(fn) else None for name, fn in zip(self.names, self.maps, strict=True)]
         steps = list(zip(self.names, maps, keys, strict=True))

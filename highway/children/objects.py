@@ -65,7 +65,7 @@ class ObjectLink:
         return self._sender.connections.is_over
 
     def record(self, frames: list[Any], wait: bool = True) -> Record:
-        """Turn the frames of an object (see ``pack()``) into a record, part of a message. A large object goes into shared memory now.
+        """Turn the frames of an object (see ``pack()``) into a record, which is part of a message. Copy a large object into shared memory.
 
         Args:
             frames: The pickle and the memory of arrays.

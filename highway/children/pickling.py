@@ -1,4 +1,4 @@
-"""Pickle objects for a pipeline's own child processes, with the memory of arrays outside the pickle.
+"""Pickle objects for a pipeline's own child processes, and keep the memory of arrays outside of the pickle.
 
 Only for processes that this process started, over sockets that they inherit, and for the peers of a job, which belong to the same user on
 the same host: a pickle from any other sender could run any code.
@@ -87,7 +87,7 @@ class Script(NamedTuple):
 
 
 class _Importing:
-    """The parent's script in a child. It is imported when an object defined in it arrives, and not before."""
+    """The parent's script in a child. The child imports it when an object that it defines arrives."""
 
     script: Script | None = None  # None in a process that is not a child
     now = is_loaded = False

@@ -21,8 +21,8 @@ from highway.process.interrupt import Withheld
 
 END_TIMEOUT = 5.0  # seconds for an idle child to end
 
-# The child imports the same highway as its parent, even if sys.path has changed since. Its modules live until it exits, so gc.freeze()
-# excludes them from garbage collection: collecting them again at exit, while the parent waits, would take 50 ms.
+# The child imports the same highway as its parent, even if sys.path has changed since. gc.freeze() excludes its modules from garbage
+# collection, because collecting them at exit would take 50 ms while the parent waits.
 _CODE = """import gc, sys
 sys.path[:] = [{home!r}, *{path!r}]
 import highway

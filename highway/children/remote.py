@@ -28,12 +28,12 @@ from highway.process.cores import ONE_THREAD
 MOST: Final = 64  # items in flight to a child
 WORK_AHEAD: Final = 0.02  # seconds of work in flight to a child: many times the cost of handing over an item
 GATHER_LEAST, GATHER_MOST = 0.0005, 0.01  # minimum and maximum seconds to let answers gather
-SLOW: Final = 0.1  # seconds of work per item; above it, items stay with the parent until a child is free
+SLOW: Final = 0.1  # seconds of work per item; for longer work, items stay with the parent until a child is free
 BYTES_AHEAD: Final = 1 << 20  # bytes of items, or of their results, in flight
 BYTES_IN_SOCKET: Final = 1 << 15  # bytes that always fit into the socket, so that neither side ever waits for the other to read
 SHARE: Final = 1 / 8  # weight of the last item in the moving averages
 RISE: Final = 1 / 64  # the same, for the time of the quickest items
-STACK_WITHIN: Final = 3.0  # seconds for a child that is ended to write where it is
+STACK_WITHIN: Final = 3.0  # seconds for an ended child to write its stack
 
 
 class _Handed:
@@ -46,7 +46,7 @@ class _Handed:
         self.frames: list[Any] | None = None  # until it is sent
         self.error: Exception | None = None  # why it cannot be sent
         self.in_socket = 0  # bytes
-        self.attempts = 0  # that took too long
+        self.attempts = 0  # number of attempts that took too long
 
 
 class RemoteMaps:
@@ -75,7 +75,7 @@ class RemoteMaps:
         self._least_seconds = 0.0  # the same for the quickest recent items
         self._nbytes = 0.0  # average size of an item or its result
         self._is_gone = self._is_ready = False
-        self._since = 0.0  # when the child had the first item at the earliest
+        self._since = 0.0  # earliest time at which the child had the first item
         self._begin()
 
     @property

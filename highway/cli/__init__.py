@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit code."""
-    given = [*(sys.argv[1:] if arguments is None else arguments)]  # after the command ``list`` has run, that name is a module here
+    given = [*(sys.argv[1:] if arguments is None else arguments)]  # not list(): a module here may have this name
     parser = argparse.ArgumentParser(
         prog="highway",
         description=highway.__doc__.splitlines()[0],

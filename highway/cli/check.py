@@ -30,7 +30,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def sentences(topology: Topology, on: str | None = None) -> Iterator[str]:
-    """Yield a description of a topology without errors, line by line. ``on`` is an engine for which it was also checked."""
+    """Yield a description of a topology without errors, line by line. ``on`` is an engine that was checked, too."""
     plan = topology.plan
     for role in plan.roles.values():
         where = f" on {', '.join(role.hosts)}" if role.hosts else ""

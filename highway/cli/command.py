@@ -46,7 +46,7 @@ class Command:
         module: The :class:`CommandModule`, below ``highway.cli``; imported when the command is given.
         summary: A one-line description.
         alone: The name as a separate program, if the command has one.
-        logs: Whether errors and warnings are printed with its name; other commands print errors with ``highway``, and handle warnings
+        logs: Whether errors and warnings have the command's name. Other commands print errors with ``highway``, and handle warnings
             themselves.
     """
 
@@ -67,12 +67,12 @@ class Command:
             logging.basicConfig(format=f"{name}: %(message)s", level=logging.WARNING)
         try:
             module = self._module()
-            interrupt.raise_again()  # not earlier: during an import it could look like an import that failed
+            interrupt.raise_again()  # not earlier, because during an import the interrupt could look like a failed import
             with kept_for_json() if getattr(options, "json", False) else contextlib.nullcontext():
                 return module.run(options)
         except KeyboardInterrupt:
             return INTERRUPTED
-        except BrokenPipeError:  # as in `tensormon | head`
+        except BrokenPipeError:  # for example `tensormon | head`
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return FAILED
         except Exception as error:
@@ -136,7 +136,7 @@ def exit_code(error: BaseException) -> int:
 
 
 def explain(error: BaseException, with_traceback: bool = False) -> str:
-    """Return an error's message with its notes; highway's own errors are shown without their class name."""
+    """Return an error's message with its notes, and without the class name for highway's own errors."""
     if isinstance(error, RunError) and error.__cause__:
         error = error.__cause__
     if with_traceback:
@@ -151,7 +151,7 @@ def explain(error: BaseException, with_traceback: bool = False) -> str:
 
 
 def program(alone: str) -> Callable[[Sequence[str] | None], int]:
-    """Return the ``main(argv=None)`` of a command that is a separate program; wrong usage raises ``SystemExit(2)``, as in argparse."""
+    """Return the ``main(argv=None)`` of a command that is a separate program. Wrong usage raises ``SystemExit(2)``, as in argparse."""
     (command,) = (command for command in COMMANDS if command.alone == alone)
 
     def run(argv: Sequence[str] | None) -> int:

@@ -1,4 +1,4 @@
-"""``highway doctor``: reports what is installed, which implementations are used, the machine's resources, and how to be faster."""
+"""``highway doctor``: report installed packages, the implementations in use, the machine's resources, and how to be faster."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from highway.process.memory import available_memory
 from highway.wire.transports.shm.message import IN_C
 
 _GB = 1e9
-_FEW_FILES = 4096  # descriptors: a reader needs one per worker, but a link needs one per peer and a shard one per pipe
+_FEW_FILES = 4096  # number of file descriptors: a reader needs one per worker, a link one per peer, and a shard one per pipe
 _SMALL_SHM = 1 << 30
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 _PACKAGES = ("numpy", "pillow", "pyzmq", "simplejpeg", "opencv-python-headless", "webdataset", "torch", "threadpoolctl")
@@ -71,7 +71,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def look() -> Iterator[Finding]:
-    """Yield what is installed, which implementations are used, and the machine's resources."""
+    """Yield findings on installed packages, implementations in use, and the machine's resources."""
     yield Finding("highway", f"{highway.__version__} in {Path(highway.__file__).parent}")
     yield Finding("python", f"{platform.python_version()} ({sys.executable})")
     yield Finding("system", f"{platform.system()} {platform.release()}, {platform.machine()}")
@@ -84,7 +84,7 @@ def look() -> Iterator[Finding]:
 
 
 def owners_of_commands(path: str | None = None) -> str:
-    """Return the package that owns each command of tensorcom on this machine, and highway's names for those that highway does not own.
+    """Return the package that owns each command of tensorcom on this machine, and highway's names for commands of other packages.
 
     Args:
         path: Search path of the commands; ``None``: the shell's.
@@ -102,7 +102,7 @@ def owners_of_commands(path: str | None = None) -> str:
 
 
 def _formats() -> Finding:
-    """Return the formats that can be read, and how to install the others; it is no advice, because few users need them all."""
+    """Return the readable formats, and how to install the others."""
     packages = {row.extra.name: row.extra.package for row in formats().values() if row.extra} | {"stores": "obstore"}
     found = {extra: version_of(package) for extra, package in packages.items()}
     parts = [f"{extra} ({packages[extra]} {version})" for extra, version in found.items() if version]

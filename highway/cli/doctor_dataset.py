@@ -18,7 +18,7 @@ from highway.errors import ConfigError
 from highway.process.cores import available_cores
 
 TURNS = 3
-CLEARLY = 1.1  # ratio of samples per second from which processes are worth their start and memory
+CLEARLY = 1.1  # minimum ratio of samples per second for processes, because they take time to start, and memory
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

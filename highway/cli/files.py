@@ -16,7 +16,7 @@ from highway.errors import ConfigError
 
 @contextlib.contextmanager
 def put_in(path: str | Path) -> Iterator[str]:
-    """Write a file atomically, so that readers of the file always find a complete one: yield the path to write to.
+    """Write a file atomically, so that readers always find a complete file. Yield the path to write to.
 
     Raises:
         ConfigError: the file cannot be written.
@@ -51,7 +51,7 @@ def load_checked(options: argparse.Namespace, look_only: bool = True) -> topolog
 
     Args:
         options: The options.
-        look_only: Whether the topology is only looked at, not run; then only modules of ``--plugin`` are imported.
+        look_only: Whether the topology will not run, so that only modules of ``--plugin`` are imported.
 
     Raises:
         ConfigError: the topology has errors; the message lists them all.

@@ -42,7 +42,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _public(name: str, width: int) -> Iterator[str]:
-    """Yield a description of each class or function of highway and its adapters with this name, in any case.
+    """Yield a description of each class or function of highway and its adapters with this name. Upper and lower case are equal.
 
     Raises:
         ConfigError: only adapters have the name, and none of their frameworks is installed.
@@ -76,7 +76,7 @@ def _modules_with(name: str) -> Iterator[tuple[str, str]]:
 
 
 def _methods(found: Any, width: int) -> list[str]:
-    """Return the public methods and properties of a class, a line each, after a heading."""
+    """Return the public methods and properties of a class: a heading, and one line for each."""
     own = vars(found) if inspect.isclass(found) else {}
     kinds = (property, classmethod, staticmethod)
     public = {name: value for name, value in own.items() if name[0] != "_" and (inspect.isfunction(value) or isinstance(value, kinds))}

@@ -1,4 +1,4 @@
-"""Standard output and standard error that never end a run, even if a disk is full or nobody reads them; and output that is always JSON."""
+"""Standard output and standard error that cannot end a run, such as by a full disk. Also output that is always JSON."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def run_apart(command: Callable[[], int], library: str, document: Callable[[int,
     """Run a command in a child process, and print its document even if a library ends the process. Return the exit code.
 
     If other code called highway, that code may have threads, so the command runs in this process. Standard output of the child is a file,
-    because processes that the child leaves behind could keep a pipe open. Signals are passed on to the child. The child has its own process
-    group, so that a terminal does not also send signals to it.
+    because processes that the child leaves behind could keep a pipe open. The child has its own process group, and gets signals only from
+    this process.
 
     Args:
         command: The command.
@@ -73,7 +73,7 @@ def run_apart(command: Callable[[], int], library: str, document: Callable[[int,
             code = os.waitstatus_to_exitcode(ended[1])
             written.seek(0)
             text = written.read().decode(errors="replace")
-            if not text.endswith("}\n"):  # nothing, or not all of it
+            if not text.endswith("}\n"):  # no text, or an incomplete text
                 how = f"was killed by {signals.name_of(-code)}" if code < 0 else f"ended with exit code {code}"
                 blamed = "" if -code in sent else f"; {library} may have ended it"
                 message = f"the process of the run {how}{blamed}; how many messages were lost is not known"
@@ -96,7 +96,7 @@ def _write_to(descriptor: int) -> None:
 
 
 class Output(io.TextIOBase):
-    """A text stream that drops text that cannot be written, and reports that once.
+    """A text stream. If text cannot be written, it drops the text, and reports this once.
 
     Args:
         stream: The stream to write to.

@@ -1,4 +1,4 @@
-"""Figures of running processes: collected, aggregated, and served over HTTP.
+"""Collect and aggregate the statistics of running processes, and serve them over HTTP.
 
 ``state`` is the state of one process, ``poll`` collects the states of all of them, ``accounts`` and ``traffic`` aggregate links,
 ``metrics`` names the figures for Prometheus, ``server`` answers requests. ``profile`` measures stages one at a time, ``calibration`` holds

@@ -1,4 +1,4 @@
-"""The messages that each link of a run carried: counted at both ends, to report which messages are missing, and why."""
+"""Count the messages of each link at both ends, to report missing messages and the reasons."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class Departure:
     def held(self) -> int:
         """Maximum number of messages that the process had received and not processed, if it failed or was stopped too early; else 0.
 
-        The maximum is the capacity of its queues plus one message each in its source and sink, and at most the number of messages received
-        without a message sent for them.
+        The maximum is the capacity of its queues plus one message each in its source and sink, but at most the difference of received and
+        sent messages.
         """
         if not (self.failed or self.unfinished):
             return 0
@@ -65,11 +65,11 @@ class Account:
     Args:
         sent: Messages that its senders sent; if it publishes, a message counts once for each receiver. ``None`` if no sender runs here.
         received: Messages that its receivers took from it. ``None`` if no receiver runs here.
-        missing: Messages that were sent and not received, exact unless ``lost`` is set; ``None`` if some ends of the link are not seen.
+        missing: Number of messages that were sent but not received. Exact unless ``lost`` is set. ``None``: some ends of the link are
+            unknown.
         reasons: Why messages are missing, as far as known.
         unwanted: Whether the missing messages were not needed: the receivers ended normally, before the senders.
-        doubts: Why the number of missing messages is unknown although all ends in the file are seen: other programs received or sent
-            messages.
+        doubts: Reasons why the number of missing messages is unknown: other programs received or sent messages.
         lost: Processes that were lost with their hosts. Their counts are the last reported counts.
     """
 
@@ -83,7 +83,7 @@ class Account:
     lost: Sequence[str] = ()
 
     def __str__(self) -> str:
-        """Return a sentence about missing messages; empty if none are or may be missing."""
+        """Return a sentence about missing messages, or an empty text if no messages can be missing."""
         if self.doubts:
             known = f"of {self.sent or 0:,} messages that were sent here, {self.received or 0:,} were received here"
             why = " and ".join(dict.fromkeys([*self.reasons, *self.doubts]))
@@ -127,7 +127,7 @@ def _doubts(link: str, departures: Sequence[Departure], ends: Mapping[str, Ends]
 
 
 def _unwanted(link: str, departures: Sequence[Departure], ends: Mapping[str, Ends]) -> bool:
-    """Return whether a link's receivers ended normally and its senders had to be stopped: then messages under way are no loss."""
+    """Return whether a link's receivers ended normally and its senders had to be stopped. Messages in transit are then no loss."""
     receivers = {one.how for one in departures if ends[one.name].receives == link}
     senders = {one.how for one in departures if ends[one.name].sends == link}
     return receivers == {"ended"} and senders <= {"ended", "was drained", "was stopped"} and "was stopped" in senders
@@ -142,7 +142,7 @@ def _reasons(
     )
     counters = [one.state.stats.stages[0].counters for one in samples if one.ends.receives == link.link and one.state.stats]
     publishes = any(one.ends.publishes for one in samples if one.ends.sends == link.link)
-    # After a restart, the new process counts as late also those messages that the old process has received.
+    # After a restart, the new process also counts as late the messages that the old process received.
     is_exact = not any(one.state.restarts for one in samples if link.link in (one.ends.receives, one.ends.sends))
     for name, why in (("late", "were sent before a subscriber was there"), ("gaps", "were passed over by a subscriber that was behind")):
         count = sum(int(one.get(name, 0)) for one in counters)

@@ -1,4 +1,4 @@
-"""Adds the figures of a running topology to its graph."""
+"""Add the statistics of a running topology to its graph."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _edge(edge: Edge, links: Mapping[str, Traffic], samples: Sequence[Sample]) -
 
 
 def _rates(edge: Edge, samples: Sequence[Sample]) -> list[Rate]:
-    """Return the rates from an end that belongs only to this edge, so that edges of a link with many roles are distinguished."""
+    """Return the rates of an end that belongs only to this edge, to distinguish the edges of a link with several roles."""
     senders = [one for one in samples if one.ends.sends == edge.link and one.runs]
     into = [one for one in samples if one.ends.receives == edge.link and one.runs and one.state.role == edge.target]
     if into and {one.state.role for one in senders} <= {edge.source}:

@@ -35,9 +35,8 @@ class _Role:
 def bottleneck(samples: Sequence[Sample]) -> str:
     """Return one sentence that names the bottleneck of the whole topology, from the recent figures of its replicas.
 
-    The bottleneck is the stage whose workers are busiest, over all replicas of its role. Stages downstream of it starve, and stages
-    upstream of it are blocked, also over links. If a role waits to send, but its receiver is not among the seen roles, the receiver is the
-    bottleneck.
+    The bottleneck is the stage whose workers are busiest, over all replicas of its role. Stages downstream of it wait for input, and stages
+    upstream of it wait for room, also over links. If a role waits to send to an unknown receiver, this receiver is the bottleneck.
     """
     roles = _roles(samples)
     if not roles:

@@ -1,4 +1,4 @@
-"""The measured costs of a topology on a machine, to estimate its needs elsewhere: plain values, to JSON and back."""
+"""The measured costs of a topology on a machine, from which its needs on other machines are estimated. They can be saved as JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Figures of a replica over time: over all its processes (:class:`Totals`), and over the last seconds (:class:`Recent`)."""
+"""The statistics of a replica over all its processes (:class:`Totals`), and over the last seconds (:class:`Recent`)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from highway.observe.state import ReplicaState
 from highway.wire.counters import LINK_COUNTERS
 
 WINDOW = 3.0  # seconds
-LOAD_WINDOW = 30.0  # seconds: the load is used to add or remove replicas, which takes as long
+LOAD_WINDOW = 30.0  # seconds for the load, which decides whether to add or remove replicas
 
 Part = Literal["busy", "starved", "blocked"]
 
@@ -70,7 +70,7 @@ class Recent:
 
 
 def plus(first: PipelineStats | None, second: PipelineStats | None) -> PipelineStats | None:
-    """Return the sum of the figures of two processes; figures that are not sums, such as a queue's level, come from the second process."""
+    """Return the sum of two processes' statistics. Values that are not sums, such as a queue's level, come from the second."""
     if first is None or second is None:
         return second or first
     return _added(first, second, 1)

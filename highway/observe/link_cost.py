@@ -1,4 +1,4 @@
-"""The cost of a link: items sent from this process to itself, over a link of the same kind."""
+"""Measure the cost of a link: send items from this process to itself, over a link of the same kind."""
 
 from __future__ import annotations
 

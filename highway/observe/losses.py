@@ -31,10 +31,9 @@ class _Link:
 class Losses:
     """Counts the messages that links lose when a process at one of their ends ends. Add every state, several times per second.
 
-    While messages are under way, it is unknown which of them are lost, but their number is about constant. Therefore the minimum number in
-    the seconds before a process ended is compared with the minimum in the seconds after it, and the increase counts as lost. When all
-    processes of a link have ended, the number of lost messages is exact, unless an earlier estimate was too large, because the number never
-    falls.
+    While messages are in transit, it is unknown which of them are lost, but their number is about constant. So this compares the minimum
+    number before and after the end of a process, and counts the increase as lost. When all processes of a link have ended, the number is
+    exact, unless an earlier estimate was too large: the number never falls.
 
     Args:
         ends: The links of each replica, by the replica's name.

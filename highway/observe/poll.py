@@ -1,4 +1,4 @@
-"""All replicas of a topology, on all hosts: polls every endpoint, and merges the answers."""
+"""Poll the endpoints of a topology on all hosts, and merge the answers."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ class Poller:
         return isinstance(answer, Snapshot) and self._topology in ("", answer.topology)
 
     def _silent(self, answers: Mapping[PollTarget, Snapshot | str], heard: Collection[str]) -> Iterator[str]:
-        """Yield hosts without an answering endpoint: neither one there, nor one of a run elsewhere that includes the host."""
+        """Yield hosts without an answer, either from an endpoint on the host, or from a run on another host that includes it."""
         for host in dict.fromkeys(target.host for target in answers if target.host):
             own = {target.url.removeprefix("http://"): answer for target, answer in answers.items() if target.host == host}
             if host not in heard and not any(map(self._is_ours, own.values())):
@@ -155,7 +155,7 @@ def fetch(url: str) -> Snapshot | str:
 
 
 class _UntilDeadline(socket.socket):
-    """A connection with one deadline for everything that is received, even if it comes in small pieces."""
+    """A connection with one deadline for the whole answer, even if the answer comes in small pieces."""
 
     deadline = 0.0
 

@@ -1,4 +1,4 @@
-"""The stage profiler: runs stages one at a time, each on the previous stage's results, from memory."""
+"""The stage profiler: run stages one at a time, each on the results of the previous stage in memory."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def profile(
         most: Number of items requested from the source.
         limit: Maximum seconds for each stage.
         given: Items to use instead of the source, which is then not run.
-        rivalled: Whether each stage runs beside a thread that constantly requests the GIL; then only ``held`` is valid.
+        rivalled: Whether each stage runs beside a thread that constantly requests the GIL. Only ``held`` is then valid.
     """
     (source, _), *others = stages
     if given is None:

@@ -13,9 +13,8 @@ AT_ONCE = 50  # steps of plain Python between two checks whether it is over
 class Rival:
     """Runs plain Python beside the code in a ``with`` block.
 
-    The thread works only while no other thread holds the GIL, and requests a core only then. Therefore, in the rest of the time, other
-    threads hold the GIL, or are about to take it. On a machine that is busy with other processes, the result is too small, because a thread
-    that waits for a core and for the GIL counts as waiting for a core.
+    The thread works only while no other thread holds the GIL. So in the rest of the time, other threads hold the GIL. On a busy machine,
+    the result is too small, because a thread that waits for a core and for the GIL counts as waiting for a core.
 
     Attributes:
         kept_out: Seconds in which this thread could not work; known at the end.

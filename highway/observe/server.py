@@ -1,4 +1,4 @@
-"""An HTTP server for a few clients that may be slow or hostile: waitress, with additional limits."""
+"""An HTTP server for a few clients, which may be slow or hostile. It is waitress with additional limits."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from highway.errors import ConfigError
 from highway.topology.plan import port_range
 from highway.topology.spec import MetricsSpec
 
-CONNECTIONS = 64  # concurrent; a further one closes the oldest
+CONNECTIONS = 64  # maximum concurrent connections; a further connection closes the oldest
 SILENT = 10  # seconds that a client may be silent
 LIFETIME = 30  # maximum seconds of a connection, whatever its client does
 LARGEST = 16384  # bytes of a request
@@ -101,7 +101,7 @@ class Server(TcpWSGIServer):  # type: ignore[misc]  # waitress has no types
         return bool(super().readable()) and time.monotonic() >= self.paused_until
 
     def accept(self) -> Any:
-        """Accept a connection, and close the oldest one if there are too many: slow clients must not keep out short requests.
+        """Accept a connection. If there are too many, close the oldest connection, so that slow clients do not block short requests.
 
         If the process has no free descriptor, accept no connections for some time, to avoid a busy loop.
         """

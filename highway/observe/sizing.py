@@ -1,7 +1,7 @@
-"""Sizing of a topology: the threads, processes, hosts, memory and network that a rate requires, and the first shortage.
+"""Size a topology: compute the threads, processes, hosts, memory and network for a rate, and the first shortage.
 
-Pure functions over a plan and the measured costs of its roles. Everything is linear in the rate, except for threads, processes and hosts,
-which are whole numbers.
+All functions depend only on a plan and the measured costs of its roles. All needs are linear in the rate, except for threads, processes and
+hosts, which are whole numbers.
 """
 
 from __future__ import annotations
@@ -89,7 +89,8 @@ def size(plan: Plan, given: Calibration, host: HostSize, rate: float) -> list[Ro
     """Return the needs of each measured role.
 
     Args:
-        plan: Roles and links. The number of a role's replicas is used if they do not share its work, and at both ends of the topology.
+        plan: Roles and links. The plan's number of replicas counts for roles at both ends of the topology, and for roles whose replicas do
+            not share the work.
         given: The costs of the roles.
         host: The resources of each host.
         rate: Samples per second of each role at an end: of all its processes together, or of each process if each process gets all samples.
@@ -224,7 +225,7 @@ def _replicas(plan: Plan, given: Calibration, role: Role, samples: float, host: 
 
 
 def _of_its_process(role: Role, cost: RoleCost, samples: float, replicas: int) -> Iterator[Used]:
-    """Yield how much one of ``replicas`` processes uses of the resources that each process has only once, such as its GIL."""
+    """For resources that each process has only once, such as the GIL, yield how much one of ``replicas`` processes uses."""
     items = samples / cost.samples / replicas
     yield Used(GIL, items * sum(stage.held for stage in cost.stages))
     for stage in cost.stages:

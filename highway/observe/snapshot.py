@@ -1,4 +1,4 @@
-"""The state of one ``highway run`` at one moment, for its HTTP endpoint: plain values, to JSON and back."""
+"""The current state of one ``highway run``, for its HTTP endpoint, as plain values and JSON."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class Snapshot:
         return snapshot
 
 
-_decoder = msgspec.json.Decoder(Snapshot)  # created before any thread needs it: two concurrent first uses crashed msgspec 0.22
+_decoder = msgspec.json.Decoder(Snapshot)  # created here, because two concurrent first uses crashed msgspec 0.22
 
 
 def _made_safe(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The state of a replica as seen from outside: by its launcher, by the metrics endpoint, by ``highway top``."""
+"""The state of a replica, for its launcher, the metrics endpoint and ``highway top``."""
 
 from __future__ import annotations
 

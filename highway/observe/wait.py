@@ -1,4 +1,4 @@
-"""Computes the time that the trainer of a run waited for data, for the page and for the terminal."""
+"""Compute how long the trainer of a run waited for data, for the page and for the terminal."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def waiting(samples: Sequence[Sample]) -> Wait:
     """Return how long the trainer waited for data, from the recent figures of the samples.
 
     The trainer consumes the items at the end. It is the loop over a pipeline or over its ``to_device``, or a sink that sends nothing. For a
-    trainer outside the run, only its sender is visible: the sender gives a lower limit of the time in which the trainer did *not* wait.
-    With several trainers, the result is for the trainer that waited most.
+    trainer outside the run, only the sender is known. It gives a lower limit of the time in which the trainer did *not* wait. Of several
+    trainers, the result is for the trainer that waited most.
     """
     received = {one.ends.receives for one in samples}
     found: list[tuple[float, bool, Sample]] = []

@@ -1,4 +1,4 @@
-"""A process of a replica, as its launcher knows it from reports."""
+"""A process of a replica, in the launcher: its state, known from reports."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from highway.run.launcher import Handle
 
 WAITS = 0.8  # fraction of the time between two reports that a source must have waited to count as waiting
 
-_ASKED = (128 + signal.SIGINT, 128 + signal.SIGTERM, -signal.SIGINT, -signal.SIGTERM)  # exit codes of a process that was asked to end
+_ASKED = (128 + signal.SIGINT, 128 + signal.SIGTERM, -signal.SIGINT, -signal.SIGTERM)  # exit codes of a process that ended on request
 _CRASHES = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGSYS, signal.SIGTRAP)
 
 
@@ -57,7 +57,7 @@ class Child:
         return code is not None
 
     def ask(self, number: int, wanted: bool = True) -> None:
-        """Ask the process, if it runs, to end: SIGTERM drains it, SIGINT stops it; ``wanted`` is whether its remaining items are needed."""
+        """If the process runs, ask it to end: SIGTERM drains it, SIGINT stops it. ``wanted``: whether its remaining items are needed."""
         if not self.poll():
             self.leaving, self.wanted = True, wanted
             self.handle.signal(number)
@@ -70,7 +70,7 @@ class Child:
 
     @property
     def was_killed(self) -> bool:
-        """Whether a signal from outside has ended the process, not an error or a crash."""
+        """Whether a signal from outside has ended the process."""
         return self.failed and (self.code or 0) < 0 and -(self.code or 0) not in _CRASHES
 
     @property

@@ -1,8 +1,8 @@
-"""How a running process of a role is found on its machine, and asked to drain.
+"""Find a running process of a role on this machine, and ask it to drain.
 
 Each process listens under a name in Linux's abstract namespace, which has no file and disappears with the process. The name contains the
-user, the topology file, the role and a number: the replica's number or, if a process on this machine already uses it, the first free number
-after the replicas of the file. Both processes must belong to the same user.
+user, the topology file, the role and the replica's number. If a process on this machine already has this number, the name has the first
+free number after the replicas of the file. Both processes must belong to the same user.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from highway.process.readable import readable
 from highway.topology.process_spec import RoleKey
 from highway.wire.address import peer_process
 
-JOINED = 64  # further processes of a role on one machine that can be distinguished, besides its replicas
+JOINED = 64  # maximum additional processes of a role on one machine, besides its replicas
 
 _DRAIN = b"drain"
 _LARGEST = 4096
@@ -56,7 +56,7 @@ def _received(connection: socket.socket) -> bytes:
 class ControlServer:
     """Receives the request to drain.
 
-    Wait for ``sockets``; :meth:`poll` serves the ready sockets. Outside Linux there are no sockets.
+    The caller waits for ``sockets`` and then calls :meth:`poll`. Outside Linux there are no sockets.
 
     Args:
         key: The role of the process.
@@ -83,7 +83,7 @@ class ControlServer:
         return [self._listener, *self._clients] if self._listener else []
 
     def poll(self, ready: Collection[Any]) -> bool:
-        """Serve the ready sockets, and return whether the process is to drain."""
+        """Serve the ready sockets, and return whether the process must drain."""
         for sock in self.sockets:
             if sock in ready:
                 if sock is self._listener:
@@ -126,7 +126,7 @@ class ControlServer:
 
 @dataclass
 class ControlClient:
-    """A running process of a role on this machine, connected to its control server; the owner closes the ``connection``."""
+    """A connection to the control server of a running process. The owner closes the ``connection``."""
 
     name: str
     number: int

@@ -61,8 +61,8 @@ class LiveEngine(Engine):
     Args:
         connect: Returns a launcher.
         placed: Returns the processes of a topology, with their links in this engine.
-        preview: Returns the texts that would be submitted to the engine, by name; ``None`` if the engine takes no texts.
-        may_be_ended_by: The library that may end the process of the launcher without raising an error; empty if no library does.
+        preview: Returns the texts for the engine, such as job scripts, by name. ``None``: the engine uses no texts.
+        may_be_ended_by: The library that may end the launcher's process without raising an error. Empty: no library does this.
     """
 
     connect: Callable[[Wiring, argparse.Namespace, Show], Launcher]

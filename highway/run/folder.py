@@ -1,9 +1,9 @@
-"""The folder that the hosts of a run share. In it, the launcher writes orders for the job of each replica, and the job writes its news.
+"""The folder that the hosts of a run share. The launcher writes orders for the job of each replica into it, and jobs write news.
 
 News are the output, reports and counts of the replica's process (:class:`~highway.run.remote.News`).
 
-Files that are rewritten are replaced atomically. Files that grow are opened for each line, because a network file system shows the line to
-other hosts only after the file is closed.
+A file that changes is replaced atomically. A file that grows is opened and closed for each line, because a network file system shows the
+line to other hosts only after the file is closed.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from highway.run.remote import News
 
 T = TypeVar("T")
 
-SEGMENT = 1 << 20  # bytes of a file of news, after which the next file begins; the reader deletes files that it has read
+SEGMENT = 1 << 20  # bytes after which the next file of news begins; the reader deletes read files
 
 
 class JobOrder(msgspec.Struct, frozen=True):
     """The launcher's orders for the job of a replica.
 
     Args:
-        start: The number of times that the replica's process should have been started; the last start uses ``spec``.
+        start: The required number of starts of the replica's process. The last start uses ``spec``.
         spec: The process to run, a :class:`~highway.run.launcher.LaunchSpec` in JSON.
         signals: Signals to send to that process, in order.
         version: The launcher's version of highway.
@@ -41,7 +41,7 @@ class JobOrder(msgspec.Struct, frozen=True):
 
 
 class Claim(msgspec.Struct, frozen=True):
-    """The job that holds a replica, and how many times its process was started. A job that finds another holder has been replaced."""
+    """The job that holds a replica, and the number of starts of its process. If a job finds another holder, it was replaced."""
 
     holder: str = ""
     start: int = 0
@@ -108,7 +108,7 @@ class RunFolder:
         own = path.with_name(f".{path.name}.{made.host}.{os.getpid()}")
         own.write_bytes(msgspec.json.encode(made))
         with contextlib.suppress(FileExistsError):
-            path.hardlink_to(own)  # which, unlike a rename, keeps an existing file; on network file systems too
+            path.hardlink_to(own)  # a link, because it keeps an existing file, unlike a rename, even on network file systems
         own.unlink()
         return _read(path, RoleSoftware) or made
 

@@ -1,7 +1,7 @@
 """``python -m highway.run.job FOLDER PLACE``: the program of a replica's job, on its host.
 
-The program starts the process as often as the launcher orders, and writes reports for the launcher to a shared folder. It ends when the
-launcher does not need it any more, when the launcher has ended, or when the engine stops it.
+The program starts the process when the launcher orders it, and writes reports for the launcher to a shared folder. It ends when the
+launcher no longer needs it or has ended, or when the engine stops it.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from highway.wire.rendezvous import own_address
 LOOK = 0.5  # seconds between two checks of the launcher's order
 TELL = 2.0  # seconds between two writes of statistics, which are also a sign of life; printed lines are written after a tenth of that
 CHECK = 5.0  # seconds between two checks for the launcher
-KEEP = 60.0  # seconds for which it waits for another start, after a process has failed
-ORPHANED = 120.0  # seconds without a sign of the launcher after which it ends
+KEEP = 60.0  # seconds to wait for another start after a process has failed
+ORPHANED = 120.0  # seconds without a sign of life from the launcher before the job ends
 LEAVE = 60.0  # seconds that the process may then take to end
 
 
@@ -96,7 +96,7 @@ class Job:
             self._heartbeat, self._heard = heartbeat, self._checked
         if self._checked > self._heard + ORPHANED:
             self._asked = True
-        if self._folder.claim(self._place).holder != self._holder:  # this host was considered lost
+        if self._folder.claim(self._place).holder != self._holder:  # the launcher considered this host lost
             self._until = 0.0
 
     def _begin(self, order: JobOrder) -> None:
@@ -131,7 +131,7 @@ class Job:
             self._hear(msgspec.structs.replace(news, reports=[*news.reports, RoleReport(draining=True)]))
 
     def _hear(self, news: News) -> None:
-        """Collect news to write; figures alone are written from time to time."""
+        """Collect news to write. Statistics alone are written only from time to time."""
         for text, is_error in news.lines:
             print(text, file=sys.stderr if is_error else sys.stdout, flush=True)
         self._untold.append(news)
@@ -144,7 +144,7 @@ class Job:
         self._tell()
 
     def _tell(self) -> None:
-        """Write the collected news, or only a sign of life, unless it is too soon for that."""
+        """Write the collected news, or a sign of life if it is due."""
         reports = [report for news in self._untold for report in news.reports]
         matters = [report for report in reports if not report.stats]
         lines = [line for news in self._untold for line in news.lines]

@@ -1,7 +1,6 @@
 """The interface of launchers. A launcher starts processes on this machine, in a cluster or by a scheduler.
 
-Supervision, restarts, drains and the closing table are written once, on top of these two protocols. ``launchers/local`` implements them
-for this machine.
+Supervision, restarts, drains and the final table use only these two protocols. ``launchers/local`` implements them for this machine.
 """
 
 from __future__ import annotations
@@ -16,16 +15,15 @@ from highway.run.report import RoleReport
 from highway.topology.process_spec import ProcessSpec
 from highway.wire.tally import Counts
 
-DRAIN = 10.0  # seconds that items in flight may take to arrive when the run is terminated
-STOP_SECONDS = 30  # seconds between an engine's drain and its kill: longer than a run takes to stop by itself
+DRAIN = 10.0  # seconds for items in flight to arrive when the run is terminated
+STOP_SECONDS = 30  # seconds between an engine's drain and kill, more than a run needs to stop by itself
 
 
 @dataclass(frozen=True)
 class LaunchSpec:
     """A process to start.
 
-    ``process`` contains all information for the process, so that it reads no file and checks no other role. ``arguments`` are the arguments
-    of ``highway run`` that select it and set how it runs.
+    ``process`` contains all information for the process, so it reads no file. ``arguments`` are the arguments of ``highway run`` for it.
     """
 
     name: str
@@ -60,7 +58,7 @@ class Handle(Protocol):
         """Return its reports since the last call."""
 
     def counts(self) -> Counts:
-        """Return its counts of messages received and sent over links; exact after its end, unless it ``is_lost``."""
+        """Return its counts of messages received and sent over links. After its end, they are exact, unless it ``is_lost``."""
 
     @property
     def is_lost(self) -> bool:

@@ -14,7 +14,7 @@ def preflight(ends: Iterable[LinkEnd], any_order: bool = False) -> None:
 
     Args:
         ends: The processes' ends of links.
-        any_order: Whether names of other ends may be without addresses until their processes run.
+        any_order: Whether a name of another end may have no address before its process runs.
 
     Raises:
         ConfigError: a port is in use, an address does not belong to this machine, or a name has no address.

@@ -1,4 +1,4 @@
-"""A process on another host that an engine has chosen: the host's side, which runs it, and the launcher's side.
+"""A process on a host that an engine has chosen: the host's side, which runs the process, and the launcher's side.
 
 The host's side sends :class:`News` to the launcher's side. The engine decides how: as JSON in files, or as Python objects.
 """
@@ -17,7 +17,7 @@ from highway.run.report import RoleReport
 from highway.wire.address import peer_process
 from highway.wire.tally import Counts
 
-KEEP = 60.0  # seconds for which the counts of a process can be read after its agent was killed, if the engine can read them
+KEEP = 60.0  # seconds for which an engine can read the counts of a process after its agent was killed
 
 
 class News(msgspec.Struct, frozen=True):
@@ -29,7 +29,7 @@ class News(msgspec.Struct, frozen=True):
         reports: The reports.
         counts: The counts of messages received and sent over links.
         code: The exit code, or minus the signal that ended it; ``None`` while it runs.
-        counts_at: Path on that host at which :func:`highway.wire.tally.read_kept` finds the counts after the sender of the news was killed.
+        counts_at: Path on that host for :func:`highway.wire.tally.read_kept`, for the counts after the sender of the news was killed.
     """
 
     address: str
@@ -81,7 +81,7 @@ class Agent:
         self._process.signal(number)
 
     def drain(self) -> None:
-        """Drain the process through :mod:`highway.run.control`; further requests to drain, of any kind, have no effect."""
+        """Drain the process through :mod:`highway.run.control`. Later requests to drain have no effect."""
         for found in find(self._key):
             with found.connection:
                 if peer_process(found.connection)[0] == self._process.popen.pid:
@@ -119,7 +119,7 @@ class RemoteProcess:
             self._show(self.name, text, is_error)
 
     def lose(self, why: str, code: int = -9, counts: Counts | None = None) -> None:
-        """Record that the process, or its host, does not exist any more or cannot be reached, so that no more news will come.
+        """Record that no more news will come, because the process or its host is gone or cannot be reached.
 
         ``counts`` are the final counts of the process, if its host can still report them."""
         if self._code is None:

@@ -1,4 +1,4 @@
-"""A replica of a role as its launcher sees it: its current or last process, and its reports."""
+"""A replica of a role, in the launcher: its current or last process, and the reports."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Replica:
 
     @property
     def is_beginning(self) -> bool:
-        """Whether its process was started, and has not reported figures yet."""
+        """Whether its process was started, but has not reported statistics yet."""
         return self._runs and not self.child.leaving and self.child.stats is None
 
     @property
@@ -142,14 +142,14 @@ class Replica:
 
 
 class Restarts:
-    """Counts consecutive restarts of one replica's process; a process that ran long enough begins a new count."""
+    """Counts consecutive restarts of one replica's process. After a long enough run, the count begins again."""
 
     def __init__(self, spec: RestartSpec) -> None:
         self.spec = spec
         self.streak = 0
 
     def follow(self, failed: bool) -> bool:
-        """Return whether a process that ended should be started again, apart from the limit on restarts."""
+        """Return whether an ended process should be started again, without regard to the limit of restarts."""
         return self.spec.when == "always" or (self.spec.when == "on-failure" and failed)
 
     def delay(self, ran: float) -> float | None:

@@ -28,7 +28,7 @@ class Reporter:
         self._send(stats=asdict(stats))
 
     def draining(self) -> None:
-        """Report that the role was asked to end by a process other than the launcher; it will not be started again."""
+        """Report that another process than the launcher asked the role to end. The launcher does not start it again."""
         self._send(draining=True)
 
     def error(self, message: str) -> None:
@@ -36,7 +36,7 @@ class Reporter:
         self._send(error=message)
 
     def done(self) -> None:
-        """Report that the role has ended normally and delivered all its items; a process that ends without this report has failed."""
+        """Report that the role has ended normally and delivered all its items. A process that ends without this report has failed."""
         self._send(done=True)
 
     def __enter__(self) -> Self:

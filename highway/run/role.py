@@ -1,4 +1,4 @@
-"""One role in this process: run its pipeline, report, and drain or stop on request."""
+"""Run one role in this process: run its pipeline, send reports, and drain or stop on request."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ class Terminated(SystemExit):
 
 
 def _deafen() -> None:
-    """From now on ignore SIGTERM, and let SIGINT kill the process at once."""
+    """From now on, ignore SIGTERM, and make SIGINT kill the process at once."""
     if signals.are_heard():
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def stay(tell: Callable[[], None]) -> None:
-    """Report how the role has ended, and wait for SIGINT or SIGTERM, which may come as soon as the report is sent."""
+    """Report the end of the role, and wait for SIGINT or SIGTERM, which may come before the wait begins."""
     with signals.received(_ASKED) as heard:
         tell()
         while os.read(heard, 1)[0] not in _ASKED:
@@ -59,7 +59,7 @@ def run(
     drain_timeout: float = 0.0,
     control: ControlServer | None = None,
 ) -> None:
-    """Run a pipeline until its source ends; a pipeline without a sink drops its items.
+    """Run a pipeline until its source ends. Without a sink, the items are dropped.
 
     Another thread waits for the pipeline, so that this thread can report and, if it is the main thread, receive signals.
 
@@ -67,8 +67,8 @@ def run(
         pipeline: The pipeline to run.
         progress: Called every ``tick`` seconds, and once at the end, also after an error.
         tick: Seconds.
-        drain_timeout: Seconds after SIGTERM for items in flight to be delivered; after that, or at a second signal, the pipeline is
-            stopped. With 0, the pipeline is stopped at once.
+        drain_timeout: Seconds after SIGTERM to deliver items in flight. Then, or at a second signal, the pipeline is stopped. 0: stop it at
+            once.
         control: Receives requests to drain, too.
 
     Raises:
@@ -94,7 +94,7 @@ def run(
             if terminated:
                 raise Terminated(drained=True)
         except Terminated:
-            signal.alarm(_LAST_RESORT)  # the kernel kills a process that does not end by itself
+            signal.alarm(_LAST_RESORT)  # the kernel kills the process if it does not end by itself
             _deafen()
             raise
         except KeyboardInterrupt:

@@ -1,4 +1,4 @@
-"""Scaling of a role: adds a replica if the replicas are too busy, and removes a replica if fewer replicas are enough."""
+"""Scale a role: add a replica if the replicas are too busy, and remove a replica if fewer replicas are enough."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ LOAD = 0.8  # target fraction of time that the replicas of a role with `autoscal
 SLACK = 0.6  # a replica is removed if the remaining replicas would then work less than this fraction of the time
 PAUSE = 0.25  # seconds between two checks
 AGAIN = 60.0  # seconds before another attempt to start a replica, after one failed
-IDLE = 2.0  # seconds without a message after which nothing more is expected, if the stream has ended
-PATIENCE = 86_400.0  # seconds that a removed replica may take to deliver its items
+IDLE = 2.0  # if the stream has ended, seconds without a message before a replica is expected to get no more
+PATIENCE = 86_400.0  # maximum seconds for a removed replica to deliver its items
 
 
 class Look(NamedTuple):
@@ -34,8 +34,7 @@ class Look(NamedTuple):
     Args:
         time: Seconds.
         replicas: Number of replicas.
-        load: Fraction of the recent time, 0 to 1, in which a replica had work: the mean over all replicas, with 0 for a replica that has
-            not begun.
+        load: Mean fraction of the recent time, 0 to 1, in which a replica had work. A replica that has not begun counts as 0.
         waiting: Messages that wait for the replicas; ``None`` if unknown.
     """
 
@@ -46,7 +45,7 @@ class Look(NamedTuple):
 
 
 def wanted(looks: Sequence[Look], scale: AutoscaleSpec) -> int:
-    """Return the number of replicas that should work: the current number, or one more or one fewer.
+    """Return the required number of replicas: the current number, or one more or one fewer.
 
     A replica is added only if messages have waited recently.
 

@@ -1,4 +1,4 @@
-"""All roles of a topology, each replica in its own process, supervised until the last process has ended."""
+"""Run all roles of a topology, each replica in its own process, and supervise them until the last process has ended."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from highway.topology.plan import Process
 from highway.topology.wiring import Wiring, depths_of
 from highway.wire.address import remove_if_dead
 
-GRACE = 3.0  # seconds that the other roles may take to end by themselves after the last sink has ended
-STOP_TIMEOUT = 8.0  # seconds that a process may take to end when asked to; a pipeline's own stop() takes at most 5
-IDLE = 2.0  # seconds without a message after which nothing more is expected, if all senders have ended
+GRACE = 3.0  # seconds for the other roles to end by themselves after the last sink has ended
+STOP_TIMEOUT = 8.0  # seconds for a process to end on request; a pipeline's own stop() takes at most 5
+IDLE = 2.0  # if all senders have ended, seconds without a message before a replica is expected to get no more
 TICK = 0.25  # seconds between two checks of all processes, if there is no event
-REPEATED = 1.0  # seconds in which SIGTERM counts once: a job's end may signal this process directly and again through another process
+REPEATED = 1.0  # seconds in which SIGTERM counts once, because the end of a job may signal this process twice
 MOMENT = 0.05  # minimum seconds between two checks
 HIGHWAY = "highway"  # the name of the launcher's own messages
 
@@ -34,7 +34,7 @@ class Watcher(Protocol):
     """Gets the states of the replicas."""
 
     def update(self, states: Sequence[ReplicaState]) -> None:
-        """Handle the states of all replicas; called several times per second, and once when all replicas have ended."""
+        """Handle the states of all replicas. Called several times per second, and once when all replicas have ended."""
 
 
 class Display(Watcher, Protocol):
@@ -49,8 +49,8 @@ class Result:
     """The result of a launch.
 
     Args:
-        code: 0 if there were no failures or ``restart`` allowed them, 1 if a role failed, 128 plus the signal's number if a signal ended
-            it.
+        code: 0 without failures, or if ``restart`` allowed all failures; 1 if a role failed; 128 plus the signal's number if a signal ended
+            the run.
         message: A description of the failure; empty if there was none.
         states: The final state of each replica.
         departures: The ended processes, replica by replica.
@@ -73,10 +73,10 @@ def launch(
 ) -> Result:
     """Run processes of a topology until they have ended, and leave no process running.
 
-    The launch ends when the sinks end: after the last role that sends nothing over a link has ended, the other roles have some seconds to
-    end, and are then stopped. If a process fails and is not started again, the other processes are stopped. SIGTERM drains the run: roles
-    that receive nothing from another role of this launch end their sources, and all items in flight are delivered. SIGINT stops all
-    processes. A second signal kills them.
+    The launch ends when the last sink has ended, which is the last role that sends nothing over a link. The other roles then have some
+    seconds to end, and are then stopped. If a process fails and is not started again, the other processes are stopped. SIGTERM drains the
+    run: roles that receive nothing from another role of this launch end their sources, and all items in flight are delivered. SIGINT stops
+    all processes. A second signal kills them.
 
     Args:
         wiring: The processes of a topology without errors.
@@ -84,7 +84,7 @@ def launch(
         arguments: Arguments of ``highway run`` for each process, besides its role and replica.
         display: Shows the launcher's messages, and the figures.
         watchers: Further receivers of the states.
-        drain_timeout: Seconds that items in flight may take to arrive after SIGTERM; 0 stops all processes at once.
+        drain_timeout: Seconds for items in flight to arrive after SIGTERM. 0: stop all processes at once.
     """
     topology = wiring.topology
 
@@ -168,7 +168,7 @@ class _Watch:
         return Result(self.code, self.message, self._states())
 
     def _wait(self) -> None:
-        """Wait for an event, and then a moment for others: to check all replicas after each event costs too much."""
+        """Wait for an event, and then a moment for more events, because checking all replicas after each event takes too long."""
         try:
             happened, until = self.launcher.wait(TICK), time.monotonic() + MOMENT
             while happened and (left := until - time.monotonic()) > 0:
@@ -184,7 +184,7 @@ class _Watch:
         return [replica for replica in self.replicas if not replica.is_over and replica.phase != "waiting"]
 
     def _states(self) -> list[ReplicaState]:
-        """Return the states of all replicas. Receivers are read first, so that no fewer messages are counted as sent than as received."""
+        """Return the states of all replicas. Read receivers first, so that the count of sent messages includes all received ones."""
         asked = {replica: replica.state() for replica in self.downstream_first if replica.has_begun}
         return [asked[replica] for replica in self.replicas if replica.has_begun]
 
@@ -195,7 +195,7 @@ class _Watch:
         return states
 
     def _settle(self, replica: Replica) -> None:
-        """Decide what follows from the end of a replica's process."""
+        """Decide what to do after the end of a replica's process."""
         starved = self._ended_feeders(replica.process.role)
         said = replica.settle(may_restart=not (self.draining or self.stopping))
         if replica.child.failed and self.scaler.excuse(replica):
@@ -223,15 +223,15 @@ class _Watch:
     def _blame(self, replica: Replica, message: str) -> None:
         """Report that a replica failed and got no more items afterwards, and decide whether the whole run has failed.
 
-        ``restart`` allows a process to be killed at any moment. The exit code must not depend on whether the last items had been sent by
-        then. The run fails if the stream did not get to its end (a sink was killed), or if the process itself raised an error.
+        With ``restart``, a process may be killed at any moment, and the exit code must not depend on the moment. The run fails if the
+        stream did not reach its end (a sink was killed), or if the process itself raised an error.
         """
         self.display.line(HIGHWAY, message, True)
         if not self.code and (replica.process.role in self.wiring.sinks or not replica.departures[-1].was_killed):
             self.code, self.message = 1, message
 
     def _ended_feeders(self, role: str) -> set[str]:
-        """Return the roles that feed ``role`` if all of them have ended, else none: a replica started now would get no items."""
+        """Return the roles that feed ``role`` if all of them have ended, otherwise no roles. A new replica would then get no items."""
         feeding = self.wiring.feeders[role]
         return feeding if all(other.is_over for other in self._replicas_of(feeding)) else set()
 

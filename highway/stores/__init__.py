@@ -1,9 +1,9 @@
-"""Files by path or URL: local files directly; objects of a store by ranges, concurrently, with retries and an optional cache.
+"""Read and write files by path or URL. Objects of a store are read by ranges, concurrently, with retries and an optional cache.
 
 Writes are atomic. May use: engine. Begin with ``file``, then ``remote``, ``requests`` and ``connecting``.
 
 =============  =====================================================================================================================
-module         what it is for
+module         purpose
 =============  =====================================================================================================================
 ``file``       :func:`~highway.stores.file.open_file`: a file or object that is read by position and must not change meanwhile
 ``remote``     objects of a store as such files, and concurrent reads of many of them, or of parts of them
@@ -17,7 +17,7 @@ module         what it is for
 ``clients``    the protocol of clients; ``obstore_client`` and ``fsspec_client`` are the implementations
 ``schemes``    the kinds of stores
 ``unchanging`` a local file that must not change while it is read
-``loop``       the thread on which requests wait for their answers
+``loop``       the thread of all requests
 ``cache``      blocks of objects on a local disk
 =============  =====================================================================================================================
 """

@@ -1,10 +1,9 @@
-"""Blocks of objects on a local disk, up to a size, for all processes of the machine that use the same folder.
+"""A cache of blocks of objects on a local disk, which all processes of the machine can share.
 
-A block is a file that never changes. It gets its name when it is complete; the name depends on the object's state and the block's number.
-After the data, the file has the checksums of its pages, which also depend on the name. Therefore a block is fetched again if a crash of
-the machine has damaged it, or if it has the name of another block. Reading a block sets its modification time, because many disks are
-mounted without access times. A process that has written more than a share of the limit removes the least recently used blocks. Only one
-process at a time removes blocks. Another process that has a removed block open can still read it.
+A block is a file that never changes. It gets its name when it is complete. The name depends on the object's state and the block's number.
+After the data, the file has checksums of its pages and name, so a damaged or wrong block is fetched again. Reading a block sets its
+modification time, because many disks are mounted without access times. When a process has written a fraction of the limit, it removes the
+least recently used blocks. Only one process at a time removes blocks. A process that has a removed block open can still read it.
 
 The cache is optional: if it cannot be written or read, there is one warning, and the objects are read from the store.
 """
@@ -34,9 +33,9 @@ log = logging.getLogger("highway")
 PAGE = 1 << 16  # bytes per checksum
 _SUM = 8  # bytes of a checksum
 _MOST = 2**64 - 1  # the largest seed of a checksum
-_SHARE = 50  # a process evicts blocks after it has written the limit divided by this
+_SHARE = 50  # a process evicts blocks after it has written the limit divided by this number
 _ROOM = 0.9  # fraction of the limit that remains after an eviction
-_TOUCHED = 60.0  # seconds by which the time of last use may be outdated
+_TOUCHED = 60.0  # maximum error of the time of last use, in seconds
 _OLD_PART = 3600.0  # seconds after which unfinished files of killed processes are removed
 
 
@@ -65,7 +64,7 @@ class BlockCache:
                 os.makedirs(part, exist_ok=True)
         except OSError as error:
             raise ConfigError(f"cache_dir={folder!r}: {error.strerror}; name a folder that can be written to") from error
-        self._written = limit  # so that the first write evicts
+        self._written = limit  # this value makes the first write evict
         self._lock, self._warned = threading.Lock(), False
 
     def path(self, name: str) -> str:
@@ -95,7 +94,7 @@ class BlockCache:
             if os.pread(descriptor, (last - first) * _SUM, length + first * _SUM) != _sums(name, first, data):
                 return None
             if time.time() - about.st_mtime > _TOUCHED:
-                with contextlib.suppress(FileNotFoundError):  # removed meanwhile
+                with contextlib.suppress(FileNotFoundError):  # another process has removed it
                     os.utime(path)
         finally:
             os.close(descriptor)
@@ -139,7 +138,7 @@ class BlockCache:
             if self._written < self.limit // _SHARE:
                 return 0
             written, self._written = self._written, 0
-        if (removed := self.evict()) is None:  # and the next write evicts again
+        if (removed := self.evict()) is None:  # so that the next write evicts again
             with self._lock:
                 self._written += written
         return removed or 0
@@ -168,7 +167,7 @@ class BlockCache:
             return removed
 
     def _removed(self, path: str) -> bool:
-        """Remove a block, or an unused copy; return whether it is gone."""
+        """Remove a block or an unused copy. Return whether it was removed."""
         if os.path.dirname(path) != self.copies:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(path)

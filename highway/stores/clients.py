@@ -42,7 +42,7 @@ class StoreFailure(Exception):
 class Client(Protocol):
     """Client of one bucket. Its methods run on the thread of :mod:`highway.stores.loop`, and raise :class:`StoreFailure`."""
 
-    has_empty_folders: bool  # else a folder is only a prefix of keys
+    has_empty_folders: bool  # otherwise a folder is only a prefix of keys
 
     async def head(self, key: str) -> FileState:
         """Return the state of an object."""
@@ -60,7 +60,7 @@ class Client(Protocol):
         """Write an object atomically."""
 
     async def put_file(self, key: str, path: str, part: int, options: StoreOptions) -> None:
-        """Write an object from a file, in parts of ``part`` bytes if the store supports that; a failed part is sent again.
+        """Write an object from a file. If the store supports parts, send parts of ``part`` bytes, and repeat failed parts.
 
         The object appears when it is complete. If the upload fails or is cancelled, its parts are discarded.
         """

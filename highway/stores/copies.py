@@ -1,4 +1,4 @@
-"""Whole objects, or folders of objects, as local files: for libraries that need files.
+"""Copy objects, or folders of objects, to local files, for libraries that need files.
 
 The copies are in the cache, in ``copies/NAME/``. NAME depends on the state of the objects, so changed objects are copied again. A process
 that uses a copy holds a shared lock on ``copies/NAME.lock`` until it ends, so that no process removes the copy while it is used.
@@ -35,7 +35,7 @@ class _Lock:
         self.let_go = weakref.finalize(self, os.close, self.descriptor)
 
     def take(self) -> None:
-        """Take the lock exclusively. If other processes hold it as a shared lock, take it as a shared lock: then the copy exists."""
+        """Take the lock exclusively. If other processes share the lock, the copy exists, so share it, too."""
         while True:
             for kind in (fcntl.LOCK_EX, fcntl.LOCK_SH):
                 with contextlib.suppress(BlockingIOError):
@@ -122,12 +122,12 @@ def _copy(cache: BlockCache, url: StoreURL, folder: str, files: dict[str, Stored
         except BaseException:
             lock.let_go()
             raise
-        if os.path.exists(target):  # and was not removed between the two locks
+        if os.path.exists(target):  # and no process removed it between the two locks
             return target, lock
 
 
 def _fetch(target: str, files: dict[str, StoredObject]) -> None:
-    """Copy objects to files, which appear when all are complete and on disk."""
+    """Copy objects to files. The files appear when all are complete and on disk."""
     part = f"{target}.part"
     shutil.rmtree(os.path.dirname(target), ignore_errors=True)  # the remains of a killed process
     try:

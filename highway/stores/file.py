@@ -1,4 +1,4 @@
-"""Files by path or URL, local or in a store: read by position or whole, listed and removed."""
+"""Read, list and remove files by path or URL, local or in a store."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ def open_file(path: str, state: FileState | None = None) -> UnchangingFile:
 
 
 def read_ranges(ranges: Sequence[FileRange], cached: bool = True) -> list[bytes]:
-    """Return parts of files: local parts one after another, parts of objects concurrently.
+    """Return parts of files. This reads local parts one after another, and parts of objects concurrently.
 
-    A local file is checked for changes once, after all its parts are read.
+    It checks a local file for changes once, after all its parts are read.
 
     Args:
         ranges: The parts.
@@ -134,7 +134,7 @@ def exists(path: str) -> bool:
 
 
 def read_head(path: str, size: int) -> bytes:
-    """Return the first ``size`` bytes of a file or object, or fewer at its end; empty if it does not exist.
+    """Return the first ``size`` bytes of a file or object. Return fewer bytes if it is smaller, and no bytes if it does not exist.
 
     Args:
         path: A path or URL.
@@ -237,12 +237,12 @@ def state_of(path: str) -> FileState:
 
 
 def fingerprint_of(files: Iterable[tuple[str, str]]) -> str:
-    """Return a text that changes when one of the files, given by names and paths or URLs, is renamed, removed or written to."""
+    """Return a text that changes when a file is renamed, removed or written to. Each file has a name, and a path or URL."""
     return fingerprint(states_of(files))
 
 
 def states_of(files: Iterable[tuple[str, str]]) -> Iterator[tuple[str, FileState]]:
-    """Yield the names and states of files, given by names and paths or URLs; the states of objects are requested concurrently."""
+    """Yield the names and states of files. Each file has a name, and a path or URL. States of objects are requested concurrently."""
     named = list(files)
     if any(is_url(path) for _, path in named):
         from highway.stores.remote import states_at_once  # here, because local paths do not need it

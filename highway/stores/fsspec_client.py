@@ -1,4 +1,4 @@
-"""Uses fsspec for stores that have no client of their own, such as ``hf://``, ``ftp://`` and ``memory://``.
+"""The client for stores that obstore does not support, such as ``hf://``, ``ftp://`` and ``memory://``. It uses fsspec.
 
 Each pending request has a thread.
 """
@@ -37,7 +37,7 @@ _VERSIONS = (
     "updated",
     "created",
 )
-_LOOK_AGAIN = 60.0  # seconds after which an object's state is requested again; fsspec does not return it with the bytes
+_LOOK_AGAIN = 60.0  # seconds after which an object's state is requested again, because fsspec does not return it with the bytes
 
 
 class FsspecClient:

@@ -1,7 +1,7 @@
-"""The objects in a folder of a store, in the order of a walk through folders on disk; optionally kept in a file.
+"""List the objects in a folder of a store, in the order of a walk through folders on disk. A file can keep the listing.
 
-A kept listing is JSON, compressed by gzip. It contains each object's state, so that a changed or removed object is noticed when it is
-read. Added objects appear when the listing is updated.
+A kept listing is JSON, compressed by gzip. It contains each object's state, so reading a changed or removed object raises an error. Added
+objects appear when the listing is updated.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def objects_at(path: str, names: str, folder: bool = False) -> list[StoredObject
     Args:
         path: The URL. After its last slash, ``*`` and ``[...]`` have the same meaning as in a shell.
         names: A pattern of the names in a folder, such as ``*.ten``.
-        folder: Whether the URL is a folder, unless it is a pattern; if False, it is an object if its name matches ``names``.
+        folder: Whether a URL without a pattern is a folder. ``False``: it is an object if its name matches ``names``.
 
     Raises:
         FileNotFoundError: the object or folder does not exist. PermissionError, StoreError: as for :func:`listing_of`.
@@ -140,7 +140,7 @@ def objects_at(path: str, names: str, folder: bool = False) -> list[StoredObject
 
 
 def keys_in(path: str, below: bool = True) -> set[str]:
-    """Return the current keys in a folder, including hidden objects, relative to the folder; a kept listing is not used.
+    """Return the current keys in a folder, relative to the folder, including hidden objects. This does not use a kept listing.
 
     Args:
         path: The folder's URL.
@@ -164,7 +164,7 @@ def keys_in(path: str, below: bool = True) -> set[str]:
 
 
 async def _asked(requests: Requests, url: StoreURL, below: bool) -> list[Entry]:
-    """Return the entries of a folder: its subfolders are listed separately, concurrently."""
+    """Return the entries of a folder. This lists its subfolders separately and concurrently."""
     page = await requests.folder(url)
     entries = list(page.objects)
     if below:

@@ -1,4 +1,4 @@
-"""S3, Google Cloud Storage, Azure and HTTP by obstore, whose requests run on threads of Rust."""
+"""The client for S3, Google Cloud Storage, Azure and HTTP. It uses obstore, whose requests run on threads of Rust."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ T = TypeVar("T")
 _STATUS = re.compile(r"status code: (\d+)")
 _CODE = re.compile(r"<Code>(\w+)</Code>")
 _REASONS = ("NoSuchBucket", "ContainerNotFound", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "RequestTimeTooSkewed")
-_CAUSES = {  # of unanswered requests: a part of obstore's text, and the message
+_CAUSES = {  # for requests without an answer: a part of obstore's text, and our message
     "dns error": "the name of the host cannot be found",
     "ConnectionRefused": "the connection was refused",
     "certificate": "the server's certificate is not trusted",
@@ -43,7 +43,7 @@ _EXTENSION = "obstore._obstore"
 _NO_LIMIT = timedelta(days=1)  # for obstore, in effect no limit; each request has its own limit
 _FIRST_WAIT, _LONGEST_WAIT = timedelta(seconds=0.1), timedelta(seconds=5)  # before a part of an object is sent again
 CLOSING = 2.0  # seconds for sent data to become an object, when the upload is cancelled
-_PARTS_AT_ONCE = 4  # parts of an object that are under way, and in memory
+_PARTS_AT_ONCE = 4  # maximum parts of an object in transit, which are in memory
 
 _loaded_by, _library = 0, ""  # the process with obstore's threads, and the path of its extension
 
@@ -112,8 +112,8 @@ class ObstoreClient:
     async def _check_end(self, folder: str, keys: Sequence[str]) -> None:
         """Raise StoreFailure if objects follow the last key of a listing.
 
-        Some servers announce another page and do not name it, or answer with an HTML page instead. Both look like the end. S3's directory
-        buckets list without an order, so that nothing can be asked.
+        Some servers announce another page but do not name it, or answer with an HTML page. Both look like the end. S3's directory buckets
+        list without an order, so this cannot check them.
         """
         if not keys or not self._url.store.lists_in_order or self._url.host.endswith(_WITHOUT_ORDER):
             return
@@ -231,8 +231,8 @@ def _reason(text: str, code: re.Pattern[str] | None = None) -> str:
 def _obstore() -> Any:
     """Return obstore; in a forked child, load it a second time.
 
-    Its runtime (tokio) is unique to the library and cannot be created again: its threads do not exist in the child, and each request would
-    wait for ever. The linker treats a copy in memory as another library, with its own runtime.
+    A library has one runtime (tokio), whose threads do not exist in the child, so each request would wait forever. The linker treats a copy
+    of the library in memory as another library, with its own runtime.
     """
     global _loaded_by, _library
     import obstore

@@ -1,4 +1,4 @@
-"""Objects of a store as files that are read by position, and concurrent reads of many of them, or of their parts."""
+"""Read objects of a store by position, and read many objects or parts concurrently."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from highway.stores.unchanging import FileRange, FileState, SeekableFile, Unchan
 from highway.stores.url import StoreURL, is_url, parse
 
 T = TypeVar("T")
-_Block = tuple[BlockCache | None, str]  # its cache and its name there; None and the index of a part, if the part is not cached
+_Block = tuple[BlockCache | None, str]  # the cache and the name in the cache; None and the index of a part, if the part is not cached
 
 BLOCK = 1 << 20  # bytes of an object that are cached as one block
 CHECK_EVERY = 60.0  # seconds after the last answer, after which check() requests the object's state again
@@ -102,7 +102,7 @@ class _Part(NamedTuple):
     size: int
 
     async def asked(self) -> bytes:
-        """Return the part: by one request, or by several for pieces of it."""
+        """Return the part, by one request or by several requests for its pieces."""
         if not self.size and self.file.state.size:
             return b""
         file, requests = self.file, requests_of(self.file.url)
@@ -126,7 +126,7 @@ def _read(parts: Sequence[_Part], cached: bool = True) -> list[bytes]:
 def _through(caches: Sequence[BlockCache | None], parts: Sequence[_Part]) -> list[bytes]:
     """Return parts, each through the cache of its URL, which then stores missing blocks."""
     counts: Counter[str] = Counter()
-    pieces: list[list[bytes | tuple[_Block, slice]]] = []  # of each part: cached bytes, or their place in a missing block
+    pieces: list[list[bytes | tuple[_Block, slice]]] = []  # for each part: cached bytes, or their place in a missing block
     missing: dict[_Block, _Part] = {}
     for place, (cache, (file, offset, size)) in enumerate(zip(caches, parts, strict=True)):
         pieces.append([])
@@ -201,7 +201,7 @@ def write_object(path: str, data: bytes) -> None:
 
     Raises:
         PermissionError: the object must not be written.
-        StoreError: the store refuses it.
+        StoreError: the store returns an error.
     """
     url = parse(path)
     loop.run(requests_of(url).put(url, data))

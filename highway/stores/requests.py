@@ -1,4 +1,4 @@
-"""Requests to one bucket: limited in flight, retried when they fail, hedged when they are slow, and counted."""
+"""Send requests to one bucket: limit the requests in flight, retry failed requests, and repeat slow requests."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from highway.stores.url import StoreOptions, StoreURL
 
 T = TypeVar("T")
 
-FIRST_ATTEMPTS = 3  # before the first answer of the store: an address may be wrong
+FIRST_ATTEMPTS = 3  # maximum attempts before the first answer of the store, because its address may be wrong
 _FIRST_WAIT, _LONGEST_WAIT = 0.1, 5.0  # seconds before a retry: doubled each time, with random jitter of up to half
 LEAST_HEDGE = 0.1  # seconds
 _MOST_PARTS = 10_000  # parts of an object
@@ -73,7 +73,7 @@ class Requests:
         return await self._ask(url, 0, page)
 
     async def below(self, url: StoreURL, announced: bool = False) -> list[Entry]:
-        """Return the content of a folder and its subfolders. A folder that was ``announced`` in a listing must not be empty."""
+        """Return the content of a folder and its subfolders. A folder that a listing has ``announced`` must not be empty."""
 
         async def entries() -> list[Entry]:
             found = await self.client.below(url.key)
@@ -175,7 +175,7 @@ def _check_listed(folder: str, keys: Sequence[str]) -> None:
 
 
 def error_of(url: StoreURL, failure: StoreFailure, attempts: int) -> Exception:
-    """Return the error for a request that has finally failed."""
+    """Return the error for a request whose last attempt has failed."""
     text = f" ({failure})" if str(failure) else ""
     if failure.why == "missing":
         if str(failure) in ("NoSuchBucket", "ContainerNotFound"):

@@ -1,4 +1,4 @@
-"""The kinds of stores: one record for each. No other code compares the schemes of their URLs."""
+"""The table of all kinds of stores. No other code compares the schemes of their URLs."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class Store:
         schemes: The schemes of its URLs.
         first: Required first part after ``://``; empty if it may be missing.
         by_obstore: Whether the library obstore supports the store; otherwise fsspec supports it.
-        is_http: Whether the store is a web server: keys are quoted, the query is the server's, a user precedes the host; it is read-only.
-        credentials: Advice if the store refuses a request.
+        is_http: Whether the store is a web server. Its URLs have quoted keys, and may have a query and a user. It is read-only.
+        credentials: Advice if the store denies access.
         endpoint: The environment variables for the store's address, as messages name them.
         endpoints: The environment variables that may hold the store's address.
         lists_in_order: Whether its listings can begin after a key.

@@ -1,4 +1,4 @@
-"""An object from beginning to end, with read-ahead of several parts."""
+"""Read an object from beginning to end, and request several parts in advance."""
 
 from __future__ import annotations
 

@@ -23,16 +23,15 @@ class StoreOptions:
     """The options in the query of a URL.
 
     Args:
-        cache_dir: A folder on a local disk for cached data; empty: no cache. The default is ``HIGHWAY_CACHE_DIR`` in the environment,
-            because free disk space depends on the machine.
-        cache_gb: Maximum gigabytes of the cache; least recently used data is evicted. The default is ``HIGHWAY_CACHE_GB``, else 10.
-        listing: The place in which the listing of a folder is kept: a name in the folder itself, or a path or URL. Empty: the listing is
-            not kept.
-        listing_hours: Hours after which a kept listing is updated; 0 updates it now.
+        cache_dir: A folder on a local disk for cached data. Empty: no cache. The default is the environment variable ``HIGHWAY_CACHE_DIR``.
+        cache_gb: Maximum gigabytes of the cache. The least recently used data are evicted. The default is the environment variable
+            ``HIGHWAY_CACHE_GB``, else 10.
+        listing: A file that keeps the listing of a folder: a name in the folder, or a path or URL. Empty: no file keeps the listing.
+        listing_hours: Hours after which a kept listing is updated. 0: update it now.
         requests: Maximum requests to a bucket in flight.
         attempts: Number of attempts before a failed request is an error.
         timeout: Maximum seconds of a request.
-        hedge: A request without an answer after this multiple of the usual time is repeated, and the first answer is used; 0: never.
+        hedge: If a request has no answer after this multiple of the usual time, it is sent again, and the first answer counts. 0: never.
 
     >>> options = parse("s3://bucket/photos?timeout=5").options
     >>> isinstance(options, StoreOptions), options.timeout
@@ -147,7 +146,7 @@ class StoreURL:
 
 
 def is_url(path: str) -> bool:
-    """Return whether a path is the URL of an object in a store; ``file://`` is not.
+    """Return whether a path is the URL of an object in a store. ``file://`` URLs are not.
 
     Args:
         path: A path or URL.
@@ -159,7 +158,7 @@ def is_url(path: str) -> bool:
 
 
 def without_options(path: str) -> str:
-    """Return a path unchanged, or a URL without its query: a text that ends in the object's extension.
+    """Return a path, or a URL without its query, so that the text ends in the object's extension.
 
     Args:
         path: A path or URL.
@@ -171,7 +170,7 @@ def without_options(path: str) -> str:
 
 
 def join(folder: str, name: str) -> str:
-    """Return the path or URL of a name in a folder; a URL keeps its query.
+    """Return the path or URL of a name in a folder. A URL keeps its query.
 
     Args:
         folder: The path or URL of a folder.

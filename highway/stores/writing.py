@@ -25,10 +25,10 @@ from highway.stores.remote import StoredObject, together
 from highway.stores.requests import requests_of
 from highway.stores.url import StoreURL, join, parse
 
-MARKER = ".highway-upload.json"  # in an incomplete folder: the names of its files
+MARKER = ".highway-upload.json"  # the file with the names of uploaded files, in an incomplete folder
 _FOLDER = "highway-upload-"  # prefix of temporary folders
 _AT_ONCE = 8  # small files that are sent concurrently
-PATIENCE = 2.0  # seconds that a cancelled upload may take to discard its parts, or to finish the last ones
+PATIENCE = 2.0  # maximum seconds for a cancelled upload to discard its parts, or to finish
 
 _cleaned = (0, "")  # the process that called _clean(), and the folder for temporary files
 
@@ -71,7 +71,7 @@ def uploading_folder(path: str, last: str) -> Iterator[str]:
         names = [os.path.relpath(os.path.join(root, name), part) for root, _, files in os.walk(part) for name in files]
         marker, begun = url / MARKER, sorted({*names, *left})
         loop.run(requests_of(url).put(marker, json.dumps(begun).encode()))
-        _remove([url / name for name in left if name == last])  # first, so that the rest is not taken for complete
+        _remove([url / name for name in left if name == last])  # first, so that the other files do not look complete
         _remove([url / name for name in left if name != last])
         _upload_all(url, part, sorted(set(names) - {last}))
         _upload(url / last, os.path.join(part, last))
@@ -131,7 +131,7 @@ def _noted(url: StoreURL, folder: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno:  # errors of stores have none
+        if error.errno:  # errors of stores have no errno
             error.add_note(f"while {url} was written, in {folder} first: free space there, or name another folder by TMPDIR")
         raise
 
@@ -145,7 +145,7 @@ def _filled(url: StoreURL) -> Iterator[str]:
     lock = os.open(new, os.O_RDONLY)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        os.rename(new, folder)  # now that it is locked, others may see it
+        os.rename(new, folder)  # it is locked now, so others may see it
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)

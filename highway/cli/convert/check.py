@@ -1,4 +1,4 @@
-"""``highway convert --check``: reads the converted files, and compares every sample with its source."""
+"""``highway convert --check``: read the converted files, and compare each sample with its source."""
 
 from __future__ import annotations
 
@@ -20,15 +20,14 @@ from highway.engine.stage import Items, Stamped
 from highway.images.header import opened as opened_image
 from highway.safe_text import for_terminal
 
-_SHOWN = 20  # differences that are printed
+_SHOWN = 20  # maximum printed differences
 
 
 @dataclass
 class Compared:
     """A map that compares converted samples with the samples of the source.
 
-    The inputs are sample numbers, or samples that were already read. The outputs are the number of samples and sentences about differences.
-    The map counts ``samples``.
+    An input is a range of sample numbers, or samples. The output is the number of samples, and sentences about differences.
 
     Args:
         prepared: Returns the expected samples.
@@ -86,7 +85,7 @@ class Compared:
             if label in fields and isinstance(known := expected.fields.get(label), np.integer):
                 fields[label] = known.dtype.type(fields[label])  # a folder does not store the dtype of its labels
         if list(fields) == ["0"] and len(expected.fields) == 1:
-            fields = dict(zip(expected.fields, fields.values(), strict=True))  # a bare value, which has no name
+            fields = dict(zip(expected.fields, fields.values(), strict=True))  # a bare value has no name
         for name in [*expected.fields, *(name for name in fields if name not in expected.fields)]:
             if name not in fields or name not in expected.fields:
                 yield f"{name} is in {'SRC' if name in expected.fields else 'DST'} only"
@@ -172,7 +171,7 @@ def _is_object(value: Any) -> bool:
 
 
 def _kind(value: Any) -> str:
-    """Return a description of a value's type: Python's numbers count as the numpy types that they become."""
+    """Return a description of a value's type. Python's numbers count as numpy types."""
     if isinstance(value, (str, bytes, dict)):
         return next(kind.__name__ for kind in (str, bytes, dict) if isinstance(value, kind))
     if isinstance(value, (list, tuple)):

@@ -1,7 +1,7 @@
 """``highway convert``: converts images and samples from one format to another.
 
-If the source is the same, an interrupted conversion continues: complete files are kept. A conversion to a single file starts again. A
-sample that cannot be read or written ends the conversion with an error that names the sample; no sample is skipped.
+If the source has not changed, an interrupted conversion continues and keeps complete files. A conversion to a single file starts again. If
+a sample cannot be read or written, the conversion ends with an error that names the sample. No sample is skipped.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def run(options: argparse.Namespace) -> int:
     source = Input(read(of, paths, dict(options.read), options.check), AS[images[options.images]], names, fields, options.number_keys)
     if source.total == 0:
         raise DatasetError(f"{options.source[0]}: there are no samples in it")
-    said: dict[str, Any] = {  # other settings that the result depends on
+    said: dict[str, Any] = {  # other settings that change the result
         "shard_size": target.size if target.pattern and to.layout == "files" else None,
         "images": options.images,
         "names": options.names,

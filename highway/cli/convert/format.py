@@ -1,4 +1,4 @@
-"""How ``highway convert`` reads and writes the formats of :mod:`highway.datasets.formats`, with plain values."""
+"""Read and write the formats of :mod:`highway.datasets.formats` for ``highway convert``."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from highway.stores.writing import writable
 from highway.topology.components import Components
 from highway.topology.registry import Registry
 
-_VIEWS: Mapping[str, Callable[[Any], Any]] = {"folder": NamedImages, "ten": SavedItems}  # with the keys and names that other formats use
+_VIEWS: Mapping[str, Callable[[Any], Any]] = {"folder": NamedImages, "ten": SavedItems}  # with other formats' keys
 
 
 def table() -> str:
@@ -37,7 +37,7 @@ def table() -> str:
 
 
 def written_to(path: str, name: str | None) -> Format:
-    """Return the format to write to a path: the format called ``name``, or the one that matches the path's ending.
+    """Return the format to write to a path: the format ``name``, or the format of the path's suffix.
 
     Raises:
         ConfigError: the format is unknown or read-only.

@@ -40,7 +40,7 @@ def _as_bytes(sample: Sample) -> Sample:
 
 
 def _as_pixels(sample: Sample) -> Sample:
-    """Decode the images of a sample, to uint8 ``(H, W, 3)``; a single image is called ``image``, and the label ``label``."""
+    """Decode the images of a sample, to uint8 ``(H, W, 3)``. Rename a single image to ``image``, and the label to ``label``."""
     name = _encoded_image(sample)
     names = [name] if name else [name for name in sample if _is_encoded(sample, name)]
     renamed = {name: "image"} if name and "image" not in sample else {}
@@ -55,7 +55,7 @@ def _is_encoded(sample: Sample, name: str) -> bool:
 
 
 def _encoded_image(sample: Sample) -> str:
-    """Return the name of the only field with an encoded image; empty if there is none, or there are several."""
+    """Return the name of the only field with an encoded image, or an empty text if there are no or several such fields."""
     names = [name for name in sample if _is_encoded(sample, name) or (name == "image" and isinstance(sample[name], bytes))]
     return names[0] if len(names) == 1 else ""
 

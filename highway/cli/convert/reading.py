@@ -1,4 +1,4 @@
-"""Reads samples to convert: by number, or in sequence if there is no random access."""
+"""Read the samples to convert, by number, or in sequence if there is no random access."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from highway.errors import ConfigError, ImageError
 from highway.images.header import read_header
 
 _LABELLED = ("image", "label")
-_AT_ONCE = 16  # samples that are read together if each request costs time
+_AT_ONCE = 16  # samples to read together if each request takes time
 
 
 class KeyedSample(NamedTuple):
@@ -40,7 +40,7 @@ class Input:
     Args:
         data: A dataset, or an iterable that yields samples with passports.
         shape: Function that converts each sample.
-        names: Names of the fields of tuples; empty: ``image`` and ``label`` if the first field is an encoded image, otherwise their
+        names: Names of the fields of tuples. Empty: ``image`` and ``label`` if the first field is an encoded image, otherwise the
             positions.
         fields: Fields to keep; empty: all.
         number_keys: Whether a sample's key is its number.
@@ -142,7 +142,7 @@ class NamedImages:
         seen: set[str] = set()
         for path in self.files.keys:
             stem, suffix = os.path.splitext(path)
-            keys.append(f"{stem}-{suffix[1:].lower()}" if stem in seen else stem)  # else a.jpg and a.png would become one sample
+            keys.append(f"{stem}-{suffix[1:].lower()}" if stem in seen else stem)  # otherwise a.jpg and a.png would become one sample
             seen.add(stem)
         return keys
 

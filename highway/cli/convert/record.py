@@ -1,4 +1,4 @@
-"""The record of a conversion: its source, and whether it is done; a file in the destination's folder."""
+"""The record of a conversion: a file in the destination's folder with the source and the state of the conversion."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from highway.stores.url import shown
 
 @dataclass
 class Record:
-    """One conversion: its file, its source and settings, the number of samples once it is done, whether it was begun before."""
+    """One conversion: its file, its source and settings, the number of samples when it is done, and whether it was begun before."""
 
     path: str
     about: Mapping[str, Any]

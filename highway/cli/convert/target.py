@@ -30,7 +30,7 @@ class Target:
     """The destination of a conversion.
 
     Args:
-        path: The path; for several files with a placeholder for their number, such as ``photos-%06d.tar``.
+        path: The path. For several files, it has a placeholder for their number, such as ``photos-%06d.tar``.
         format: The format.
         size: Samples per file, if there are several files.
         given: Arguments of its writer besides the path.
@@ -92,7 +92,7 @@ class Target:
             )
 
     def has(self, number: int) -> bool:
-        """Return whether the file of a sample, given by its number, is complete, as far as paths show."""
+        """Return whether the file of a sample seems to be complete, by its path. The argument is the number of the sample."""
         if not self.pattern:
             return False
         path = self.pattern % (number // self.size)
@@ -103,7 +103,7 @@ class Target:
         return any(self.units(total)) if self.pattern else not is_taken(self.path)
 
     def whole(self, total: int | None) -> int | None:
-        """Return the number of samples if there is a single file, which exists only if it is complete; else ``None``."""
+        """Return the number of samples of a complete single file, otherwise ``None``."""
         if self.pattern or self.format.layout == "keys" or not is_taken(self.path):
             return None
         try:
@@ -113,7 +113,7 @@ class Target:
         return found if total in (None, found) else None
 
     def units(self, total: int) -> Iterator[range]:
-        """Yield the missing samples, in ranges that are written separately."""
+        """Yield ranges of missing samples. Each range is written separately."""
         size = self.size if self.pattern else _AT_ONCE
         for begin in range(0, total, size):
             if not self.has(begin):

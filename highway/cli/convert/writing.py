@@ -1,4 +1,4 @@
-"""The pipelines that convert: several files concurrently, or one sample after another."""
+"""The pipelines of a conversion: they write several files concurrently, or one sample after another."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from highway.engine.context import Context
 from highway.engine.stage import Items, Stage, Stamped
 from highway.stores.url import is_url
 
-_REQUESTS = 16  # threads that write if each sample is a request to a store
+_REQUESTS = 16  # number of writing threads if each sample is a request to a store
 _READ_AT_ONCE = 32  # samples that a worker reads and decodes before they are written
 
 
@@ -32,7 +32,7 @@ def converting(source: Input, target: Target, workers: int | None) -> Pipeline:
 
 
 def unwritten(source: Input, target: Target | None) -> Any:
-    """Return a source of ranges of sample numbers, or of samples without random access; samples that the target already has are skipped."""
+    """Return a source of the missing samples: ranges of numbers, or samples if there is no random access."""
     if source.total is None:
         return Remaining(source, target)
     return partial(_runs, source.total)
@@ -60,7 +60,7 @@ class Remaining:
 
 @dataclass
 class Prepared:
-    """A map: converts samples, given by numbers or as samples that were read, to a list of samples to write."""
+    """A map: converts samples to a list of samples to write. The input is a range of numbers, or samples."""
 
     source: Input
 

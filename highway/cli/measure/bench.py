@@ -1,7 +1,7 @@
-"""``highway bench``: the possible rate of each stage alone, the bottleneck of each role, and balanced numbers of workers.
+"""``highway bench``: measure the rate of each stage alone, and print the bottleneck of each role and balanced numbers of workers.
 
-If a role receives from other roles in the file, ``bench`` runs the stages of these roles first, and measures the role with the items of the
-first of them that yields any. You need not start these roles. Links are measured only with ``--json``.
+If a role receives from other roles in the file, ``bench`` runs the stages of these roles first, and uses the items of the first role that
+yields items. You need not start these roles. Links are measured only with ``--json``.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Cost(NamedTuple):
         return isinstance(self.stage.op, (ZMQSink, ZMQSource))
 
     def rate(self, cores: int, processes: float = 1) -> float:
-        """Return the items per second of all its workers, in one process or several on a machine. The stage must have been measured."""
+        """Return the items per second of all its workers, in the processes of one machine. The stage must have been measured."""
         threads = self.workers * processes / self.seconds
         return min(threads, cores / self.cpu) if self.cpu else threads
 
@@ -67,7 +67,7 @@ class Balance:
 
     Args:
         rate: Items per second at the role's end, with these workers.
-        workers: Number of workers of each stage, so that no stage waits for another.
+        workers: Number of workers of each stage. With these numbers, no stage waits for another stage.
         limit: The limit of the rate, in words.
     """
 

@@ -130,7 +130,7 @@ def _show(console: Console, host: HostSize, sizes: Sequence[RoleSize]) -> None:
 
 
 def _short(rate: float, host: HostSize, sizes: Sequence[RoleSize]) -> Iterator[str]:
-    """Yield the shortages, or else the first shortage at a higher rate."""
+    """Yield the shortages. If there are none, yield the first shortage at a higher rate."""
     if not sizes:
         yield "Nothing was measured."
         return
@@ -162,7 +162,7 @@ def _as_it_is(now: Used, host: HostSize) -> str:
 
 
 def _notes(topology: Topology, given: Calibration, host: HostSize, sizes: Sequence[RoleSize]) -> Iterator[str]:
-    """Yield what the estimate does not include."""
+    """Yield notes on things that the estimate does not include."""
     for name in topology.roles:
         if name not in given.roles:
             yield f"{name} was not measured, and is not in these sums: what it receives is not made in the file."

@@ -1,4 +1,4 @@
-"""Records the items that a role receives, as its links deliver them, so that the role can be measured alone."""
+"""Record the items that a role receives over its links, to measure the role alone."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from highway.topology.graph import graph
 from highway.wire.codec import named
 from highway.wire.envelope import Envelope
 
-MOST_BYTES = 500_000_000  # of a role's items, kept for the roles that it feeds
+MOST_BYTES = 500_000_000  # bytes of a role's items to keep for its receivers
 
 
 @dataclass
@@ -119,7 +119,7 @@ class Roles:
 
     def _profile(self, stages: list[tuple[Stage, Shape]], given: list[Stamped] | None, rivalled: bool = False) -> Profile:
         running = stages[:-1] if isinstance(stages[-1][0].op, ZMQSink) else stages
-        with contextlib.redirect_stdout(io.StringIO()):  # output of the stages is not wanted
+        with contextlib.redirect_stdout(io.StringIO()):  # drop the output of the stages
             found = profile(running, self.topology.seed, self.most, self.limit, given, rivalled)
         return found._replace(stages=[*found.stages, *[Figures()] * (len(stages) - len(running))])
 
@@ -165,7 +165,7 @@ def _with(stage: StageCost, link: LinkCost, items: float) -> StageCost:
 
 
 def _samples(made: Stamped) -> float:
-    """Return the number of samples in an item: the keys in its passport, or the batch size if all fields share the first axis; else 1."""
+    """Return the number of samples in an item: the number of keys in its passport, or the length that all fields share, or 1."""
     return float(len(made.passport.keys) or batch.length(made.item) or 1)
 
 

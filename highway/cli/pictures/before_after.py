@@ -46,12 +46,12 @@ def draw(
         count: Number of times that each image is transformed.
         seed: Seed of all randomness.
         size: Pixels of the longer side of each image.
-        role: The role of a topology, if several have stages that are shown.
+        role: The role of a topology, if several roles have such stages.
         variables: Values that replace the topology's.
         plugins: Modules whose classes the file may name.
 
     Raises:
-        ConfigError: the file, or an image, cannot be used; the message tells where.
+        ConfigError: the file or an image is invalid. The message names the place.
     """
     stages = stages_of(path, role, variables or {}, plugins)
     examples, names = (from_files(images), []) if images else (packaged(), classes())
@@ -66,7 +66,7 @@ def draw(
 
 
 def applied(stages: Sequence[Any], examples: Mapping[str, Example], seed: tuple[int, ...]) -> list[tuple[str, Example]]:
-    """Return examples after the stages, each with a caption that names the images mixed into it, if any."""
+    """Return examples after the stages. The caption of each names the images that were mixed into it."""
     items, names = list(examples.values()), list(examples)
     shares = np.eye(len(items), dtype=np.float32)  # row: a result; column: the share of each original image in it
     for place, stage in enumerate(stages):
@@ -96,7 +96,7 @@ def _here(stage: Any, has_objects: bool) -> Any:
     """Return a stage with the field names of the examples; mixed images have no objects."""
     known = {field.name: field for field in dataclasses.fields(stage)}
     given = {name: value for name, value in FIELDS.items() if name in known}
-    if isinstance(stage, CopyPaste):  # it finds masks by the boxes, without a name
+    if isinstance(stage, CopyPaste):  # the transform finds masks by the boxes, without a name
         given["with_boxes"] = [field for field in FIELDS["with_boxes"] if field != "mask"]
     elif not has_objects:
         given = {name: "image" if name == "field" else [] if isinstance(value, list) else None for name, value in given.items()}

@@ -1,4 +1,4 @@
-"""The content of the page at a moment, as plain values, computed only from the replicas' own figures."""
+"""The current content of the page, as plain values, computed from the statistics of the replicas."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The last hour of many figures, in bounded memory."""
+"""Keep the last hour of many numbers, in bounded memory."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 EVERY = 5.0  # seconds between two points
 LENGTH = 720  # points: an hour
-MOST = 2000  # figures; further ones are not kept
+MOST = 2000  # maximum number of names; points of other names are dropped
 
 
 class History:

@@ -1,4 +1,4 @@
-"""Batches to show, from a link's tap or a pipeline of this process. The batches are taken on request, and drawn once for all viewers."""
+"""Take batches to show, from a link's tap or a pipeline of this process. A batch is drawn once for all viewers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from highway.wire.receiver import LinkReceiver
 from highway.wire.url import parse
 
 EVERY = 2.0  # minimum seconds between two batches of one place
-PATIENCE = 3.0  # seconds that a batch may take to come
+PATIENCE = 3.0  # maximum seconds to wait for a batch
 ROWS = 16  # maximum number of images
 SIZE = 144  # pixels of an image's longer side
 MOST = 1 << 21  # maximum elements of a field that are read
@@ -37,7 +37,7 @@ Take = Callable[[], tuple[Any, Passport, Mapping[str, str]]]
 
 
 class ShownBatch(NamedTuple):
-    """A batch as shown on the page; ``picture`` is its images side by side, each :data:`SIZE` pixels wide and high."""
+    """A batch on the page. ``picture`` has its images side by side, each :data:`SIZE` pixels wide and high."""
 
     number: int = 0
     time: float = 0.0
@@ -103,7 +103,7 @@ def at_link(plan: Plan, link: str) -> Take:
 
 
 def at_pipeline(pipeline: Pipeline) -> Take:
-    """Return a function that takes a pipeline's next batch; the first rows are copied, because the consumer owns the batch."""
+    """Return a function that takes a pipeline's next batch. It copies the first rows, because the consumer owns the batch."""
 
     def take() -> tuple[Any, Passport, Mapping[str, str]]:
         copied: SimpleQueue[tuple[Any, Passport, Mapping[str, str]]] = SimpleQueue()

@@ -1,4 +1,4 @@
-"""The page's answers over HTTP: files and figures by name, by default only to this machine."""
+"""Answer the HTTP requests of the page, by default only from this machine."""
 
 from __future__ import annotations
 
@@ -203,7 +203,7 @@ class Site:
         return ""
 
     def _knows(self, host: str) -> bool:
-        """Return whether a Host header names this machine: otherwise a foreign site whose name resolves here could read the answers."""
+        """Return whether a Host header names this machine: a foreign site whose name resolves here must not read the answers."""
         if not (found := _HOST.fullmatch(host.lower())):
             return False
         if is_loopback(name := found["v6"] or found["name"]):

@@ -1,11 +1,10 @@
-"""A small program that kills the processes of a launcher if the launcher itself was killed.
+"""A small program that kills the processes of a launcher if the launcher was killed.
 
 It runs alone, without the rest of highway: ``python -I -S guard.py SECONDS KEEP``. Each line on its standard input names a process group,
 ``+GROUP`` when its first process has started and ``-GROUP`` before that process is reaped. When standard input ends, the remaining groups
-have the given seconds to end by themselves. When the first process of a group has ended, the group is killed at once, because its other
-processes have no purpose any more. The processes in other groups that the first process or its descendants have started are also killed,
-except daemons: processes whose parent had ended before. After that, the program waits KEEP seconds, so that other processes can read the
-files whose descriptors it has inherited.
+have the given seconds to end by themselves. When the first process of a group has ended, the group is killed at once. Processes in other
+groups that the first process or its descendants have started are also killed, except daemons, whose parent has ended before. After that,
+the program waits KEEP seconds, so that other processes can read the files whose descriptors it has inherited.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ LOOK = 0.1  # seconds between two checks of the processes
 
 
 def main(seconds: float, keep: float) -> None:
-    """Track the groups until standard input ends, and kill the remaining groups; if there are any, wait ``keep`` seconds after that."""
+    """Track the groups until standard input ends. Kill the remaining groups, and then wait ``keep`` seconds."""
     groups: dict[int, int | None] = {}  # with a pidfd of the first process, if the system has them
     for line in sys.stdin:
         group = int(line[1:])
@@ -66,7 +65,7 @@ def _parent(process: int) -> int:
 
 
 def _note(process: int, descriptor: int, children: dict[int, list[int]], started: dict[int, int]) -> None:
-    """Add the descendants of a process to ``started``. A pidfd names no other process, even if the number is used again."""
+    """Add the descendants of a process to ``started``. A pidfd never refers to another process, even if the number is used again."""
     parents = [(process, descriptor)]
     while parents:
         parent, descriptor = parents.pop()

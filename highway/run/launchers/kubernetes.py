@@ -1,12 +1,12 @@
 """Kubernetes: renders a topology as manifests, which ``kubectl apply -k`` starts. highway itself never contacts a cluster.
 
-A pod is a host that runs one process. Pods find each other at the ports of the file and the names of a headless service. A second topology
-file contains these names, and is merged over the user's file. The kind of object for a role's pods depends on the role's restart policy,
-because Kubernetes restarts all pods that do not belong to a job, even after a normal end:
+Each process has its own pod. Pods find each other by the names of a headless service and the ports of the file. A second topology file,
+which is merged over the user's file, contains these names. Kubernetes restarts pods even after a normal end, unless they belong to a job,
+so the kind of object depends on the role's restart policy:
 
-- ``autoscale``: a Deployment with a HorizontalPodAutoscaler; a pod whose role has ended remains until it is deleted;
+- ``autoscale``: a Deployment with a HorizontalPodAutoscaler. A pod whose role has ended remains until it is deleted;
 - ``restart: always``: a StatefulSet;
-- otherwise an Indexed Job: an ended pod is not restarted, and a failed pod is replaced as often as the file allows.
+- otherwise an Indexed Job, which replaces a failed pod as often as the file allows.
 """
 
 from __future__ import annotations
@@ -114,8 +114,8 @@ class _App:
         return {**self._head("v1", "Service", self.name), "spec": spec}
 
     def network_policy(self) -> Object:
-        """Return the access rules: pods reach each other at the ports of links; everyone reaches the port of metrics, which is
-        read-only."""
+        """Return the access rules: only pods of this topology reach the ports of links, and everyone reaches the read-only port of
+        metrics."""
         own = {"from": [{"podSelector": {"matchLabels": self.labels}}], "ports": [{"port": port} for port in self.link_ports]}
         ingress = [own] if self.link_ports else []
         ingress.append({"from": [{"namespaceSelector": {}}], "ports": [{"port": self.metrics_port}]})
@@ -236,7 +236,7 @@ class _App:
 
 
 def _retries(role: Role) -> Object:
-    """Return the number of pods of a job, and how often the job replaces a failed pod. Evictions do not count as failures."""
+    """Return the number of pods of a job, and the number of replacements of a failed pod. Evictions do not count as failures."""
     again = role.restart.when != "never"
     wrong = {"action": "FailJob", "onExitCodes": {"containerName": "highway", "operator": "In", "values": [2]}}
     evicted = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}

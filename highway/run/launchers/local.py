@@ -49,7 +49,7 @@ ENGINE = LiveEngine(
 CHUNK = 65536  # bytes per read: the capacity of a pipe
 LONGEST = 65536  # bytes of a printed line that is shown as one line
 PROGRESS = 5.0  # seconds between two shown states of a progress bar
-ORPHANED = 8.0  # seconds that processes may take to end after their launcher was killed
+ORPHANED = 8.0  # seconds for processes to end after their launcher was killed
 
 
 class LocalLauncher:
@@ -57,9 +57,9 @@ class LocalLauncher:
 
     Args:
         show: Called with each printed line: the name of the replica, the text, and whether it is from standard error.
-        orphaned: If this process is killed, the other processes have this many seconds to end. Then a guard program kills them, and
-            the processes that they have started.
-        keep: After that, the guard program keeps the counts of the first process for this many seconds, for :meth:`counts_at`.
+        orphaned: Seconds for the other processes to end if this process is killed. After that, a guard program kills them and their
+            descendants.
+        keep: Seconds for which the guard program then keeps the counts of the first process, for :meth:`counts_at`.
     """
 
     def __init__(self, show: Show, orphaned: float = ORPHANED, keep: float = 0.0) -> None:
@@ -72,7 +72,7 @@ class LocalLauncher:
         self._processes: list[LocalProcess] = []
 
     def start(self, spec: LaunchSpec) -> LocalProcess:
-        """Start a process in its own process group, so that it does not get the terminal's Ctrl-C: the launcher stops processes in
+        """Start a process in its own process group, so that only this launcher gets the terminal's Ctrl-C, and stops processes in
         order."""
         tally, handed, (reading, writing) = Tally(), anonymous_file("highway-spec"), os.pipe()
         try:
@@ -151,7 +151,7 @@ class LocalProcess:
         self._tally, self._reports, self._tell_guard = tally, reports, tell_guard
 
     def poll(self) -> int | None:
-        """Return its exit code, if it has ended; then the processes that it has started are killed, too."""
+        """Return its exit code, if it has ended. This then also kills its descendants."""
         if self.popen.returncode is None and self._has_ended():
             self.reap()
         return self.popen.returncode
@@ -204,10 +204,10 @@ def _start_guard(seconds: float, keep: float, kept: int) -> subprocess.Popen[byt
 class _Lines:
     """Reads the lines of a stream. Passes each line to ``handle``, or keeps it for :meth:`take`. Closes the stream at its end.
 
-    Text that a carriage return overwrites is dropped, as a terminal would not show it for long. For a progress bar that rewrites one line,
-    the current state is passed on every ``PROGRESS`` seconds. A line of more than ``LONGEST`` bytes becomes several.
+    Text before a carriage return is dropped, because a terminal would overwrite it. The state of a progress bar is passed on every
+    ``PROGRESS`` seconds. A line of more than ``LONGEST`` bytes becomes several lines.
 
-    ``whole_only`` is for JSON: complete lines are passed on unchanged. An incomplete last line, which a killed writer leaves, is dropped.
+    ``whole_only`` is for JSON: complete lines are passed on unchanged, and an incomplete last line of a killed writer is dropped.
     """
 
     def __init__(

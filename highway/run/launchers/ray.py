@@ -1,9 +1,9 @@
-"""Runs processes on a Ray cluster. For each process there is an actor, which starts the process on its node.
+"""Run processes on a Ray cluster. An actor for each process starts the process on its node.
 
 The process itself does not use Ray.
 
-Ray chooses an actor's node by the ``resources`` of its role. Restarts are decided by the supervisor, as on every engine; each start has a
-new actor.
+Ray chooses an actor's node by the ``resources`` of its role. The supervisor decides on restarts, as on every engine. Each start has a new
+actor.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from highway.topology.wiring import Wiring
 from highway.wire.registries.ray import NAMESPACE, import_ray, start_registry
 from highway.wire.tally import Counts
 
-PATIENCE = 30.0  # seconds after which a warning tells that a process has no node yet
+PATIENCE = 30.0  # seconds before a warning that a process has no node yet
 HOPELESS = 60.0  # seconds after which a process without a node is an error, if no other program could free resources
 AGAIN = 1.0  # seconds before another query to an actor whose connection broke
-REACH = 5.0  # seconds that a cluster may take to answer
+REACH = 5.0  # maximum seconds for an answer of a cluster
 SETTINGS = b"\0\0\0\4\0\0\0\0\0"  # a frame of HTTP/2, the first one that both sides send
 HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + SETTINGS
 END = 5.0  # seconds that actors may take to end
@@ -96,14 +96,14 @@ def _look(host: str, port: int) -> None:
 
 
 class Needs(NamedTuple):
-    """Resources that a process requires of a node; ``cpus=None`` reserves one core until the process has a node, and no core afterwards."""
+    """Resources that a process needs on a node. ``cpus=None`` reserves one core until the process has a node, and then no core."""
 
     cpus: float | None
     gpus: float
     memory: float = 0.0  # bytes
 
     def of_node(self, placed: bool = False) -> dict[str, float]:
-        """Return the resources by Ray's names: if ``placed``, what the process holds, otherwise what must be free on a node."""
+        """Return the resources by Ray's names: the resources that a ``placed`` process holds, or that must be free on a node."""
         return {"CPU": (0 if placed else 1) if self.cpus is None else self.cpus, "GPU": self.gpus, "memory": self.memory}
 
 
@@ -168,7 +168,7 @@ class RayProcess(RemoteProcess):
         self.number = 0  # of the last news that was queried
         self.since: float | None = time.monotonic()  # when it began to wait for a node
         self.due = 0.0  # when it is queried again, after a connection broke, or given up
-        self.end: tuple[str, int] | None = None  # why it was lost, and its assumed exit code, while its node is queried for its counts
+        self.end: tuple[str, int] | None = None  # why it was lost, and its exit code, while its node is queried
         self._was_killed = False
 
     def hear(self, news: News) -> None:

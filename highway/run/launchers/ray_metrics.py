@@ -46,7 +46,7 @@ class RayMetrics:
                 point = family.name, tuple(sample.labels.items())
                 gone.discard(point)
                 self._pass_on(point, sample.value, family.type == "counter", family.documentation)
-        for point in gone:  # such as the load of a replica that has ended: without this, Ray would keep its last value
+        for point in gone:  # for example, the load of an ended replica: otherwise Ray would keep its last value
             self._pass_on(point, 0.0, False, "")
 
     def _pass_on(self, point: Point, value: float, counts: bool, about: str) -> None:

@@ -1,8 +1,8 @@
 """Jobs of Slurm: an array for each role with several replicas, a job for each other role.
 
-A job runs :mod:`highway.run.job`, which starts the process of its replica as often as ordered, and exchanges files with the launcher in the
-folder of the run. Therefore a restarted process stays on its node, and does not wait in the queue again. If a node fails, Slurm requeues
-the job, and the next process runs on the new node.
+A job runs :mod:`highway.run.job`, which starts the process of its replica, and exchanges files with the launcher in the folder of the run.
+So a restarted process stays on its node, and does not wait in the queue again. If a node fails, Slurm requeues the job, and the next
+process runs on the new node.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from highway.topology.wiring import Wiring
 LOOK = 0.3  # seconds between two reads of the jobs' news
 ASK = 3.0  # seconds between two queries to Slurm
 BEAT = 5.0  # seconds between two signs of life of the launcher for the jobs
-END = 60.0  # seconds that jobs may take to end; Slurm kills them after 30, unless its KillWait is set
+END = 60.0  # maximum seconds for jobs to end; Slurm kills them after 30, unless its KillWait is set
 
 
 def _problems(topology: Topology) -> Iterator[ConfigError]:

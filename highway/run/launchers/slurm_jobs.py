@@ -20,7 +20,7 @@ PREFIX = "slurm/"  # of labels that are options of sbatch
 OPTIONS = ("account", "exclude", "licenses", "nodelist", "partition", "qos", "reservation", "time")
 
 WAITS, RUNS = "waits", "runs"
-STATES: Mapping[str, str] = {  # activity of a job, or how it has ended; in all other states, it runs
+STATES: Mapping[str, str] = {  # the activity of a job, or its end, by Slurm's state; in all other states, it runs
     **dict.fromkeys(("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT"), WAITS),
     "BOOT_FAIL": "has ended, since its node did not boot",
     "CANCELLED": "was cancelled",

@@ -19,8 +19,8 @@ from highway.run.remote import News, RemoteProcess
 from highway.run.report import RoleReport
 from highway.topology.plan import Role
 
-SILENCE = 60.0  # seconds for which a running job may send no news
-PATIENCE = 15.0  # seconds after which a message tells why a job waits
+SILENCE = 60.0  # maximum seconds without news of a running job
+PATIENCE = 15.0  # seconds before a message with the reason why a job waits
 
 
 class ReplicaJob:

@@ -20,7 +20,7 @@ from highway.topology import Topology
 
 HOSTNAME = "%H"  # systemd replaces it by the machine's name when it starts the unit
 RESTART_SECONDS = 5
-FILES = 65536  # descriptors: each slot of a link in shared memory takes two, each connection one
+FILES = 65536  # number of descriptors: each slot of a shared-memory link needs two, and each connection one
 
 _ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "%": "%%", "$": "$$"})
 
@@ -74,7 +74,7 @@ def unit(description: str, command: Sequence[str], directory: str, user: str | N
         command: The program, as an absolute path, and its arguments. The argument :data:`HOSTNAME` becomes the machine's name.
         directory: Current directory of the program.
         user: User of the program, or ``None`` for a unit of a user's own systemd.
-        drain_timeout: Seconds that items in flight may take to arrive when the program is stopped.
+        drain_timeout: Seconds for items in flight to arrive when the program is stopped.
 
     Raises:
         ConfigError: a word cannot be written in a unit.
