@@ -37,7 +37,7 @@ def run_role(spec: ProcessSpec, registry: Registry, drain_timeout: float, listen
     Args:
         spec: The process to run.
         registry: Builds its components.
-        drain_timeout: Seconds that items in flight may take to arrive when it is asked to end.
+        drain_timeout: Seconds for items in flight to arrive after a request to end.
         listener: Gets its state.
 
     Returns:
@@ -49,7 +49,7 @@ def run_role(spec: ProcessSpec, registry: Registry, drain_timeout: float, listen
         StuckError: a stage did not end.
     """
     pipeline = spec.pipeline(registry)
-    gc.freeze()  # imported objects stay: the garbage collector need not scan them again, least of all at exit
+    gc.freeze()  # imported objects stay, so the garbage collector need not scan them again
     with ControlServer(spec.key, spec.replica, listener.draining) as control:
         if control.number not in (None, spec.replica):
             name, number = spec.key.role, control.number

@@ -1,4 +1,4 @@
-"""Display of a run: a live table on a terminal, else periodic lines; the output of processes; a summary at the end."""
+"""Show a run: a live table on a terminal or periodic lines, the output of processes, and a summary at the end."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from highway.observe.state import ReplicaState
 INTERVAL = 5.0  # seconds between two lines without a terminal
 
 _HEADINGS = ("role", "stage", "items", "items/s", "MB/s", "busy", "starved", "blocked", "queued", "errors", "")
-_LESS = tuple(_HEADINGS.index(heading) for heading in ("queued", "MB/s", "starved", "blocked", "errors"))  # can be omitted, in this order
+_LESS = tuple(_HEADINGS.index(heading) for heading in ("queued", "MB/s", "starved", "blocked", "errors"))  # omitted first if narrow
 _NAMES = (0, 1, 10)
 _COLORS = ("cyan", "magenta", "green", "yellow", "blue", "red")
 
@@ -48,7 +48,7 @@ class Screen:
         self._live: Live | None = None
         if self.console.is_terminal:
             self._live = Live(console=self.console, auto_refresh=False, transient=True, redirect_stdout=self._out.isatty())
-        self._lines: list[Text] = []  # shown with the next table: to draw it for each line costs too much
+        self._lines: list[Text] = []  # lines to show with the next table, because drawing the table for each line takes too long
         self._recent = Recent()
         self._colors: dict[str, str] = {}
         self._started = self._shown = time.monotonic()
@@ -118,7 +118,7 @@ class Screen:
             self.print(f"\n{part}")
 
     def finish(self) -> None:
-        """Prevent the interpreter from trying again at exit to write text that cannot be written."""
+        """Drop text that cannot be written, so that the interpreter does not try again at exit."""
         self._out.finish()
         self._error.finish()
 

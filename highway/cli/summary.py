@@ -34,7 +34,7 @@ def losses(result: Result) -> Iterator[str]:
 
 @contextlib.contextmanager
 def document_of_errors(as_json: bool) -> Iterator[None]:
-    """If an error ends the block, which has then printed no result, print one as JSON if ``as_json``. Raise the error again."""
+    """If an error ends the block, print a result as JSON, if ``as_json``. Raise the error again."""
     try:
         yield
     except (Exception, KeyboardInterrupt) as error:
@@ -46,12 +46,12 @@ def document_of_errors(as_json: bool) -> Iterator[None]:
 
 
 def broken_off(code: int, message: str) -> str:
-    """Return the result of a run that ended without one, as JSON."""
+    """Return the result of a run that ended with an error, as JSON."""
     return _document(Result(code, message, []), [] if code == WRONG else [message])  # with WRONG, nothing was started
 
 
 def answer(states: Sequence[ReplicaState], ends: Mapping[str, Ends]) -> str:
-    """Return the bottleneck of a whole run, its role, and the change that would help; empty if nothing ran.
+    """Return the bottleneck of a whole run, its role, and a change that helps. Empty if no process ran.
 
     Args:
         states: The replicas at the end.

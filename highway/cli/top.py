@@ -108,7 +108,7 @@ def _poller(options: argparse.Namespace) -> tuple[str, Poller]:
 
 
 def endpoints(options: argparse.Namespace) -> list[PollTarget]:
-    """Return the endpoints that are given instead of a file; empty if there is a file.
+    """Return the endpoints in the arguments instead of a file; empty if there is a file.
 
     Raises:
         ConfigError: there are other arguments besides the endpoints.
@@ -151,7 +151,7 @@ def _replicas(view: View, width: int) -> RenderableType:
 
 
 def _figures(one: Sample) -> list[Cell]:
-    """Return its rates, its busiest stage, how busy that is, and the levels of all queues."""
+    """Return its rates, its busiest stage with the busy fraction, and the levels of all queues."""
     if not one.runs or not one.recent:
         return [Cell("-")] * 5
     busiest = max(one.recent.stages, key=lambda stage: stage.share(stage.busy))

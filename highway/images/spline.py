@@ -1,9 +1,9 @@
 """Sample an image by B-splines of order 2 to 5, as ``scipy.ndimage`` does.
 
-First, the values at the pixels' centres are converted to the splines' coefficients, by the inverse of the B-spline sampled at whole numbers
-(Unser, Aldroubi & Eden, "B-spline signal processing", 1993). Each sample is a weighted sum of (order + 1)^2 coefficients. Beyond its
-border, the image is mirrored at the centres of the outermost pixels. Only elementwise numpy is used, so the bits are the same on every
-machine, with and without scipy. scipy is not required, because it is a large package and this file is short.
+First, a filter converts the pixels to the splines' coefficients (Unser, Aldroubi & Eden, "B-spline signal processing", 1993). It is the
+inverse of the B-spline at whole numbers. Each sample is a weighted sum of (order + 1)^2 coefficients. Beyond its border, the image is
+mirrored at the centres of the outermost pixels. Only elementwise numpy is used, so the bits are the same on every machine, with and without
+scipy. scipy is not required, because it is a large package and this file is short.
 """
 
 from __future__ import annotations

@@ -29,8 +29,8 @@ from highway.wire.url import Link, parse
 
 log = logging.getLogger("highway")
 
-LAST_CALL = 1.0  # maximum seconds for reading messages that have arrived, when the pipeline is drained
-LEAVE = 20.0  # maximum seconds for reading all sent messages, if the senders wait for it
+LAST_CALL = 1.0  # maximum seconds to read arrived messages when the pipeline is drained
+LEAVE = 20.0  # maximum seconds to read all sent messages, if the senders wait for this
 AT_ONCE = 16  # items received between two checks for senders that have not ended yet
 QUIET = 0.02  # seconds without a message after which the kernel holds no more messages for this process
 
@@ -40,25 +40,23 @@ QUIET = 0.02  # seconds without a message after which the kernel holds no more m
 class ZMQSource:
     """Receive items from other processes.
 
-    The source ends when its senders have announced their end (:class:`ZMQSink` does; stock tensorcom peers never do). If the pipeline is
-    drained, the source ends after it has read the messages that have arrived. Passports travel with the items. The ``counters`` of its
-    stage count gaps and repetitions in the senders' numbering, and list the addresses that are ``bound``. The first gap or repetition logs
-    a warning.
+    The source ends when its senders have announced their end. :class:`ZMQSink` announces its end; stock tensorcom peers do not. If the
+    pipeline is drained, the source first reads the messages that have arrived. Items keep their passports. The ``counters`` of the stage
+    count missing and repeated messages, and list the ``bound`` addresses. The first missing or repeated message logs a warning.
 
     Args:
-        url: Address: ``tcp://host:port`` or ``ipc://path``, or a scheme that defines the socket type and which end binds, such as
-            ``zsub://`` (see :mod:`highway.wire.url`). Several URLs, or one with braces, share a socket.
+        url: Address: ``tcp://host:port`` or ``ipc://path``, or a URL such as ``zsub://host:port``, whose scheme defines the type of socket
+            and whether it binds (see :mod:`highway.wire.url`). Several URLs, or a URL with braces, share a socket.
         bind: For plain URLs, whether this end binds; by default it connects.
         codec: ``"tensorcom"``, ``"tenbin"`` or ``"msgpack"``. An option of the URL overrides this and ``senders``.
-        senders: Number of senders that must have ended before the source ends. 0: one for each URL. If this end binds, all connected
-            senders must have ended, too; give the number if a sender may start after other senders have ended.
+        senders: Number of senders that must end before the source ends. 0: one for each URL. If this end binds, all connected senders must
+            end, too. If a sender may start after other senders have ended, pass the number.
         timeout: Seconds to wait for an item, or ``None`` to wait indefinitely.
-        writable: Whether arrays are writable copies, aligned to 64 bytes. By default they are read-only views of the message: writing into
-            them raises ``assignment destination is read-only``, and ``torch.from_numpy`` warns that they are not writable. Over tcp and
-            ipc, views are not aligned. To pass arrays to TensorFlow or JAX without a copy (DLPack), use ``writable``. Over ``+shm``, views
-            are always aligned.
+        writable: Whether arrays are writable copies, aligned to 64 bytes. By default, they are read-only views of the message: writing
+            raises ``assignment destination is read-only``, and ``torch.from_numpy`` warns. To pass arrays to TensorFlow or JAX without
+            another copy, use ``writable``, because views are aligned only over ``+shm``.
         budget_mb: Megabytes of messages that may wait at this end of each connection; by default 64. An option of the URL overrides it.
-        peers: ``"highway"`` refuses senders that do not identify as highway. The other end must use the same option.
+        peers: ``"highway"``: accept only senders that announce that they are highway. The other end must use the same option.
         topology: Identifies the topology file of this end. highway sets it. With ``peers="highway"``, ends of different files refuse each
             other.
 
@@ -66,13 +64,13 @@ class ZMQSource:
         link: The parsed URLs.
 
     Yields:
-        The sent items; arrays are read-only, unless ``writable``.
+        The items that were sent. Arrays are read-only, unless ``writable``.
 
     Raises:
         ConfigError: the URL cannot be used as written.
         LinkError: the address cannot be bound (when running).
         TimeoutError: no item arrived within ``timeout``.
-        FrameError: a message cannot be decoded; with ``on_error="skip"`` it is counted and skipped.
+        FrameError: a message cannot be decoded. With ``on_error="skip"``, it is counted and skipped.
 
     >>> sender = Pipeline([[np.arange(3, dtype=np.uint8)], ZMQSink("ipc://batches")])
     >>> sender.start()
@@ -101,8 +99,8 @@ class ZMQSource:
         return Traits(
             finishes=True,
             numbers_epochs=len(self.link.addresses) == 1 and not self.link.bind,  # in order only from a single sender
-            skips_epochs=False,  # its senders control the epochs
-            on_demand=True,  # the sink may wait for its receivers: until then, leave the items to other processes
+            skips_epochs=False,  # the senders control the epochs
+            on_demand=True,  # while the sink waits for its receivers, leave the items to other processes
             start_threads=partial(opener_of(self.link.transport).start_threads, self.link),
         )
 
@@ -122,7 +120,7 @@ class ZMQSource:
                 rest = self._arrived(receiver, context)
             finally:
                 tally.here()[tally.CONNECTIONS] = receiver.connections
-        yield from rest  # with the socket closed, so that the senders use other receivers
+        yield from rest  # close the socket, so that the senders use other receivers
 
     def _items(self, receiver: LinkReceiver, timeout: float | None, context: Context) -> Iterator[Any]:
         counts, comparison, made = tally.here(), Comparison(self.link), None
@@ -146,9 +144,9 @@ class ZMQSource:
             yield Stamped(item, envelope.passport) if envelope and envelope.passport else item
 
     def _arrived(self, receiver: LinkReceiver, context: Context) -> list[Any]:
-        """Return the items that were sent to this receiver before its senders knew that it leaves.
+        """Return the items that the senders sent before they knew that this receiver leaves.
 
-        Some senders cannot be notified. Of their items, return at most the link's budget, because fast senders never pause.
+        Some senders cannot be notified, and fast senders never pause. Return at most the link's budget of their items.
         """
         receiver.leave()
         most = receiver.counters["bytes"] + self.link.budget_mb * 1e6
@@ -183,21 +181,22 @@ class ZMQSource:
 class ZMQSink:
     """Send items to other processes.
 
-    When its input ends, the sink waits until all messages have left, notifies the receivers of the end, and waits until they have closed
-    the link. While a receiver is connected and reads, there is no time limit. While no receiver is connected, the limit is ``linger_ms``.
+    At the end of its input, the sink waits until all messages have left, notifies the receivers of the end, and waits until they have
+    closed the link. While a receiver is connected and reads, there is no time limit. While no receiver is connected, the limit is
+    ``linger_ms``.
 
     Args:
         url: Address; see :class:`ZMQSource`.
         bind: For plain URLs, whether this end binds; by default it does.
         codec: ``"tensorcom"``, ``"tenbin"`` or ``"msgpack"``. An option of the URL overrides this, ``receivers`` and ``end``.
         allow64: Whether arrays with 64-bit elements may be sent.
-        receivers: Number of receivers to wait for before the first item is sent, so that each receives items and the end.
-        end: Whether to notify the receivers of the end of the stream. Stock tensorcom peers receive a batch without samples.
-        budget_mb: Megabytes of messages that may wait at this end of each connection, by default 64; over ``+shm`` the shared memory of all
-            messages, by default 256. An option of the URL overrides this and ``tap``.
+        receivers: Number of receivers to wait for before the first item is sent, so that each receiver gets items and the end.
+        end: Whether to notify the receivers of the end of the stream. Stock tensorcom peers get this as a batch without samples.
+        budget_mb: Megabytes of messages that may wait at this end of each connection, by default 64. Over ``+shm``, megabytes of shared
+            memory for all messages, by default 256. An option of the URL overrides this and ``tap``.
         tap: Address at which viewers may read sent items, such as ``ipc://@name`` or ``tcp://host:port``; by default none.
-        extra: Whether the sink is temporary, so that receivers do not count it among the ``senders`` that must have ended.
-        peers: ``"highway"`` refuses receivers that do not identify as highway. The other end must use the same option.
+        extra: Whether the sink is temporary. Receivers do not count it among the ``senders`` that must end.
+        peers: ``"highway"``: accept only receivers that announce that they are highway. The other end must use the same option.
         topology: Identifies the topology file of this end. highway sets it. With ``peers="highway"``, ends of different files refuse each
             other.
 
@@ -209,7 +208,7 @@ class ZMQSink:
         LinkError: the address cannot be bound, the last messages could not be delivered, or a receiver was killed or cut off before it had
             read them (when running; in a process that a launcher started, this is a warning).
         ItemError: a field is not an array, has 64-bit elements without ``allow64``, or is larger than ``max_mb``, or there are too many
-            fields; with ``on_error="skip"`` the item is skipped.
+            fields. With ``on_error="skip"``, the item is skipped.
 
     >>> sender = Pipeline([[np.arange(3, dtype=np.uint8)], ZMQSink("ipc://batches")])
     >>> sender.start()

@@ -1,7 +1,7 @@
 """Check the arguments of a component, in Python and in YAML, against the type hints of its constructor.
 
-:func:`checked` decorates a class whose constructor checks its arguments. In YAML, a component is given by its name; in Python, as an
-object.
+:func:`checked` decorates a class whose constructor checks its arguments. In YAML, an argument that is a component has the form of its name.
+In Python, it is an object.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ WRITES = {direction: component for component, direction in COMPONENTS.items()}
 
 @dataclass(frozen=True)
 class LinkEnd:
-    """One end of a link, in the stage at ``location``; ``name`` is the name of the file's link, empty if the stage has URLs."""
+    """One end of a link, in the stage at ``location``. ``name`` is the name of the link, or empty if the stage has a URL."""
 
     process: Process
     direction: Direction

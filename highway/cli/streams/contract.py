@@ -20,7 +20,7 @@ _TINY = 1e-6  # relative error that rounding may cause
 
 
 class Check(NamedTuple):
-    """The result for one property: whether it matches the contract, and a text with the field, and the found and expected values."""
+    """The result for one property: whether it matches the contract, and a text with the field, the value and the expected value."""
 
     ok: bool
     text: str
@@ -64,9 +64,9 @@ def load(path: str) -> dict[str, Any]:
 def compare(summary: Summary, contract: dict[str, Any], tolerance: float) -> list[Check]:
     """Compare a stream with a contract.
 
-    The fields must be equal, and each may only have dtypes and sample shapes that the contract lists. Values may lie outside the contract's
-    range by ``tolerance`` times the width of that range. Mean and standard deviation may differ by ``tolerance`` times the contract's
-    standard deviation. The shares of NaN and infinity may be at most ``1 + tolerance`` times the contract's.
+    The fields must be the same, with dtypes and sample shapes that the contract lists. Values may exceed the contract's range by
+    ``tolerance`` times the width of the range. Mean and standard deviation may differ by ``tolerance`` times the contract's standard
+    deviation. The shares of NaN and infinity may be at most ``1 + tolerance`` times the contract's.
     """
     found, expected = summary.fields, contract["fields"]
     checks = [Check(False, f"field {name}: missing; the stream has {', '.join(found)}") for name in expected if name not in found]

@@ -109,7 +109,7 @@ def _addresses(urls: Sequence[str], parallel: int) -> list[str]:
 
 
 def _seed(seed: int, number: int) -> int:
-    """Return the seed of a publisher: the command's seed for the first, and a derived seed for each other one."""
+    """Return the seed of a publisher. The first publisher has the command's seed, and each other publisher a derived seed."""
     return seed if number == 0 else int(SeedSequence(seed, spawn_key=(number,)).generate_state(1, "uint64")[0]) >> 1
 
 
@@ -145,7 +145,7 @@ class Publisher:
 
     @property
     def addresses(self) -> list[str]:
-        """The destinations: the address at which the publisher listens, as soon as it listens, or the URL to which it connects."""
+        """The destinations: the address at which the publisher listens, or the URL to which it connects."""
         link = self.sink.link
         return self.counters.get("bound", []) if link.bind else [str(link)]
 
@@ -161,7 +161,7 @@ class Publisher:
 
 
 class _Sent:
-    """Items for a sink. An item is counted when the sink requests the next item, because it has been sent by then."""
+    """Items for a sink. An item counts as sent when the sink requests the next item."""
 
     passport = Passport()
     epoch = left_out = 0
@@ -210,7 +210,7 @@ class RatePrinter:
         """Print the lines that are due."""
         if not self._told:
             self._announce()
-        due = [self._moments.popleft() for _ in range(len(self._moments))]  # only those that are there now: more may come without end
+        due = [self._moments.popleft() for _ in range(len(self._moments))]  # only the lines that wait now
         due.sort(key=lambda moment: moment.batches)  # two threads may have recorded theirs in reverse order
         if due:
             progress = self._progress()

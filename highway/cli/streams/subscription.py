@@ -17,7 +17,7 @@ from highway.wire.receiver import LinkReceiver
 from highway.wire.url import parse
 
 SERVER = "127.0.0.1:7880"
-HINT_AFTER = 5.0  # seconds without a batch until a message to the user
+HINT_AFTER = 5.0  # seconds without a batch before a message to the user
 
 
 def add_subscription_options(parser: argparse.ArgumentParser, urls: Sequence[str] = (f"zsub://{SERVER}",)) -> None:
@@ -64,7 +64,7 @@ def _taps(files: list[str], options: argparse.Namespace) -> list[str]:
 
 
 class Subscription:
-    """The batches that arrive at a link. Opens its socket at once; use it in a ``with`` block.
+    """The batches that arrive at a link. The constructor opens the socket. Use it in a ``with`` block.
 
     Args:
         urls: The URLs to receive from.
@@ -95,7 +95,7 @@ class Subscription:
 
         Args:
             count: Total number of items.
-            raw: Whether to leave messages undecoded: then an item is a message's size in bytes, and gaps and ends are not noticed.
+            raw: Whether not to decode messages. An item is then the size of a message in bytes, and gaps and ends are not detected.
 
         Raises:
             LinkError: no message came within the timeout.
@@ -142,7 +142,7 @@ class Subscription:
 
 
 def samples(item: Any) -> int:
-    """Return the length of an item's batch axis: the first axis of its first field, or 1 if that has none."""
+    """Return the length of the first axis of an item's first field, or 1 if the field has no axes."""
     values = batch.fields(item)
     shape = getattr(values[0], "shape", ()) if values else ()
     return int(shape[0]) if shape else 1
@@ -164,7 +164,7 @@ class Count(NamedTuple):
 
 
 def rate_line(now: Count, before: Count, samples: bool = True) -> str:
-    """Return the batches so far, and the rates since ``before``; the rate of samples only if they are counted."""
+    """Return the number of batches, and the rates since ``before``. The rate of samples is included if samples are counted."""
     batches, *others = rates(now, before, samples)
     return "  ".join([f"{now.batches:10d} batches", f"{batches:>19}", *(f"{other:>20}" for other in others)])
 

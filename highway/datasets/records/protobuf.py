@@ -22,7 +22,7 @@ def read_fields(data: Data, at: int, end: int) -> list[Field]:
     """Return the fields of the message between two positions.
 
     Raises:
-        ValueError: the message is invalid or incomplete. No memory is allocated for a wrong length.
+        ValueError: the message is invalid or incomplete. A wrong length allocates no memory.
     """
     found: list[Field] = []
     try:
