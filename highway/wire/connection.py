@@ -224,7 +224,7 @@ class Connection:
             source: Yields the items, in the form of :meth:`send`.
             report: Number of samples between two printed lines about the rate; by default the connection's ``report``.
 
-            Raises:
+        Raises:
             LinkError: the last messages could not be delivered.
         """
         for sample in self._reported(source, report):
