@@ -109,7 +109,7 @@ def check(topology: Topology) -> list[ConfigError]:
 
 
 def labels(topology: Topology, role: str) -> tuple[str, ...]:
-    """Return the labels of a role's stages, readers with their datasets; the topology must have no errors."""
+    """Return the labels of a role's stages. The label of a reader has its dataset. The topology must have no errors."""
     return _first(topology, topology.roles[role]).labels
 
 

@@ -315,7 +315,7 @@ class SomeOf(_Composite, _SoMany):
 
     Args:
         transforms: The transforms. A list inside the list counts as one.
-        n: Number of transforms, or (minimum, maximum) of a uniform random number; at most the number of transforms.
+        n: Number of transforms to apply, or the (minimum, maximum) of a random number of transforms.
 
     >>> image = np.array([[10, 20, 30]], np.uint8)
     >>> SomeOf((1, 2), [FlipX(p=1), Invert(p=1), Brightness()])(image, np.random.default_rng(0))

@@ -137,7 +137,7 @@ def _bounded(transform: Transform, new: Size, size: Size, edge: float) -> Size:
     """Return the new size of an image after one edge was set to a requested length.
 
     Raises:
-        ValueError: the result would have over 100 times the pixels of the image, and of a square with the requested edge.
+        ValueError: the result would have over 100 times the pixels of the image and of a square with the requested edge.
     """
     if new[0] * new[1] > _MOST_TIMES * max(size[0] * size[1], edge * edge):
         raise ValueError(

@@ -16,7 +16,7 @@ _LONGEST = 1 << 24  # maximum number of these points per polygon; the border of 
 
 
 class RunLengths(msgspec.Struct):
-    """An object as lengths of runs.
+    """The pixels of an object as the lengths of alternating runs: background, object, background, ...
 
     Args:
         size: Height and width of the image.

@@ -60,8 +60,8 @@ class Pack:
         sequences, and the end of the row. ``tokens_max_seqlen``, int32, is the length of the longest sequence. ``tokens_mask``, bool
         ``(length,)``, is False for padding. Padding counts as an additional last sequence, so that attention writes every value of its
         output. With
-            ``max_sequences_per_bin=m``, ``tokens_cu_seqlens`` always has m + 2 values, so that rows can be batched. It then ends with empty
-            sequences. A field of ``budgets`` gets only ``<field>_cu_seqlens``.
+            ``max_sequences_per_bin=m``, ``tokens_cu_seqlens`` always has m + 2 values, so that rows can be batched. Its last value is
+            repeated, which means empty sequences. A field of ``budgets`` gets only ``<field>_cu_seqlens``.
 
     Raises:
         ValueError: a sequence does not fit into an empty row, or sequences differ in their fields, dtype, or shape after the first axis.

@@ -108,7 +108,7 @@ class ZMQSender(BaseSocket):
                 wait(ROOM_AFTER)
 
     def _make_room(self, timeout: float | None) -> bool:
-        """Wait until there is room for a message. A publisher waits only for a moment, and then this returns False.
+        """Wait until there is room for a message. A publisher waits only for a moment. If there is still no room, return False.
 
         This is needed if messages are larger than the first one, for which ZeroMQ's high-water mark was set.
         """
