@@ -317,7 +317,8 @@ def names_used(node):
     if isinstance(node, ast.Import | ast.ImportFrom):
         return ".".join([getattr(node, "module", None) or "", *(alias.name for alias in node.names)]).split(".")
     if isinstance(node, ast.Call) and getattr(node.func, "attr", getattr(node.func, "id", "")) in BY_TEXT:
-        texts = [text.value for text in node.args[:2] if isinstance(text, ast.Constant) and isinstance(text.value, str)]
+        parts = [part for text in node.args[:2] for part in getattr(text, "values", [text])]  # of an f-string, too
+        texts = [part.value for part in parts if isinstance(part, ast.Constant) and isinstance(part.value, str)]
         return ".".join(texts).split(".")
     return []
 

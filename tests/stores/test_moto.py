@@ -94,8 +94,6 @@ def faults(monkeypatch):
     }
     for name, value in values.items():
         monkeypatch.setenv(f"AWS_{name}", value)
-    for module in ("connecting", "requests"):  # clients keep the endpoint that they were made for
-        monkeypatch.setattr(f"highway.stores.{module}._made", {})
     connection = http.client.HTTPConnection(urlsplit(values["ENDPOINT_URL"]).netloc)
     connection.request("PUT", "/photos")
     assert connection.getresponse().status == 200
