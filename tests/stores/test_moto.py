@@ -1,7 +1,9 @@
 """Against a real server of S3, moto's, behind a proxy that spoils a tenth of the answers: all data arrive, and are right."""
 
+import contextlib
 import http.client
 import os
+import socket
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -72,6 +74,10 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 128
 
+    def process_request(self, request, address):
+        self.requests.append(request)
+        super().process_request(request, address)
+
     def handle_error(self, *_):
         pass
 
@@ -83,7 +89,7 @@ def faults(monkeypatch):
     behind.start()
     host, port = behind.get_host_and_port()
     server = _Server(("127.0.0.1", 0), _Proxy)
-    server.behind, server.faults, server.lock = f"{host}:{port}", Faults(), threading.Lock()
+    server.behind, server.faults, server.lock, server.requests = f"{host}:{port}", Faults(), threading.Lock(), []
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()
     values = {
@@ -102,6 +108,9 @@ def faults(monkeypatch):
     server.faults.released.set()
     server.shutdown()
     thread.join()
+    for request in server.requests:  # clients keep their connections
+        with contextlib.suppress(OSError):
+            request.shutdown(socket.SHUT_RDWR)
     server.server_close()
     behind.stop()
 
