@@ -224,7 +224,7 @@ _COMPONENTS = {  # of tensorpack's dataflow, and its inputs
     "DataFromList": "Reader, which shuffles; the list itself is a source in its order",
     "DataFromQueue": "FromQueue",
     "FakeData": "Noise",
-    "FixedSizeData": "Take",
+    "FixedSizeData": "FixedEpochs",
     "ImageFromFile": "ImageReader",
     "JoinData": "Zip",
     "LocallyShuffleData": "Shuffle",

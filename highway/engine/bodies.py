@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from highway.engine.ahead import work_ahead
 from highway.engine.channel import Together
-from highway.engine.component import Shape, Traits
+from highway.engine.component import Shape, Traits, name_of
 from highway.engine.context import enter, leave
 from highway.engine.input import InputByEpoch, StageInput, mark
 from highway.engine.resume import Marker, MarkerClock, StageState, as_json
@@ -225,6 +225,27 @@ def at_work(stages: Sequence[StageWorkers], threads: Sequence[threading.Thread])
     declared = stages[0].traits.ranks
     ranks = [f"rank {rank} of {world_size}: " for rank, world_size in (declared() if declared is not None else []) if world_size > 1]
     return f"{''.join(ranks[:1])}it waits for the stage {stage.stage.name!r}: {'; '.join(parts)}{f'; and {others} more' if others else ''}"
+
+
+_ANEW = (
+    "or build a new pipeline for each pass, with other seeds (Pipeline(..., seed=) and those of its stages), else each pass has the same "
+    "order and the same random numbers"
+)
+
+
+def why_over(stages: Sequence[StageWorkers], ended_first: StageWorkers | None) -> str:
+    """Return why a pipeline has ended and the way out. ``ended_first`` is the first stage that ended; ``None`` if it is not known."""
+    if ended_first is not None and ended_first.shape == "stream":
+        return f"the pipeline has ended: {ended_first.stage.name} needs no more items, and so ended it; change this stage, {_ANEW}"
+    worker = next(worker for worker in reversed(stages) if worker.traits.repeats or worker.number == 0)
+    name, epochs = name_of(op := worker.layers[-1]), worker.traits.epochs
+    if epochs is not None:
+        return f"the pipeline has ended: {name} has given all its epochs ({epochs}); for several passes raise this number, {_ANEW}"
+    if hasattr(type(op), "__next__"):
+        return f"the pipeline has ended: its source, a {name}, gives its items once; make it anew for each pass, {_ANEW}"
+    is_repeat = "times" in getattr(type(op), "__dataclass_fields__", {})
+    way_out = "raise times=" if is_repeat else "use a reader with epochs=, or Repeat(source, times=...)"
+    return f"the pipeline has ended: {name} has no more items; for several passes {way_out}, {_ANEW}"
 
 
 def thread_name(stage: str, number: int) -> str:

@@ -29,10 +29,6 @@ from highway.errors import Cancelled, EndOfStream, PipelineError
 
 log = logging.getLogger("highway")
 
-ENDED = (
-    "the pipeline has ended; for several passes give its source epochs=, or build a new pipeline for each with other seeds (Pipeline(..., "
-    "seed=) and those of its stages), else each pass has the same order and the same random numbers"
-)
 FORMAT = 4  # format of states; states of format 2 do not hold the version of highway
 
 
@@ -149,7 +145,7 @@ class Consumer:
         """Whether an adapter takes items ahead of a loop, and reports which items the loop has received."""
         return self._received is not None
 
-    def one_epoch(self, items: Iterator[Stamped]) -> Iterator[Any]:
+    def one_epoch(self, items: Iterator[Stamped]) -> Iterator[Stamped]:
         """Yield the items of one epoch: the next epoch, or the rest of an epoch that the last loop did not finish.
 
         If maps dropped all items of an epoch, the loop yields nothing.
@@ -172,7 +168,7 @@ class Consumer:
                     return
                 was_left = False
                 number = self._loop = max(number, epoch)
-                yield stamped.item
+                yield stamped
         except (GeneratorExit, Cancelled):  # the loop ended early
             if loop == self._loops:  # unless a later loop has taken more
                 self._leave(number)
@@ -185,7 +181,7 @@ class Consumer:
         elif number < 0 and self.has_empty_epoch:
             self._finish(expected)
         elif number < 0 and (self._looped or self._skipped >= 0):
-            raise EndOfStream(ENDED)
+            raise EndOfStream(self._run.why_over(True))
         self._looped = True
 
     def _finish(self, epoch: int) -> None:

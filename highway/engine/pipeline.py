@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from highway.engine import cancel, script
 from highway.engine.component import Ranks, Traits, expect_list
-from highway.engine.consumer import ENDED, Consumer
+from highway.engine.consumer import Consumer
 from highway.engine.context import here
 from highway.engine.source import ranks_of
 from highway.engine.stage import Origin, Stamped, expand
@@ -91,8 +91,7 @@ class Pipeline:
         self.hand_over = self._run.workers[0].context.hand_over = HandOver()
         last = self._run.workers[-1]
         self.ends_in_sink, self._last = last.shape == "sink", last.stage.name
-        self._finalizer, self._consumer = weakref.finalize(self, self._run.abandon), Consumer(self._run)
-        self._stopped = False
+        self._finalizer, self._consumer, self._stopped = weakref.finalize(self, self._run.abandon), Consumer(self._run), False
         if start and self.ends_in_sink and script.is_built_by_script(frame := sys._getframe(2)):
             script.run_at_end(self._run, self, frame)
 
@@ -175,7 +174,7 @@ class Pipeline:
         has_ended = self._consumer.has_ended = self._consumer.has_ended or not self._stopped
         self._run.join()
         self._run.raise_error()
-        raise EndOfStream(ENDED if has_ended else STOPPED)
+        raise EndOfStream(self._run.why_over(has_ended))
 
     def __iter__(self) -> Iterator[Any]:
         """Yield the items of an epoch. If the source does not number epochs, yield all items until the end.
@@ -183,11 +182,14 @@ class Pipeline:
         Raises:
             EndOfStream: there are no more epochs, or the pipeline was stopped. A loop without items would look like an empty epoch.
         """
+        return (item for item, _ in self.one_epoch())
+
+    def one_epoch(self) -> Iterator[Stamped]:
+        """Yield the items of a loop, as ``__iter__`` does, with their passports."""
         self._consumer.received(None)
         self._run.note_stages()  # an adapter may take the items in a stage of its own
-        if not self.numbers_epochs:
-            return (item for item, _ in self.stamped())
-        return self._consumer.one_epoch(iter(()) if self._is_over and self._consumer.has_empty_epoch else self.stamped())
+        items = iter(()) if self._is_over and self._consumer.has_empty_epoch else self.stamped()
+        return self._consumer.one_epoch(items) if self.numbers_epochs else items
 
     def __len__(self) -> int:
         """Return the number of items of an epoch on this rank.
@@ -209,10 +211,10 @@ class Pipeline:
         Raises:
             EndOfStream: there are no more epochs, or the pipeline was stopped.
         """
-        if self._is_over:
-            self._run.raise_error()
-            raise EndOfStream(ENDED if self._consumer.has_ended else STOPPED)
-        return self._stamped()
+        if not self._is_over:
+            return self._stamped()
+        self._run.raise_error()
+        raise EndOfStream(self._run.why_over(self._consumer.has_ended))
 
     @property
     def _is_over(self) -> bool:

@@ -17,7 +17,7 @@ from typing import Any
 from highway import mistakes
 from highway.engine import cancel, script
 from highway.engine.batch import MOST_MORE
-from highway.engine.bodies import at_work, position, thread_name, work
+from highway.engine.bodies import at_work, position, thread_name, why_over, work
 from highway.engine.channel import Channel
 from highway.engine.component import Shape
 from highway.engine.context import here, in_stage
@@ -76,6 +76,7 @@ class Run:
         self._gate = threading.Lock()  # a bare lock, because Ctrl-C may leave the lock inside an Event held
         self._gate.acquire()
         self._opened = self._has_given = False
+        self._ended_first: StageWorkers | None = None  # the first stage that ended
         self.resumed_from: Any = None  # the state that this run resumes
         self.is_counted = False  # whether len(pipeline) was called
         self._unfinished = len(self.workers)
@@ -227,6 +228,7 @@ class Run:
         """Handle the end of a stage: cancel the stages before it."""
         self._cancel(upto=self.workers.index(worker))
         with self._lock:
+            self._ended_first = self._ended_first or worker
             self._unfinished -= 1
             if self._unfinished == 0:
                 self._note_time()
@@ -294,6 +296,10 @@ class Run:
         if any(worker.shape == "stream" and not _keeps_epochs(worker) for worker in self.workers):
             return None
         return next((worker.traits.epochs for worker in reversed(self.workers) if worker.traits.repeats or worker.number == 0), None)
+
+    def why_over(self, has_ended: bool) -> str:
+        """Return why there are no more items, and the way out. ``has_ended``: the stream has ended, and was not stopped."""
+        return why_over(self.workers, self._ended_first) if has_ended else "the pipeline was stopped; build a new one"
 
     @cached_property
     def snapshot(self) -> Identities:

@@ -52,6 +52,7 @@ from .sources import FromQueue as FromQueue
 from .sources import Mix as Mix
 from .sources import Zip as Zip
 from .streams import Duplicate as Duplicate
+from .streams import FixedEpochs as FixedEpochs
 from .streams import Shuffle as Shuffle
 from .streams import Take as Take
 from .streams import Tee as Tee

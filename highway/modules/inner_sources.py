@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import itertools
+import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
-from highway.engine import Pipeline
+from highway.engine import Pipeline, cancel
 from highway.engine.channel import Together
 from highway.engine.component import Ranks, RunState, Traits, name_of, no_state, shape_of
 from highway.engine.context import Context
 from highway.engine.resume import from_json
 from highway.engine.source import OpenSource, ranks_of, remake_of
 from highway.engine.stage import Passport, Stage, Stamped, expand
-from highway.errors import ConfigError, PipelineError
+from highway.errors import ConfigError, EndOfStream, PipelineError
+
+_APART = 0x9E3779B97F4A7C15  # distance between the seeds of two passes; odd, so that all of them differ
 
 
 class InnerSource:
@@ -114,14 +119,213 @@ def length_of_epoch(source: Any) -> int:
     return len(source if isinstance(source, Pipeline) else Pipeline([source]))
 
 
+def numbers_epochs(source: Any) -> bool:
+    """Return whether a source numbers its epochs."""
+    return Traits.of(_as_source(source)[0]).numbers_epochs
+
+
+def epochs_of(source: Any) -> int | None:
+    """Return the number of epochs of a source; ``None`` if it is unlimited or unknown."""
+    return Traits.of(_as_source(source)[0]).epochs
+
+
+def may_have_length(source: Any) -> bool:
+    """Return whether a source can be asked for the number of items of an epoch. A reader or pipeline may have none for its data."""
+    op, _ = _as_source(source)
+    return hasattr(op, "__len__") or Traits.of(op).length is not None
+
+
+class SourceInEpochs:
+    """Iterates over a source inside a component epoch by epoch, with passports.
+
+    If the source numbers no epochs, each epoch is another pass over it.
+
+    Args:
+        name: The name of the source, for error messages.
+        source: The source.
+        context: The context of the stage.
+        state: The position to resume from, from :meth:`state`.
+
+    Attributes:
+        numbers_epochs: Whether the source numbers its epochs.
+        epochs: Number of epochs that were begun.
+        is_inside: Whether the source is within an epoch.
+        is_over: Whether there are no more epochs.
+        size: Number of items of the last epoch that was read whole; infinite before.
+    """
+
+    def __init__(self, name: str, source: Any, context: Context, state: Any = None) -> None:
+        self._name, self._source, self._context = name, source, context
+        op, is_own = _as_source(source)
+        self.numbers_epochs = Traits.of(op).numbers_epochs
+        self._pipeline: Pipeline | None = None
+        if self.numbers_epochs:
+            self._is_own = is_own or not isinstance(op, Pipeline)
+            self._pipeline = op if isinstance(op, Pipeline) else Pipeline([op])
+        self.epochs: int
+        self.is_inside: bool
+        self.is_over: bool
+        self._taken: int  # items of the epoch
+        self.epochs, self.is_inside, self.is_over, self._taken, size, begun = state or (0, False, False, 0, None, None)
+        self._begun: Any = begun  # the position in the epoch to resume from
+        self.size = math.inf if size is None else size
+        self._items: Any = None  # the iterator over the epoch
+        self._ahead: Stamped | None = None  # the next item, if it was already taken
+        if self._pipeline is not None and self._begun is not None:
+            self._pipeline.load_state_dict(self._begun, None)  # the outer pipeline has compared all stages
+
+    @property
+    def number(self) -> int:
+        """Number of the pass, if the source numbers no epochs."""
+        return 0 if self.numbers_epochs else self.epochs - 1
+
+    def begin(self) -> bool:
+        """Begin the next epoch unless the source is within one. Return whether there is an epoch."""
+        if self.is_inside or self.is_over:
+            return self.is_inside
+        if self._pipeline is not None:
+            try:
+                self._take_ahead(self._pipeline)
+            except EndOfStream:
+                cancel.check_cancelled()
+                if not self.epochs:
+                    raise  # the pipeline was used before
+                self.is_over = True
+                return False
+        self.epochs, self.is_inside, self._taken, self._begun = self.epochs + 1, self._ahead is not None or not self.numbers_epochs, 0, None
+        return True
+
+    def is_ready(self) -> bool:
+        """Return whether there is another item, in this epoch or a later one. A source without epochs can always be read again."""
+        if self._pipeline is None:
+            return True
+        if self.is_inside and self._ahead is None:
+            self._take_ahead(self._pipeline)
+            if self._ahead is None:
+                self._end()
+        while not self.is_inside and self.begin():
+            pass
+        return self.is_inside
+
+    def _take_ahead(self, pipeline: Pipeline) -> None:
+        """Take the next item of the epoch. Until it is returned, the state is the state before it."""
+        before, self._items = pipeline.position(), self._items or pipeline.one_epoch()
+        self._ahead = next(self._items, None)
+        if self._ahead is None:
+            cancel.check_cancelled()
+            self._close_items()
+        else:
+            pipeline.received(before)
+
+    def __iter__(self) -> Iterator[Stamped]:
+        return self
+
+    def __next__(self) -> Stamped:
+        """Return the next item of the epoch."""
+        if not self.is_inside:
+            raise StopIteration
+        if self._ahead is not None and self._pipeline is not None:
+            stamped, self._ahead = self._ahead, None
+            self._pipeline.received(None)
+        else:
+            if self._items is None:
+                self._items = self._begin_again()
+            if (found := next(self._items, None)) is None:
+                self._end()
+                raise StopIteration
+            stamped = found
+        self._taken += 1
+        return stamped
+
+    def _begin_again(self) -> Iterator[Stamped]:
+        if self._pipeline is not None:
+            return self._pipeline.one_epoch()  # of a run that has resumed
+        return InnerSource(drawn_anew(self._source, self.number, self._context), self._context, self._begun)
+
+    def _end(self) -> None:
+        cancel.check_cancelled()  # else the pipeline may have been stopped with this stage
+        self.size, self.is_inside = self._taken, False
+        self._close_items()
+        if not self._taken and self.number:
+            raise ValueError(
+                f"{self._name}, {component(self._source)!r:.80}, has no items for epoch {self.number}: it is used up; give something that "
+                "can be iterated over again"
+            )
+
+    def leave(self, epoch: int) -> None:
+        """Skip the rest of an epoch. All epochs before it were read or skipped."""
+        if self.epochs <= epoch:
+            self.begin()
+        if self.is_inside and self._pipeline is not None:
+            next(self, None)  # the loop over a pipeline must have begun, so that its end skips the rest of the epoch
+        self.is_inside = False
+        self._close_items()
+
+    def state(self) -> Any:
+        """Return the position in a form that JSON can hold.
+
+        Raises:
+            PipelineError: the source does not support states.
+        """
+        begun = self._begun if self.is_inside else None
+        if self._pipeline is not None:
+            begun = self._pipeline.state_dict() if self.epochs and not self.is_over else None
+        elif self._items is not None:
+            begun = self._items.state()
+        return self.epochs, self.is_inside, self.is_over, self._taken, None if self.size == math.inf else self.size, begun
+
+    def _close_items(self) -> None:
+        if self._items is not None:
+            self._items.close()
+            self._items = None
+
+    def close(self) -> None:
+        if self._pipeline is not None:
+            self._pipeline.received(None)
+        self._close_items()
+        if self._pipeline is not None and (self._is_own or cancel.is_cancelled()):
+            self._pipeline.stop()
+
+
 @contextlib.contextmanager
-def all_opened(sources: Sequence[Any], context: Context, states: Sequence[Any] = ()) -> Iterator[list[InnerSource]]:
+def all_in_epochs(owner: str, sources: Sequence[Any], context: Context, states: Sequence[Any] = ()) -> Iterator[list[SourceInEpochs]]:
     """Iterate over several sources at once. All of them are closed when the block ends."""
     with contextlib.ExitStack() as stack:
         yield [
-            stack.enter_context(contextlib.closing(InnerSource(source, context, state)))
-            for source, state in itertools.zip_longest(sources, states[: len(sources)])
+            stack.enter_context(contextlib.closing(SourceInEpochs(f"{owner}: sources[{place}]", source, context, state)))
+            for place, (source, state) in enumerate(itertools.zip_longest(sources, states[: len(sources)]))
         ]
+
+
+def drawn_anew(op: Any, number: int, context: Context, inside: bool = False) -> Any:
+    """Return a component with another seed for each pass after the first, and do the same for the components inside it.
+
+    Args:
+        op: The component.
+        number: Number of the pass, from 0.
+        context: The context of the stage that runs the component.
+        inside: Whether the component is part of a pipeline that already has another seed.
+    """
+    if isinstance(op, Stage):
+        return replace(op, op=drawn_anew(op.op, number, context, inside))
+    if number and isinstance(op, Pipeline):  # it ended with the pass before
+        return Pipeline([drawn_anew(stage, number, context, True) for stage in op.stages], _other_seed(op.seed, number, context, inside))
+    if number == 0 or not dataclasses.is_dataclass(op) or isinstance(op, type):
+        return op
+    changes: dict[str, Any] = {}
+    for field in dataclasses.fields(op):
+        value = getattr(op, field.name)
+        if field.name == "seed" and isinstance(value, int | None) and field.init:
+            changes["seed"] = _other_seed(value, number, context, inside)
+        elif field.name == "source" or value is Traits.of(op).stands_for is not None:
+            changes[field.name] = drawn_anew(value, number, context, inside)
+        elif field.name == "sources":
+            changes["sources"] = [drawn_anew(source, number, context, inside) for source in value]
+    return replace(op, **changes)
+
+
+def _other_seed(own: int | None, number: int, context: Context, inside: bool) -> int | None:
+    return None if own is None and inside else (context.seed_or(own) + number * _APART) % 2**63
 
 
 def component(source: Any) -> Any:

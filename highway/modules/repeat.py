@@ -15,11 +15,19 @@ from highway.engine.context import Context, here
 from highway.engine.resume import as_json
 from highway.engine.stage import Items, Lineage, Stage, Stamped
 from highway.errors import ConfigError
-from highway.modules.inner_sources import InnerSource, component, expect_source, length_of_epoch, ranks_of_all, remade
+from highway.modules.inner_sources import (
+    InnerSource,
+    component,
+    drawn_anew,
+    expect_source,
+    length_of_epoch,
+    numbers_epochs,
+    ranks_of_all,
+    remade,
+)
+from highway.modules.sources import OfSources
 from highway.parameters.checks import checked
 from highway.parameters.ranges import Epochs
-
-_APART = 0x9E3779B97F4A7C15  # distance between the seeds of two passes; odd, so that all of them differ
 
 
 @checked
@@ -128,7 +136,7 @@ class _Passes:
     def passes(self, context: Context, position: Position) -> Iterator[Stamped]:
         first, index, state = position.value or (0, -1, None)
         for epoch in count(first) if self.times is None else range(first, self.times):
-            with contextlib.closing(InnerSource(_drawn_anew(self.source, epoch, context), context, state)) as inner:
+            with contextlib.closing(InnerSource(drawn_anew(self.source, epoch, context), context, state)) as inner:
                 position.value = lambda: (epoch, index, inner.state())  # noqa: B023  # called in this pass only
                 for index, (item, passport) in enumerate(inner, start=index + 1):  # noqa: B020
                     made_of = Lineage(part=[epoch, as_json(passport)])
@@ -143,7 +151,7 @@ class _Passes:
     def remake(self, epoch: int, index: int, part: Any) -> Any:
         """Make an item of a pass again."""
         number, made = part
-        return remade(_drawn_anew(self.source, number, here()), made)
+        return remade(drawn_anew(self.source, number, here()), made)
 
 
 _OVER = "over"  # state of a stream that needs no more items of a pass
@@ -163,7 +171,7 @@ class _EachPass:
     def stream(self, items: Items) -> Iterator[Any]:
         begun = items.context.state_of(self).value
         if begun != _OVER:
-            drawn = _drawn_anew(self.stands_for, items.epoch, items.context)
+            drawn = drawn_anew(self.stands_for, items.epoch, items.context)
             items.context.begin(drawn, Traits.of(drawn).new_state(), begun)
             yield from drawn.stream(items)
         self._passes.enough = max(self._passes.enough, items.epoch)
@@ -171,37 +179,6 @@ class _EachPass:
         items.waiting = []
         for _ in items:
             pass
-
-
-def _drawn_anew(op: Any, number: int, context: Context, inside: bool = False) -> Any:
-    """Return a component with another seed for each pass after the first. Also change the seeds of the components inside it.
-
-    Args:
-        op: The component.
-        number: Number of the pass, from 0.
-        context: The context of the stage that runs the component.
-        inside: Whether the component is part of a pipeline that already has another seed.
-    """
-    if isinstance(op, Stage):
-        return replace(op, op=_drawn_anew(op.op, number, context, inside))
-    if number and isinstance(op, Pipeline):  # it ended with the pass before
-        return Pipeline([_drawn_anew(stage, number, context, True) for stage in op.stages], _other_seed(op.seed, number, context, inside))
-    if number == 0 or not dataclasses.is_dataclass(op) or isinstance(op, type):
-        return op
-    changes: dict[str, Any] = {}
-    for field in dataclasses.fields(op):
-        value = getattr(op, field.name)
-        if field.name == "seed" and isinstance(value, int | None) and field.init:
-            changes["seed"] = _other_seed(value, number, context, inside)
-        elif field.name == "source" or value is Traits.of(op).stands_for is not None:
-            changes[field.name] = _drawn_anew(value, number, context, inside)
-        elif field.name == "sources":
-            changes["sources"] = [_drawn_anew(source, number, context, inside) for source in value]
-    return replace(op, **changes)
-
-
-def _other_seed(own: int | None, number: int, context: Context, inside: bool) -> int | None:
-    return None if own is None and inside else (context.seed_or(own) + number * _APART) % 2**63
 
 
 def _reader_of(op: Any) -> tuple[str, Any] | None:
@@ -215,6 +192,8 @@ def _reader_of(op: Any) -> tuple[str, Any] | None:
 
 def _repeated(op: Any, times: int | None) -> Any:
     """Return a component that reads ``times`` times as many epochs; ``None`` if it has no ``epochs``."""
+    if isinstance(op, OfSources) and Traits.of(op).numbers_epochs:
+        return replace(op, sources=[Repeat(source, times) if numbers_epochs(source) else source for source in op.sources])
     found = _reader_of(op)
     if found is None:
         return None

@@ -2,33 +2,44 @@
 
 from __future__ import annotations
 
-import contextlib
 import queue
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from numpy.random import Generator, Philox
 
-from highway.engine import Pipeline
+from highway.datasets.mixing.interleave import Stop
 from highway.engine.batch import Item, fields
 from highway.engine.cancel import check_cancelled
 from highway.engine.component import Component, Position, Traits
 from highway.engine.context import Context, here
 from highway.engine.randomness import go_on, state_of
 from highway.engine.resume import as_json
-from highway.engine.stage import Lineage, Stamped
+from highway.engine.stage import Lineage, Passport, Stamped
 from highway.errors import ConfigError, EndOfStream
-from highway.modules.inner_sources import InnerSource, all_opened, component, expect_source, ranks_of_all, remade
+from highway.modules.inner_sources import (
+    SourceInEpochs,
+    all_in_epochs,
+    component,
+    drawn_anew,
+    epochs_of,
+    expect_source,
+    length_of_epoch,
+    may_have_length,
+    numbers_epochs,
+    ranks_of_all,
+    remade,
+)
 from highway.parameters.checks import checked
 from highway.parameters.ranges import Predicate, Seed
 
 
 @dataclass
-class _OfSources:
-    """Base class of sources that combine other sources.
+class OfSources:
+    """Base class of sources that combine other sources. If a source numbers its epochs, an epoch of the combination has one of each source.
 
     Args:
         sources: Any iterables, functions, readers or pipelines.
@@ -36,56 +47,120 @@ class _OfSources:
 
     sources: Annotated[list[Component], Predicate(bool, "at least one")]
 
+    skips: ClassVar[bool] = True  # whether each epoch begins with a new epoch of each source, so that the rest of an epoch can be skipped
+
     def __post_init__(self) -> None:
         for position, source in enumerate(self.sources):
             expect_source(self, f"sources[{position}]", source)
 
     def __highway__(self) -> Traits:
-        return Traits(length=self._length, state=Position, remake=self._remake, ranks=lambda: ranks_of_all(self.sources))
+        epochs = self._epochs()
+        return Traits(
+            length=self._length,
+            numbers_epochs=bool(epochs),
+            epochs=self._number_of_epochs([number for number in epochs if number is not None]) if epochs and None not in epochs else None,
+            state=Position,
+            remake=self._remake,
+            ranks=lambda: ranks_of_all(self.sources),
+        )
+
+    def __iter__(self, context: Context | None = None) -> Iterator[Stamped]:
+        context = context or here()
+        position = context.state_of(self)
+        epoch, index, states, saved = position.value or (0, 0, [], None)
+        resumes = position.value is not None
+        with all_in_epochs(type(self).__name__, self.sources, context, states) as sources:
+            have_epochs = any(source.numbers_epochs for source in sources)
+            while resumes or (self._has_epoch(sources, epoch) if have_epochs else epoch == 0):
+                order, resumes = Position(saved), False
+                position.value = lambda: (epoch, index, [source.state() for source in sources], order.state())  # noqa: B023  # called in this epoch
+                for item, passport, part in self._items(sources, epoch, context, order):
+                    index += 1
+                    yield Stamped(item, passport._replace(epoch=epoch, index=index - 1, made_of=Lineage(part=part)))
+                    if self.skips and context.is_skipped(epoch):
+                        break
+                if self.skips and have_epochs:
+                    for source in sources:
+                        source.leave(epoch)
+                epoch, index, saved = epoch + 1, 0, None
+
+    def _items(
+        self, sources: list[SourceInEpochs], epoch: int, context: Context, order: Position
+    ) -> Iterator[tuple[Item, Passport, list[Any]]]:
+        """Yield the items of an epoch, each with its passport and the ``part`` of its lineage. ``order`` is the state of the order."""
+        raise NotImplementedError
+
+    def _has_epoch(self, sources: list[SourceInEpochs], epoch: int) -> bool:
+        """Return whether there is another epoch. At least one source numbers its epochs."""
+        return any(source.begin() for source in sources if source.numbers_epochs)
+
+    def _epochs(self) -> list[int | None]:
+        """Return the number of epochs of each source that numbers them; ``None`` if it is unlimited or unknown."""
+        return [epochs_of(source) for source in self.sources if numbers_epochs(source)]
+
+    def _number_of_epochs(self, epochs: list[int]) -> int:
+        return max(epochs)
 
     def _length(self) -> int:
         return sum(self._lengths())
 
     def _remake(self, epoch: int, index: int, part: Any) -> Any:
-        place, made = part
-        return remade(self.sources[place], made)
+        place, number, made = part
+        return remade(drawn_anew(self.sources[place], number, here()), made)
 
     def _lengths(self) -> list[int]:
-        return [len(Pipeline([source])) for source in self.sources]
+        if len(set(epochs := self._epochs())) > 1:
+            raise TypeError(
+                f"the length of an epoch is not known: {type(self).__name__} has sources with different numbers of epochs, {epochs}, "
+                "so its last epochs are shorter; give all sources the same epochs="
+            )
+        return [length_of_epoch(source) for source in self.sources]
+
+
+def _begun(sources: list[SourceInEpochs], epoch: int) -> list[SourceInEpochs]:
+    """Return the sources, after each has begun an epoch, or has ended."""
+    for source in sources:
+        if source.epochs <= epoch:
+            source.begin()
+    return sources
+
+
+def _part(place: int, source: SourceInEpochs, passport: Passport) -> list[Any]:
+    return [place, source.number, as_json(passport)]
 
 
 @checked
 @dataclass
-class Concat(_OfSources):
-    """Concatenate sources: iterate over one source after the other. Items get a running index and keep their keys.
+class Concat(OfSources):
+    """Iterate over one source after the other: iterables, functions, readers, pipelines. Items get a running index and keep their keys.
+
+    If a source numbers its epochs, as readers do, an epoch has one epoch of each of these sources, and one pass over each other source.
 
     >>> list(Pipeline([Concat([range(2), ["a", "b"]])]))
     [0, 1, 'a', 'b']
     """
 
-    def __iter__(self, context: Context | None = None) -> Iterator[Stamped]:
-        context = context or here()
-        position = context.state_of(self)
-        place, index, state = position.value or (0, 0, None)
-        for place in range(place, len(self.sources)):  # noqa: B020
-            with contextlib.closing(InnerSource(self.sources[place], context, state)) as inner:
-                position.value = lambda: (place, index, inner.state())  # noqa: B023  # called while this source is active
-                for item, passport in inner:
-                    index += 1
-                    yield Stamped(item, passport._replace(epoch=0, index=index - 1, made_of=Lineage(part=[place, as_json(passport)])))
-            state = None
+    def _items(
+        self, sources: list[SourceInEpochs], epoch: int, context: Context, order: Position
+    ) -> Iterator[tuple[Item, Passport, list[Any]]]:
+        for place, source in enumerate(sources):
+            _begun([source], epoch)
+            for item, passport in source:
+                yield item, passport, _part(place, source, passport)
 
 
 @checked
 @dataclass
-class Zip(_OfSources):
+class Zip(OfSources):
     """Combine the first items of all sources into one item, then the second items, and so on.
 
-    Tuples and lists are concatenated, and dicts are merged. Any other item counts as a tuple with one field. The keys come from the first
-    source.
+    Tuples are concatenated, lists are concatenated, dicts are merged. Any other item counts as a tuple with one field. The keys come from
+    the first source. If a source numbers its epochs, as readers do, each epoch combines one epoch of each of these sources, and one pass
+    over each other source.
 
     Args:
-        strict: Whether it is an error if the sources have different lengths. ``False``: the stream ends with the shortest source.
+        strict: Whether it is an error if sources have different lengths or numbers of epochs. If not, the shortest source ends the epoch,
+            and the source with the fewest epochs ends the stream.
 
     Raises:
         ValueError: a source ends before the others, or two dicts share a name.
@@ -97,50 +172,72 @@ class Zip(_OfSources):
 
     strict: bool = True
 
-    def __iter__(self, context: Context | None = None) -> Iterator[Stamped]:
-        context = context or here()
-        position = context.state_of(self)
-        first, states = position.value or (0, ())
-        with all_opened(self.sources, context, states) as iterators:
-            index = first - 1
-            position.value = lambda: (index + 1, [iterator.state() for iterator in iterators])
-            for index in count(first):
-                row = [next(iterator, None) for iterator in iterators]
-                ended = [position for position, stamped in enumerate(row) if stamped is None]
-                if ended and self.strict and len(ended) < len(row):
-                    raise ValueError(
-                        f"Zip: sources {ended} of {len(row)} end after {index} items, others go on; strict=False ends with the shortest"
-                    )
-                if ended:
-                    return
-                parts = [stamped for stamped in row if stamped is not None]
-                made_of = Lineage(part=[as_json(part.passport) for part in parts])
-                yield Stamped(_joined([part.item for part in parts]), parts[0].passport._replace(epoch=0, index=index, made_of=made_of))
+    def _number_of_epochs(self, epochs: list[int]) -> int:
+        return min(epochs)
+
+    def _has_epoch(self, sources: list[SourceInEpochs], epoch: int) -> bool:
+        ended = [place for place, source in enumerate(sources) if source.numbers_epochs and not source.begin()]
+        if ended and self.strict and len(ended) < sum(source.numbers_epochs for source in sources):
+            raise ValueError(
+                f"Zip: sources {ended} of {len(sources)} end after {epoch} epochs, others go on; give them the same epochs=, or "
+                "strict=False ends with the fewest"
+            )
+        return not ended
+
+    def _items(
+        self, sources: list[SourceInEpochs], epoch: int, context: Context, order: Position
+    ) -> Iterator[tuple[Item, Passport, list[Any]]]:
+        begun, first = _begun(sources, epoch), order.value or 0
+        for number in count(first):
+            order.value = number
+            row = [next(source, None) for source in begun]
+            ended = [position for position, stamped in enumerate(row) if stamped is None]
+            if ended and self.strict and len(ended) < len(row):
+                where = f" of epoch {epoch}" if epoch else ""
+                raise ValueError(
+                    f"Zip: sources {ended} of {len(row)} end after {number} items{where}, others go on; strict=False ends with the shortest"
+                )
+            if ended:
+                return
+            parts = [stamped for stamped in row if stamped is not None]
+            order.value = number + 1
+            made_of = [_part(place, source, stamped.passport) for place, (source, stamped) in enumerate(zip(begun, parts, strict=True))]
+            yield _joined([part.item for part in parts]), parts[0].passport, made_of
 
     def _length(self) -> int:
         return min(self._lengths())
 
     def _remake(self, epoch: int, index: int, part: Any) -> Any:
-        made = [remade(source, one) for source, one in zip(self.sources, part, strict=True)]
+        made = [super(Zip, self)._remake(epoch, index, one) for one in part]
         return _joined([one.item if type(one) is Stamped else one for one in made])
 
 
 @checked
 @dataclass
-class Mix(_OfSources):
-    """Take each item from a random source. Items get a running index and keep their keys.
+class Mix(OfSources):
+    """Draw each item from one of several sources. Items get a running index and keep their keys.
 
-    For data with random access, use :class:`~highway.datasets.mixing.mixed.MixedDataset` with a reader instead. It supports ranks, and its
-    proportions are exact.
+    If a source numbers its epochs, as readers do, each loop over the mix is one epoch. ``stop`` defines its end, as in
+    :class:`~highway.datasets.mixing.mixed.MixedDataset`. A source without epochs, such as a list, is read again when it has ended.
+
+    For sources with random access, use :class:`~highway.datasets.mixing.mixed.MixedDataset` with a reader: the reader divides the mixture
+    among ranks, and even a few items have exactly the proportions of the weights.
 
     Args:
-        weights: Relative frequency of each source, above 0. A source that has ended is skipped.
-        by_size: Whether to choose a source in proportion to its remaining length, which must be known.
+        weights: Relative frequency of each source, above 0.
+        by_size: Draw in proportion to the remaining length of each source, which must be known. Every way to interleave the sources is
+            then equally likely. ``stop`` must be ``"all"``.
         seed: Seed of the random choices, at least 0. ``None``: the pipeline's seed.
-        stop: ``"all"``: the stream ends when all sources have ended. ``"first"``: it ends when a chosen source has no more items.
+        stop: When an epoch ends. ``"all"``: when one epoch of each source has been read; until then, a source whose epoch has ended is
+            skipped. ``"first"``: before a source would give more items than one of its epochs has. ``"restart"``: when a source would do
+            so and each source has given as many items as one of its epochs has; until then, sources go on with their next epoch. With
+            ``"first"`` and ``"restart"``, the next epoch continues at the next item of each source, and if a loop ends early, the rest of
+            its epoch is read and dropped. If no source numbers epochs, the stream has one epoch.
 
     Raises:
-        ConfigError: the weights do not fit the sources, or a source has no length (raised on construction).
+        ConfigError: the weights do not fit the sources, or ``by_size`` does not fit ``stop``, or a source has no length (raised on
+            construction, or in a reader's case when the mix is first read).
+        ValueError: with ``by_size``, a source has more items than its length says.
 
     >>> list(Pipeline([Mix([[1, 2, 3, 4], ["a", "b"]], weights=[2, 1], seed=0)]))
     [1, 2, 3, 4, 'a', 'b']
@@ -151,7 +248,7 @@ class Mix(_OfSources):
     weights: list[float] | None = None
     by_size: bool = False
     seed: Seed | None = None
-    stop: Literal["first", "all"] = "all"
+    stop: Stop = "all"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -159,39 +256,96 @@ class Mix(_OfSources):
             raise ConfigError(f"Mix: weights={self.weights}; expected one above 0 for each of {len(self.sources)} sources")
         if self.by_size and self.weights is not None:
             raise ConfigError("Mix: weights and by_size are two answers to one question; give one of them")
+        if self.by_size and self.stop != "all":
+            raise ConfigError(f"Mix: stop={self.stop!r} with by_size, which reads each source whole; leave stop out, or give weights")
         for position, source in enumerate(self.sources):
-            if self.by_size and not hasattr(component(source), "__len__"):
-                raise ConfigError(
-                    f"Mix: by_size needs the length of each source, but sources[{position}], {component(source)!r}, has none; give weights"
-                )
+            if self.by_size and not may_have_length(source):
+                raise self._no_length(position, "")
 
-    def __iter__(self, context: Context | None = None) -> Iterator[Stamped]:
-        context = context or here()
-        rng = Generator(Philox(key=context.seed_or(self.seed)))
-        shares = np.array(self.weights or [1.0] * len(self.sources))
-        if self.by_size:
-            shares = np.array([float(len(component(source))) for source in self.sources])
-        index, states, position = 0, [], context.state_of(self)
-        if position.value is not None:
-            index, states, left, drawn = position.value
-            shares = np.array(left)
+    def _no_length(self, position: int, why: str) -> ConfigError:
+        source = component(self.sources[position])
+        return ConfigError(
+            f"Mix: by_size needs the length of each source, but sources[{position}], {source!r:.80}, has none{why}; give weights"
+        )
+
+    @property
+    def skips(self) -> bool:  # type: ignore[override]
+        return self.stop == "all"
+
+    def _epochs(self) -> list[int | None]:
+        return [epochs if self.skips else None for epochs in super()._epochs()]  # else it depends on the draws
+
+    def _length(self) -> int:
+        if not self.skips:
+            raise TypeError(f"the length of an epoch is not known: it depends on what Mix draws (stop={self.stop!r})")
+        return super()._length()
+
+    def _has_epoch(self, sources: list[SourceInEpochs], epoch: int) -> bool:
+        if self.stop == "first":
+            return all(source.is_ready() for source in sources)
+        if self.stop == "restart":
+            return any(source.is_ready() for source in sources if source.numbers_epochs)
+        return super()._has_epoch(sources, epoch)
+
+    def _items(
+        self, sources: list[SourceInEpochs], epoch: int, context: Context, order: Position
+    ) -> Iterator[tuple[Item, Passport, list[Any]]]:
+        rng = Generator(Philox(key=epoch << 64 | context.seed_or(self.seed)))
+        if self.skips:
+            _begun(sources, epoch)
+        given, whole = [0] * len(sources), set[int]()  # items of each source in this epoch; sources that have given a whole epoch in it
+        if order.value is None:
+            shares = self._shares(sources)
+        else:
+            left, drawn, given, ended = order.value
+            shares, whole = np.array(left), set(ended)
             go_on(rng, drawn)
-        with all_opened(self.sources, context, states) as iterators:
-            position.value = lambda: (index, [iterator.state() for iterator in iterators], shares.tolist(), state_of(rng))
-            while shares.any():
-                ends = np.cumsum(shares)
-                place = int(np.searchsorted(ends, rng.random() * ends[-1], side="right"))
-                stamped = next(iterators[place], None)
-                if stamped is None and self.stop == "first":
+        order.value = lambda: (shares.tolist(), state_of(rng), given.copy(), sorted(whole))
+        while shares.any():
+            ends = np.cumsum(shares)
+            place = int(np.searchsorted(ends, rng.random() * ends[-1], side="right"))
+            source = sources[place]
+            stamped = next(source, None) if given[place] < source.size or self.skips else None
+            if stamped is None and not self.skips:
+                if given[place] >= source.size:
+                    whole.add(place)
+                if self._ends(whole):
                     return
-                if stamped is None:
-                    shares[place] = 0
-                    continue
-                if self.by_size:
-                    shares[place] -= 1
-                index += 1
-                made_of = Lineage(part=[place, as_json(stamped.passport)])
-                yield Stamped(stamped.item, stamped.passport._replace(epoch=0, index=index - 1, made_of=made_of))
+                stamped = next(source, None)
+                if stamped is None and source.begin():
+                    stamped = next(source, None)
+            if stamped is None:
+                shares[place] = 0
+                whole.add(place)
+                if self.stop == "first" or (self.stop == "restart" and self._ends(whole)):
+                    return
+                continue
+            if self.by_size:
+                shares[place] -= 1
+            given[place] += 1
+            yield stamped.item, stamped.passport, _part(place, source, stamped.passport)
+        if self.by_size:
+            self._expect_no_more(sources)
+
+    def _ends(self, whole: set[int]) -> bool:
+        """Return whether an epoch with ``"first"`` or ``"restart"`` ends, given the sources that have given a whole epoch."""
+        return len(whole) >= (1 if self.stop == "first" else len(self.sources))
+
+    def _shares(self, sources: list[SourceInEpochs]) -> np.ndarray:
+        if not self.by_size:
+            return np.array(self.weights or [1.0] * len(sources))
+        lengths = []
+        for place, source in enumerate(self.sources):
+            try:
+                lengths.append(float(length_of_epoch(source)))
+            except TypeError as error:
+                raise self._no_length(place, f" ({error})") from None
+        return np.array([0.0 if source.is_over else length for source, length in zip(sources, lengths, strict=True)])
+
+    def _expect_no_more(self, sources: list[SourceInEpochs]) -> None:
+        for place, source in enumerate(sources):
+            if next(source, None) is not None:
+                raise ValueError(f"Mix: sources[{place}] has more items in an epoch than its length, which by_size draws by; give weights")
 
 
 @checked

@@ -133,6 +133,44 @@ class Take:
 
 @checked
 @dataclass
+class FixedEpochs:
+    """Divide the items of all epochs into epochs of ``size`` items each, whatever the epochs of the source are.
+
+    A loop over the pipeline continues where the last loop stopped, even in the middle of an epoch of the source. If a loop ends early, the
+    stages before this stage still process the rest of its epoch, and these items are dropped. If the source ends, the last epoch may be
+    shorter. For epochs that all begin at the first item, use ``Take(size), Repeat(times=...)``.
+
+    Args:
+        size: Items of an epoch, at least 1.
+
+    >>> with Pipeline([Repeat(["a", "b", "c"]), FixedEpochs(2)]) as pipeline:
+    ...     print(list(pipeline), list(pipeline), list(pipeline))
+    ['a', 'b'] ['c', 'a'] ['b', 'c']
+    """
+
+    size: Count
+
+    def __highway__(self) -> Traits:
+        return Traits(
+            numbers_epochs=True,
+            repeats=True,
+            whole_epochs=True,
+            length=lambda items: self.size,
+            state=lambda: Position(0),
+            remake=lambda items, part: items[0],
+        )
+
+    def stream(self, items: Items) -> Iterator[Stamped]:
+        taken = items.context.state_of(self)
+        for item in items:
+            epoch, index = divmod(taken.value, self.size)
+            taken.value += 1
+            passport = items.passport
+            yield Stamped(item, passport._replace(epoch=epoch, index=index, made_of=Lineage((passport,))))
+
+
+@checked
+@dataclass
 class Tee:
     """Call a function with each item, such as a queue's ``put``, and pass the item on.
 

@@ -49,6 +49,7 @@ NEEDED = {name: {"path": "a-%06d.x"} for name in NUMBERED} | {  # what the const
     "Repeat": {"source": NUMBERS},
     "Select": {"fields": ["x"]},
     "Shuffle": {"buffer_size": 3},
+    "FixedEpochs": {"size": 3},
     "Take": {"n": 3},
     "Tee": {"fn": abs},
     "TenSink": {"data_dir": "a"},

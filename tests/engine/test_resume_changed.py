@@ -19,7 +19,23 @@ import pytest
 
 from highway import DROP, Pipeline, Stage
 from highway.errors import ConfigError, EndOfStream, PipelineError
-from highway.modules import Batch, Bucket, Cache, Concat, Duplicate, Mix, Pack, Reader, Repeat, Shuffle, Take, Tee, Unbatch, Zip
+from highway.modules import (
+    Batch,
+    Bucket,
+    Cache,
+    Concat,
+    Duplicate,
+    FixedEpochs,
+    Mix,
+    Pack,
+    Reader,
+    Repeat,
+    Shuffle,
+    Take,
+    Tee,
+    Unbatch,
+    Zip,
+)
 
 AT_ONCE = 50  # cases of one test
 QUICK, SLOW = 400, 4000  # cases of the quick tests, and of all
@@ -110,9 +126,15 @@ class Source:
             "reader": reader,
             "damaged": reader,
             "list": lambda: list(range(self.total)),
-            "concat": lambda: Concat([reader(epochs=1), reader(1000, epochs=1)]),
-            "mix": lambda: Mix([reader(epochs=1), list(range(1000, 1000 + self.total))], seed=5),
-            "zip": lambda: Zip([reader(epochs=1), reader(1000, epochs=1)]),
+            "concat": lambda: Concat([reader(), list(range(500, 503)), reader(1000, epochs=self.epochs + 1)]),
+            "mix": lambda: Mix([reader(), list(range(1000, 1000 + self.total))], seed=5),
+            "mix first": lambda: Mix([reader(), reader(1000), [500, 501, 502]], [2, 1, 0.2], stop="first"),
+            "mix restart": lambda: Mix([reader(), [500, 501, 502], Pipeline([reader(1000), noise])], [1, 2, 1], stop="restart"),
+            "mix by size": lambda: Mix([Repeat([500, 501, 502], 3), reader()], by_size=True),
+            "zip": lambda: Zip([reader(), reader(1000)]),
+            "shortest": lambda: Zip([reader(), Pipeline([Concat([reader(1000), [500]]), noise]), list(range(9))], strict=False),
+            "nested": lambda: Concat([Mix([reader(), [500, 501]]), Repeat([600], self.epochs), Concat([reader(1000)])]),
+            "repeat of a mix": lambda: Repeat(Mix([reader(), [500, 501]]), 2),
             "repeat": lambda: Repeat(list(range(self.total)), self.epochs),
             "pipeline": lambda: Pipeline([reader(), partial(plus, by=3)]),
         }[self.kind]()
@@ -139,6 +161,7 @@ STREAMS = {
     "tee": lambda n: Tee(id),
     "duplicate": lambda n: Duplicate(1 + n),
     "take": lambda n: Take(9 * n),
+    "fixed epochs": lambda n: FixedEpochs(7 * n),
     "batch": lambda n: Batch(1 + n),
     "bucket": lambda n: Bucket([4 * n], [2, 3], by=first_number, ragged=None),
     "pack": lambda n: Pack(2 + n, bins=2),
@@ -146,7 +169,8 @@ STREAMS = {
     "cache": lambda n: Cache(epochs=2, batched=False),
     "cache of batches": lambda n: Cache(epochs=2, batched=True),
 }
-OF_ANYTHING = ["tee", "shuffle", "duplicate", "take"]  # stages for which items may be tuples, too
+COMBINED = ["concat", "mix", "mix first", "mix restart", "mix by size", "zip", "shortest", "nested", "repeat of a mix"]
+OF_ANYTHING = ["tee", "shuffle", "duplicate", "take", "fixed epochs"]  # stages for which items may be tuples, too
 BATCHED = {"batch": True, "bucket": True, "unbatch": False}  # whether these stages give batches
 
 
@@ -177,12 +201,12 @@ class Case:
 
     @classmethod
     def random(cls, rng, folder):
-        kind = rng.choice(["reader", "reader", "reader", "reader", "damaged", "list", "concat", "mix", "zip", "repeat", "pipeline"])
-        batched = kind in ("reader", "damaged", "concat", "pipeline") and rng.random() < 0.5
+        kind = rng.choice([*["reader"] * 6, "damaged", "list", *COMBINED, "repeat", "pipeline"])
+        batched = kind in ("reader", "damaged", "pipeline") and rng.random() < 0.5
         settings = (("on_error", "skip"),) if kind == "damaged" or rng.random() < 0.1 else ()
         source = Source(kind, rng.randint(5, 24), rng.choice([2, 3]) if batched else None, rng.random() < 0.8, settings=settings)
         world_size = rng.choice([1, 1, 2, 3])
-        stages, are_tuples = [], kind == "zip"
+        stages, are_tuples = [], kind in ("zip", "shortest")
         for _ in range(rng.randint(0, 3)):
             kinds = [*OF_ANYTHING, *(["unbatch"] if batched else ["batch", "bucket", "pack"])]
             if not any(name.startswith("cache") for name, *_ in stages):

@@ -202,7 +202,7 @@ def test_mix_loses_nothing_and_keeps_the_order_of_each_source():
 
 
 def test_mix_draws_by_weight():
-    drawn = Counter(items_of(islice(Mix([Repeat(["a"]), Repeat(["b"])], weights=[3, 1]), 2000)))
+    drawn = Counter(items_of(islice(Mix([["a"] * 9, ["b"] * 3000], weights=[3, 1], stop="restart"), 2000)))
     assert 1380 < drawn["a"] < 1620
 
 
@@ -260,4 +260,4 @@ def test_from_queue_stops_with_its_pipeline():
 def test_an_item_of_a_pipeline_that_has_ended_is_made_again():
     inner = Pipeline([range(10), str])
     assert len(list(inner)) == 10
-    assert Traits.of(Mix([inner, range(5)])).remake(0, 7, [0, [0, 3]]).item == "3"
+    assert Traits.of(Mix([inner, range(5)])).remake(0, 7, [0, 0, [0, 3]]).item == "3"
