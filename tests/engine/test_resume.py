@@ -42,7 +42,6 @@ from highway.modules import (
     DecodeBatch,
     Duplicate,
     EncodedImageReader,
-    FixedEpochs,
     FromQueue,
     Identity,
     ImageFileReader,
@@ -214,7 +213,7 @@ PIPELINES = {
     "repeat a pipeline": lambda: [Repeat(Pipeline([range(50), noise, Batch(2), Shuffle(4)]), 3), Shuffle(10)],
     "mix": lambda: [Mix([range(80), Reader(range(60), epochs=2), Pipeline([range(40), noise])], seed=3), noise, Shuffle(20), Batch(5)],
     "mix by size": lambda: [Mix([range(80), range(40)], by_size=True), Batch(3)],
-    "zip": lambda: [Zip([range(80), Pipeline([Repeat(Reader(range(20), epochs=1), 4), FixedEpochs(80)])]), Shuffle(7), Batch(5)],
+    "zip": lambda: [Zip([range(20), Repeat(Reader(range(20), epochs=1), 4)]), Shuffle(7), Batch(5)],
     "concat": lambda: [Concat([range(60), Reader(range(80), epochs=1), range(3)]), Shuffle(8), Batch(9)],
     "a pipeline": lambda: [Pipeline([Reader(range(120), 4, epochs=2), Unbatch(), noise]), Shuffle(30), Batch(3)],
     "images": lambda: [
