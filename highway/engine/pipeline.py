@@ -18,7 +18,7 @@ from highway.engine.context import here
 from highway.engine.source import ranks_of
 from highway.engine.stage import Origin, Stamped, expand
 from highway.engine.stats import HandOver, PipelineStats
-from highway.engine.threads import STOPPED, Run
+from highway.engine.threads import Run
 from highway.errors import Cancelled, ConfigError, EndOfStream, PipelineError
 from highway.parameters.checks import known_only
 from highway.process.ranks import PeerRanks
@@ -177,10 +177,9 @@ class Pipeline:
         raise EndOfStream(self._run.why_over(has_ended))
 
     def __iter__(self) -> Iterator[Any]:
-        """Yield the items of an epoch. If the source does not number epochs, yield all items until the end.
+        """Yield the items of an epoch, or all items if the source does not number epochs.
 
-        Raises:
-            EndOfStream: there are no more epochs, or the pipeline was stopped. A loop without items would look like an empty epoch.
+        Raises EndOfStream if there are no more epochs, or the pipeline was stopped: no items would look like an empty epoch.
         """
         return (item for item, _ in self.one_epoch())
 

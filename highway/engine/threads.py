@@ -299,7 +299,7 @@ class Run:
 
     def why_over(self, has_ended: bool) -> str:
         """Return why there are no more items, and the way out. ``has_ended``: the stream has ended, and was not stopped."""
-        return why_over(self.workers, self._ended_first) if has_ended else "the pipeline was stopped; build a new one"
+        return why_over(self.workers, self._ended_first) if has_ended else STOPPED
 
     @cached_property
     def snapshot(self) -> Identities:
