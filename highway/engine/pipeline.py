@@ -179,8 +179,7 @@ class Pipeline:
     def __iter__(self) -> Iterator[Any]:
         """Yield the items of an epoch, or all items if the source does not number epochs.
 
-        Raises EndOfStream if there are no more epochs, or the pipeline was stopped: no items would look like an empty epoch.
-        """
+        After the last epoch, and if the pipeline was stopped, raise EndOfStream: a loop without items would look like an empty epoch."""
         return (item for item, _ in self.one_epoch())
 
     def one_epoch(self) -> Iterator[Stamped]:
