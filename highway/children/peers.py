@@ -34,7 +34,7 @@ from highway.wire.transports.protocol import deadline_of
 from highway.wire.transports.shm import ShmReceiver, ShmSender
 
 NAME: Final = "Pipeline(peers=...)"
-MOST: Final = 16  # items of a peer in shared memory: waiting, or in use by its loop
+MOST: Final = 16  # maximum number of items of a peer in shared memory, including items that its loop uses
 MEET: Final = 300.0  # seconds to wait for the other processes before the first item
 RETRY: Final = 0.05  # seconds between two attempts to connect
 
@@ -81,7 +81,7 @@ def run_of(
 
 
 class _FirstRun(Run):
-    """The run of the process that works for its peers."""
+    """The run of the process that runs the stages, also for its peers."""
 
     def __init__(self, stages: list[tuple[Stage, Shape]], seed: int | None, origin: Origin, budget_mb: float, peers: PeerRanks) -> None:
         super().__init__(stages, seed, origin)

@@ -33,7 +33,7 @@ class ReceivingRun(Run):
         self._origin, self._name = origin, name
         self._receiving = threading.RLock()  # held while a thread waits for the next message
         self._is_over = False  # no more messages come
-        self._is_there = False  # the process has handed over an item
+        self._is_there = False  # the other process has begun to send items
         self._last: list[StageStats] = []
 
     def _receive(self, timeout: float | None) -> tuple[str, Any] | None:
@@ -61,7 +61,7 @@ class ReceivingRun(Run):
                 except LinkError as error:
                     self._end(None if self.stopped else self._lost(error))
                     break
-                except Exception as error:  # of the user's class, while an item is unpickled
+                except Exception as error:  # an error of the user's class, while an item is unpickled
                     error.add_note(f"{self._name}: an item that was handed over cannot be made again in this process")
                     self._end(error)
                     break

@@ -33,7 +33,7 @@ _COLORS = ("cyan", "magenta", "green", "yellow", "blue", "red")
 class Screen:
     """Shows the state of a topology's processes.
 
-    The figures and the log go to standard error, so that standard output contains only the processes' output and the final summary.
+    The statistics and the log go to standard error, so that standard output contains only the processes' output and the final summary.
 
     Args:
         keep_output: Whether to reserve standard output for the summary; the processes' output then goes to standard error.

@@ -78,7 +78,7 @@ class InnerSource:
 
 
 def remade(source: Any, lineage: list[Any]) -> Any:
-    """Make an item of a source again, with its passport if there is one. ``lineage`` is the passport in the form of
+    """Return an item of a source again, with its passport if it has one. ``lineage`` is the passport in the form of
     :func:`highway.engine.resume.as_json`.
 
     This does not iterate over the source, so it works even if the source has ended.
@@ -148,10 +148,10 @@ class SourceInEpochs:
 
     Attributes:
         numbers_epochs: Whether the source numbers its epochs.
-        epochs: Number of epochs that were begun.
+        epochs: Number of epochs that have begun.
         is_inside: Whether the source is within an epoch.
         is_over: Whether there are no more epochs.
-        size: Number of items of the last epoch that was read whole; infinite before.
+        size: Number of items of the last epoch that was read completely; infinite before that.
     """
 
     def __init__(self, name: str, source: Any, context: Context, state: Any = None) -> None:

@@ -21,7 +21,7 @@ class Departure:
         how: How the process ended, in words.
         failed: Whether the process failed.
         counts: The counts of received and sent messages; exact even if it was killed, unless ``is_lost``.
-        stats: The last figures, up to half a second older than its end if it was killed.
+        stats: The last statistics, up to half a second older than its end if it was killed.
         was_killed: Whether a signal from outside ended the process.
         unfinished: Whether the process was stopped before it had delivered all received items, while other processes still needed them.
         is_lost: Whether ``counts`` are the last reported counts, and the true counts may be higher.

@@ -17,7 +17,7 @@ FULL = 0.5  # fraction of its time that a stage must work, or wait, to be consid
 
 @dataclass
 class _Role:
-    """The recent figures of a role's running replicas: for each stage, the figures of each replica."""
+    """The recent statistics of a role's running replicas: for each stage, the statistics of each replica."""
 
     name: str
     ends: Ends
@@ -33,7 +33,7 @@ class _Role:
 
 
 def bottleneck(samples: Sequence[Sample]) -> str:
-    """Return one sentence that names the bottleneck of the whole topology, from the recent figures of its replicas.
+    """Return one sentence that names the bottleneck of the whole topology, from the recent statistics of its replicas.
 
     The bottleneck is the stage whose workers are busiest, over all replicas of its role. Stages downstream of it wait for input, and stages
     upstream of it wait for room, also over links. If a role waits to send to an unknown receiver, this receiver is the bottleneck.

@@ -31,7 +31,7 @@ class Answers:
         snapshot: Returns the current state.
         spec: The address to listen on.
         site: The page, if there is one.
-        option: The option with the address. With ``--dashboard``, figures are shown only to clients that may see the page.
+        option: The option with the address. With ``--dashboard``, statistics are shown only to clients that may see the page.
 
     Attributes:
         url: The address.

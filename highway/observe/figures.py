@@ -20,13 +20,13 @@ _COUNTS = ("items", "bytes", "errors", "busy", "starved", "blocked")
 
 
 class Totals:
-    """Sums the figures of all processes of each replica. Add every state, because a process that is never seen is not counted."""
+    """Sums the statistics of all processes of each replica. Add every state, because a process that is never seen is not counted."""
 
     def __init__(self) -> None:
         self._replicas: dict[tuple[str, int], _Replica] = {}
 
     def count(self, states: Iterable[ReplicaState]) -> list[ReplicaState]:
-        """Return the states with the figures of earlier processes added."""
+        """Return the states with the statistics of earlier processes added."""
         return [self._replicas.setdefault((state.role, state.replica), _Replica()).count(state) for state in states]
 
 
@@ -37,23 +37,23 @@ class _Replica:
     restarts: int = 0
 
     def count(self, state: ReplicaState) -> ReplicaState:
-        if state.restarts != self.restarts and state.stats != self.seen:  # a starting process first shows the previous one's figures
+        if state.restarts != self.restarts and state.stats != self.seen:  # a new process first shows the statistics of the previous process
             self.earlier, self.restarts = plus(self.earlier, self.seen), state.restarts
         self.seen = state.stats
         return replace(state, stats=plus(self.earlier, state.stats))
 
 
 class Recent:
-    """Remembers figures for ``window`` seconds, to compute rates."""
+    """Remembers statistics for ``window`` seconds, to compute rates."""
 
     def __init__(self, window: float = WINDOW) -> None:
         self.window = window
         self._seen: dict[Hashable, deque[PipelineStats]] = {}
 
     def add(self, key: Hashable, stats: PipelineStats) -> PipelineStats:
-        """Add the figures of ``key`` since its start, and return the figures of the last seconds.
+        """Add the statistics of ``key`` since its start, and return the statistics of the last seconds.
 
-        If the figures have restarted, a new process reports them, and the result also restarts.
+        If the statistics have restarted, a new process reports them, and the result also restarts.
         """
         seen = self._seen.setdefault(key, deque())
         if seen and (stats.seconds < seen[-1].seconds or len(stats.stages) != len(seen[-1].stages)):
@@ -65,7 +65,7 @@ class Recent:
         return seen[-1] if len(seen) == 1 else minus(seen[-1], seen[0])
 
     def keep(self, keys: Collection[Hashable]) -> None:
-        """Delete the figures of all keys that are not in ``keys``, because these keys will not be added again."""
+        """Delete the statistics of all keys that are not in ``keys``, because these keys will not be added again."""
         self._seen = {key: seen for key, seen in self._seen.items() if key in keys}
 
 
@@ -77,7 +77,7 @@ def plus(first: PipelineStats | None, second: PipelineStats | None) -> PipelineS
 
 
 def minus(last: PipelineStats, first: PipelineStats) -> PipelineStats:
-    """Return the difference of a replica's figures between two moments."""
+    """Return the difference of a replica's statistics between two moments."""
     return _added(first, last, -1)
 
 

@@ -1,4 +1,4 @@
-"""The current state of one run's replicas, with figures that depend on earlier states: totals over restarts, lost messages, loads."""
+"""The current state of one run's replicas, with statistics that depend on earlier states: totals over restarts, lost messages, loads."""
 
 from __future__ import annotations
 

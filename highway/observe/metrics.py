@@ -1,4 +1,4 @@
-"""The figures of replicas under their names for Prometheus, and their health."""
+"""The statistics of replicas under their names for Prometheus, and their health."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ STAGES: Mapping[str, tuple[type[Any], str, str]] = {
 
 
 def registry(snapshot: Callable[[], Snapshot]) -> CollectorRegistry:
-    """Return a registry for ``prometheus_client``: the figures of ``snapshot()`` at each scrape."""
+    """Return a registry for ``prometheus_client``: the statistics of ``snapshot()`` at each scrape."""
     found = CollectorRegistry(auto_describe=False)
     found.register(_Figures(snapshot))
     return found

@@ -41,8 +41,8 @@ class Sample:
     """The state of a replica at the time of one view.
 
     Args:
-        state: The state, with figures since its start.
-        recent: The figures of the last seconds.
+        state: The state, with statistics since its start.
+        recent: The statistics of the last seconds.
         ends: The links.
         machine: The name of its machine in the file, or the machine's own name.
     """

@@ -87,7 +87,7 @@ class Profile(NamedTuple):
     """The results for the stages of a pipeline.
 
     Args:
-        stages: The figures of each stage.
+        stages: The statistics of each stage.
         items: The results of the last stage; empty if it is a sink.
         example: An item that the last stage yielded, or that it took if it is a sink; ``None`` without an item.
     """

@@ -50,7 +50,7 @@ class Snapshot:
 
     Args:
         topology: The name of the topology.
-        states: The replicas that the launcher runs; the figures of a restarted replica continue.
+        states: The replicas that the launcher runs; the statistics of a restarted replica continue.
         ends: The links of each replica, by the replica's name.
         losses: The links with all ends in this run, by name.
         loads: The working replicas, by name, each with the fraction of the last half minute in which it had work.

@@ -20,7 +20,7 @@ class ReplicaState:
         replica: The number, from 0.
         host: The host in the file, or ``""``.
         phase: The phase, from start to end.
-        stats: The last figures of its current or last process; ``None`` before the first report.
+        stats: The last statistics of its current or last process; ``None`` before the first report.
         restarts: Number of restarts of its process.
         error: The error that ended its last process, in words; ``""`` if there was none.
         single: Whether the role has no other replicas.

@@ -22,7 +22,7 @@ class Wait(NamedTuple):
         sentence: The explanation, with the change that would help.
         outside: Whether the trainer is outside the run. In this case ``share`` is an upper limit.
         of: The role; the last role of the run if the trainer is outside.
-        seconds: The time that the figures cover, at most :data:`MINUTE`.
+        seconds: The time that the statistics cover, at most :data:`MINUTE`.
     """
 
     share: float | None
@@ -33,7 +33,7 @@ class Wait(NamedTuple):
 
 
 def waiting(samples: Sequence[Sample]) -> Wait:
-    """Return how long the trainer waited for data, from the recent figures of the samples.
+    """Return how long the trainer waited for data, from the recent statistics of the samples.
 
     The trainer consumes the items at the end. It is the loop over a pipeline or over its ``to_device``, or a sink that sends nothing. For a
     trainer outside the run, only the sender is known. It gives a lower limit of the time in which the trainer did *not* wait. Of several
@@ -50,7 +50,7 @@ def waiting(samples: Sequence[Sample]) -> Wait:
     advice = bottleneck(samples)
     if not found:
         return Wait(None, advice)
-    exact = [each for each in found if not each[1]] or found  # a visible trainer gives better figures
+    exact = [each for each in found if not each[1]] or found  # a visible trainer gives better values
     roles = {one.state.role: [part for part, _, other in exact if other.state.role == one.state.role] for _, _, one in exact}
     role, parts = max(roles.items(), key=lambda each: sum(each[1]) / len(each[1]))
     part, outside = sum(parts) / len(parts), exact[0][1]

@@ -1,8 +1,9 @@
-"""How a sender learns what its receivers have taken, and that they have read the end of the stream.
+"""Receivers confirm to a sender which messages they have taken, and that they have read the end of the stream.
 
-A receiver connects to each sender that it hears and that listens for it (:mod:`highway.wire.goodbye`). It sends ``ACK``, the sender's name,
-eight random bytes of its own, and then records: a state, and how many messages of this sender it has taken. If the connection ends while
-the receiver reads, the receiver was killed or cut off, and the messages on their way to it are lost.
+A receiver connects to the server of each sender that it receives from (:mod:`highway.wire.goodbye`). It sends ``ACK``, the sender's name,
+eight random bytes that identify the receiver, and then records. A record has a state, and the number of this sender's messages that the
+receiver has taken. If the connection ends while the state is ``READING``, the receiver was killed or cut off, and the messages on their way
+to it are lost.
 """
 
 from __future__ import annotations
@@ -21,34 +22,34 @@ from typing import Final
 from highway.wire.address import peer_process
 
 ACK: Final = b"~HwyAck~"
-READING, ENDED, CLOSED = b"r", b"e", b"c"  # it reads; it has read the end; it closes without, as it was told to
-MOST_CHANNELS: Final = 256  # receivers of a sender, and senders of a receiver, that have such connections: each takes a descriptor
-OFTEN: Final = 0.5  # seconds between two reports, at least, unless messages are few
-MOST_UNTOLD: Final = 1024  # messages between two reports, at most
+READING, ENDED, CLOSED = b"r", b"e", b"c"  # it reads; it has read the end; its program closes it before the end
+MOST_CHANNELS: Final = 256  # maximum number of these connections of a sender or a receiver; each needs a descriptor
+OFTEN: Final = 0.5  # minimum seconds between two reports, if there are many messages
+MOST_UNTOLD: Final = 1024  # maximum number of messages between two reports
 LAST_WORD: Final = 1.0  # seconds that a receiver waits for its connection when it closes
 CONNECTS: Final = 0.2  # seconds that a receiver waits for its connection at the first message of a sender
 LASTS: Final = (
-    5.0  # seconds that a connection lasts at least; a sender that closes it sooner takes no reports (too many, or an old version)
+    5.0  # seconds; a sender that closes a connection sooner accepts no reports (it has too many connections, or is an old version)
 )
-MOST_WAITS: Final = 8  # senders for which it waits so; ports of others may be out of reach
+MOST_WAITS: Final = 8  # maximum number of senders for which it waits in this way, because ports may be unreachable
 _ID: Final = 8  # bytes
 _RECORD: Final = struct.Struct("<cQ")
 _CUT: Final = (errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH)
 # The system probes an idle connection, and gives up after a minute. This works while the other process is busy or stopped. The link's own
-# connection cannot be probed so: heartbeats of ZeroMQ, and a limit for unacknowledged data (TCP_USER_TIMEOUT), would also take a receiver
-# that reads nothing for a minute for one that is gone.
+# connection cannot be probed in this way: ZeroMQ's heartbeats, and a limit for unacknowledged data (TCP_USER_TIMEOUT), would also close the
+# connection of a receiver that reads nothing for a minute.
 KEEPALIVE: Final = {socket.TCP_KEEPIDLE: 30, socket.TCP_KEEPINTVL: 10, socket.TCP_KEEPCNT: 3}
 
 
 @dataclass
 class Receiver:
-    """A receiver, as far as it has reported.
+    """The last report of a receiver.
 
     Args:
-        label: Where it is: its process on this machine, or its host.
+        label: Its process on this machine, or its host, for messages.
         state: ``READING``, ``ENDED`` or ``CLOSED``.
-        taken: Messages that it has taken.
-        is_cut: Whether the network to it failed, so that ZeroMQ may still take it for connected.
+        taken: Number of messages that it has taken.
+        is_cut: Whether the network to it failed, so that ZeroMQ may still count it as connected.
     """
 
     label: str
@@ -59,7 +60,7 @@ class Receiver:
 
 @dataclass
 class _Caller:
-    """A connection from a receiver: the bytes that have come and are not read yet, and the receiver, once it has named itself."""
+    """A connection from a receiver: received bytes that were not processed yet, and the receiver, when it has sent its name."""
 
     said: bytearray = field(default_factory=bytearray)
     name: bytes = b""
@@ -67,13 +68,13 @@ class _Caller:
 
 
 class Confirmations:
-    """What the receivers of a sender have confirmed. One thread hears them, and another one may read the results.
+    """The confirmations of a sender's receivers. One thread receives them, and other threads may read the results.
 
     Attributes:
         connections: The open connections.
         lock: Hold it to read several results that belong together.
         heard_at: Time of the last report.
-        named: How many receivers have reported.
+        named: Number of receivers that have reported.
     """
 
     def __init__(self) -> None:
@@ -82,11 +83,11 @@ class Confirmations:
         self.heard_at, self.named = time.monotonic(), 0
         self._connected: dict[bytes, Receiver] = {}
         self._lost: dict[bytes, Receiver] = {}
-        self._gone: list[Receiver] = [Receiver("", ENDED)]  # receivers that have gone in order, summed up
+        self._gone: list[Receiver] = [Receiver("", ENDED)]  # one entry: the sum of all receivers that disconnected normally
 
     @property
     def connected(self) -> int:
-        """Receivers that are connected."""
+        """Number of receivers that are connected."""
         return len(self._connected)
 
     @property
@@ -96,7 +97,7 @@ class Confirmations:
 
     @property
     def ended(self) -> int:
-        """Receivers that are connected and have read the end."""
+        """Number of receivers that are connected and have read the end."""
         return sum(receiver.state == ENDED for receiver in list(self._connected.values()))
 
     @property
@@ -110,7 +111,7 @@ class Confirmations:
 
     @property
     def taken(self) -> int:
-        """Messages that are known to have arrived."""
+        """Number of messages that are known to have arrived."""
         return sum(receiver.taken for receiver in (*self._gone, *list(self._connected.values()), *self.lost))
 
     def welcome(self, sock: socket.socket) -> bool:
@@ -122,7 +123,7 @@ class Confirmations:
         return True
 
     def hear(self, sock: socket.socket) -> None:
-        """Read what has come over a connection."""
+        """Process the data that has arrived over a connection."""
         caller, is_cut = self.connections[sock], False
         try:
             said = sock.recv(4096)
@@ -164,15 +165,15 @@ class Confirmations:
 
 
 class ReportChannel:
-    """The connection of a receiver to a sender. For the receiving thread; it never waits, except when it closes.
+    """The connection of a receiver to a sender. Only the receiving thread uses it. It waits only for the first report and when it closes.
 
     Args:
         hello: The first bytes: ``ACK``, the sender's name, and random bytes that name the receiver.
         call: Returns a connection to the sender, which may still be in progress.
-        patience: Seconds to wait for it the first time. A receiver that then reads nothing for a long time has made itself known.
+        patience: Seconds to wait for the first report. The sender then knows this receiver, even if it reads nothing for a long time.
 
     Attributes:
-        taken: Messages that were taken.
+        taken: Number of messages that were taken.
         due: The number of messages at which to report.
     """
 
@@ -187,7 +188,7 @@ class ReportChannel:
         self.taken, self.due = 0, 1
 
     def report(self) -> None:
-        """Report how many messages were taken. Adapts the steps between two reports to the rate of the messages."""
+        """Report how many messages were taken. Adapt the number of messages between two reports to their rate."""
         now = time.monotonic()
         is_soon = now < self._reported_at + OFTEN
         self._step = min(self._step * 2, MOST_UNTOLD) if is_soon else max(1, self._step // 2)
@@ -199,7 +200,7 @@ class ReportChannel:
         self._say(ENDED)
 
     def catch_up(self) -> None:
-        """Report what was not reported, while nothing comes."""
+        """Report the messages that were not reported yet. Called while no messages arrive."""
         if self._owed or self._reported < self.taken:
             self._say(self._state)
 
@@ -259,7 +260,7 @@ class ReportChannel:
 
 
 def keep_alive(sock: socket.socket) -> None:
-    """Have the system find out within a minute that the other host is gone."""
+    """Make the system detect within a minute that the other host is gone."""
     if sock.family != socket.AF_UNIX:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for option, value in KEEPALIVE.items():

@@ -1,14 +1,16 @@
-"""How a receiver over tcp or ipc leaves without a loss: it notifies its senders, and they pause until it has left (docs/adr/0010-drain.md).
+"""Lets a receiver over tcp or ipc leave without a loss: it notifies its senders, and they pause until it has left (docs/adr/0010-drain.md).
 
-Receivers also confirm there what they have taken, over any transport (:mod:`highway.wire.confirmation`).
+Each sender has a server on a separate thread. The server listens on a UNIX socket in the abstract namespace, whose name contains the name
+of the sender. If the link goes to other machines, the server also listens on a TCP port, which the sender's messages announce. Over any
+transport, receivers also use this server to confirm which messages they have taken (:mod:`highway.wire.confirmation`).
 
-A sender listens beside its link, on a separate thread: on a UNIX socket in the abstract namespace that is named after the sender. If
-the link goes to other machines, it also listens on a TCP port that its messages announce.
-
-A receiver that leaves sends the sender's name there. The sender replies with the number of messages that it has sent. Then it sends no
-items, but marks with that number: on each connection, all earlier messages come before the mark. The receiver reads until it finds such a
-mark (a mark with a lower number was for a receiver that left earlier), confirms it, closes its end of the link, and then this connection.
-The sender then continues with the other receivers.
+1. The receiver connects to the server, and sends the sender's name.
+2. The sender pauses, and replies with the number of messages that it has sent. On each connection of the link, it then sends marks with
+   this number in place of items.
+3. The receiver reads until it finds this mark. All earlier messages of the connection come before it. A mark with a lower number was for
+   another receiver, which left earlier.
+4. The receiver confirms the mark, closes its end of the link, and then closes the connection to the server.
+5. The sender continues with the other receivers.
 """
 
 from __future__ import annotations
@@ -38,25 +40,25 @@ _NUMBER: Final = struct.Struct("<Q")  # the sender's reply: how many messages it
 PAUSE: Final = 20.0  # seconds that a receiver may take to leave; then the sender continues anyway
 SILENCE: Final = 3.0  # seconds between two signs of life of a receiver, at most
 READING: Final = 0.1  # seconds between two signs of life
-HELLO: Final = 2.0  # seconds that a caller may take to name the sender; on a busy machine it may not run for a while after it has called
+HELLO: Final = 2.0  # seconds that a caller may take to name the sender, because on a busy machine it may be delayed after it has connected
 GONE: Final = 5.0  # seconds that ZeroMQ may take to notice that a receiver is gone
 ROUND: Final = 0.05  # seconds between two rounds of marks
-PENDING: Final = 128  # callers that have not named the sender yet; if there are more, the oldest is dropped
+PENDING: Final = 128  # maximum number of callers that have not named the sender yet; the oldest is dropped for a new caller
 
 
 class LeaveServer:
-    """Serves receivers that want to leave. Listens on a separate thread from its construction until it is closed.
+    """A sender's server for its receivers. The constructor starts its thread, and :meth:`close` ends the thread.
 
     Args:
         link: The link of the receivers.
         name: The sender's name.
         sender: The sender to pause.
-        mark: Returns the frames of a mark after a given number of messages.
+        mark: A function that takes the number of sent messages, and returns the frames of a mark.
 
     Attributes:
         port: TCP port that the server listens on besides the UNIX socket; 0 without a TCP port.
-        left: Receivers that left after they had read all messages sent to them.
-        confirmed: What the receivers have confirmed.
+        left: Number of receivers that left after they had read all messages sent to them.
+        confirmed: The confirmations of the receivers.
 
     Raises:
         OSError: the server cannot listen.
@@ -69,7 +71,7 @@ class LeaveServer:
         self._pid = os.getpid()
         self._callers: dict[socket.socket, _Caller] = {}
         self._paused_at = self._rests_until = self._marks_at = float("-inf")
-        # Of the last pause: messages sent before it, receivers that left in it, and connections that had closed before it.
+        # For the last pause: messages sent before it, receivers that left during it, and connections that had closed before it.
         self._number = self._gone = self._closed_before = 0
         self._listening = [socket.create_server(path_of(name), family=socket.AF_UNIX, backlog=PENDING)]
         self.port = self.left = 0
@@ -236,7 +238,7 @@ class _Caller:
 
 
 class Leave:
-    """The receiver's side: notifies senders that this receiver leaves, and tracks which marks are missing. For the receiving thread."""
+    """The receiver's side: notifies senders that it leaves, and tracks which marks are missing. Only the receiving thread uses it."""
 
     def __init__(self) -> None:
         self._asked: dict[bytes, socket.socket] = {}
@@ -296,7 +298,7 @@ class Leave:
                     self._asked[name].send(STILL_READING)
 
     def close(self) -> None:
-        """Close the connections. This end of the link must be closed before."""
+        """Close the connections. Close this end of the link first."""
         for connection in self._asked.values():
             connection.close()
 
@@ -312,7 +314,7 @@ def path_of(name: bytes) -> str:
 
 
 def interface(link: Link, bound: Sequence[str]) -> str:
-    """Return this machine's address that a link uses to reach other machines (for the first address); ``""`` if it is unknown."""
+    """Return the local address of a link: where it is bound, or from where it reaches its first address; ``""`` if it is unknown."""
     locations = [address.removeprefix("tcp://") for address in bound or link.addresses if address.startswith("tcp://")]
     if not locations:
         return rendezvous.directory(str(link)).host if link.transport.is_named else ""
@@ -334,7 +336,7 @@ def _family_of(host: str) -> socket.AddressFamily:
 
 
 def call(name: bytes, port: int | None, host: str) -> socket.socket:
-    """Return a connection to a sender, which may still be in progress.
+    """Connect to a sender's server without waiting. The socket that is returned may not be connected yet.
 
     Raises:
         OSError: the sender cannot be reached.

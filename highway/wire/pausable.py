@@ -14,8 +14,8 @@ from highway.wire.transports.protocol import Frame, Peers, TransportSender, dead
 from highway.wire.url import Link
 
 SLICE: Final = 0.15  # maximum seconds that a thread holds the sender; more than the 0.1 s of one wait of the socket
-MARK: Final = 0.025  # seconds that a mark waits for room, at most
-LOOK_EVERY: Final = 1.0  # seconds between two looks at the connections while nothing is sent
+MARK: Final = 0.025  # maximum seconds that a mark waits for room
+LOOK_EVERY: Final = 1.0  # seconds between two checks of the connections while nothing is sent
 
 
 class PausableSender:
@@ -72,7 +72,7 @@ class PausableSender:
             return self._sent
 
     def mark(self, frames: Sequence[Frame]) -> None:
-        """Send a mark over each connection that has room; for the other thread."""
+        """Send a mark over each connection that has room. The second thread calls this."""
         with self._lock, contextlib.suppress(TimeoutError):
             peers = self._sender.peers()
             for _ in range(peers.live if peers else 0):
@@ -97,7 +97,7 @@ class PausableSender:
             if not left:
                 raise TimeoutError("nothing can be sent while a receiver leaves")
             with here().blocked():
-                here().wait(0.002)  # a thread that does not know this stage ends the pause
+                here().wait(0.002)  # poll, because the thread that ends the pause cannot wake this stage
 
 
 class Caretaker(threading.Thread):

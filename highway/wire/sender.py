@@ -1,6 +1,6 @@
 """The sending end of a link: writes numbered items into a socket, and announces the end of the stream.
 
-``docs/reference/wire.md`` describes how the end of a stream travels, and the guarantees.
+``docs/reference/wire.md`` describes how the end of a stream is announced, and the guarantees.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ log = logging.getLogger("highway")
 LOOK_EVERY = 0.5  # seconds between two checks whether a message still has to be sent
 CHECK_EVERY = 0.01  # seconds between two checks of unsent messages and connections
 TELL_AFTER = 10.0  # seconds of waiting for receivers before a warning
-TELL_AGAIN = 1.0  # seconds between two ends to the same receivers, at most: a receiver without room for one is skipped
-TELL_READING_AFTER = 60.0  # seconds in which receivers that are to read the end take nothing, before a warning
-MOST_SILENT = 600.0  # the same, before the sender ends without knowing what they will take
-FIRST_REPORT = 1.0  # seconds within which a receiver that reads has reported to this end
+TELL_AGAIN = 1.0  # maximum seconds between two end messages to the same receivers: a receiver without room for an end message is skipped
+TELL_READING_AFTER = 60.0  # seconds before a warning, if receivers that have not read the end take no messages
+MOST_SILENT = 600.0  # the same, before the sender ends without knowing which messages they will take
+FIRST_REPORT = 1.0  # seconds within which a receiver that reads sends its first report
 
 
 class LinkSender:
@@ -45,12 +45,12 @@ class LinkSender:
         link: The link to send to.
         allow64: Whether arrays with 64-bit elements may be sent, unless :meth:`send` overrides it.
         made: This process's software and host, for the envelope; empty by default.
-        hears_leave: Whether receivers can announce that they leave, and confirm what they have taken, which takes a thread.
+        hears_leave: Whether receivers can announce that they leave, and confirm the messages that they have taken. This needs a thread.
 
     Attributes:
-        name: The name in messages: random bytes.
+        name: The sender's name in messages: random bytes.
         bound: Addresses that peers can connect to; empty if this end connects.
-        transport_end: The end that transports its frames.
+        transport_end: The sender of the transport, which sends the frames.
         tap: The tap for viewers, if the link has one.
 
     Raises:
@@ -256,7 +256,7 @@ class LinkSender:
             unreachable = 0 if peers is None else self._confirmed.unreachable(peers.live)
             if peers is not None and peers.live > unreachable:
                 since = time.monotonic()
-                if unreachable:  # what waits for it does not leave, and the other receivers need not wait for that
+                if unreachable:  # its messages cannot leave, and the other receivers need not wait for that
                     return
             elif time.monotonic() - since > linger:
                 raise LinkError(
@@ -292,7 +292,7 @@ class LinkSender:
                 again = now + interval
             if peers.live != live:
                 live, deadline = peers.live, now + linger
-            # Receivers that have read the end leave further ends unread. In this order: unsent becomes unread.
+            # Receivers that have read the end do not read further end messages. First unsent(): unsent messages become unread.
             is_calm = is_confirmed or not (self.transport_end.unsent() or self.transport_end.unread())
             calm = calm + 1 if is_calm else 0
             is_over = (now > deadline and calm) or (not may_come and told and calm > 2)
@@ -329,7 +329,7 @@ class LinkSender:
                 self._tell_after = float("inf")
                 log.warning("%s: the stream has ended; waiting until %s has read the end", self._link, _named(reading))
             return silent < (MOST_SILENT if peers.live else linger)
-        # Other programs and earlier versions never connect. It takes a receiver that reads some milliseconds.
+        # Other programs and earlier versions never connect. A receiver that reads connects within some milliseconds.
         patience = linger if self._link.options.peers == "highway" and peers.live else min(linger, FIRST_REPORT)
         unknown = peers.seen - self._confirmed.named
         if peers.live:
@@ -364,7 +364,7 @@ class LinkSender:
         try:
             self.transport_end.send_to_each(self._addressed(frames), receivers, 10 * CHECK_EVERY)
         except TimeoutError:
-            return False  # they are slow, and will be told in the next round
+            return False  # the receivers are slow, and get the end in the next round
         return True
 
 

@@ -13,7 +13,7 @@ import torch
 
 Generator = torch.Generator | np.random.Generator | np.random.RandomState | random.Random
 
-_METHODS: tuple[Any, ...] = (np.random.get_state, random.getstate)  # names of the process's generators
+_METHODS: tuple[Any, ...] = (np.random.get_state, random.getstate)  # bound methods of the process's generators
 
 GLOBAL: tuple[Any, ...] = (torch.default_generator, *(method.__self__ for method in _METHODS))
 """The generators of the process: torch's for the CPU, NumPy's and Python's."""

@@ -43,7 +43,7 @@ class Stateful:
 
     Args:
         loader: The loader.
-        order: The order.
+        order: The order of the indices.
         epoch: The number of the epoch.
         resumed: A snapshot to continue from.
     """

@@ -37,7 +37,7 @@ class DataLoader(torch.utils.data.DataLoader[T]):
     - :meth:`state_dict` and :meth:`load_state_dict` resume anywhere, with any sampler and dataset, like the methods of torchdata's
       ``StatefulDataLoader``. With the same number of workers, random transforms continue bit for bit, too.
     - An error of a sample has a note that names the sample. An error of a worker that died names the samples that the worker held.
-    - With ``workers="threads"``, threads read each batch together. The first batch comes sooner, and only one process needs memory.
+    - With ``workers="threads"``, threads read each batch together. The first batch comes sooner, and all threads share one dataset.
 
     ``DataLoader(pipeline)`` gives the items of a :class:`~highway.Pipeline`, with arrays as tensors; each loop is one epoch.
 
@@ -283,7 +283,7 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         self._order().set_epoch(epoch)
 
     def position(self) -> Any:
-        """Return the position of the last loop after the last batch that was read, for :meth:`received`."""
+        """Return the position after the last batch that the last loop has read, to pass to :meth:`received`."""
         return self._batches.position() if self._pipeline is not None else self._snapshot()
 
     def received(self, position: Any) -> None:
@@ -312,7 +312,7 @@ class DataLoader(torch.utils.data.DataLoader[T]):
             A dict that ``json`` can hold, except for the states of your own datasets and samplers.
 
         Raises:
-            PipelineError: a pipeline's stage takes the batches, or a stage of the pipeline does not support states.
+            PipelineError: a stage of a pipeline reads this loader; or the loader reads a pipeline, and a stage does not support states.
         """
         if self._pipeline is not None:
             return self._batches.state_dict()
@@ -325,13 +325,13 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         return {**to_public(self._received or self._snapshot()), "of": identity_of(self)}
 
     def load_state_dict(self, state: Mapping[str, Any], allow_changed: Collection[str] = ()) -> None:
-        """Resume the next loop from a state; an empty state restarts the epoch.
+        """Resume the next loop from a state.
 
         The state contains the generators of the process (torch's for the CPU, NumPy's, Python's). The next loop restores these generators,
         except for generators that your program has set or used since this call.
 
         Args:
-            state: The return value of :meth:`state_dict`.
+            state: The return value of :meth:`state_dict`. With ``{}``, the next loop reads all of epoch :attr:`epoch` (not for a pipeline).
             allow_changed: Names of stages or parameters that may have changed, such as ``"batch_size"``. The error for a changed loader
                 shows them. A change is then only a warning.
 

@@ -36,7 +36,7 @@ def _like(value: Any, parts: list[Any]) -> Any:
 
 
 class Array(NamedTuple):
-    """An array that shares the memory of a tensor. It stands for the tensor on the way to another process."""
+    """An array that shares the memory of a tensor. It replaces the tensor while a batch is sent to another process."""
 
     array: np.ndarray
 

@@ -35,7 +35,7 @@ class IndexOrder:
 
     Args:
         sampler: Yields the indices: of a batch, or of a sample if there are no batches.
-        inner: The sampler inside of a batch sampler, or ``None``.
+        inner: The sampler inside a batch sampler, or ``None``.
         generator: The loader's generator, or ``None``.
     """
 

@@ -27,8 +27,8 @@ class EpochProgress:
         yielded: Delivered batches.
         pending: For each batch that is not delivered yet: the worker and the index, by the number of the task.
         workers: The state of each worker after its last delivered batch; without workers, only the state of this process.
-        fetching: Reads the state of this process, if there are no workers.
-        failed: The worker and the index of the last batch, if the batch was an error. A resumed run tries it again.
+        fetching: Returns the state of this process, if there are no workers.
+        failed: The worker and the index of the last batch, if reading it raised an error. A resumed run tries it again.
         has_finished: Whether the loop has reached the end of the epoch.
         is_untouched: Whether the epoch was resumed, and no batch was delivered after that.
         is_in_stage: Whether a stage of a pipeline received the last batch.
@@ -86,7 +86,7 @@ def at_start(state: WorkerState) -> WorkerState:
 
 
 def to_public(snapshot: dict[str, Any]) -> dict[str, Any]:
-    """Return a state for JSON, if the states of the user's own objects permit it."""
+    """Return a state that JSON can hold, if it can hold the states of the user's own objects."""
     order = {name: as_text(part) if name in ("begun", "own") else part for name, part in snapshot["order"].items()}
     workers = [{**state._asdict(), **{name: as_text(getattr(state, name)) for name in _GENERATORS}} for state in snapshot["workers"]]
     generators = snapshot.get("generators") or states_of(GLOBAL)
@@ -94,7 +94,7 @@ def to_public(snapshot: dict[str, Any]) -> dict[str, Any]:
 
 
 def from_public(state: dict[str, Any]) -> dict[str, Any]:
-    """Return a snapshot, and the states of the process's generators at that time."""
+    """Return the snapshot in a state. It includes the states of the process's generators at that time."""
     order = {name: from_text(part) if name in ("begun", "own") else part for name, part in state["order"].items()}
     workers = [WorkerState(**{**one, **{name: from_text(one[name]) for name in _GENERATORS}}) for one in state["workers"]]
     return {**copy.copy(state), "order": order, "workers": workers, "generators": from_text(state["generators"])}

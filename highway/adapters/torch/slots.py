@@ -1,7 +1,7 @@
 """Shared memory that worker processes reuse. Without it, the kernel would clear new pages for each batch.
 
 A worker collates into free slots and sends their numbers. The loader returns a slot when no object in its process refers to the memory. A
-slot that a third process may have received is not reused. If no slot is free, data travels as in torch.
+slot that a third process may have received is not reused. If no slot is free, data is sent as in torch.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class _Slot:
 
 
 class SlotReceiver:
-    """The slots of a worker, as the process of the loader receives them.
+    """The slots of a worker, in the process of the loader.
 
     Args:
         given_back: Shared memory with a number for each slot: how often the slot was given back. A negative number tells the worker to drop

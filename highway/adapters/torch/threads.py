@@ -119,7 +119,7 @@ class _Tasks(Fed):
 
 @dataclass
 class _Read:
-    """Reads samples and collates them; returns an error instead of a batch.
+    """Reads samples and collates them. If this fails, the result has the error instead of a batch.
 
     Args:
         dataset: The dataset.
@@ -253,7 +253,7 @@ class ThreadIterator(Stateful, _BaseDataLoaderIter):
 
     Args:
         loader: The loader.
-        order: The order.
+        order: The order of the indices.
         epoch: The number of the epoch.
         resumed: A snapshot to continue from.
         threads: The threads that read the batches.

@@ -195,7 +195,7 @@ def run_worker(
     Args:
         loop: torch's loop.
         args: The arguments.
-        changed: Arguments with other values in a resumed epoch, by name.
+        changed: Arguments that have other values in a resumed epoch, by name.
         failed: Receives whether ``worker_init_fn`` has failed. ``None``: the caller does not need this.
         fetching: Creates its fetchers.
         slots: Shared memory for its results.
@@ -235,9 +235,9 @@ class WorkerContext:
 
     Args:
         context: The context.
-        changed: Arguments of the loop with other values in a resumed epoch, by name.
-        fetchings: Creates the fetchers, for each worker.
-        senders: Shared memory, for each worker.
+        changed: Arguments of the loop that have other values in a resumed epoch, by name.
+        fetchings: For each worker, the object that creates its fetchers.
+        senders: For each worker, the shared memory for its results.
         has_init: Whether there is a ``worker_init_fn``.
     """
 

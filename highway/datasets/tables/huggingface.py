@@ -73,8 +73,8 @@ class HubLayout(TableLayout):
 class HuggingFace(Table[HubLayout]):
     """The rows of a Hugging Face table, in the order that ``select``, ``filter`` and ``shuffle`` have defined.
 
-    ``Reader`` also accepts the table itself. In addition, this class keeps images and audio encoded, for highway's decoder, and keeps the
-    dtypes of arrays. It has keys, label names, and a fingerprint, by which caches and checkpoints detect changes.
+    ``Reader`` also accepts the table itself. In addition, this class keeps images and audio encoded, so that highway can decode the images,
+    and keeps the dtypes of arrays. It has keys, label names, and a fingerprint, by which caches and checkpoints detect changes.
 
     Args:
         dataset: A table of the package datasets, a folder of ``save_to_disk`` or its URL, or a name for ``load_dataset``.

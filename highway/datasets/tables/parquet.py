@@ -28,7 +28,7 @@ class Parquet(FilesTable[Any]):
     they stay in memory for the next epochs. Otherwise, a row group is removed when all its rows have been read.
 
     Use ``shuffle="blocks"``: it decodes each row group of a window once, at about a hundred thousand rows per second. With
-    ``shuffle=True``, nearly every row costs a whole row group, so the rate is some hundred rows per second. highway then logs a warning.
+    ``shuffle=True``, nearly every row costs a whole row group, so the rate is a few hundred rows per second. highway then logs a warning.
 
     Args:
         paths: A folder, a file, a pattern such as ``"train-*.parquet"`` (braces expand), their URL, or a list of these. A folder stands for
@@ -39,7 +39,7 @@ class Parquet(FilesTable[Any]):
         key: The column with the samples' keys. ``None``: ``__key__`` if it exists, else the row numbers.
         nulls: The value that replaces nulls, by field: ``{"caption": ""}``. In other fields a null is an error.
         cache_mb: Maximum MiB of decoded row groups, not counting the row groups being decoded. The row groups of a window, by default 16,
-            should fit.
+            should fit; otherwise, some are decoded several times.
 
     A sample is a dict. Numbers, labels and arrays have the dtype of their column. Images of Hugging Face stay encoded, as ``bytes``.
     :mod:`highway.datasets.tables.values` lists the other types.
@@ -109,7 +109,7 @@ class Parquet(FilesTable[Any]):
 
 
 def _leaves(group: Any, columns: list[str]) -> list[Any]:
-    """Return the stored columns of some columns in a row group. A nested column has several stored columns."""
+    """Return the stored columns that hold the given columns in a row group. A nested column has several stored columns."""
     leaves = (group.column(number) for number in range(group.num_columns))
     return [leaf for leaf in leaves if leaf.path_in_schema.partition(".")[0] in columns or leaf.path_in_schema in columns]
 

@@ -21,14 +21,14 @@ Values = dict[str, Any]
 
 
 class Minute:
-    """The figures of each replica over the last minute. Add a view every few seconds."""
+    """The statistics of each replica over the last minute. Add a view every few seconds."""
 
     def __init__(self) -> None:
         self._recent = Recent(MINUTE)
         self._last: dict[tuple[str, str], PipelineStats] = {}
 
     def add(self, view: View) -> View:
-        """Add a view, and return it with the figures of the last minute instead of the last seconds."""
+        """Add a view, and return it with the statistics of the last minute instead of the last seconds."""
         self._last = {}
         for one in view.samples:
             if one.state.stats:
@@ -38,7 +38,7 @@ class Minute:
         return self.over(view)
 
     def over(self, view: View) -> View:
-        """Return a view with the figures of the last minute, as of the last added view."""
+        """Return a view with the statistics of the last minute, as of the last added view."""
         samples = [replace(one, recent=self._last.get((one.machine, one.state.name), one.recent)) for one in view.samples]
         return replace(view, samples=samples)
 
@@ -48,7 +48,7 @@ def document(view: View, minute: View, graph: Graph | None = None) -> Values:
 
     Args:
         view: A view, with the rates of the last seconds.
-        minute: The same view, with the figures of the last minute.
+        minute: The same view, with the statistics of the last minute.
         graph: The roles and links of the file; by default the roles and links that are seen.
     """
     graph = graph or seen_graph(view.samples)
@@ -83,7 +83,7 @@ def seen_graph(samples: Sequence[Sample]) -> Graph:
 
 
 def points(shown: Values) -> Iterator[tuple[str, float]]:
-    """Yield the figures of a document, by name, of which the page draws a curve over the last hour."""
+    """Yield the statistics of a document that the page draws as curves over the last hour, by name."""
     if shown["wait"]["share"] is not None:
         yield "wait", shown["wait"]["share"]
     for role in shown["roles"]:

@@ -13,12 +13,12 @@ MOST = 2000  # maximum number of names; points of other names are dropped
 
 
 class History:
-    """Keeps a point of each figure every :data:`EVERY` seconds."""
+    """Keeps a point of each statistic every :data:`EVERY` seconds."""
 
     def __init__(self) -> None:
         self._times = array("d", [math.nan] * LENGTH)
         self._figures: dict[str, array[float]] = {}
-        self._added: dict[str, int] = {}  # the last point of each figure
+        self._added: dict[str, int] = {}  # the last point of each statistic
         self._count = 0
 
     @property
