@@ -79,7 +79,7 @@ def stages():
     return [Reader(range(100), epochs=3), Stage(noisy, num_workers=2), Shuffle(20), Batch(8)]
 
 
-@pytest.mark.parametrize("taken", [0, 3, 13, 20])
+@pytest.mark.parametrize("taken", [0, 13, pytest.param(3, marks=pytest.mark.slow), pytest.param(20, marks=pytest.mark.slow)])
 def test_each_peer_has_the_same_state_which_resumes_with_or_without_peers(taken):
     def begin(peers):
         with Pipeline(stages(), seed=5, peers=peers) as pipeline:

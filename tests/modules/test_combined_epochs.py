@@ -180,7 +180,10 @@ def shown(items):
     return [str(item) for item in items]
 
 
-@pytest.mark.parametrize("name", COMBINED)
+QUICK = ("zip", "first", "of a fixed size")
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in COMBINED])
 def test_a_loop_that_was_left_does_not_change_the_next_epochs(name):
     with Pipeline(COMBINED[name](), seed=3) as pipeline:
         expected = []

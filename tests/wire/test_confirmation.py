@@ -104,8 +104,11 @@ def read_to_the_end(receiver):
         count += 1
 
 
+EACH = ["tcp", pytest.param("ipc", marks=pytest.mark.slow), pytest.param("shm", marks=pytest.mark.slow)]
+
+
 @pytest.mark.parametrize("binds", [True, False], ids=["the sender binds", "the receiver binds"])
-@pytest.mark.parametrize("transport", ["tcp", "ipc", "shm"])
+@pytest.mark.parametrize("transport", EACH)
 def test_a_sender_does_not_end_as_if_all_had_arrived_if_its_receiver_is_killed_after_the_end_was_written(
     place, reading, transport, binds, monkeypatch
 ):
@@ -127,7 +130,7 @@ def test_a_sender_does_not_end_as_if_all_had_arrived_if_its_receiver_is_killed_a
 
 
 @pytest.mark.parametrize("binds", [True, False], ids=["the sender binds", "the receivers bind"])
-@pytest.mark.parametrize("transport", ["tcp", "ipc", "shm"])
+@pytest.mark.parametrize("transport", EACH)
 def test_a_sender_names_one_of_two_receivers_that_is_killed_after_the_end_was_written(place, reading, transport, binds, monkeypatch):
     addresses = [place(transport)] * 2 if binds else [place(transport), place(transport)]
     process = reading(f"{'zrpull' if binds else 'zpull'}+{addresses[0]}", 1)
