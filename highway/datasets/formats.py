@@ -123,7 +123,7 @@ _TABLE = (
         "huggingface",
         "a data set by its name on the Hub; --read split=train",
         "highway.datasets.tables.huggingface:HuggingFace",
-        note="tables of the package datasets; `HuggingFaceSource` reads streams",
+        note="also a table of the package `datasets`; `HuggingFaceSource` reads streams",
         is_name=True,
         extra=Extra("huggingface", "datasets>=2.19"),
     ),

@@ -306,6 +306,12 @@ def test_old_spellings_work_with_a_warning():
     same(list(batches), list(data.DataLoader(Numbered(4))))
 
 
+@pytest.mark.parametrize("option", ["isolated", "per_worker"])
+def test_an_option_of_threads_is_an_error_with_processes(option):
+    with pytest.raises(ConfigError, match='isolated=True and per_worker=True are for threads; add workers="threads", or leave them out'):
+        DataLoader(Numbered(4), num_workers=1, workers="processes", **{option: True})
+
+
 def test_old_spellings_that_mean_the_same_work_without_a_warning():
     loader = DataLoader(Numbered(4), workers="processes", budget_mb=64, persistent_workers=None)
     assert (loader.workers, loader.budget_mb, bool(loader.persistent_workers)) == ("processes", 64, False)

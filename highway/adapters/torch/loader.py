@@ -141,6 +141,8 @@ class DataLoader(torch.utils.data.DataLoader[T]):
                 'DataLoader(isolated=True) and per_worker=True are for threads: add workers="threads"', DeprecationWarning, stacklevel=2
             )
             workers = "threads"
+        if workers == "processes" and (isolated or per_worker):
+            raise ConfigError('DataLoader: isolated=True and per_worker=True are for threads; add workers="threads", or leave them out')
         if workers not in (None, "processes", "threads"):
             raise ConfigError(f"DataLoader: workers={workers!r}; expected 'processes' or 'threads'")
         if workers is None:
@@ -364,9 +366,7 @@ class DataLoader(torch.utils.data.DataLoader[T]):
 
     def as_torch(self) -> IterableDataset:
         """Return an ``IterableDataset`` of the batches. Deprecated: the loader is a ``torch.utils.data.DataLoader`` itself."""
-        warnings.warn(
-            "DataLoader.as_torch() is deprecated: the loader is a torch.utils.data.DataLoader itself", DeprecationWarning, stacklevel=2
-        )
+        warnings.warn("DataLoader.as_torch() is deprecated: the loader is itself a DataLoader of torch", DeprecationWarning, stacklevel=2)
         return _Batches(self)
 
     def close(self) -> None:
