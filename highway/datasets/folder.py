@@ -133,8 +133,8 @@ class Files(_Folder):
         data_dir: The folder, or its URL. ``highway:photos/...`` refers to photographs that are part of the package.
         labels: A file with one line per image: its path in ``data_dir``, a space or tab, and its label: a number or the name of a class.
             Leading slashes of the path, and text after a second tab, are ignored. For example, it reads ``val.txt`` of ILSVRC,
-                ``places365_val.txt`` and ``val_annotations.txt`` of Tiny ImageNet. If no line has a label, the label is the image's folder.
-                The file may also be in ``data_dir``. Images that are not in the list are skipped.
+            ``places365_val.txt`` and ``val_annotations.txt`` of Tiny ImageNet. If no line has a label, the label is the image's folder. The
+            file may also be in ``data_dir``. Images that are not in the list are skipped.
         class_names: A file with one line per label, such as ``synsets.txt`` or ``synset_words.txt`` of ILSVRC: the name, and optionally a
             space or tab and a description. Its order is the order of the labels. Without this file, the labels are numbers, or names in
             sorted order.

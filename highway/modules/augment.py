@@ -62,8 +62,7 @@ class Augmentations:
 
     Returns:
         The item with the transformed fields. Without ``as_list``, a batch of images is one array ``(B, H', W', C')``. If ``keep="drop"`` or
-        :class:`SanitizeBoxes` may remove
-            rows of a field, the field is a list.
+        :class:`SanitizeBoxes` may remove rows of a field, the field is a list.
 
     Raises:
         ConfigError: ``transforms`` contains an object that is no transform; a transform needs ``boxes``; or ``with_boxes`` or another

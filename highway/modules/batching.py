@@ -50,8 +50,8 @@ class Batch(RaggedOptions, _OfSamples):
 
     Yields:
         Items of the samples' type, with a batch axis in each field. Python numbers become int32 and float32. A field that is a dict or a
-            tuple keeps its type, and each of its fields is stacked. In a tuple, counts and offsets come after all other fields.
-        Passport: epoch, origin and times of the first sample, a running index, and the keys of all samples.
+        tuple keeps its type, and each of its fields is stacked. In a tuple, counts and offsets come after all other fields. Passport:
+        epoch, origin and times of the first sample, a running index, and the keys of all samples.
 
     Raises:
         ValueError: the samples of a batch differ in their fields, or in the shape or dtype of a field; a sample is longer than ``pad_to``;
@@ -241,8 +241,7 @@ class Unbatch:
         fields: The ragged fields. ``None``: the fields of a dict that have counts or offsets. For tuples, you must list the fields.
 
     Yields:
-        Items of the batches' type, without the batch axis. Passport: the passport of the batch, with a running index and the sample's
-            key.
+        Items of the batches' type, without the batch axis. Passport: the passport of the batch, with a running index and the sample's key.
 
     Raises:
         ValueError: the fields of a batch differ in their first axis, or counts or offsets do not fit.

@@ -48,8 +48,7 @@ class EncodedImageReader(Sampling, _OfFiles):
 
     Yields:
         ``(data, sizes, labels)``: uint8 ``(N,)``, the concatenated bytes of all files; int32 ``(B,)``, the size of each file in bytes; and
-        int32 ``(B,)``, the
-            labels. The passport's keys are the files' paths, relative to ``data_dir``.
+        int32 ``(B,)``, the labels. The passport's keys are the files' paths, relative to ``data_dir``.
 
     Raises:
         ConfigError: a parameter is out of its range.

@@ -57,7 +57,7 @@ class Reader(RaggedOptions, Sampling, _OfDataset):
 
     Yields:
         The dataset's samples. Or batches: tuples, lists or dicts like the samples, with a new first axis in each field. Passport: the
-            epoch, the index of the batch (or sample) within the epoch of all ranks, and the keys of the samples, if any.
+        epoch, the index of the batch (or sample) within the epoch of all ranks, and the keys of the samples, if any.
 
     Raises:
         ConfigError: a parameter is out of its range, or does not fit the dataset or the ranks.
@@ -142,8 +142,7 @@ class ImageReader(DecodeOptions, Sampling, _OfImages):
 
     Yields:
         ``(images,)``: uint8 ``(B, H, W, 3)`` in RGB, or a list of B arrays ``(H, W, 3)`` if the images keep their own sizes. The passport's
-        keys are the
-            files' paths, relative to ``data_dir``, or the keys of the dataset.
+        keys are the files' paths, relative to ``data_dir``, or the keys of the dataset.
 
     Raises:
         ConfigError: a parameter is out of its range, or ``shape`` differs from the shape of ``crop``.

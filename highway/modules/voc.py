@@ -41,7 +41,7 @@ class VOCReader(Sampling, _OfVOC):
 
     Yields:
         Dicts: ``image``, uint8 ``(H, W, 3)`` in RGB; ``boxes``, float32 ``(N, 4)``: x1, y1, x2, y2 in pixels; ``labels``, int32 ``(N,)``;
-            ``difficult`` and ``truncated``, bool ``(N,)``; and with ``masks`` also ``mask``, uint8 ``(H, W)``.
+        ``difficult`` and ``truncated``, bool ``(N,)``; and with ``masks`` also ``mask``, uint8 ``(H, W)``.
 
     Raises:
         OSError: a file is missing or cannot be read.

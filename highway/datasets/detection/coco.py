@@ -63,8 +63,7 @@ class COCO:
     - ``iscrowd``: bool ``(N,)``;
     - ``area``: float32 ``(N,)`` in pixels, from the file, or else the area of the box;
     - ``masks``: uint8 ``(N, H, W)``, 1 for pixels of the object. The JSON file determines the size. If the image has another size, a
-    warning is
-      logged. The masks are the same as from pycocotools;
+      warning is logged. The masks are the same as from pycocotools;
     - ``keypoints``: float32 ``(N, K, 2)``: x and y, which are the values of the file plus 0.5 (the centre of the pixel);
     - ``visibility``: uint8 ``(N, K)``: 0 if a keypoint is not labelled, 1 if it is hidden, 2 if it is visible.
 

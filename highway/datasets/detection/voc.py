@@ -44,8 +44,7 @@ class VOC:
 
     - ``image``: the file's bytes;
     - ``boxes``: float32 ``(N, 4)``: x1, y1, x2, y2 in pixels from the upper left corner of the image. Files count pixels from 1, so x1 =
-    xmin - 1, y1 = ymin - 1,
-      x2 = xmax and y2 = ymax;
+      xmin - 1, y1 = ymin - 1, x2 = xmax and y2 = ymax;
     - ``labels``: int32 ``(N,)``;
     - ``difficult``, ``truncated``: bool ``(N,)``, from the file. Samples include difficult objects, but evaluations do not count them;
     - ``mask``: uint8 ``(H, W)``: 0 is the background, and 255 is the border of an object. Other pixels have the label + 1 with ``"class"``,

@@ -55,7 +55,7 @@ def decode_example(data: Data, wanted: Collection[str] | None = None, views: boo
 
     Returns:
         Features by name: ``bytes``, an int64 or a float32. If a feature has several values, a list of bytes or an array. Values of
-            :func:`encode_example` have their original types. A feature without a value is omitted.
+        :func:`encode_example` have their original types. A feature without a value is omitted.
 
     Raises:
         ValueError: the bytes are not an Example, are incomplete, or are a SequenceExample.

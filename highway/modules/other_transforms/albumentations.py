@@ -55,8 +55,8 @@ class Albumentations(Adapter):
 
     Returns:
         The item with these fields changed, in new arrays. Images of a batch become one array. Boxes become float32, clipped to the image.
-        Empty boxes, such as padding and boxes outside the image, are removed with their rows of ``with_boxes``, so these fields of a
-            batch become lists. Points outside the image remain.
+        Empty boxes, such as padding and boxes outside the image, are removed with their rows of ``with_boxes``, so these fields of a batch
+        become lists. Points outside the image remain.
 
     Raises:
         ConfigError: the package is not installed, or an entry of ``transforms`` is not one of its transforms (raised on construction).

@@ -41,8 +41,8 @@ class TorchvisionV2(Adapter):
 
     Returns:
         The item with these fields changed, in new arrays. The images of a batch become one array, with the channels last. Boxes become
-        float32, and empty boxes (0, 0, 0, 0).
-            ``SanitizeBoundingBoxes`` removes rows of boxes and of all ``with_boxes``, so these fields of a batch become lists.
+        float32, and empty boxes (0, 0, 0, 0). ``SanitizeBoundingBoxes`` removes rows of boxes and of all ``with_boxes``, so these fields of
+        a batch become lists.
 
     Raises:
         ConfigError: torchvision is not installed, or a transform belongs to version 1 or converts boxes (raised on first use).

@@ -52,16 +52,15 @@ class Pack:
 
     Yields:
         Samples of the inputs' type. A field ``tokens`` has the concatenated sequences of a row, ``(length, ...)``. The new field
-            ``tokens_segment_ids``, int32 ``(length,)``, has the number of the sequence at each position, from 1, or 0 for padding. The new
-            field ``tokens_positions``, int32 ``(length,)``, has the position within the sequence, from 0. In tuples, the new fields come
-            last. Passport: epoch, origin and times of the first sequence, a running index, and the keys of all sequences.
+        ``tokens_segment_ids``, int32 ``(length,)``, has the number of the sequence at each position, from 1, or 0 for padding. The new
+        field ``tokens_positions``, int32 ``(length,)``, has the position within the sequence, from 0. In tuples, the new fields come last.
+        Passport: epoch, origin and times of the first sequence, a running index, and the keys of all sequences.
 
         With ``cu_seqlens``, there are three more fields. ``tokens_cu_seqlens``, int32 ``(k + 1,)``, has the start of each of the row's k
         sequences, and the end of the row. ``tokens_max_seqlen``, int32, is the length of the longest sequence. ``tokens_mask``, bool
         ``(length,)``, is False for padding. Padding counts as an additional last sequence, so that attention writes every value of its
-        output. With
-            ``max_sequences_per_bin=m``, ``tokens_cu_seqlens`` always has m + 2 values, so that rows can be batched. Its last value is
-            repeated, which means empty sequences. A field of ``budgets`` gets only ``<field>_cu_seqlens``.
+        output. With ``max_sequences_per_bin=m``, ``tokens_cu_seqlens`` always has m + 2 values, so that rows can be batched. Its last value
+        is repeated, which means empty sequences. A field of ``budgets`` gets only ``<field>_cu_seqlens``.
 
     Raises:
         ValueError: a sequence does not fit into an empty row, or sequences differ in their fields, dtype, or shape after the first axis.

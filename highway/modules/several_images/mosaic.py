@@ -50,9 +50,9 @@ class Mosaic:
 
     Returns:
         The item with images ``(B, *shape, C)``. Boxes, points, object masks and fields with boxes become lists: the concatenated rows of
-        all four images, without empty boxes.
-            Points outside their part are removed. If they belong to boxes or are ``(N, K, 2)``, they move to the border of their part
-            instead. Masks ``(H, W)`` are combined like the images, with 0 around them. Other fields have the values of the row's own image.
+        all four images, without empty boxes. Points outside their part are removed. If they belong to boxes or are ``(N, K, 2)``, they move
+        to the border of their part instead. Masks ``(H, W)`` are combined like the images, with 0 around them. Other fields have the values
+        of the row's own image.
 
     Raises:
         ValueError: the item is not a batch, or has only one image; the images differ in dtype or channels; or boxes, points, masks or
