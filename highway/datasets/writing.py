@@ -57,7 +57,7 @@ def is_part(path: str) -> bool:
 
 
 def is_taken(path: str) -> bool:
-    """Return whether a file or folder exists at a path. Unfinished files of a killed writer do not count."""
+    """Return whether there is a file, or a folder that is not empty. Unfinished files of a killed writer do not count."""
     if is_url(path):
         from highway.stores.writing import is_left  # imported here, because plain paths do not need it
 
@@ -73,7 +73,8 @@ def writing(path: str, durable: bool = False) -> Iterator[str]:
 
     Args:
         path: The path or URL of the file. Missing folders are created.
-        durable: Whether to wait until the file is on the disk, so that it survives a crash of the machine.
+        durable: Whether to wait until the file and its name are on the disk, so that they survive a crash of the machine. Files for a
+            store are always uploaded when this ends.
 
     Raises:
         ConfigError: highway cannot write to this kind of URL.
@@ -95,6 +96,8 @@ def writing(path: str, durable: bool = False) -> Iterator[str]:
         if durable:
             sync(part)
         os.replace(part, path)
+        if durable:
+            sync(os.path.dirname(path) or ".")  # the name
     except BaseException as error:
         if os.path.exists(part):
             os.unlink(part)
@@ -110,11 +113,11 @@ def writing_folder(path: str, last: str, durable: bool = False) -> Iterator[str]
     Args:
         path: The path or URL of the folder. Missing parent folders are created.
         last: The name of the file that marks the folder as complete. In a store it appears after all other files.
-        durable: Whether to wait until all files in it are on the disk.
+        durable: Whether to wait until the folder and the files directly in it are on the disk.
 
     Raises:
         ConfigError, FileNotFoundError, PermissionError, StoreError: as for :func:`writing`.
-        FileExistsError: a file or folder exists at the path.
+        FileExistsError: there is a file, or a folder that is not empty.
         OSError: a folder cannot be created or a file cannot be written. A note names it.
     """
     if is_url(path):
@@ -133,6 +136,8 @@ def writing_folder(path: str, last: str, durable: bool = False) -> Iterator[str]
             for name in [*os.listdir(part), ""]:
                 sync(os.path.join(part, name))
         os.replace(part, path)
+        if durable:
+            sync(os.path.dirname(path.rstrip(os.sep)) or ".")
     except BaseException as error:
         shutil.rmtree(part, ignore_errors=True)
         if isinstance(error, OSError):
