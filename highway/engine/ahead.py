@@ -37,7 +37,7 @@ def work_ahead(worker: StageWorkers, ahead: WorkerAhead, meter: Meter) -> None:
 
 
 class _ItemsAhead:
-    """The items in flight of one worker of a map: it has taken them from its input, but has not passed on their results.
+    """The items in flight of one worker of a map: items that the worker has taken from its input, but whose results it has not passed on.
 
     Each item in flight has a permit of the output. If the order is kept, it also has the slot that was reserved when the item was taken. If
     the order is not kept, an epoch begins only when the previous epoch is done.
@@ -123,7 +123,7 @@ class _ItemsAhead:
     def _exchange(self, items: list[Stamped]) -> None:
         """Send items, pass on the finished results, and wait until at least one more item in flight is finished.
 
-        This passes on the results before it waits. While it waits, it releases the GIL for the thread that receives the results.
+        The results are passed on before the wait. The wait releases the GIL for the thread that receives the results.
         """
         if not self._flying:
             return

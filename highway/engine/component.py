@@ -146,8 +146,9 @@ class Traits:
             timeout to each call of the map.
         start_threads: A function that starts the component's own threads. highway calls it before the threads of the pipeline start.
         stamped: For a source, a function that yields the items of ``__iter__`` with their passports.
-        deal_anew: For a source that ranks share, a function that converts a state of another number of ranks. It receives the saved state,
-            the epoch and index of the last item, and the ``[rank, world_size]`` that saved the state. It returns the state for this rank.
+        deal_anew: For a source that is divided among ranks, a function that converts a state of another number of ranks. It receives
+            the saved state, the epoch and index of the last item, and the ``[rank, world_size]`` that saved the state. It returns the state
+            for this rank.
     """
 
     # Any component:

@@ -59,8 +59,8 @@ class Context:
     Attributes:
         seed: The seed of the pipeline; 0 outside of any pipeline.
         workers_behind: Number of workers of the next stage; 1 if there is no next stage.
-        draining: Whether :meth:`highway.Pipeline.drain` was called. The input then ends early. A stream that creates its own items must
-            stop when this is set.
+        draining: Whether :meth:`highway.Pipeline.drain` was called. Draining ends the input early. A stream that creates its own items must
+            check ``draining`` and stop.
         lock: The code of the stage holds it while it changes an object that its workers share.
         changed: Wakes :meth:`wait_until`. Code that changes what the stage waits for holds it, and notifies all.
         limit: The time limit of the stage; ``None`` if it has no timeout.
@@ -166,7 +166,7 @@ class Context:
                 self.counts[name] = self.counts.get(name, 0) + number
 
     def is_skipped(self, epoch: int) -> bool:
-        """Return whether a loop over an epoch ended early. A source then skips the rest of this epoch, and begins the next one."""
+        """Return whether a loop over an epoch ended early. If so, a source skips the rest of this epoch and begins the next epoch."""
         return epoch <= self.skipped and not self.inner
 
     def finish(self) -> bool:

@@ -29,7 +29,7 @@ class Remaker:
     def items(self, passports: Sequence[Passport]) -> list[Stamped]:
         """Make items again and return them in the order of ``passports``.
 
-        This makes them in the order of the source, so that the source can read sequentially.
+        The items are made in the order of the source, so that the source can read sequentially.
 
         Raises:
             PipelineError: A stage cannot make its items again, or now makes other items.

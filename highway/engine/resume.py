@@ -20,7 +20,7 @@ from highway.renamed import explain_missing
 MARK_EVERY = 100  # maximum number of outputs of the source between two markers
 MARK_APART = 0.01  # minimum seconds between two markers
 MARK_WITHIN = 0.25  # maximum seconds between two markers, if there are outputs
-MARK_SHARE = 0.02  # share of a stage's time that markers may take; a stage that holds very many items gets fewer markers
+MARK_SHARE = 0.02  # fraction of a stage's time that markers may take; a stage that holds very many items gets fewer markers
 
 
 class StageState(NamedTuple):
@@ -28,7 +28,7 @@ class StageState(NamedTuple):
 
     Args:
         epoch: The epoch of a stream that restarts with each epoch.
-        runs: Whether the stream is within that epoch. If not, it waits for the next one and has no state.
+        runs: Whether the stream is within that epoch. If not, the stream waits for the next epoch and has no state.
         state: The state that the stage returned.
         held: Passports of the inputs that wait in the stage.
     """
@@ -141,7 +141,7 @@ class MarkerClock:
         return now >= self._not_before and (waited >= MARK_WITHIN or (items - self._items >= MARK_EVERY and waited >= MARK_APART))
 
     def spent(self, seconds: float) -> None:
-        """Delay the next marker after a stage spent ``seconds`` on the last one, so that markers take only a small share of the time."""
+        """Delay the next marker if a stage spent ``seconds`` on the last marker, so that markers take only a small part of the time."""
         self._not_before = max(self._not_before, time.monotonic() + seconds / MARK_SHARE)
 
 

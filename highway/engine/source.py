@@ -119,8 +119,9 @@ _LOOK = 0.1  # seconds between two checks whether the source was stopped
 
 
 class Fed:
-    """A source that yields the values passed to :meth:`put`, until :meth:`close`. In an isolated pipeline, it sends them to the other
-    process.
+    """A source that yields the values passed to :meth:`put`, until :meth:`close`.
+
+    In an isolated pipeline, the source sends the values to the other process.
 
     A pipeline with this source does not support states, because only the caller of :meth:`put` knows the next values.
     """

@@ -53,7 +53,8 @@ class Lineage(NamedTuple):
 
     Args:
         inputs: For a stream: the passports of the inputs that became this item.
-        part: The position of the item in its inputs, or the place where the source read the item. It must be a value that JSON can hold.
+        part: For a stream, which part of its inputs the item is. For a source, the place where the source read the item. Any value that
+            JSON can hold.
         stage: Number of the stage that made the item. The engine sets it.
 
     >>> class Doubles:
@@ -74,8 +75,8 @@ class Passport(NamedTuple):
 
     ``(epoch, index)`` identifies the item within its source. Random numbers in maps depend on it. ``keys`` names the samples in the item
     (file names, shard keys), one key per sample. ``times`` are Unix seconds: when the source created the item, then each time it was sent.
-    A resumed run needs ``made_of``, the lineage, for an item that a stream made of other items, or that its source cannot find by epoch and
-    index alone. Links do not send the lineage to other processes.
+    ``made_of`` is the lineage. It is set for items that a stream made of other items, and for items that their source cannot find by epoch
+    and index alone. A resumed run makes these items again from the lineage. Links do not send the lineage to other processes.
 
     Args:
         epoch: Number of the epoch, from 0.
@@ -99,7 +100,7 @@ class Passport(NamedTuple):
 
 
 class Stamped(NamedTuple):
-    """An item with its passport. A source or stream yields it to set the passport. For a bare item, the engine makes the passport.
+    """An item with its passport. A source or stream yields such a pair to set the passport. For a bare item, the engine makes the passport.
 
     Args:
         item: The item.
@@ -120,7 +121,7 @@ class Stamped(NamedTuple):
 class Several(NamedTuple):
     """The return value of a map that makes several items from one input, such as all samples of a file.
 
-    Each has the epoch, origin and times of the input item. If a run resumes, the map's ``remake`` makes it again.
+    Each of these items has the epoch, origin and times of the input. If a run resumes, the map's ``remake`` makes the items again.
 
     Args:
         items: The items.
@@ -143,8 +144,8 @@ class Items(Protocol):
     else 0.
 
     ``waiting`` is a list of the inputs that wait in the stream. The stream appends each input as ``Stamped(item, items.passport)``, and
-    removes the input when it is no longer needed. When a run resumes, the list holds these inputs again. A stream may keep its inputs in
-    another form. It then takes them out of the list when it begins, and sets ``items.waiting`` to a function that returns them.
+    removes the input when it is no longer needed. When a run resumes, the list holds these inputs again. A stream may also keep its inputs
+    in another form. Such a stream empties the list when it begins, and sets ``items.waiting`` to a function that returns its inputs.
 
     >>> class Pairs:
     ...     def stream(self, items: Items):
@@ -192,19 +193,19 @@ class Stage:
             seed it from ``rng``.
         name: Name in statistics and messages. Random numbers depend on it. If empty, the name of the class or function.
         drops: Whether a map may return ``DROP``. Without this, a map that returns ``DROP`` ends the run with an error if there are several
-            ranks, or if ``len(pipeline)`` was called, because both depend on the number of items.
-        timeout: Maximum seconds, above 0, for a map to process an item, or for a reader to read a sample. After this time, a warning names
-            the item and the line of code that hangs, and another thread tries the item again with the same random numbers.
-            :class:`~highway.modules.processes.Processes` ends the process instead. ``None``: no limit.
-        attempts: With ``timeout``, the number of attempts, at least 1. If the last attempt takes too long, the stage has a
-            ``TimeoutError``, and ``on_error`` applies.
+            ranks, or if ``len(pipeline)`` was called, also by ``list(pipeline)``: both depend on the number of items.
+        timeout: Maximum seconds, above 0, for a map to process an item, or for a reader to read a sample. ``None``: no limit.
+        attempts: With ``timeout``, the number of attempts, at least 1. If an attempt takes too long and another one is left, a warning
+            names the item and the line of code that hangs, and another thread tries the item again with the same random numbers. If the
+            last attempt takes too long, the stage has a ``TimeoutError``, and ``on_error`` applies.
 
-    A thread that hangs cannot be ended. It is abandoned: its result is never used, and the counter ``abandoned_threads`` counts it. It may
-    still use the map while another thread tries the item again, so with a timeout the map must be thread-safe, or have ``per_worker``. If
-    ``attempts`` is above 1, each attempt gets its own copy of the item, because a map may write into its input.
+    A thread that hangs cannot be ended, so it is abandoned: its result is never used, and the counter ``abandoned_threads`` counts it. An
+    abandoned thread may still use the map while another thread tries the item again. With a timeout, the map must therefore be thread-safe,
+    or have ``per_worker``. :class:`~highway.modules.processes.Processes` ends its process instead. If ``attempts`` is above 1, each attempt
+    gets its own copy of the item, because a map may write into its input.
 
-    A ``Stage`` around a composite passes ``num_workers``, ``ordered``, ``per_worker``, ``drops``, ``timeout``, ``attempts`` and the error
-    policy to the maps in it, and the error policy to its source too.
+    A ``Stage`` around a composite passes ``num_workers``, ``ordered``, ``per_worker``, ``drops``, ``timeout``, ``attempts``, ``on_error``
+    and ``max_errors`` to the maps of the composite. The source of the composite gets only ``on_error`` and ``max_errors``.
 
     >>> pipeline = Pipeline([range(4), Stage(lambda n: n * n, num_workers=2, name="square")])
     >>> list(pipeline), pipeline.stats().stages[1].num_workers
@@ -250,7 +251,7 @@ class Stage:
 
     @property
     def layers(self) -> list[Any]:
-        """The component, and the components around it, up to the component that the user wrote."""
+        """The component, then each component that it is part of or wraps. The last one is the component that the user wrote."""
         return [self.op, *layers(self.traits.stands_for)]
 
     def changed(self, **settings: Any) -> Stage:
@@ -365,7 +366,10 @@ _SHARED = (FunctionType, BuiltinFunctionType, type, type(None), bool, int, float
 
 
 def _holds_functions_only(op: Any) -> bool:
-    """Return whether a component is a function or class, or holds only these. A copy then shares all variables with the original."""
+    """Return whether a component is a function or class, or an object that holds functions or classes and else only texts and numbers.
+
+    A copy of such a component uses the same functions, and so the same objects outside them, as the original.
+    """
     held = (op,) if isinstance(op, _SHARED) else tuple(getattr(op, "__dict__", {}).values())
     return any(map(callable, held)) and all(isinstance(value, _SHARED) for value in held)
 

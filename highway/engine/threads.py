@@ -41,7 +41,10 @@ INTERRUPT_POLL = 0.1  # seconds between two checks for a missed Ctrl-C, or for t
 
 
 class Run:
-    """The threads and queues of a pipeline. Threads refer to the ``Run``, never to the ``Pipeline``, which can be garbage-collected."""
+    """The threads and queues of a pipeline.
+
+    The threads refer to the ``Run`` only, so that the ``Pipeline`` can be garbage-collected while they run.
+    """
 
     def __init__(self, stages: list[tuple[Stage, Shape]], seed: int | None, origin: Origin, stalled_after: float = STALLED_AFTER) -> None:
         self._stalled_after = stalled_after
@@ -251,7 +254,7 @@ class Run:
         """Wait until all threads have ended.
 
         Args:
-            is_interrupted: A function that returns whether Ctrl-C was missed. This method then raises KeyboardInterrupt.
+            is_interrupted: Returns whether Python has missed a Ctrl-C. If so, this method raises KeyboardInterrupt.
         """
         try:
             for thread in self._threads:
@@ -286,7 +289,7 @@ class Run:
         return length
 
     def count(self) -> None:
-        """Require each map to return an item for each input, unless it declares drops. Called after the length was returned."""
+        """Make ``DROP`` an error in maps that do not declare drops, because the caller relies on the number of items."""
         self.is_counted = True
         for worker in self.workers:
             worker.is_counted = True

@@ -128,7 +128,7 @@ class Fill:
     def _read(self, batch: BatchInWork, numbers: list[int], context: Context) -> Sequence[Any]:
         """Return the samples at these indexes, up to the first that cannot be read.
 
-        With a timeout, this reads the files before they are decoded. A read that hangs then never writes into the batch.
+        With a timeout, files are read before they are decoded, so that a read that hangs cannot write into the batch.
         """
         dataset, several, limit = batch.reading.dataset, batch.reading.several, context.limit
         if limit is not None and several:

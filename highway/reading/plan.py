@@ -88,7 +88,7 @@ def shares(reader: ReaderLike, dataset: Dataset, seed: int = 0) -> tuple[Sampler
 
 
 def batches_of(reader: ReaderLike, sampler: Sampler) -> int:
-    """Return the number of batches (or samples) in a rank's share."""
+    """Return the number of batches (or samples) of a rank in an epoch."""
     size = reader.rows or 1
     return sampler.share // size if reader.drop_last else -(-sampler.share // size)
 
@@ -141,7 +141,7 @@ class BatchInWork:
 
     def begin(self, context: Context) -> None:
         """Create the memory of the batch when its first range begins."""
-        with context.lock:  # the workers share it
+        with context.lock:  # the workers share the memory
             if self.memory is None:
                 self.memory = self.reading.format.memory(len(self.numbers))
 

@@ -23,13 +23,13 @@ class Sampling:
         drop_last: Whether to drop the last batch of an epoch if it is smaller than the others.
         num_workers: Threads that read. ``Stage(reader, num_workers=...)`` overrides it. ``None``: the number of available cores.
         window: With ``"blocks"``, the number of samples in a window. ``None``: the number of samples in 16 average blocks.
-        rank: Rank of this process among the processes that share the dataset, from 0. ``None``: the rank that the launcher sets in ``RANK``
-            and ``WORLD_SIZE`` (torchrun) or ``SLURM_PROCID`` and ``SLURM_NTASKS`` (srun), else 0 of 1.
-        world_size: Number of processes that share the dataset. Required with ``rank``, and only allowed with it.
+        rank: Rank of this process among the processes that divide the dataset, from 0. ``None``: the rank that the launcher sets in
+            ``RANK`` and ``WORLD_SIZE`` (torchrun) or ``SLURM_PROCID`` and ``SLURM_NTASKS`` (srun), else 0 of 1.
+        world_size: Number of processes that divide the dataset. Required with ``rank``, and only allowed with it.
         on_uneven: If the samples cannot be divided evenly among the ranks: ``"pad"`` repeats samples from the start of the epoch,
             ``"drop"`` skips the last samples, ``"raise"`` raises an error. Every rank has the same number of batches.
-        deal: Assigns the samples of each global batch to ranks so that their costs are even, such as ``Deal("pixels")``. It needs a batch
-            size, and has no effect on one rank. ``None``: samples are assigned by their positions.
+        deal: Assigns the samples of each global batch to ranks so that their costs are even, such as ``Deal("pixels")``. A deal needs a
+            batch size, and has no effect on one rank. ``None``: samples are assigned by their positions.
     """
 
     shuffle: Shuffle = True
@@ -54,7 +54,7 @@ class Sampling:
         return size
 
     def rows_on(self, world_size: int) -> int | None:
-        """Return the samples per batch if ``world_size`` ranks share the data."""
+        """Return the samples per batch if the data is divided among ``world_size`` ranks."""
         return self.rows
 
     @property

@@ -20,7 +20,7 @@ class Reporter:
         self._parent = os.getppid()
 
     def progress(self, stats: PipelineStats) -> None:
-        """Report the figures.
+        """Report the statistics.
 
         Raises:
             Terminated: the launcher has ended.

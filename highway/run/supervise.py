@@ -73,16 +73,16 @@ def launch(
 ) -> Result:
     """Run processes of a topology until they have ended, and leave no process running.
 
-    The launch ends when the last sink has ended, which is the last role that sends nothing over a link. The other roles then have some
-    seconds to end, and are then stopped. If a process fails and is not started again, the other processes are stopped. SIGTERM drains the
+    The launch ends when all sinks have ended: the roles that send nothing over a link. The other roles then have some seconds to end before
+    they are stopped. If a process fails and is not started again, the other processes are stopped. SIGTERM drains the
     run: roles that receive nothing from another role of this launch end their sources, and all items in flight are delivered. SIGINT stops
     all processes. A second signal kills them.
 
     Args:
         wiring: The processes of a topology without errors.
-        launcher: Starts them; it is closed at the end.
+        launcher: Starts the processes, and is closed at the end.
         arguments: Arguments of ``highway run`` for each process, besides its role and replica.
-        display: Shows the launcher's messages, and the figures.
+        display: Shows the launcher's messages, and the statistics.
         watchers: Further receivers of the states.
         drain_timeout: Seconds for items in flight to arrive after SIGTERM. 0: stop all processes at once.
     """

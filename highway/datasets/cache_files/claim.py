@@ -1,4 +1,4 @@
-"""Lock a folder for writing a cache. Only one process can have the lock, and the folder may contain only caches."""
+"""Lock a folder for writing a cache. Only one process of a machine can have the lock. The folder must not contain other files."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def claimed(path: str) -> Iterator[bool]:
     """Lock a folder for writing a cache. The folder is created if it does not exist.
 
     Yields:
-        Whether this process has the lock. If not, another process writes there.
+        Whether this process has the lock. If not, another process of this machine is writing to the folder.
 
     Raises:
-        ConfigError: the folder holds files that do not belong to a cache.
+        ConfigError: the folder was not made for a cache; see :func:`expect_caches_only`.
     """
     os.makedirs(path, exist_ok=True)
     expect_caches_only(path)
@@ -38,10 +38,12 @@ def claimed(path: str) -> Iterator[bool]:
 
 
 def expect_caches_only(path: str) -> None:
-    """Check that a folder contains only caches.
+    """Check that a folder is empty, does not exist, or contains only the files of a cache and the folders of the ranks' caches.
+
+    Hidden files are ignored.
 
     Raises:
-        ConfigError: there are other files.
+        ConfigError: there are other files, or files of a cache without the file of its lock.
     """
     names = os.listdir(path) if os.path.isdir(path) else []
     found = sorted(name for name in names if not name.startswith(".") and not _OF_RANK.fullmatch(name))

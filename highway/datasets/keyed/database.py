@@ -81,9 +81,9 @@ class KeyedDataset(ABC):
         path: The database.
         decode: Encoding of the values: ``"bytes"``; ``"fields"``, the form of highway's writer; ``"msgpack"``, with arrays in the form of
             msgpack-numpy and tensorpack; ``"caffe"``, a Datum; ``"example"``, a ``tf.train.Example``; ``"ten"``, ``"npy"`` or ``"json"``,
-            the content of such a file; ``"trusted_pickle"``, pickles, the default of tensorpack. A pickle can run any code, so use the last
-            one only for a local file that you trust. ``None`` recognises ``"fields"``, ``"msgpack"`` and ``"caffe"`` by the first value;
-            other values are bytes.
+            the content of such a file; ``"trusted_pickle"``, pickles, the default of tensorpack. A pickle can run any code, so use
+            ``"trusted_pickle"`` only for a local file that you trust. ``None`` recognises ``"fields"``, ``"msgpack"`` and ``"caffe"``
+            by the first value. A first value that looks like a pickle is an error. Otherwise the values are bytes.
         fields: If samples are dicts: the fields to read, under new names. ``{"image": "png;jpg"}`` reads the first of these fields that a
             sample has. ``None`` reads all fields under their own names.
     """
@@ -161,7 +161,7 @@ class KeyedWriter(ABC):
         self.put(key.encode(errors="surrogateescape"), encode_sample(sample))
 
     def put(self, key: bytes, value: bytes) -> None:
-        """Add a value of any bytes, as :meth:`add` does."""
+        """Add a value that is already encoded. If the key exists, append a number to it, as in :meth:`add`."""
         if not is_sample(key):
             raise ItemError(f"the key {key!r} begins and ends with '__', as no key of a sample does; rename it")
         whole = key

@@ -156,8 +156,8 @@ def _reason(error: Exception) -> str:
 class LevelDB(KeyedDataset):
     """The values of a LevelDB database, in the order of their keys.
 
-    If you can choose, use :class:`LMDB`. Only one process at a time can open a LevelDB database, and it needs write permission for the
-    folder. LevelDB has no list of the keys, so the first read goes through the whole database.
+    If you can choose, use :class:`LMDB`. Only one process at a time can open a LevelDB database. This process needs write permission for
+    the folder. LevelDB has no list of the keys, so the first read goes through the whole database.
 
     Args:
         path: The database: a folder. If it is in a store, it is copied into the cache.

@@ -49,7 +49,8 @@ def data_file(path: str) -> str:
 class _Environment:
     """A file that is mapped for reading. All datasets of this process that read the file share it.
 
-    It is opened without locks, so nothing is written to it. A forked child cannot open it again, but can use the inherited handle.
+    The file is opened without locks, so nothing is written to it. A forked child cannot open the file again, but can use the inherited
+    handle.
     """
 
     def __init__(self, path: str) -> None:
@@ -205,7 +206,7 @@ class LMDB(KeyedDataset):
 
 
 class LMDBWriter(KeyedWriter):
-    """Adds values to a database, which grows with them; see :func:`lmdb_writer`."""
+    """Adds values to a database, and enlarges the database when it is full; see :func:`lmdb_writer`."""
 
     def __init__(self, path: str) -> None:
         super().__init__()
@@ -217,7 +218,7 @@ class LMDBWriter(KeyedWriter):
         self._transaction = self._lmdb.begin(write=True)
 
     def put(self, key: bytes, value: bytes) -> None:
-        """Add a value of any bytes, as :meth:`add` does."""
+        """Add a value that is already encoded. If the key exists, append a number to it, as in :meth:`add`."""
         with self._errors_as_os_errors():
             super().put(key, value)
             if self._bytes > TRANSACTION:
