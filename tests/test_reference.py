@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 
 import pytest
+from without_operators import torchvision_without_operators
 
 from highway.errors import ConfigError
 from highway.parameters import docstrings
@@ -50,6 +51,8 @@ class Runner(doctest.DocTestRunner):
 @pytest.mark.parametrize(("module", "name"), list(public_names()))
 def test_the_example_of_a_public_name_runs(module, name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    if name == "TorchvisionV2" and importlib.util.find_spec("torchvision"):
+        torchvision_without_operators()
     text = inspect.cleandoc(imported(module, name).__doc__ or "")
     if shared := re.search(r"see the example of :func:`(\w+)`", text):
         text = inspect.cleandoc(imported(module, shared[1]).__doc__)
