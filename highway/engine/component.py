@@ -91,7 +91,7 @@ def not_now() -> NoReturn:
 class Traits:
     """The declarations of a component, returned by its method ``__highway__``.
 
-    highway calls this method once for each stage, when it builds the pipeline. A component without it has the defaults below.
+    highway calls ``__highway__`` once for each stage, when it builds the pipeline. A component without this method has the defaults below.
 
     >>> import itertools
     >>> class Half:

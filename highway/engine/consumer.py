@@ -51,8 +51,8 @@ class Consumer:
         self._errors: Counter[int] = Counter()  # number of errors skipped before the marker, by the stage's number
         self._taken = 0  # items taken after the marker
         self._repeated = 0  # number of items after the marker to drop, because the resumed run has already returned them
-        self._last: tuple[int, int] | None = None  # epoch and index of the last item,
-        self._previous: tuple[int, int] | None = None  # and of the item before it
+        self._last: tuple[int, int] | None = None  # epoch and index of the last item
+        self._previous: tuple[int, int] | None = None  # epoch and index of the item before the last item
         self._ranks_before: Ranks | None = None  # the ranks of ``_last``, if another rank of the same world size returned it
         self._loops = 0  # loops started so far
         self.has_ended = False  # whether the items have ended, in this run or the resumed run

@@ -1,7 +1,8 @@
 """Read traits in the form of version 0.1.0: class attributes such as ``numbers_epochs = True``.
 
-highway still reads them from classes that do not define ``__highway__``, with a warning, until version 0.3. An attribute counts only if its
-value was valid in version 0.1.0 for components of this shape. Reading it runs no code of the component, so a property never counts.
+Until version 0.3, highway reads such attributes from classes that do not define ``__highway__``, and warns. An attribute counts only if its
+value was valid in version 0.1.0 for components of this shape. A property never counts, because reading it would run code of the
+component.
 """
 
 from __future__ import annotations

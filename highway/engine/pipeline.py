@@ -192,7 +192,7 @@ class Pipeline:
     def __len__(self) -> int:
         """Return the number of items of an epoch on this rank.
 
-        After this call, a map that returns ``DROP`` ends the run with an error, unless it declares that: ``Stage(f, drops=True)``.
+        After this call, a map that returns ``DROP`` ends the run with an error, unless the map declares drops: ``Stage(f, drops=True)``.
 
         Raises:
             TypeError: a stage does not know the number, or a map drops items or skips errors (``on_error="skip"``).
@@ -283,12 +283,12 @@ class Pipeline:
     def received(self, position: Any, is_left: bool = False) -> None:
         """Make :meth:`state_dict` return the state at the position of the last item that a loop has received.
 
-        For adapters that take items ahead of the loop. They store a :meth:`position` with each item, and call this when the loop receives
-        the item. After the loop, they call it with ``None``, which restores the pipeline's own state.
+        For adapters that take items ahead of the loop. An adapter stores a :meth:`position` with each item, and calls this method when the
+        loop receives the item. After the loop, the adapter calls this method with ``None``, which restores the pipeline's own state.
 
         Args:
             position: The position; or the :class:`~highway.PipelineError` that :meth:`state_dict` raises if the position is unknown.
-            is_left: Whether the loop ended early. The state is then the state before the next epoch.
+            is_left: Whether the loop ended early. If so, the state is the state before the next epoch.
         """
         if is_left and isinstance(position, Consumer):
             position = position.left()

@@ -27,8 +27,8 @@ class RaggedOptions:
         ragged: ``"pad"``: an array ``(B, N, ...)``, where N is the largest size in the batch, rounded up. A second field, int32 ``(B,)``,
             has the size of each sample. ``"offsets"``: the concatenated values, ``(sum, ...)``. A second field, int32 ``(B + 1,)``, has the
             start of each sample and the end of the last. ``"list"``: a list of the samples' arrays. ``None``: no field is ragged.
-        fields: Names or positions of the ragged fields. ``None``: all fields that have an axis. A field whose samples all have the same
-            size is then not rounded up.
+        fields: Names or positions of the ragged fields. ``None``: all fields that have an axis. In this case, a field
+            whose samples all have the same size is not rounded up.
         multiple: N is rounded up to a multiple of this number, so that batches have few shapes.
         pad_to: Fixed N, for all fields or by field. A larger sample is an error.
         fill: Padding value, for all fields or by field.

@@ -51,7 +51,7 @@ def is_built_by_script(frame: FrameType) -> bool:
 def run_at_end(run: _Run, pipeline: object, frame: FrameType) -> None:
     """Run the pipeline when the main thread ends, unless :func:`forget` is called or the script of ``frame`` ends with an exception.
 
-    Python 3.12 and later cannot start threads at that time, so this starts the threads now, and they wait.
+    Python 3.12 and later cannot start threads at that time. This function therefore starts the threads now, and the threads wait.
     """
     global _registered
     while frame.f_code.co_name != "<module>" and frame.f_back is not None:
@@ -123,7 +123,7 @@ def _has_returned(frame: FrameType) -> bool:
 
 
 def _exit(code: int, runs: list[_Run]) -> NoReturn:
-    """Exit with an exit code. Only ``os._exit`` can set it here, so this first does the other work of an exit."""
+    """Exit with an exit code. Only ``os._exit`` can set the code here, so first do the other work of an exit."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for run in runs:
         run.stop()

@@ -145,7 +145,7 @@ class StageWorkers:
         self._takes_context = shape == "map" and takes_context(stage.op)
         self.drops = stage.drops or self.traits.drops
         self.has_dropped = False  # whether a map that does not declare drops has returned DROP
-        self.is_counted = False  # whether len(pipeline) was called: it counts every item of a map that does not declare drops
+        self.is_counted = False  # whether len(pipeline) was called, which counts every item of a map that does not declare drops
         self.numbers_epochs = False  # whether the passports of the inputs give their epochs
         self.in_work = EpochInWork(self.context)
         self.number = 0

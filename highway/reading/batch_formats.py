@@ -41,7 +41,7 @@ class BatchFormat(Protocol):
         """Return the batch, after all its rows were filled.
 
         Raises:
-            BadRow: the sample of a row does not fit the other samples. The caller may replace it and call this method again.
+            BadRow: the sample of a row does not fit the other samples. The caller may replace the sample and call this method again.
         """
 
 

@@ -25,11 +25,11 @@ _BILINEAR = "a crop with interpolation='bilinear', as decoding scales; another o
 class DecodeOptions:
     """How to decode an image file. Base class of components with these parameters.
 
-    It must be the first base class, so that its parameters come last: dataclasses order the fields from the last base to the first.
+    This class must be the first base class, so that its parameters come last: dataclasses order the fields from the last base to the first.
 
     Args:
-        shape: Height and width in pixels; the image is scaled and centre-cropped to it.
-        crop: A crop, such as ``RandomResizedCrop``. It draws the box of the image that is decoded and scaled to the crop's shape.
+        shape: Height and width in pixels; the image is scaled and centre-cropped to this shape.
+        crop: A crop, such as ``RandomResizedCrop``. The crop draws the box of the image that is decoded and scaled to the crop's shape.
         flip: Probability, 0 to 1, of mirroring the image left to right.
         antialias: Whether to average over all source pixels of an output pixel when an image shrinks. Slower, but smoother.
         max_pixels: Maximum height x width that an image may declare.

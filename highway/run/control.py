@@ -95,7 +95,7 @@ class ControlServer:
     def answer(self, items: int, complete: bool) -> None:
         """Report to the clients the number of delivered items, and whether all items were delivered."""
         for client in self._clients:
-            with contextlib.suppress(OSError):  # it did not wait
+            with contextlib.suppress(OSError):  # the client did not wait
                 client.send(json.dumps({"items": items, "complete": complete}).encode(), socket.MSG_NOSIGNAL)
 
     def __enter__(self) -> Self:
@@ -134,7 +134,7 @@ class ControlClient:
 
     def ask(self) -> None:
         """Ask the process to drain; returns at once."""
-        with contextlib.suppress(OSError):  # it is ending already, which wait() notices
+        with contextlib.suppress(OSError):  # the process is ending already, which wait() notices
             self.connection.send(_DRAIN, socket.MSG_NOSIGNAL)
 
     def wait(self) -> tuple[int, bool] | None:
@@ -145,7 +145,7 @@ class ControlClient:
         """
         pid, _ = peer_process(self.connection)
         answer = self.answer()
-        with contextlib.suppress(OSError), open(os.pidfd_open(pid)) as process:  # it is gone already, or in another container
+        with contextlib.suppress(OSError), open(os.pidfd_open(pid)) as process:  # the process is gone already, or in another container
             readable([process])
         return answer
 

@@ -1,4 +1,4 @@
-"""The folder that the hosts of a run share. The launcher writes orders for the job of each replica into it, and jobs write news.
+"""The folder that the hosts of a run share. The launcher writes orders for each replica's job into the folder, and jobs write news.
 
 News are the output, reports and counts of the replica's process (:class:`~highway.run.remote.News`).
 

@@ -1,7 +1,7 @@
 """``python -m highway.run.job FOLDER PLACE``: the program of a replica's job, on its host.
 
-The program starts the process when the launcher orders it, and writes reports for the launcher to a shared folder. It ends when the
-launcher no longer needs it or has ended, or when the engine stops it.
+The program starts the process of the replica when the launcher orders this, and writes reports for the launcher to a shared folder. The
+program ends when the launcher no longer needs it or has ended, or when the engine stops the job.
 """
 
 from __future__ import annotations

@@ -140,7 +140,7 @@ class _Role:
         if has_ended or any(replica.has_ended_by_itself for replica in self._replicas):
             self.withdraw()
             for replica in self._replicas:
-                if replica.is_working and replica.child.idle >= IDLE:  # it started too late to receive the end
+                if replica.is_working and replica.child.idle >= IDLE:  # the replica started too late to receive the end
                     replica.ask(signal.SIGTERM)
             return
         self._look(now, waiting)
@@ -194,7 +194,7 @@ class _Role:
         self._say(f"{replica.name} is added: of the last {self._scale.grow_s:g} s those that run worked {last.load:.0%}")
         try:
             replica.start(self._launcher)
-        except OSError as error:  # this machine has no resources for it
+        except OSError as error:  # this machine has no resources for another replica
             self._postpone(replica, f"({error})")
 
     def _remove(self, last: Look) -> None:

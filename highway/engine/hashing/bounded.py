@@ -68,7 +68,7 @@ class Bounded(ABC):
         self.changing: list[tuple[str, Any]] = []
 
     def is_too_deep(self, value: Any) -> bool:
-        """Return whether a value is nested so deeply that hashing it now could cause a RecursionError. It is then hashed later."""
+        """Return whether a value is nested so deeply that hashing it now could cause a RecursionError. Such a value is hashed later."""
         if len(self._path) < MOST_NESTED:
             return False
         if id(value) not in self._nested:
@@ -81,7 +81,7 @@ class Bounded(ABC):
             self.changing.append((name, value))
 
     def hashes_of_changing(self) -> dict[str, bytes]:
-        """Return the hashes of the values in ``changing``, by name, and empty it. Called after the component was hashed."""
+        """Return the hashes of the values in ``changing``, by name, and empty ``changing``. Called after the component was hashed."""
         changing, self.changing = self.changing, []
         self._bytes_left, self._entries_left, self._objects_left = _LEAST
         found: dict[str, bytes] = {}

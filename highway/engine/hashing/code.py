@@ -1,6 +1,6 @@
 """What the result of a function depends on: its source, and the names that it reads.
 
-The hash of a user's function contains its source without comments and layout. It contains the bytecode instead if the source is unknown or
+The hash of a user's function contains its source without comments and layout. The hash contains the bytecode if the source is unknown or
 uncertain: the code was typed in or generated, two lambdas are in one line, or the file has changed since highway was imported. For code of
 installed packages, and code in C, the hash contains the name and the version of the package.
 """

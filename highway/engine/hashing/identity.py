@@ -1,4 +1,4 @@
-"""The identity of a pipeline: hashes of each stage's parameters, code and data. States contain it.
+"""The identity of a pipeline: hashes of each stage's parameters, code and data. Each state contains the identity.
 
 Parameters and code are hashed when a pipeline begins, before a stage can change its own attributes. Data are hashed when the first state is
 saved or loaded. If parameters or data differ when a state is loaded, an error names the parameters. If only code differs, a warning is
