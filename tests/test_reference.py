@@ -19,15 +19,17 @@ spec = importlib.util.spec_from_file_location("pages", PAGES_FILE)
 PAGES = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(PAGES)
 
-# Each example starts Ray: one after another, and not beside the tests of the adapter. Ray Data sets what it says is deprecated.
-RAY = (pytest.mark.xdist_group("ray"), pytest.mark.filterwarnings("default::DeprecationWarning"))
+# Another library may warn: its warnings are no errors. Each example of Ray starts Ray: one after another, and not beside the adapter's tests.
+OTHERS = (pytest.mark.filterwarnings("default"),)
+RAY = (*OTHERS, pytest.mark.xdist_group("ray"))
 
 
 def public_names():
     for module in (module for modules in PAGES.PUBLIC.values() for module in modules):
         for name in PAGES.names_of(module):
             if "adapters" in module or not PAGES.is_value(getattr(importlib.import_module(module), name)):
-                yield pytest.param(module, name, id=f"{module}.{name}", marks=RAY if module == "highway.adapters.ray" else ())
+                marks = RAY if module == "highway.adapters.ray" else OTHERS if "adapters" in module else ()
+                yield pytest.param(module, name, id=f"{module}.{name}", marks=marks)
 
 
 def imported(module, name):
