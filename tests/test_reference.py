@@ -19,7 +19,7 @@ spec = importlib.util.spec_from_file_location("pages", PAGES_FILE)
 PAGES = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(PAGES)
 
-# Another library may warn: its warnings are no errors. Each example of Ray starts Ray: one after another, and not beside the adapter's tests.
+# Warnings of another library are no errors. Each example of Ray starts Ray: one after another, and not beside the adapter's tests.
 OTHERS = (pytest.mark.filterwarnings("default"),)
 RAY = (*OTHERS, pytest.mark.xdist_group("ray"))
 
