@@ -121,6 +121,10 @@ class PipelineAdapter(DataAdapter):
         self._loops = Loops(self._passes, errors_end_it=True)
         return dataset_of(self._loops)
 
+    def on_epoch_begin(self) -> None:
+        """Note that Keras begins to take the batches of an epoch."""
+        self._passes.begin()
+
     def on_epoch_end(self) -> None:
         """Note that the batches of a pass were received.
 
@@ -165,6 +169,14 @@ class _Passes:
             self._is_done = self._is_done and not self._held
         if self._held:
             self._tell(self._begin)
+
+    def begin(self) -> None:
+        """Refuse states until the epoch ends, if batches are read ahead.
+
+        A thread of TensorFlow may already have read batches of this epoch before the end of the last one was noted.
+        """
+        if self.is_taken_ahead:
+            self._tell(PipelineError(_IN_AN_EPOCH))
 
     def end(self) -> None:
         """If all batches of a pass were read, note that they were received."""
