@@ -23,8 +23,8 @@ class PlainFile(NamedTuple):
 
     Args:
         name: The path.
-        size: Bytes of the file.
-        header: Bytes of the header.
+        size: Length of the file in bytes.
+        header: Length of the header in bytes, including a pax header before it.
     """
 
     name: str
@@ -84,7 +84,7 @@ def check_end(rest: bytes, offset: int, has_files: bool) -> None:
 
 
 def _silent_header(data: bytes, at: int) -> int:
-    """Return the bytes of a pax header and its records, if they contain no name or size and fit into one block; otherwise 0."""
+    """Return the length of a pax header with its records, if the records contain no name or size and fit into one block; otherwise 0."""
     size = _number(data[at + 124 : at + 136])
     if not 0 < size <= BLOCK or not is_header(data, at):
         return 0

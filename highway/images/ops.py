@@ -1,8 +1,8 @@
 """Pixel operations that are faster in OpenCV. They use OpenCV if it is installed (the extra ``fast``), otherwise Pillow and NumPy.
 
 Only this module and the decoder check which library is installed. Flips, lookup tables and nearest neighbour sampling are bit-identical in
-both. Resizing differs when an image shrinks: Pillow always antialiases, OpenCV only with ``"area"``. Warping and mixing differ by rounding,
-and on the outermost half pixel.
+both. Resizing differs when an image shrinks: Pillow always antialiases, OpenCV only with ``"area"``. Warping and mixing differ by rounding.
+Warping also differs on the outermost half pixel.
 
 An ``out`` argument is optional memory. If its shape and dtype match the result, it may be filled and returned; otherwise a new array is
 returned.

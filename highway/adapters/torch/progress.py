@@ -25,7 +25,7 @@ class EpochProgress:
         is_map: Whether the dataset is read by index.
         num_workers: Number of workers.
         yielded: Delivered batches.
-        pending: For each batch that is not delivered yet: the worker and the index, by the number of the task.
+        pending: The worker and the index of each batch that is not delivered yet, by the number of its task.
         workers: The state of each worker after its last delivered batch; without workers, only the state of this process.
         fetching: Returns the state of this process, if there are no workers.
         failed: The worker and the index of the last batch, if reading it raised an error. A resumed run tries it again.
@@ -86,7 +86,7 @@ def at_start(state: WorkerState) -> WorkerState:
 
 
 def to_public(snapshot: dict[str, Any]) -> dict[str, Any]:
-    """Return a state that JSON can hold, if it can hold the states of the user's own objects."""
+    """Return a state that JSON can hold. The states of the user's own objects are not converted, so JSON must be able to hold them."""
     order = {name: as_text(part) if name in ("begun", "own") else part for name, part in snapshot["order"].items()}
     workers = [{**state._asdict(), **{name: as_text(getattr(state, name)) for name in _GENERATORS}} for state in snapshot["workers"]]
     generators = snapshot.get("generators") or states_of(GLOBAL)
@@ -94,7 +94,7 @@ def to_public(snapshot: dict[str, Any]) -> dict[str, Any]:
 
 
 def from_public(state: dict[str, Any]) -> dict[str, Any]:
-    """Return the snapshot in a state. It includes the states of the process's generators at that time."""
+    """Return the snapshot in a state, with the states of the process's generators that the state contains."""
     order = {name: from_text(part) if name in ("begun", "own") else part for name, part in state["order"].items()}
     workers = [WorkerState(**{**one, **{name: from_text(one[name]) for name in _GENERATORS}}) for one in state["workers"]]
     return {**copy.copy(state), "order": order, "workers": workers, "generators": from_text(state["generators"])}

@@ -122,7 +122,7 @@ def pictures(item: Item, passport: Passport, options: argparse.Namespace, classe
 
 
 def _given(item: Item, options: argparse.Namespace) -> dict[str, Field]:
-    """Return the fields that the options name, by role; fields of a tuple are named by position."""
+    """Return the fields that ``--boxes``, ``--mask`` and ``--points`` name, by option; fields of a tuple are named by position."""
     named = {role: getattr(options, role) for role in ("boxes", "mask", "points")}
     is_position = re.compile(r"-?\d+").fullmatch
     found = {role: name for role, name in named.items() if name is not None}
