@@ -196,7 +196,8 @@ if keras.backend.backend() == "tensorflow":
     with shuffled() as train:
         adapter = dataset(train)
         adapter.get_tf_dataset()
-        adapter.on_epoch_begin()  # before TensorFlow has read a batch
+        train.received(None)  # the end of the last epoch is noted when TensorFlow has read the first batch of this one
+        adapter.on_epoch_begin()
         try:
             said["begun"] = train.state_dict() is None
         except PipelineError as error:
