@@ -1,4 +1,4 @@
-"""The parent's side of an isolated pipeline; see docs/adr/0013."""
+"""The parent's side of a pipeline in a process of its own; see docs/adr/0013."""
 
 from __future__ import annotations
 
@@ -10,27 +10,28 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from highway.children import isolated_child
 from highway.children.control import Control, ControlClosed
-from highway.children.isolated_child import NAME, Begin
+from highway.children.isolated_child import Begin
 from highway.children.pickling import Failure, Script, unpack
 from highway.children.process import death, end, expect_no_import, expect_picklable, start
 from highway.children.receiving import ReceivingRun
-from highway.engine import script
 from highway.engine.component import Shape, name_of
 from highway.engine.context import in_stage
 from highway.engine.source import Fed
 from highway.engine.stage import Origin, Stage
 from highway.engine.stats import PipelineStats
 from highway.engine.threads import INTERRUPT_POLL, STOP_TIMEOUT
-from highway.errors import Cancelled, ConfigError, EndOfStream, LinkError, PipelineError, RemoteError
+from highway.errors import Cancelled, ConfigError, EndOfStream, LinkError, RemoteError
 from highway.process import script_interrupt
+from highway.process.cores import ONE_THREAD
 from highway.wire.transports.shm import ShmReceiver
 
 log = logging.getLogger("highway")
 
+NAME: Final = "Pipeline(isolated=True)"
 EXIT_TIMEOUT = STOP_TIMEOUT + 2  # seconds for the process to stop its stages, to name stages that do not stop, and to exit
 
 
@@ -43,34 +44,44 @@ class IsolatedRun(ReceivingRun):
         seed: The pipeline's seed.
         origin: The origin in the pipeline's passports.
         budget_mb: Megabytes of shared memory for items.
+        who: The start of error messages.
+        feeds_stage: Whether a stage takes the items, as from any other source. If so, arrays are read-only, passports have no lineage,
+            libraries use one thread, and the process is killed if it is stopped before its end.
 
     Raises:
         ConfigError: ``budget_mb`` is not above 0.
         PipelineError: a stage cannot be pickled.
     """
 
-    def __init__(self, given: Sequence[Any], stages: list[tuple[Stage, Shape]], seed: int | None, origin: Origin, budget_mb: float) -> None:
-        super().__init__(stages, seed, origin, NAME)
+    def __init__(
+        self,
+        given: Sequence[Any],
+        stages: list[tuple[Stage, Shape]],
+        seed: int | None,
+        origin: Origin,
+        budget_mb: float,
+        who: str = NAME,
+        feeds_stage: bool = False,
+    ) -> None:
+        super().__init__(stages, seed, origin, who)
         if not budget_mb > 0:
-            raise ConfigError(f"{NAME}: budget_mb={budget_mb}; expected more than 0 megabytes of shared memory, such as 1024")
+            raise ConfigError(f"{who}: budget_mb={budget_mb}; expected more than 0 megabytes of shared memory, such as 1024")
         for part in given:
-            expect_picklable(part, part.label if isinstance(part, Stage) else name_of(part), NAME)
-        self._given, self._budget_mb = list(given), budget_mb
+            expect_picklable(part, part.label if isinstance(part, Stage) else name_of(part), who)
+        self._given, self._budget_mb, self._feeds_stage = list(given), budget_mb, feeds_stage
         self._process: _IsolatedProcess | None = None
 
     def spawn(self) -> None:
         """Start the process, which waits until :meth:`start`."""
         with self._lock:
             if self._process is None and not self.stopped:
-                self._process = _IsolatedProcess(self._given, self._budget_mb)
+                self._process = _IsolatedProcess(self._name, self._given, self._budget_mb, self._feeds_stage)
 
     def _open(self) -> None:
         with script_interrupt.held(), self._lock:  # Ctrl-C in between would start the run twice, or never
             if self._process is not None and not self._opened:
-                draining = self.workers[0].context.draining
-                self._process.tell(
-                    Begin(self.seed, self._origin, self.resumed_from, draining, self.background, in_stage(), self.is_counted)
-                )
+                draining, lineage = self.workers[0].context.draining, in_stage() and not self._feeds_stage
+                self._process.tell(Begin(self.seed, self._origin, self.resumed_from, draining, self.background, lineage, self.is_counted))
             self._opened = True
         if isinstance(source := self.workers[0].stage.op, Fed):
             source.forward(lambda value: self._tell("feed", value))
@@ -123,13 +134,11 @@ class IsolatedRun(ReceivingRun):
         self._tell("drain")
 
     def stop(self) -> None:
-        script.forget(self)
-        with self._lock:
-            self.stopped = self.stopped or not self._is_over
-            self._note_time()
+        self._note_stop()
         if self._process is not None and os.getpid() == self._pid:
-            if isinstance(self.workers[0].stage.op, Fed) and not self._is_there:
-                self._process.kill()  # it may still import modules for seconds; killing it loses no work
+            is_starting = isinstance(self.workers[0].stage.op, Fed) and not self._is_there  # it may still import modules for seconds
+            if is_starting or (self._feeds_stage and not self._is_over):
+                self._process.kill()  # which loses no work
             self._process.tell(("stop", None, 0))
             self._process.hang_up()
         self.join()
@@ -141,10 +150,6 @@ class IsolatedRun(ReceivingRun):
             with self._receiving:
                 self._is_over = True
                 self._process.close()
-
-    def abandon(self) -> None:
-        if os.getpid() == self._pid:
-            self.stop()
 
     def _tell(self, what: str, value: Any = None) -> None:
         """Send a message, if the process has begun and belongs to this process."""
@@ -168,20 +173,20 @@ class IsolatedRun(ReceivingRun):
 class _IsolatedProcess:
     """The child process of an isolated run, and the links to it."""
 
-    def __init__(self, stages: list[Any], budget_mb: float) -> None:
-        expect_no_import(NAME)
+    def __init__(self, who: str, stages: list[Any], budget_mb: float, feeds_stage: bool) -> None:
+        expect_no_import(who)
+        self._who = who
         self._asking, self._asked = threading.Lock(), 0
-        self._items = ShmReceiver(NAME, writable=True)
+        self._items = ShmReceiver(who, writable=not feeds_stage)
         ours, theirs = zip(socket.socketpair(), socket.socketpair(type=socket.SOCK_SEQPACKET), strict=True)
         self._control, self._sock = Control(ours[0]), ours[1]
         self._items.pair(self._sock)
         fds = [sock.fileno() for sock in theirs]
         try:
-            self._process = start(isolated_child.__name__, (*fds, budget_mb), fds)
-        except BaseException as error:
+            environment = dict.fromkeys(ONE_THREAD, "1") if feeds_stage else {}
+            self._process = start(who, isolated_child.__name__, (*fds, who, budget_mb, not feeds_stage), fds, **environment)
+        except BaseException:
             self.close()
-            if isinstance(error, OSError):
-                raise PipelineError(f"{NAME}: a process cannot be started: {error}") from error
             raise
         finally:
             for sock in theirs:
@@ -196,7 +201,7 @@ class _IsolatedProcess:
 
     def lost(self, error: LinkError) -> LinkError | RemoteError:
         """Return the error that explains why nothing can be received."""
-        return death(self._process, NAME) if self._items.connections.is_over else error
+        return death(self._process, self._who) if self._items.connections.is_over else error
 
     def tell(self, message: Any) -> None:
         """Send a message. If the process is gone, do nothing: receiving an item raises the error."""
@@ -225,7 +230,7 @@ class _IsolatedProcess:
     def end(self) -> None:
         """Wait until the process has ended; kill it if that takes too long."""
         if end(self._process, EXIT_TIMEOUT):
-            log.warning("%s: process %d did not end within %g s, and was killed", NAME, self._process.pid, EXIT_TIMEOUT)
+            log.warning("%s: process %d did not end within %g s, and was killed", self._who, self._process.pid, EXIT_TIMEOUT)
 
     def close(self) -> None:
         """Close the links. Views of items stay valid."""

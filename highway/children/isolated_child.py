@@ -1,4 +1,4 @@
-"""The child's side of an isolated pipeline: runs all stages, and hands over the items of the last stage."""
+"""The child's side of a pipeline in a process of its own: runs all stages, and hands over the items of the last stage."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
-from highway.children.child import ignore_interrupts
 from highway.children.control import Control, ControlClosed
 from highway.children.pickling import Failure, importing, pack, pack_arrays
 from highway.children.receiving import Ended
@@ -19,14 +18,14 @@ from highway.engine.stage import Origin, Passport, expand
 from highway.engine.stats import StageStats
 from highway.engine.threads import Run
 from highway.errors import Cancelled, EndOfStream, LinkError, PipelineError
+from highway.process.interrupt import ignore_interrupts
 from highway.wire.transports.shm import ShmSender
 
-NAME: Final = "Pipeline(isolated=True)"
 MOST: Final = 16  # items in shared memory: waiting, or in use by the consumer
 
 
 class Begin(NamedTuple):
-    """The first message to an isolated pipeline: how its run begins.
+    """The first message after the stages: how the run begins.
 
     Args:
         seed: The pipeline's seed.
@@ -47,12 +46,21 @@ class Begin(NamedTuple):
     is_counted: bool
 
 
-def main(parent: int, control_fd: int, items_fd: int, budget_mb: float) -> None:
-    """Run a pipeline: send its items by one socket and answer the parent's requests on the other, until the parent closes them."""
+def main(parent: int, control_fd: int, items_fd: int, who: str, budget_mb: float, writable: bool) -> None:
+    """Run a pipeline: send its items by one socket and answer the parent's requests on the other, until the parent closes them.
+
+    Args:
+        parent: The id of the process that started this process.
+        control_fd: The socket for requests.
+        items_fd: The socket for items.
+        who: The start of error messages.
+        budget_mb: Megabytes of shared memory for items.
+        writable: Whether the parent may write into the items.
+    """
     ignore_interrupts()
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # print lines at once, not at exit
-    control, items = Control(socket.socket(fileno=control_fd)), ShmSender(NAME, budget_mb, MOST, warns=False, writable=True)
+    control, items = Control(socket.socket(fileno=control_fd)), ShmSender(who, budget_mb, MOST, warns=False, writable=writable)
     items.connections.adopt(socket.socket(fileno=items_fd))
     try:
         _serve(parent, control, items)
@@ -123,8 +131,8 @@ def _hand_over(run: Run, begin: Begin, items: ShmSender) -> None:
             frames = pack_arrays(("item", (item, _plain(passport, begin))))
         except Exception as error:  # pickle and __reduce__ can raise any error
             raise PipelineError(
-                f"{NAME}: what comes out of {run.workers[-1].stage.name} cannot be handed to another process: {error}; "
-                "hand over arrays, numbers and text, or leave isolated=True out"
+                f"{items.link}: what comes out of {run.workers[-1].stage.name} cannot be handed to another process: {error}; "
+                "hand over arrays, numbers and text, or run the stages in this process"
             ) from error
         items.send(frames)
         del item, frames  # so that the next item can reuse the memory

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import faulthandler
+import os
 import signal
 import socket
 import sys
@@ -12,7 +13,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
-from highway.children.child import begin
 from highway.children.objects import ObjectLink, Record, size
 from highway.children.pickling import Failure, importing, pack
 from highway.engine.context import Context, enter, here
@@ -21,6 +21,7 @@ from highway.engine.stage import DROP, Stamped
 from highway.errors import LinkError
 from highway.mistakes import FIRST_ITEMS, state_of, warn_of_state
 from highway.parameters.hints import takes_context, takes_rng
+from highway.process.interrupt import die_with_parent, ignore_interrupts
 
 Kind = Literal["ready", "result", "error", "skippable", "unfit"]
 """The kind of an answer: that the maps are ready, a result, an error of an item, an error that the stage may skip, or the error that
@@ -78,8 +79,11 @@ class ApplyMaps(NamedTuple):
 
 
 def main(parent: int, fds: list[int], budget_mb: float) -> None:
-    """Answer items in order, until the parent closes the sockets or ends."""
-    begin(parent)
+    """Answer items in order, until the parent closes the sockets or the thread that started this process ends."""
+    die_with_parent(signal.SIGKILL)
+    if os.getppid() != parent:
+        sys.exit("highway: the process that started this one is gone")
+    ignore_interrupts()
     *sockets, stacks = fds
     faulthandler.register(signal.SIGTERM, file=stacks, all_threads=False, chain=True)  # then the signal ends the process as usual
     link = ObjectLink("Processes", [socket.socket(fileno=fd) for fd in sockets], budget_mb, is_child=True)

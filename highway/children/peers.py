@@ -17,7 +17,6 @@ from typing import Any, Final, NamedTuple, NoReturn
 from highway.children.isolated import IsolatedRun
 from highway.children.pickling import Failure, pack, pack_arrays, unpack
 from highway.children.receiving import Ended, ReceivingRun
-from highway.engine import script
 from highway.engine.cancel import check_cancelled
 from highway.engine.component import Shape
 from highway.engine.context import here
@@ -294,10 +293,7 @@ class _PeerRun(ReceivingRun):
                 self._end(error)
 
     def stop(self) -> None:
-        script.forget(self)
-        with self._lock:
-            self.stopped = self.stopped or not self._is_over
-            self._note_time()
+        self._note_stop()
         if self._sock is not None and os.getpid() == self._pid:
             with contextlib.suppress(OSError):  # the other process is gone
                 self._sock.shutdown(socket.SHUT_RDWR)  # wakes the thread that waits for an item
@@ -305,10 +301,6 @@ class _PeerRun(ReceivingRun):
                 self._is_over = True
                 if self._receiver is not None:
                     self._receiver.close()
-
-    def abandon(self) -> None:
-        if os.getpid() == self._pid:
-            self.stop()
 
 
 def _description(run: Run) -> dict[str, Any]:

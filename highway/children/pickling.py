@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import builtins
 import contextlib
+import importlib
 import io
 import os
 import pickle
@@ -97,6 +98,7 @@ class _Importing:
             return
         if self.script == Script():
             raise PipelineError("it is defined in an interactive session, which another process cannot import; put it into a module")
+        importlib.import_module("multiprocessing")  # its first import replaces MAIN in sys.modules, which the script may pickle from
         self.now = True
         try:
             path, module = self.script

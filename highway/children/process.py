@@ -52,22 +52,27 @@ def expect_picklable(part: Any, label: str, who: str) -> None:
         ) from error
 
 
-def start(module: str, arguments: Sequence[object], fds: Sequence[int], **environment: str) -> subprocess.Popen[bytes]:
+def start(who: str, module: str, arguments: Sequence[object], fds: Sequence[int], **environment: str) -> subprocess.Popen[bytes]:
     """Start a child process. The child ignores Ctrl-C; this process receives it, and ends the child if necessary.
 
     Args:
+        who: The name of the component that starts the child; it starts the error message.
         module: The module whose ``main`` the child calls.
         arguments: The arguments of ``main`` after the id of this process; passed by ``repr()``.
         fds: The descriptors that the child inherits.
         **environment: Environment variables of the child, unless they are set in this process.
 
     Raises:
-        OSError: the child cannot be started.
+        PipelineError: the child cannot be started.
     """
     home = str(Path(highway.__file__).parents[1])
     code = _CODE.format(home=home, path=sys.path, module=module, arguments=(os.getpid(), *arguments))
-    with Withheld():
-        return subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.DEVNULL, pass_fds=fds, env={**environment, **os.environ})
+    command, environment = [sys.executable, "-c", code], {**environment, **os.environ}
+    try:
+        with Withheld():
+            return subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=fds, env=environment)
+    except OSError as error:
+        raise PipelineError(f"{who}: a process cannot be started: {error}") from error
 
 
 def death(process: subprocess.Popen[bytes], who: str, when: str = "") -> RemoteError:

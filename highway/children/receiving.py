@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from typing import Any, NamedTuple
 
 from highway.children.pickling import Failure
+from highway.engine import script
 from highway.engine.component import Shape
 from highway.engine.stage import Origin, Passport, Stage, Stamped
 from highway.engine.stats import Meter, StageStats
@@ -77,6 +79,17 @@ class ReceivingRun(Run):
                 else:
                     self._note_end(value)
         raise Cancelled
+
+    def _note_stop(self) -> None:
+        """Record that the run was stopped, unless it has ended."""
+        script.forget(self)
+        with self._lock:
+            self.stopped = self.stopped or not self._is_over
+            self._note_time()
+
+    def abandon(self) -> None:
+        if os.getpid() == self._pid:
+            self.stop()
 
     def _note_end(self, ended: Ended) -> None:
         self._last = ended.stages

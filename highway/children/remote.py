@@ -22,7 +22,7 @@ from highway.engine.ahead import Outcome
 from highway.engine.context import Limit, here
 from highway.engine.stage import Stamped
 from highway.engine.time_limit import stack_in_words
-from highway.errors import LinkError, PipelineError
+from highway.errors import LinkError
 from highway.process.cores import ONE_THREAD
 
 MOST: Final = 64  # items in flight to a child
@@ -279,12 +279,10 @@ def _started(budget_mb: float) -> tuple[subprocess.Popen[bytes], ObjectLink, soc
     *ours, stacks = [our for our, _ in pairs]
     link = ObjectLink("Processes", ours, budget_mb)
     try:
-        return start(in_child.__name__, (fds, budget_mb), fds, **dict.fromkeys(ONE_THREAD, "1")), link, stacks
-    except BaseException as error:
+        return start("Processes", in_child.__name__, (fds, budget_mb), fds, **dict.fromkeys(ONE_THREAD, "1")), link, stacks
+    except BaseException:
         link.close()
         stacks.close()
-        if isinstance(error, OSError):
-            raise PipelineError(f"Processes: a process cannot be started: {error}") from error
         raise
     finally:
         for _, their in pairs:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import logging
-import socket
-import subprocess
-import sys
+import os
 from _thread import get_ident
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -15,22 +13,22 @@ from typing import Annotated, Any
 
 from numpy.random import Generator
 
-from highway.children.child import RunPipeline
+from highway.children.isolated import IsolatedRun
 from highway.children.maps import ApplyMaps
-from highway.children.pickling import Script, pack, unpack
-from highway.children.process import death, end, expect_no_import, expect_picklable, start
-from highway.children.remote import RemoteMaps, stage_goes_on_from
+from highway.children.process import expect_picklable
+from highway.children.remote import RemoteMaps
 from highway.engine import Pipeline
+from highway.engine.cancel import check_cancelled
 from highway.engine.component import Component, Traits, shape_by_method
 from highway.engine.context import Context, at_end
 from highway.engine.randomness import epoch_and_index
-from highway.engine.stage import Passport, Stage, Stamped, expand
-from highway.errors import ConfigError, LinkError, PipelineError
+from highway.engine.resume import Marker
+from highway.engine.stage import Origin, Passport, Stage, Stamped, expand
+from highway.errors import Cancelled, ConfigError, EndOfStream, PipelineError
 from highway.mistakes import log
 from highway.parameters.checks import checked
 from highway.parameters.ranges import HOW, Count, Predicate, Range
-from highway.process.cores import ONE_THREAD, available_cores
-from highway.wire.transports.shm import ShmReceiver, ShmSender
+from highway.process.cores import available_cores
 
 
 @checked
@@ -49,7 +47,7 @@ class Processes:
 
     A whole pipeline, including its source and streams, runs in one process: ``Processes([source, decode, Batch(32)])``. For several sources
     in parallel, pass a list of stages for each process: ``Processes([[TenSource("a.ten"), Batch(32)], [TenSource("b.ten"), Batch(32)]])``.
-    Their items alternate. ``budget_mb`` limits how far each process works ahead. The stages may have their own settings.
+    Their items alternate. Each process works ahead by 16 items at most, and by ``budget_mb``. The stages may have their own settings.
 
     Args:
         maps: Maps, which each process applies one after the other. Or the stages of one or several whole pipelines.
@@ -172,86 +170,34 @@ class _Sources:
         )
 
     def __iter__(self, context: Context) -> Iterator[Stamped]:
-        live: dict[int, _Child] = {}
+        count, origin = len(self._pipelines), Origin(os.uname().nodename)
+        runs = [IsolatedRun(stages, expand(stages), context.seed, origin, self._budget_mb, "Processes", True) for stages in self._pipelines]
         with contextlib.ExitStack() as stack:
-            for number, stages in enumerate(self._pipelines):
-                live[number] = _Child(RunPipeline(stages, context.seed), self._budget_mb)
-                stack.callback(live[number].close)
+            for run in runs:
+                stack.callback(run.stop)
+                run.start()
+            live = dict(enumerate(map(_items, runs)))
             while live:
-                for number, child in list(live.items()):
-                    stamped = child.take()
+                for number, items in list(live.items()):
+                    stamped = next(items, None)
                     if stamped is None:
-                        live.pop(number).close()
+                        del live[number]
                     else:
                         item, passport = stamped
-                        yield Stamped(item, passport._replace(index=passport.index * len(self._pipelines) + number))
+                        yield Stamped(item, passport._replace(index=passport.index * count + number, made_of=None))  # it is not made again
 
 
-class _Child:
-    """A process, the links to it, and whether it is busy."""
-
-    def __init__(self, task: RunPipeline, budget_mb: float) -> None:
-        expect_no_import("Processes")
-        self._is_busy = True
-        self._items, self._results = ShmSender("Processes", budget_mb), ShmReceiver("Processes")
-        try:
-            self._process = self._started(budget_mb)
-        except BaseException as error:
-            self._items.close()
-            self._results.close()
-            if isinstance(error, OSError):
-                raise PipelineError(f"Processes: a process cannot be started: {error}") from error
-            raise
-        try:
-            self._ask(pack((Script.of_this_process(), sys.argv, task.seed)), pack(task))
-        except BaseException:
-            self.close()
-            raise
-
-    def _started(self, budget_mb: float) -> subprocess.Popen[bytes]:
-        """Start the process, with one end of each of two socket pairs."""
-        with contextlib.ExitStack() as theirs:
-            fds = []
-            for connections in (self._items.connections, self._results.connections):
-                our, their = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-                theirs.enter_context(their)
-                connections.adopt(our)
-                fds.append(their.fileno())
-            return start(RunPipeline.__module__, (*fds, budget_mb), fds, **dict.fromkeys(ONE_THREAD, "1"))
-
-    @property
-    def is_gone(self) -> bool:
-        """Whether the process no longer accepts requests."""
-        return self._items.connections.is_over or self._results.connections.is_over
-
-    def take(self) -> Stamped | None:
-        """Return the next item of the pipeline in the process, or ``None`` at its end. Raise its error, or an error if it has died."""
-        taken: Stamped | None = self._ask()
-        self._is_busy = taken is not None  # the process works on the next item
-        return taken
-
-    def close(self) -> None:
-        """End the process. If it is busy, kill it. Closing again does nothing."""
-        if self._is_busy:
-            self._process.kill()
-        self._items.close()
-        self._results.close()
-        end(self._process)
-
-    def _ask(self, *messages: list[Any]) -> Any:
-        self._is_busy = True
-        try:
-            for frames in messages:
-                self._items.send(frames)
-            kind, value = unpack(self._results.recv())
-            while kind == "skippable":
-                self._items.send(pack(stage_goes_on_from(value.error())))
-                kind, value = unpack(self._results.recv())
-        except LinkError:
-            if self.is_gone:
-                raise death(self._process, "Processes", " while it had an item") from None
-            raise
-        self._is_busy = False
-        if kind == "error":
-            raise value.error()
-        return value
+def _items(run: IsolatedRun) -> Iterator[Stamped]:
+    """Yield the items of a run, and raise its error."""
+    try:
+        while True:
+            stamped = run.take(None, is_in_stage=True)
+            if type(stamped.item) is not Marker:
+                yield stamped
+    except EndOfStream:
+        run.join()
+    except Cancelled:
+        check_cancelled()
+        run.join()
+        run.raise_error()
+        raise

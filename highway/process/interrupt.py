@@ -81,6 +81,12 @@ def die_with_parent(number: int) -> None:
         ctypes.CDLL(None).prctl(1, number)  # PR_SET_PDEATHSIG, linux/prctl.h
 
 
+def ignore_interrupts() -> None:
+    """Ignore Ctrl-C in a child that was started in :class:`Withheld`. The parent also receives it, and ends its children if necessary."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
+
+
 class Withheld:
     """Block Ctrl-C in the processes that are started inside the ``with`` block, until they unblock it as in :func:`leave_quietly`."""
 

@@ -370,6 +370,11 @@ try:
     busy.dequeue(timeout=2)
 except TimeoutError:
     pass
+whole = Pipeline([Processes([range(1000), with_pid, {stage}])])
+try:
+    whole.dequeue(timeout=2)
+except TimeoutError:
+    pass
 print("ready", flush=True)
 while True:
     time.sleep(0.1)  # again and again, since Python may overlook a Ctrl-C that comes just before it begins to sleep
@@ -387,7 +392,7 @@ def test_children_do_not_outlive_their_parent(kind):
             listed = Path(f"/proc/{parent.pid}/task").glob("*/children")
             children = {int(pid) for one in listed for pid in one.read_text().split()}
             assert {int(line) for line in lines} < children
-            assert len(children) == 3
+            assert len(children) == 4
             parent.send_signal(kind)
             parent.wait(timeout=200)
         finally:
@@ -429,7 +434,7 @@ if __name__ == "__main__":
 
 @pytest.mark.slow
 def test_a_script_without_the_guard_says_what_to_do(tmp_path):
-    done = script(tmp_path, "print(list(Pipeline([range(5), Processes([double], 2)])))\n")
+    done = script(tmp_path, "import multiprocessing.connection\n\nprint(list(Pipeline([range(5), Processes([double], 2)])))\n")
     assert done.returncode == 1
     assert "PipelineError: Processes would start while a child process imports this script; put what builds and runs the" in done.stderr
     assert 'if __name__ == "__main__":' in done.stderr
@@ -522,11 +527,29 @@ def test_several_sources_run_in_parallel_and_come_in_turns():
     assert len({item[0][1] for item, *_ in got}) == 2
 
 
-@pytest.mark.parametrize(("source", "error", "message"), [(fail_after_3, OSError, "disk gone"), (die_after_3, RemoteError, "SIGKILL")])
+@pytest.mark.parametrize(
+    ("source", "error", "message"),
+    [(fail_after_3, OSError, "disk gone"), (die_after_3, RemoteError, r"Processes: process \d+ was killed by SIGKILL")],
+)
 def test_an_error_in_a_whole_pipeline_ends_the_run(source, error, message):
     with pytest.raises(error, match=message) as raised, Pipeline([Processes([source])]) as pipeline:
         list(pipeline)
     assert error is RemoteError or "in process " in "".join(raised.value.__notes__)
+
+
+def test_arrays_of_a_whole_pipeline_are_read_only_and_may_be_kept_beyond_the_budget():
+    with Pipeline([Processes([[np.full(300_000, n, np.uint8) for n in range(30)], Select()], budget_mb=1.0)]) as pipeline:
+        kept = list(pipeline)
+    assert [int(array[0]) for array in kept] == list(range(30))
+    assert not any(array.flags.writeable for array in kept)
+
+
+@pytest.mark.slow
+def test_stopping_does_not_wait_for_a_whole_pipeline_at_work(monkeypatch, caplog):
+    monkeypatch.setattr("highway.children.isolated.EXIT_TIMEOUT", 600.0)  # no test takes so long
+    with Pipeline([Processes([range(3), never_end])]) as pipeline, pytest.raises(TimeoutError):
+        pipeline.dequeue(timeout=2)
+    assert "did not end" not in caplog.text
 
 
 def test_a_whole_pipeline_that_never_ends_is_stopped():
