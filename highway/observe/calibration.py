@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
@@ -16,12 +16,12 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class StageCost:
-    """The cost of a stage for each item at the end of its role.
+    """The cost of a stage for each item at the end of its role, or of a link for each message.
 
     Args:
         name: The label.
-        seconds: Busy seconds of one worker; 0 if it was not measured.
-        cpu: Seconds of cores.
+        seconds: Busy seconds of one worker, computing and waiting alike; 0 if it was not measured.
+        cpu: CPU seconds of its process, and of processes that it has started.
         held: Maximum seconds in which the stage held the GIL.
         read: Bytes that the stage reads from files.
         nbytes: Bytes of the arrays in one of its items.
@@ -38,6 +38,15 @@ class StageCost:
     nbytes: float = 0.0
     workers: int = 1
     waiting: int = 2
+
+    def times(self, count: float) -> StageCost:
+        """Return the cost of ``count`` items."""
+        return replace(self, seconds=self.seconds * count, cpu=self.cpu * count, held=self.held * count, read=self.read * count)
+
+    def rate(self, cores: int, processes: float = 1) -> float:
+        """Return the items per second of all its workers, in the processes of one machine. The stage must have been measured."""
+        threads = self.workers * processes / self.seconds
+        return min(threads, cores / self.cpu) if self.cpu else threads
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,10 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import NamedTuple
 
 from highway.engine.stage import Stamped
 from highway.errors import EndOfStream
+from highway.observe.calibration import StageCost
 from highway.observe.rival import Rival
 from highway.process.cores import cpu_seconds
 from highway.wire.receiver import LinkReceiver
@@ -25,33 +25,17 @@ SECONDS = 0.4  # minimum seconds of sending
 TIMEOUT = 10.0  # seconds without a message after which an error is assumed
 
 
-class LinkCost(NamedTuple):
-    """The cost of a message.
-
-    Args:
-        seconds: Seconds from one message to the next: the maximum cost at each end.
-        cpu: CPU seconds, of each end.
-        held: Maximum seconds in which an end holds the GIL.
-        nbytes: Bytes on the wire.
-    """
-
-    seconds: float = 0.0
-    cpu: float = 0.0
-    held: float = 0.0
-    nbytes: float = 0.0
-
-
-def measure_link(link: Link, allow64: bool, items: Sequence[Stamped]) -> LinkCost:
-    """Send items repeatedly, and measure; ``link`` is the sending end of the topology.
+def measure_link(link: Link, allow64: bool, items: Sequence[Stamped]) -> StageCost:
+    """Send items repeatedly, and return the cost of a message, at each of the two ends; ``link`` is the sending end of the topology.
 
     Raises:
         ItemError: the items cannot be sent.
     """
     free, taken = _carry(link, allow64, items), _carry(link, allow64, items, rivalled=True)
-    return free._replace(held=min(free.cpu, taken.held))
+    return replace(free, held=min(free.cpu, taken.held))
 
 
-def _carry(link: Link, allow64: bool, items: Sequence[Stamped], rivalled: bool = False) -> LinkCost:
+def _carry(link: Link, allow64: bool, items: Sequence[Stamped], rivalled: bool = False) -> StageCost:
     transport, options = link.transport, replace(link.options, receivers=1, senders=0, end=True, tap="")
     with tempfile.TemporaryDirectory(prefix="hw") as folder, ThreadPoolExecutor(1, "highway-bench") as pool:
         name = f"{transport.prefix}bench-{os.getpid()}"
@@ -68,7 +52,7 @@ def _carry(link: Link, allow64: bool, items: Sequence[Stamped], rivalled: bool =
                 sent = _send(sender, items)
             came = counted.result()
             seconds, cpu = time.perf_counter() - began, cpu_seconds() - cpu
-    return LinkCost(seconds / sent, cpu / sent / 2, rival.kept_out / sent / 2, came / sent)
+    return StageCost(str(link), "sink", seconds / sent, cpu / sent / 2, rival.kept_out / sent / 2, nbytes=came / sent)
 
 
 def _send(sender: LinkSender, items: Sequence[Stamped]) -> int:

@@ -15,6 +15,7 @@ from highway.engine.cancel import check_cancelled
 from highway.engine.component import Shape
 from highway.engine.stage import Items, Stage, Stamped
 from highway.engine.stats import PipelineStats
+from highway.observe.calibration import StageCost
 from highway.observe.rival import Rival
 from highway.process.disk import bytes_read
 
@@ -59,41 +60,19 @@ class _Collect:
                 return
 
 
-class Figures(NamedTuple):
-    """The cost of a stage for each item at the end of its pipeline; all 0 if no item passed in time.
-
-    Args:
-        seconds: Busy seconds of one worker.
-        cpu: CPU seconds of its process, and of processes that it has started.
-        held: Seconds in which no other thread could run Python, because the stage held the GIL; only if requested.
-        read: Bytes that the stage has read from files.
-        made: Items that the stage yields for each item at the end.
-        nbytes: Bytes of the arrays in one of its items.
-    """
-
-    seconds: float = 0.0
-    cpu: float = 0.0
-    held: float = 0.0
-    read: float = 0.0
-    made: float = 0.0
-    nbytes: float = 0.0
-
-    def times(self, count: float) -> Figures:
-        """Return the cost multiplied by ``count``."""
-        return Figures(self.seconds * count, self.cpu * count, self.held * count, self.read * count, self.made * count, self.nbytes)
-
-
 class Profile(NamedTuple):
     """The results for the stages of a pipeline.
 
     Args:
-        stages: The statistics of each stage.
+        stages: The cost of each stage for each item at the end; 0 if no item passed the stage in time. ``held`` only if ``rivalled``.
         items: The results of the last stage; empty if it is a sink.
+        taken: Items of the source for each item at the end; 0 if the source yielded none in time.
         example: An item that the last stage yielded, or that it took if it is a sink; ``None`` without an item.
     """
 
-    stages: list[Figures]
+    stages: list[StageCost]
     items: list[Stamped]
+    taken: float
     example: Stamped | None = None
 
 
@@ -112,21 +91,22 @@ def profile(
     """
     (source, _), *others = stages
     if given is None:
-        passing, figures = _profile_source(source, seed, most, limit, rivalled)
+        passing, cost = _profile_source(source, seed, most, limit, rivalled)
     else:
-        passing, figures = list(given), Figures(made=1.0, nbytes=sum(nbytes(each.item) for each in given) / max(1, len(given)))
-    found, made = [figures], 1.0  # for each item of the source, like ``made``
+        passing = list(given)
+        cost = StageCost(source.label, "source", nbytes=sum(nbytes(each.item) for each in given) / max(1, len(given)))
+    has_source, costs, made = bool(passing) or given is not None, [cost], 1.0  # for each item of the source, like ``made``
     for stage, shape in others:
         example = passing[0] if passing else None
-        passing, figures = _profile_stage(stage, shape, passing, seed, limit, rivalled) if passing else ([], Figures())
-        found.append(figures.times(made))
-        made *= figures.made or 1.0
+        passing, cost, results = _profile_stage(stage, shape, passing, seed, limit, rivalled)
+        costs.append(cost.times(made))
+        made *= results or 1.0
     is_sink = bool(others) and others[-1][1] == "sink"
     last = example if is_sink else passing[0] if passing else None
-    return Profile([figures.times(1 / made) for figures in found], passing, last)
+    return Profile([cost.times(1 / made) for cost in costs], passing, has_source / made, last)
 
 
-def _profile_source(stage: Stage, seed: int, most: int, limit: float, rivalled: bool) -> tuple[list[Stamped], Figures]:
+def _profile_source(stage: Stage, seed: int, most: int, limit: float, rivalled: bool) -> tuple[list[Stamped], StageCost]:
     """Return the items of a source, and its cost for each item."""
     collect = _Collect(most)
     began = time.perf_counter()
@@ -138,16 +118,19 @@ def _profile_source(stage: Stage, seed: int, most: int, limit: float, rivalled: 
     ran = _run([stage, collect], seed, is_enough, rivalled)
     count = len(collect.items)
     if not count:
-        return [], Figures()
+        return [], StageCost(stage.label, "source")
     seconds = (collect.last - collect.first) / (count - 1) if count > 1 else collect.last - began
     size = sum(nbytes(each.item) for each in collect.items) / count
-    return collect.items, Figures(seconds, ran.stats.cpu / count, ran.held / count, ran.read / count, 1.0, size)
+    return collect.items, StageCost(stage.label, "source", seconds, ran.stats.cpu / count, ran.held / count, ran.read / count, size)
 
 
 def _profile_stage(
     stage: Stage, shape: Shape, given: list[Stamped], seed: int, limit: float, rivalled: bool
-) -> tuple[list[Stamped], Figures]:
-    """Return the results of a stage for its input, and its cost for each result."""
+) -> tuple[list[Stamped], StageCost, float]:
+    """Return the results of a stage for its input, its cost for each input, and the number of results for each input."""
+    nothing: tuple[list[Stamped], StageCost, float] = [], StageCost(stage.label, shape), 0.0
+    if not given:
+        return nothing
     replay, collect = _Replay(given), _Collect(2**63)
     began = time.perf_counter()
     single = replace(stage, num_workers=1) if shape == "map" else stage
@@ -157,10 +140,10 @@ def _profile_stage(
     is_one_for_one = shape == "sink" or (shape == "map" and not ran.complete)  # an assumption for a map that did not finish
     taken = figures.items if is_one_for_one else replay.given - waiting
     if taken <= 0 or figures.items == 0:
-        return [], Figures()
+        return nothing
     made = 1.0 if shape == "sink" else figures.items / taken
     size = 0.0 if shape == "sink" else figures.bytes / figures.items
-    return collect.items, Figures(figures.busy / taken, ran.stats.cpu / taken, ran.held / taken, ran.read / taken, made, size)
+    return collect.items, StageCost(stage.label, shape, figures.busy, ran.stats.cpu, ran.held, ran.read, size).times(1 / taken), made
 
 
 class _Ran(NamedTuple):

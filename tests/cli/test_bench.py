@@ -6,10 +6,11 @@ import pytest
 from rich.console import Console
 
 from highway.cli import main as highway_main
-from highway.cli.measure.bench import Cost, balance, crowded, role_rate, show
+from highway.cli.measure.bench import balance, crowded, role_rate, show
 from highway.engine.cancel import wait
-from highway.engine.stage import Stage, expand
+from highway.engine.stage import expand
 from highway.engine.stats import BEYOND_CORES, PipelineStats, StageStats, one_thread
+from highway.observe.calibration import StageCost
 from highway.observe.profile import profile
 from highway.parameters.location import Location
 from highway.topology.plan import Role
@@ -30,10 +31,10 @@ def identity(item):
     return item
 
 
-def costs(*seconds, cpu=None, workers=None):
+def costs(*seconds, cpu=None, workers=2):
     shapes = ["source", *["map"] * (len(seconds) - 1)]
     return [
-        Cost(Stage(identity, num_workers=workers), shape, busy, cores)
+        StageCost("identity", shape, busy, cores, workers=workers if shape == "map" else 1)
         for shape, busy, cores in zip(shapes, seconds, cpu or seconds, strict=True)
     ]
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import argparse
 import math
 import sys
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 
 from rich.console import Console
 
@@ -20,45 +20,13 @@ from highway.cli.measure.recorded import Roles, calibrate
 from highway.cli.output import own_stdout
 from highway.cli.tables import table
 from highway.columns import Cell, number
-from highway.engine.component import Shape
-from highway.engine.stage import Stage
 from highway.engine.stats import BEYOND_CORES, FREE, one_thread
 from highway.engine.workers import worker_count
 from highway.modules import ZMQSink, ZMQSource
+from highway.observe.calibration import StageCost
 from highway.process.cores import available_cores, machine_load
 from highway.topology import Topology
 from highway.topology.plan import Role
-
-
-class Cost(NamedTuple):
-    """The cost of a stage, divided by the number of items that come out of the last stage of the role.
-
-    If the stage was not measured, the cost is 0.
-
-    Args:
-        seconds: Busy seconds of one worker, computing and waiting alike.
-        cpu: CPU seconds, which do not include waiting, for example for a disk.
-    """
-
-    stage: Stage
-    shape: Shape
-    seconds: float
-    cpu: float
-
-    @property
-    def workers(self) -> int:
-        """The current number of workers."""
-        return worker_count(self.stage, self.shape)
-
-    @property
-    def is_link(self) -> bool:
-        """Whether the stage sends or receives: the rate of a link depends on both ends."""
-        return isinstance(self.stage.op, (ZMQSink, ZMQSource))
-
-    def rate(self, cores: int, processes: float = 1) -> float:
-        """Return the items per second of all its workers, in the processes of one machine. The stage must have been measured."""
-        threads = self.workers * processes / self.seconds
-        return min(threads, cores / self.cpu) if self.cpu else threads
 
 
 @dataclass(frozen=True)
@@ -76,7 +44,7 @@ class Balance:
     limit: str
 
 
-def balance(costs: list[Cost], cores: int) -> Balance:
+def balance(costs: list[StageCost], cores: int) -> Balance:
     """Return balanced numbers of workers. The rate is limited by the cores, and by stages that have only one thread."""
     total = sum(cost.cpu for cost in costs)
     if not total:
@@ -84,7 +52,7 @@ def balance(costs: list[Cost], cores: int) -> Balance:
     rate, limit = cores / total, f"the {cores} cores" if cores > 1 else "the one core"
     for cost in costs:
         if cost.shape != "map" and cost.seconds and 1 / cost.seconds < rate:
-            rate, limit = 1 / cost.seconds, f"{cost.stage.label}: {one_thread(cost.shape)}"
+            rate, limit = 1 / cost.seconds, f"{cost.name}: {one_thread(cost.shape)}"
     return Balance(rate, [max(1, math.ceil(rate * cost.seconds - 0.05)) if cost.shape == "map" else 1 for cost in costs], limit)
 
 
@@ -123,8 +91,10 @@ def run(options: argparse.Namespace) -> int:
             console.print(f"{role}: not measured, since {why}", soft_wrap=True)
             continue
         console.print(f"{role}: each stage alone, with one worker, for at most {options.seconds:g} s", soft_wrap=True)
-        costs = _costs(roles, role)
-        show(console, costs, cores, with_advice=not note)
+        stages, measured = roles.measure(role)
+        costs = [replace(own, workers=worker_count(*stage)) for stage, own in zip(stages, measured.stages, strict=True)]
+        links = [stage.label for stage, _ in stages if isinstance(stage.op, (ZMQSink, ZMQSource))]
+        show(console, costs, cores, links, with_advice=not note)
         console.print()
         rates[role] = role_rate(costs, topology.roles[role], cores)
     _compare(console, topology, {role: rate for role, rate in rates.items() if rate})
@@ -139,12 +109,7 @@ def crowded(load: float, cores: int) -> str:
     return f"Other programs use {used}, so the rates are too low. Measure on a quiet machine to see how many workers balance the stages."
 
 
-def _costs(roles: Roles, role: str) -> list[Cost]:
-    stages, measured = roles.measure(role)
-    return [Cost(stage, shape, own.seconds, own.cpu) for (stage, shape), own in zip(stages, measured.stages, strict=True)]
-
-
-def role_rate(costs: list[Cost], role: Role, cores: int) -> float:
+def role_rate(costs: list[StageCost], role: Role, cores: int) -> float:
     """Return the items per second of all replicas of a role, on machines like this one; 0 if nothing was measured."""
     machines = len(set(role.hosts)) or 1
     return machines * min((cost.rate(cores, role.replicas / machines) for cost in costs if cost.seconds), default=0.0)
@@ -158,33 +123,36 @@ def _compare(console: Console, topology: Topology, rates: dict[str, float]) -> N
         console.print(f"{slowest} is the slowest role: {subject} {rates[slowest]:,.1f} items/s at most.", soft_wrap=True)
 
 
-def show(console: Console, costs: list[Cost], cores: int, with_advice: bool = True) -> None:
-    """Print the possible rate of each stage, the bottleneck, and balanced numbers of workers."""
+def show(console: Console, costs: list[StageCost], cores: int, links: Collection[str] = (), with_advice: bool = True) -> None:
+    """Print the possible rate of each stage, the bottleneck, and balanced numbers of workers.
+
+    ``links`` are the stages that send or receive: the rate of a link depends on both ends.
+    """
     balanced = balance(costs, cores)
     rows = [list(map(Cell, ("stage", "shape", "items/s alone", "workers", "items/s with them", "balanced")))]
     for cost, workers in zip(costs, balanced.workers, strict=True):
         alone, together = (1 / cost.seconds, cost.rate(cores)) if cost.seconds else (None, None)
-        first = Cell("link") if cost.is_link and not cost.seconds else number(alone, 1)
-        rows.append([Cell(cost.stage.label), Cell(cost.shape), first, number(cost.workers), number(together, 1)])
+        first = Cell("link") if cost.name in links and not cost.seconds else number(alone, 1)
+        rows.append([Cell(cost.name), Cell(cost.shape), first, number(cost.workers), number(together, 1)])
         rows[-1].append(number(workers) if with_advice else Cell("-"))
     console.print(table(rows, console.width))
     for cost in costs:
-        if not cost.seconds and not cost.is_link:
-            console.print(f"{cost.stage.label} was not measured: nothing passed it in time.", soft_wrap=True)
+        if not cost.seconds and cost.name not in links:
+            console.print(f"{cost.name} was not measured: nothing passed it in time.", soft_wrap=True)
     measured = [cost for cost in costs if cost.seconds]
     if not measured:
         console.print("Nothing was measured, since no item came in time; does the sender run?", soft_wrap=True)
         return
     slowest = min(measured, key=lambda cost: cost.rate(cores))
-    console.print(f"{slowest.stage.label} is the bottleneck.", soft_wrap=True)
+    console.print(f"{slowest.name} is the bottleneck.", soft_wrap=True)
     if not with_advice:
         return
     console.print(f"Balanced, {balanced.rate:,.1f} items/s are possible at the end; the limit is {balanced.limit}.", soft_wrap=True)
     changes = [
-        f"num_workers={workers} for {cost.stage.label}"
+        f"num_workers={workers} for {cost.name}"
         for cost, workers in zip(costs, balanced.workers, strict=True)
         if cost.shape == "map" and workers != cost.workers
     ]
     console.print(f"Set {', '.join(changes)}." if changes else "The workers are balanced as they are.", soft_wrap=True)
     if not changes and slowest.shape == "map" and 1 < cores <= slowest.workers:
-        console.print(f"{slowest.stage.label}: {BEYOND_CORES}.", soft_wrap=True)
+        console.print(f"{slowest.name}: {BEYOND_CORES}.", soft_wrap=True)

@@ -20,8 +20,8 @@ from highway.engine.workers import worker_count
 from highway.errors import PipelineError
 from highway.modules import ZMQSink, ZMQSource
 from highway.observe.calibration import Calibration, RoleCost, StageCost
-from highway.observe.link_cost import LinkCost, measure_link
-from highway.observe.profile import Figures, Profile, profile
+from highway.observe.link_cost import measure_link
+from highway.observe.profile import Profile, profile
 from highway.process.cores import available_cores
 from highway.topology import Topology
 from highway.topology.graph import graph
@@ -45,7 +45,7 @@ class Roles:
     most: int
     limit: float
     _done: dict[str, tuple[list[tuple[Stage, Shape]], Profile]] = field(default_factory=dict, init=False)
-    _sent: dict[str, LinkCost] = field(default_factory=dict, init=False)
+    _sent: dict[str, StageCost] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         self._edges = [edge for edge in graph(self.topology).edges if edge.source in self.topology.roles]
@@ -80,21 +80,17 @@ class Roles:
     def cost(self, role: str) -> RoleCost:
         """Return the cost of a role, with sending and receiving; for a role without stages, the cost of receiving."""
         feeders, given = self._feeders(role), self._given(role)
-        received = self._link_cost(feeders[0]) if feeders else LinkCost()
+        received = self._link_cost(feeders[0]) if feeders else StageCost("", "source")
         if not self.topology.roles[role].stages:
             samples = _samples(given[0]) if given else 1.0
-            return RoleCost([StageCost("ZMQSource", "source", received.seconds, received.cpu, received.held)], samples)
+            return RoleCost([_with(StageCost("ZMQSource", "source"), received, 1.0)], samples)
         stages, found = self.measure(role)
-        held = [figures.held for figures in self._profile(self._stages(role), given, rivalled=True).stages]
-        costs = [
-            StageCost(stage.label, shape, own.seconds, own.cpu, min(own.cpu, more), own.read, own.nbytes)
-            for (stage, shape), own, more in zip(stages, found.stages, held, strict=True)
-        ]
+        rivalled = self._profile(self._stages(role), given, rivalled=True).stages
+        costs = [replace(own, held=min(own.cpu, other.held)) for own, other in zip(found.stages, rivalled, strict=True)]
         samples = _samples(found.example) if found.example is not None else 1.0
-        items = found.stages[0].made  # items that the role takes for each item at its end
-        taken = items * _samples(given[0]) / samples if given else 1.0
+        taken = found.taken * _samples(given[0]) / samples if given else 1.0
         if given:
-            costs[0] = _with(costs[0], received, items)
+            costs[0] = _with(costs[0], received, found.taken)
         if not isinstance(stages[-1][0].op, ZMQSink):
             return RoleCost(costs, samples, taken)
         sent = self._link_cost(role)
@@ -121,15 +117,15 @@ class Roles:
         running = stages[:-1] if isinstance(stages[-1][0].op, ZMQSink) else stages
         with contextlib.redirect_stdout(io.StringIO()):  # drop the output of the stages
             found = profile(running, self.topology.seed, self.most, self.limit, given, rivalled)
-        return found._replace(stages=[*found.stages, *[Figures()] * (len(stages) - len(running))])
+        return found._replace(stages=[*found.stages, *(StageCost(stage.label, shape) for stage, shape in stages[len(running) :])])
 
-    def _link_cost(self, role: str) -> LinkCost:
+    def _link_cost(self, role: str) -> StageCost:
         """Return the cost of the link on which a role sends."""
         if role not in self._sent:
             stages, found = self.measure(role)
             sink = stages[-1][0].op
             is_known = isinstance(sink, ZMQSink) and found.items
-            self._sent[role] = measure_link(sink.link, sink.allow64, found.items) if is_known else LinkCost()
+            self._sent[role] = measure_link(sink.link, sink.allow64, found.items) if is_known else StageCost("", "sink")
         return self._sent[role]
 
     def _feeders(self, role: str) -> list[str]:
@@ -159,9 +155,9 @@ def _some(items: list[Stamped]) -> list[Stamped]:
     return items[: max(1, sum(size <= MOST_BYTES for size in sizes))]
 
 
-def _with(stage: StageCost, link: LinkCost, items: float) -> StageCost:
+def _with(stage: StageCost, link: StageCost, items: float) -> StageCost:
     """Return one end of a link, with the cost of its messages. For each item of the role, the link carries ``items`` items."""
-    return replace(stage, seconds=link.seconds * items, cpu=link.cpu * items, held=link.held * items)
+    return replace(link.times(items), name=stage.name, shape=stage.shape, nbytes=stage.nbytes)
 
 
 def _samples(made: Stamped) -> float:
