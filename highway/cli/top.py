@@ -17,10 +17,11 @@ from highway.cli import arguments
 from highway.cli.files import add_file_options, load_checked, put_in
 from highway.cli.tables import table
 from highway.columns import Cell, number, percent
+from highway.engine.stats import Rate
 from highway.errors import ConfigError
 from highway.observe.bottleneck import bottleneck
 from highway.observe.poll import Poller, PollTarget, Sample, View, targets
-from highway.observe.traffic import Rate, Traffic, traffic
+from highway.observe.traffic import Traffic, traffic
 from highway.topology import Topology
 from highway.topology.spec import parse_metrics
 from highway.wire.counters import FAULTS, faults
@@ -156,7 +157,7 @@ def _figures(one: Sample) -> list[Cell]:
         return [Cell("-")] * 5
     busiest = max(one.recent.stages, key=lambda stage: stage.share(stage.busy))
     queues = " ".join(f"{stage.queued}/{stage.capacity}" for stage in one.recent.stages if stage.capacity)
-    return [*_rates(Rate.of(one, -1)), Cell(busiest.name), Cell(percent(busiest.share(busiest.busy))), Cell(queues or "-")]
+    return [*_rates(one.rate(-1)), Cell(busiest.name), Cell(percent(busiest.share(busiest.busy))), Cell(queues or "-")]
 
 
 def _links(links: list[Traffic], width: int) -> RenderableType:

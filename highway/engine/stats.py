@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from highway.columns import Cell, fit, number, percent, terminal_width
 from highway.engine.component import Shape
@@ -98,6 +98,23 @@ class HandOver:
         if self.look is not None:
             self.look(item)
         return item
+
+
+class Rate(NamedTuple):
+    """Items and megabytes per second."""
+
+    items: float = 0.0
+    megabytes: float = 0.0
+
+    @classmethod
+    def of(cls, items: float, nbytes: float, seconds: float) -> Rate:
+        """Return the rate of items, and of their bytes, over an interval."""
+        seconds = max(seconds, 1e-9)
+        return cls(items / seconds, nbytes / seconds / 1e6)
+
+    def plus(self, other: Rate) -> Rate:
+        """Return the sum."""
+        return Rate(self.items + other.items, self.megabytes + other.megabytes)
 
 
 @dataclass(frozen=True)
@@ -268,14 +285,14 @@ class PipelineStats:
         return [tuple(map(Cell, _HEADINGS)), *map(self._row, self.stages)]
 
     def _row(self, stage: StageStats) -> tuple[Cell, ...]:
-        seconds = max(self.seconds, 1e-9)
+        rate = Rate.of(stage.items, stage.bytes, self.seconds)
         shares = (Cell(percent(stage.share(part))) for part in (stage.busy, stage.starved, stage.blocked))
         return (
             Cell(stage.name),
             number(stage.num_workers),
             number(stage.items),
-            number(stage.items / seconds, 1),
-            number(stage.bytes / seconds / 1e6, 1),
+            number(rate.items, 1),
+            number(rate.megabytes, 1),
             *shares,
             Cell(f"{stage.queued}/{stage.capacity}" if stage.capacity else "-"),
             number(stage.memory / 1e6, 1),

@@ -7,11 +7,11 @@ from dataclasses import replace
 from functools import reduce
 
 from highway.columns import percent
-from highway.engine.stats import StageStats
+from highway.engine.stats import Rate, StageStats
 from highway.observe.bottleneck import bottleneck
 from highway.observe.figures import share
 from highway.observe.poll import Sample, View
-from highway.observe.traffic import Rate, Traffic, traffic
+from highway.observe.traffic import Traffic, traffic
 from highway.topology.graph import Edge, Graph, Node
 
 
@@ -30,7 +30,7 @@ def _node(node: Node, samples: Sequence[Sample]) -> Node:
     phases = [one.state.phase for one in samples]
     figures = [", ".join(f"{phases.count(phase)} {phase}" if len(samples) > 1 else phase for phase in dict.fromkeys(phases))]
     if running:
-        figures.append(_rate_text([Rate.of(one, -1) for one in running]))
+        figures.append(_rate_text([one.rate(-1) for one in running]))
     stages = [one.recent.stages for one in samples if one.recent]
     columns = list(zip(*stages)) if len({len(column) for column in stages}) == 1 else []
     counts = {
@@ -68,8 +68,8 @@ def _rates(edge: Edge, samples: Sequence[Sample]) -> list[Rate]:
     senders = [one for one in samples if one.ends.sends == edge.link and one.runs]
     into = [one for one in samples if one.ends.receives == edge.link and one.runs and one.state.role == edge.target]
     if into and {one.state.role for one in senders} <= {edge.source}:
-        return [Rate.of(one, 0) for one in into]
-    return [Rate.of(one, -1) for one in senders if one.state.role == edge.source]
+        return [one.rate(0) for one in into]
+    return [one.rate(-1) for one in senders if one.state.role == edge.source]
 
 
 def _rate_text(rates: Sequence[Rate]) -> str:

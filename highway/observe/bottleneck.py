@@ -49,12 +49,24 @@ def bottleneck(samples: Sequence[Sample]) -> str:
             what = f"What receives on the link {role.ends.sends}" if role.ends.sends else f"What takes the items of {role.name}"
             waited = percent(role.share(role.last, "blocked"))
             return f"{what} is the bottleneck: {role.name} ({role.last}) waited {waited} of its time to hand on its items."
-    busiest, stage = max(((role, stage) for role in roles.values() for stage in role.stages), key=lambda one: one[0].share(one[1], "busy"))
+    busiest, stage = _busiest(roles)
     if busiest.share(stage, "busy") >= FULL:
         return _advice(busiest, stage, samples)
     if not any(one.items for role in roles.values() for figures in role.stages.values() for one in figures):
         return "No items passed through in this time."
     return _slow_link(roles) or "None of the stages is short of time: the rate is set outside (a link, a disk, the consumer)."
+
+
+def slowest(samples: Sequence[Sample]) -> tuple[str, str] | None:
+    """Return the role and the stage whose workers limit the rate, if they do."""
+    if not (roles := _roles(samples)):
+        return None
+    role, stage = _busiest(roles)
+    return (role.name, stage) if role.share(stage, "busy") >= FULL else None
+
+
+def _busiest(roles: Mapping[str, _Role]) -> tuple[_Role, str]:
+    return max(((role, stage) for role in roles.values() for stage in role.stages), key=lambda one: one[0].share(one[1], "busy"))
 
 
 def _roles(samples: Sequence[Sample]) -> Mapping[str, _Role]:

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any, Self, TypeGuard
 
-from highway.engine.stats import PipelineStats
+from highway.engine.stats import PipelineStats, Rate
 from highway.observe.figures import Recent
 from highway.observe.snapshot import Ends, Loss, Snapshot
 from highway.observe.state import ReplicaState
@@ -61,6 +61,13 @@ class Sample:
     def runs(self) -> bool:
         """Whether the replica currently works, so that its rates are meaningful."""
         return self.recent is not None and self.state.phase in ("running", "draining")
+
+    def rate(self, stage: int) -> Rate:
+        """Return the recent rate of a stage: of its output, or of its input if it is a sink; 0 if the replica does not run."""
+        if not self.runs or not self.recent:
+            return Rate()
+        figures = self.recent.stages[stage]
+        return Rate.of(figures.items, figures.bytes, self.recent.seconds)
 
 
 @dataclass(frozen=True)

@@ -4,29 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
+from highway.engine.stats import Rate
 from highway.observe.poll import Sample
 from highway.wire.counters import faults
-
-
-class Rate(NamedTuple):
-    """Items and megabytes per second."""
-
-    items: float = 0.0
-    megabytes: float = 0.0
-
-    @classmethod
-    def of(cls, sample: Sample, stage: int) -> Rate:
-        """Return the recent rate of a replica's stage: of its output, or of its input if it is a sink; 0 if the replica does not run."""
-        if not sample.runs or not sample.recent:
-            return cls()
-        seconds, figures = max(sample.recent.seconds, 1e-9), sample.recent.stages[stage]
-        return cls(figures.items / seconds, figures.bytes / seconds / 1e6)
-
-    def plus(self, other: Rate) -> Rate:
-        """Return the sum."""
-        return Rate(self.items + other.items, self.megabytes + other.megabytes)
 
 
 @dataclass
@@ -64,12 +45,12 @@ def traffic(samples: Sequence[Sample]) -> list[Traffic]:
         if name := one.ends.receives:
             link = links.setdefault(name, Traffic(name))
             link.received = (link.received or 0) + one.state.counts.received
-            link.receiving = link.receiving.plus(Rate.of(one, 0))
+            link.receiving = link.receiving.plus(one.rate(0))
             for fault, count in faults(one.state.stats.stages[0].counters if one.state.stats else {}).items():
                 link.faults[fault] += count
         if name := one.ends.sends:
             link = links.setdefault(name, Traffic(name))
             receivers = sum(other.ends.receives == name for other in samples) if one.ends.publishes else 1
             link.sent = (link.sent or 0) + one.state.counts.sent * max(1, receivers)
-            link.sending = link.sending.plus(Rate.of(one, -1))
+            link.sending = link.sending.plus(one.rate(-1))
     return list(links.values())

@@ -14,14 +14,14 @@ import pytest
 from rich.console import Console
 
 from highway.cli.top import WIDE, render
-from highway.engine.stats import PipelineStats, StageStats
+from highway.engine.stats import PipelineStats, Rate, StageStats
 from highway.observe.bottleneck import bottleneck
 from highway.observe.endpoint import Endpoint
 from highway.observe.figures import Recent
 from highway.observe.poll import Poller, PollTarget, Sample, targets
 from highway.observe.snapshot import Ends
 from highway.observe.state import ReplicaState
-from highway.observe.traffic import Rate, traffic
+from highway.observe.traffic import traffic
 from highway.topology import load
 from highway.topology.plan import Process
 from highway.topology.spec import MetricsSpec

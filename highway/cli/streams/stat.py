@@ -11,7 +11,7 @@ import time
 
 from highway.cli import arguments, command
 from highway.cli.streams import contract
-from highway.cli.streams.subscription import Subscription, add_subscription_options, losses, subscribe
+from highway.cli.streams.subscription import Count, Subscription, add_subscription_options, losses, rates, subscribe
 from highway.datasets.writing import writing
 from highway.errors import ConfigError, LinkError
 from highway.observe.summary import Summary
@@ -47,9 +47,8 @@ def run(options: argparse.Namespace) -> int:
         count = subscription.count
     if not count:
         raise LinkError(f"{subscription.where}: the senders have ended without a batch")
-    megabytes = counters["bytes"] / 1e6
-    rates = f" in {seconds:.1f} s: {count / seconds:.1f} batches/s, {megabytes / seconds:.1f} MB/s"
-    print(f"{count} batches, {megabytes:.1f} MB{rates if count > 1 else ''}")
+    found = ", ".join(rates(Count(seconds, count, nbytes=counters["bytes"]), Count(0.0), samples=False))
+    print(f"{count} batches, {counters['bytes'] / 1e6:.1f} MB{f' in {seconds:.1f} s: {found}' if count > 1 else ''}")
     if options.raw:
         return command.DONE
     print(f"{losses(counters)}\n\n{summary.table()}", flush=True)

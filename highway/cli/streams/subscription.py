@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Self
 
 from highway.engine import batch
 from highway.engine.stage import Passport
+from highway.engine.stats import Rate
 from highway.errors import ConfigError, EndOfStream, FrameError, LinkError
 from highway.safe_text import for_terminal
 from highway.wire.counters import LINK_COUNTERS
@@ -171,8 +172,7 @@ def rate_line(now: Count, before: Count, samples: bool = True) -> str:
 
 def rates(now: Count, before: Count, samples: bool = True) -> list[str]:
     """Return the rates between two moments: batches/s, samples/s if they are counted, and MB/s."""
-    seconds = max(now.at - before.at, 1e-9)
-    parts = [f"{(now.batches - before.batches) / seconds:.1f} batches/s"]
-    if samples:
-        parts.append(f"{(now.samples - before.samples) / seconds:.1f} samples/s")
-    return [*parts, f"{(now.nbytes - before.nbytes) / seconds / 1e6:.1f} MB/s"]
+    seconds = now.at - before.at
+    batches, megabytes = Rate.of(now.batches - before.batches, now.nbytes - before.nbytes, seconds)
+    of_samples = [f"{Rate.of(now.samples - before.samples, 0, seconds).items:.1f} samples/s"] if samples else []
+    return [f"{batches:.1f} batches/s", *of_samples, f"{megabytes:.1f} MB/s"]

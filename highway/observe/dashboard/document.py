@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from highway.engine.stats import PipelineStats, StageStats
-from highway.observe.bottleneck import FULL
+from highway.engine.stats import PipelineStats
+from highway.observe.bottleneck import slowest
 from highway.observe.figures import Part, Recent, load, share
 from highway.observe.poll import Sample, View
-from highway.observe.traffic import Rate, Traffic, traffic
+from highway.observe.traffic import Traffic, traffic
 from highway.observe.wait import MINUTE, waiting
 from highway.topology.graph import Edge, Graph, Node
 
@@ -53,7 +53,7 @@ def document(view: View, minute: View, graph: Graph | None = None) -> Values:
     """
     graph = graph or seen_graph(view.samples)
     links = {link.link: link for link in traffic(view.samples)}
-    slow = _slowest(minute.samples)
+    slow = slowest(minute.samples)
     return {
         "wait": waiting(minute.samples)._asdict(),
         "phases": Counter(one.state.phase for one in view.samples),
@@ -98,18 +98,6 @@ def points(shown: Values) -> Iterator[tuple[str, float]]:
             yield f"link/{name}/missing", link["missing"]
 
 
-def _slowest(samples: Sequence[Sample]) -> tuple[str, str] | None:
-    """Return the role and stage that limit the rate, as in :func:`~highway.observe.bottleneck.bottleneck`."""
-    stages: dict[tuple[str, str], list[StageStats]] = {}
-    for one in samples:
-        for stage in one.recent.stages if one.runs and one.recent else ():
-            stages.setdefault((one.state.role, stage.name), []).append(stage)
-    if not stages:
-        return None
-    slowest = max(stages, key=lambda name: share(stages[name], "busy"))
-    return slowest if share(stages[slowest], "busy") >= FULL else None
-
-
 def _role(node: Node, samples: Sequence[Sample], slow: tuple[str, str] | None) -> Values:
     running = [one for one in samples if one.runs]
     last = [one.state.stats for one in samples if one.state.stats]
@@ -117,7 +105,7 @@ def _role(node: Node, samples: Sequence[Sample], slow: tuple[str, str] | None) -
     sources = [stats.stages[0].counters for stats in last]
     progress = [float(counters["progress"]) for counters in sources if "progress" in counters]
     epochs = [float(counters["epochs_done"]) for counters in sources if "epochs_done" in counters]
-    rates = [Rate.of(one, -1) for one in running]
+    rates = [one.rate(-1) for one in running]
     names = dict.fromkeys(stage.name for stats in last for stage in stats.stages) or dict.fromkeys(node.stages)
     return {
         "name": node.name,
@@ -181,7 +169,7 @@ def _replica(one: Sample) -> list[Any]:
         state.phase,
         state.restarts,
         stats.items if stats else 0,
-        Rate.of(one, -1).items,
+        one.rate(-1).items,
         busiest.name if busiest else "",
         busiest.share(busiest.busy) if busiest else 0.0,
         load(recent) if recent else 0.0,
