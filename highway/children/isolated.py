@@ -178,19 +178,17 @@ class _IsolatedProcess:
         self._who = who
         self._asking, self._asked = threading.Lock(), 0
         self._items = ShmReceiver(who, writable=not feeds_stage)
-        ours, theirs = zip(socket.socketpair(), socket.socketpair(type=socket.SOCK_SEQPACKET), strict=True)
-        self._control, self._sock = Control(ours[0]), ours[1]
-        self._items.pair(self._sock)
-        fds = [sock.fileno() for sock in theirs]
+        kinds = (socket.SOCK_STREAM, socket.SOCK_SEQPACKET)
+        environment = dict.fromkeys(ONE_THREAD, "1") if feeds_stage else {}
         try:
-            environment = dict.fromkeys(ONE_THREAD, "1") if feeds_stage else {}
-            self._process = start(who, isolated_child.__name__, (*fds, who, budget_mb, not feeds_stage), fds, **environment)
+            self._process, (control, self._sock) = start(
+                who, isolated_child.__name__, kinds, [who, budget_mb, not feeds_stage], **environment
+            )
         except BaseException:
-            self.close()
+            self._items.close()
             raise
-        finally:
-            for sock in theirs:
-                sock.close()
+        self._control = Control(control)
+        self._items.pair(self._sock)
         self.tell((Script.of_this_process(), sys.argv))
         self.tell(stages)
 

@@ -46,13 +46,12 @@ class Begin(NamedTuple):
     is_counted: bool
 
 
-def main(parent: int, control_fd: int, items_fd: int, who: str, budget_mb: float, writable: bool) -> None:
-    """Run a pipeline: send its items by one socket and answer the parent's requests on the other, until the parent closes them.
+def main(parent: int, fds: list[int], who: str, budget_mb: float, writable: bool) -> None:
+    """Run a pipeline: answer the parent's requests on one socket and send items by the other, until the parent closes them.
 
     Args:
         parent: The id of the process that started this process.
-        control_fd: The socket for requests.
-        items_fd: The socket for items.
+        fds: The sockets for requests and for items.
         who: The start of error messages.
         budget_mb: Megabytes of shared memory for items.
         writable: Whether the parent may write into the items.
@@ -60,8 +59,9 @@ def main(parent: int, control_fd: int, items_fd: int, who: str, budget_mb: float
     ignore_interrupts()
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # print lines at once, not at exit
-    control, items = Control(socket.socket(fileno=control_fd)), ShmSender(who, budget_mb, MOST, warns=False, writable=writable)
-    items.connections.adopt(socket.socket(fileno=items_fd))
+    requests, results = (socket.socket(fileno=fd) for fd in fds)
+    control, items = Control(requests), ShmSender(who, budget_mb, MOST, warns=False, writable=writable)
+    items.connections.adopt(results)
     try:
         _serve(parent, control, items)
     except ControlClosed:  # the parent no longer needs the pipeline

@@ -6,6 +6,7 @@ import contextlib
 import os
 import select
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -52,27 +53,42 @@ def expect_picklable(part: Any, label: str, who: str) -> None:
         ) from error
 
 
-def start(who: str, module: str, arguments: Sequence[object], fds: Sequence[int], **environment: str) -> subprocess.Popen[bytes]:
+def start(
+    who: str, module: str, kinds: Sequence[int], arguments: Sequence[object], **environment: str
+) -> tuple[subprocess.Popen[bytes], list[socket.socket]]:
     """Start a child process. The child ignores Ctrl-C; this process receives it, and ends the child if necessary.
 
     Args:
         who: The name of the component that starts the child; it starts the error message.
-        module: The module whose ``main`` the child calls.
-        arguments: The arguments of ``main`` after the id of this process; passed by ``repr()``.
-        fds: The descriptors that the child inherits.
+        module: The module whose ``main`` the child calls, with the id of this process, the descriptors of the child's sockets, and
+            ``arguments``.
+        kinds: The types of the pairs of sockets that connect this process and the child, such as ``socket.SOCK_STREAM``.
+        arguments: Passed by ``repr()``.
         **environment: Environment variables of the child, unless they are set in this process.
+
+    Returns:
+        The child, and this end of each pair of sockets.
 
     Raises:
         PipelineError: the child cannot be started.
     """
     home = str(Path(highway.__file__).parents[1])
-    code = _CODE.format(home=home, path=sys.path, module=module, arguments=(os.getpid(), *arguments))
+    ours, theirs = zip(*(socket.socketpair(socket.AF_UNIX, kind) for kind in kinds), strict=True)
+    fds = [their.fileno() for their in theirs]
+    code = _CODE.format(home=home, path=sys.path, module=module, arguments=(os.getpid(), fds, *arguments))
     command, environment = [sys.executable, "-c", code], {**environment, **os.environ}
     try:
         with Withheld():
-            return subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=fds, env=environment)
-    except OSError as error:
-        raise PipelineError(f"{who}: a process cannot be started: {error}") from error
+            return subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=fds, env=environment), list(ours)
+    except BaseException as error:
+        for our in ours:
+            our.close()
+        if isinstance(error, OSError):
+            raise PipelineError(f"{who}: a process cannot be started: {error}") from error
+        raise
+    finally:
+        for their in theirs:
+            their.close()
 
 
 def death(process: subprocess.Popen[bytes], who: str, when: str = "") -> RemoteError:

@@ -6,7 +6,6 @@ import contextlib
 import math
 import re
 import socket
-import subprocess
 import sys
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -160,7 +159,11 @@ class RemoteMaps:
         """Start a child, and send its task."""
         expect_no_import("Processes")
         self._is_gone = self._is_ready = False
-        self._process, self._link, self._stacks = _started(self._budget_mb)
+        kinds = (*KINDS, socket.SOCK_STREAM)  # the last pair is for the child's stack
+        self._process, (*ours, self._stacks) = start(
+            "Processes", in_child.__name__, kinds, [self._budget_mb], **dict.fromkeys(ONE_THREAD, "1")
+        )
+        self._link = ObjectLink("Processes", ours, self._budget_mb)
         try:
             self._link.send((Script.of_this_process(), sys.argv, self._link.record(pack(self._maps))))
         except BaseException as error:
@@ -270,23 +273,6 @@ class RemoteMaps:
                 written += read
         calls = re.findall(r'File "(.*)", line (\d+) in (.*)', written.decode(errors="replace"))
         return stack_in_words((function, line, file) for file, line, function in calls)
-
-
-def _started(budget_mb: float) -> tuple[subprocess.Popen[bytes], ObjectLink, socket.socket]:
-    """Start a child connected by pairs of sockets, and return the child, the link to it, and the socket for its stack."""
-    pairs = [socket.socketpair(socket.AF_UNIX, kind) for kind in (*KINDS, socket.SOCK_STREAM)]
-    fds = [their.fileno() for _, their in pairs]
-    *ours, stacks = [our for our, _ in pairs]
-    link = ObjectLink("Processes", ours, budget_mb)
-    try:
-        return start("Processes", in_child.__name__, (fds, budget_mb), fds, **dict.fromkeys(ONE_THREAD, "1")), link, stacks
-    except BaseException:
-        link.close()
-        stacks.close()
-        raise
-    finally:
-        for _, their in pairs:
-            their.close()
 
 
 def stage_goes_on_from(error: BaseException | None) -> bool:
