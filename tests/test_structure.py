@@ -123,7 +123,7 @@ ONLY_IN = {
         "parameters/convert.py",
         "run/folder.py",
         "run/job.py",
-        "run/launchers/slurm_replica.py",
+        "run/launchers/slurm.py",
         "run/remote.py",
         "topology",
     },

@@ -2,13 +2,83 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from highway.observe.figures import LOAD_WINDOW, Recent, Totals, load
-from highway.observe.losses import Losses
-from highway.observe.snapshot import Loss, Snapshot, find_ends
+from highway.observe.poll import Sample
+from highway.observe.snapshot import Ends, Loss, Snapshot, find_ends
 from highway.observe.state import ReplicaState
+from highway.observe.traffic import Traffic, traffic
 from highway.topology.wiring import Wiring
+
+WINDOW = 3.0  # seconds before and after the end of a process, over which messages under way are compared
+REFILL = 1.0  # seconds after the end in which messages under way return to their level
+
+_OVER = ("ended", "failed", "waiting")
+
+
+@dataclass
+class _Link:
+    """Messages under way or lost on a link: in each of the last seconds, and since a process at one of its ends has ended."""
+
+    lost: int = 0
+    missing: deque[tuple[float, int]] = field(default_factory=deque)
+    ended: float | None = None  # when a process ended, until its lost messages are counted
+    before: int = 0
+
+
+class Losses:
+    """Counts the messages that links lose when a process at one of their ends ends. Add every state, several times per second.
+
+    While messages are in transit, it is unknown which of them are lost, but their number is about constant. So this compares the minimum
+    number before and after the end of a process, and counts the increase as lost. When all processes of a link have ended, the number is
+    exact, unless an earlier estimate was too large: the number never falls.
+
+    Args:
+        ends: The links of each replica, by the replica's name.
+        whole: The links to count: the links with all ends seen.
+    """
+
+    def __init__(self, ends: Mapping[str, Ends], whole: Collection[str], clock: Callable[[], float] = time.monotonic) -> None:
+        self._ends, self._clock = ends, clock
+        self._links = {link: _Link() for link in sorted(whole) if not any(one.publishes and one.sends == link for one in ends.values())}
+        self._running: dict[str, int] = {}  # replicas that ran at the last look, each with its number of restarts
+
+    def count(self, states: Iterable[ReplicaState]) -> Mapping[str, Loss]:
+        """Add the states of all replicas, and return the losses of the links."""
+        states = list(states)
+        ended = {state.name for state in states if self._running.get(state.name, state.restarts) != state.restarts}
+        ended |= {state.name for state in states if state.name in self._running and state.phase in _OVER}
+        self._running = {state.name: state.restarts for state in states if state.phase not in _OVER}
+        samples = [Sample.of(state, self._ends) for state in states]
+        for link in traffic(samples):
+            if link.link in self._links and link.missing is not None and not self._has_outsiders(link.link, samples):
+                at_link = {one.state.name for one in samples if link.link in (one.ends.receives, one.ends.sends)}
+                self._look(self._links[link.link], link, bool(ended & at_link), over=not at_link & self._running.keys())
+        return {name: Loss(link.missing[-1][1] if link.missing else 0, link.lost) for name, link in self._links.items()}
+
+    def _has_outsiders(self, link: str, samples: Sequence[Sample]) -> bool:
+        """Return whether a link had more receivers than this run: messages to them are not missing."""
+        own = sum(1 + one.state.restarts for one in samples if one.ends.receives == link)
+        return max((one.state.counts.receivers for one in samples if one.ends.sends == link), default=0) > own
+
+    def _look(self, link: _Link, traffic: Traffic, ended: bool, over: bool) -> None:
+        now, missing = self._clock(), traffic.missing or 0
+        if ended and link.ended is None:
+            link.before = min((count for _, count in link.missing), default=0)
+        if ended:
+            link.ended = now
+        link.missing.append((now, missing))
+        while link.missing[0][0] < now - WINDOW:
+            link.missing.popleft()
+        if link.ended is not None and now - link.ended >= WINDOW:
+            least = min(count for when, count in link.missing if when >= link.ended + REFILL)
+            link.lost, link.ended = link.lost + max(0, least - link.before), None
+        if over:
+            link.lost, link.ended = max(link.lost, missing), None
 
 
 class Latest:

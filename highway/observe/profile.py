@@ -1,13 +1,18 @@
-"""The stage profiler: run stages one at a time, each on the results of the previous stage in memory."""
+"""Measure costs: of stages, run one at a time on the results of the previous stage in memory, and of a link to this process itself."""
 
 from __future__ import annotations
 
 import contextlib
+import itertools
+import os
+import re
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple, Self
 
 from highway.engine import Pipeline
 from highway.engine.batch import nbytes
@@ -15,9 +20,59 @@ from highway.engine.cancel import check_cancelled
 from highway.engine.component import Shape
 from highway.engine.stage import Items, Stage, Stamped
 from highway.engine.stats import PipelineStats
+from highway.errors import EndOfStream
 from highway.observe.calibration import StageCost
-from highway.observe.rival import Rival
-from highway.process.disk import bytes_read
+from highway.process.cores import cpu_seconds
+from highway.wire.receiver import LinkReceiver
+from highway.wire.sender import LinkSender
+from highway.wire.url import Link, parse, url_of
+
+AT_ONCE = 50  # steps of plain Python between two checks whether it is over
+
+
+class Rival:
+    """Runs plain Python beside the code in a ``with`` block.
+
+    The thread works only while no other thread holds the GIL. So in the rest of the time, other threads hold the GIL. On a busy machine,
+    the result is too small, because a thread that waits for a core and for the GIL counts as waiting for a core.
+
+    Attributes:
+        kept_out: Seconds in which this thread could not work; known at the end.
+    """
+
+    def __init__(self) -> None:
+        self.kept_out = 0.0
+        self._over = False
+        self._begun: Future[None] = Future()
+
+    def __enter__(self) -> Self:
+        self._pool = ThreadPoolExecutor(1, "highway-rival")
+        self._worked: Future[float] = self._pool.submit(self._work)
+        self._begun.result()  # else it would miss the time before its thread runs
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over = True
+        self._pool.shutdown()
+        self.kept_out = self._worked.result()
+
+    def _work(self) -> float:
+        began, could_have = time.perf_counter(), _working_or_waiting()
+        self._begun.set_result(None)
+        while not self._over:
+            for _ in range(AT_ONCE):
+                pass
+        return max(0.0, time.perf_counter() - began - (_working_or_waiting() - could_have))
+
+
+def _working_or_waiting() -> float:
+    """Return the seconds in which this thread worked, or waited only for a core that other processes used: Linux reports both."""
+    try:
+        worked, waited, _ = Path("/proc/thread-self/schedstat").read_text().split()
+    except (OSError, ValueError):
+        return time.thread_time()
+    return (int(worked) + int(waited)) / 1e9
+
 
 MOST_BYTES = 2_000_000_000  # of a stage's results, kept for the next stage
 IDLE = 1.0  # seconds without an item after which a source is considered exhausted
@@ -171,3 +226,73 @@ def _run(stages: list[Any], seed: int, is_enough: Callable[[], bool], rivalled: 
             pipeline.stop()
         ended.result()
     return _Ran(pipeline.stats(), complete, rival.kept_out if rival else 0.0, bytes_read() - read)
+
+
+LEAST = 8  # messages
+SECONDS = 0.4  # minimum seconds of sending
+TIMEOUT = 10.0  # seconds without a message after which an error is assumed
+
+
+def measure_link(link: Link, allow64: bool, items: Sequence[Stamped]) -> StageCost:
+    """Send items repeatedly, and return the cost of a message, at each of the two ends; ``link`` is the sending end of the topology.
+
+    Raises:
+        ItemError: the items cannot be sent.
+    """
+    free, taken = _carry(link, allow64, items), _carry(link, allow64, items, rivalled=True)
+    return replace(free, held=min(free.cpu, taken.held))
+
+
+def _carry(link: Link, allow64: bool, items: Sequence[Stamped], rivalled: bool = False) -> StageCost:
+    transport, options = link.transport, replace(link.options, receivers=1, senders=0, end=True, tap="")
+    with tempfile.TemporaryDirectory(prefix="hw") as folder, ThreadPoolExecutor(1, "highway-bench") as pool:
+        name = f"{transport.prefix}bench-{os.getpid()}"
+        location = {"host:port": "127.0.0.1:0", "path": f"{folder}/link", "name": name}[transport.location]
+        sending = parse(url_of("zrpush", transport, location), "send", defaults=options)
+        with LinkSender(sending, allow64) as sender:
+            address = sender.bound[0].partition("://")[2]
+            receiving = parse(url_of("zrpull", transport, address), "receive", defaults=options)
+            counted = pool.submit(_receive, receiving)
+            sender.wait_for_receivers()
+            rival = Rival()
+            began, cpu = time.perf_counter(), cpu_seconds()
+            with rival if rivalled else contextlib.nullcontext():
+                sent = _send(sender, items)
+            came = counted.result()
+            seconds, cpu = time.perf_counter() - began, cpu_seconds() - cpu
+    return StageCost(str(link), "sink", seconds / sent, cpu / sent / 2, rival.kept_out / sent / 2, nbytes=came / sent)
+
+
+def _send(sender: LinkSender, items: Sequence[Stamped]) -> int:
+    """Send items for some time, and then the end; return the number of messages."""
+    until, sent = time.perf_counter() + SECONDS, 0
+    for item, passport in itertools.cycle(items):
+        sender.send(item, passport, timeout=TIMEOUT)
+        sent += 1
+        if sent >= LEAST and time.perf_counter() > until:
+            break
+    sender.finish()
+    return sent
+
+
+def _receive(link: Link) -> float:
+    """Receive until the end; return the number of bytes."""
+    counters: dict[str, float] = {}
+    with LinkReceiver(link, counters) as receiver:
+        while True:
+            try:
+                receiver.recv(TIMEOUT)
+            except EndOfStream:
+                return counters["bytes"]
+
+
+def bytes_read() -> int:
+    """Return the bytes that this process has read by system calls so far, mostly from files.
+
+    Reads from the page cache count, but reads of mapped memory do not. Outside Linux, the result is 0.
+    """
+    try:
+        found = re.search(r"^rchar: (\d+)", Path("/proc/self/io").read_text(), re.M)
+    except OSError:
+        return 0
+    return int(found[1]) if found else 0

@@ -10,7 +10,6 @@ from typing import Any
 
 from highway.errors import ConfigError
 from highway.parameters.location import Location, did_you_mean, show
-from highway.process.file_tree import file_tree
 from highway.topology import document
 from highway.topology.checking import check, check_names
 from highway.topology.components import Components
@@ -19,6 +18,22 @@ from highway.topology.plan import Plan, Role
 from highway.topology.registry import Registry
 from highway.topology.spec import FileSpec, HostSpec, MetricsSpec, RestartSpec, RoleSpec
 from highway.topology.variables import Variables
+
+
+def file_tree() -> str:
+    """Return a text that is equal in two processes if each path names the same file in both. It is empty if this is unknown.
+
+    The text depends on the machine's name and boot ID (a new ID after each start), and on the mount namespace and root folder of the
+    process.
+    """
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text()
+        mounts, root = os.stat("/proc/self/ns/mnt"), os.stat("/")
+    except OSError:
+        return ""
+    parts = f"{boot} {os.uname().nodename} {mounts.st_ino} {root.st_dev} {root.st_ino}"
+    return hashlib.blake2s(parts.encode(), digest_size=8).hexdigest()
+
 
 LONGEST_PATH = 180  # maximum last bytes of a path in an identity, because an end of a link sends at most 255 bytes of text
 MOST = 20  # maximum errors of a file in a message, because the first errors often cause the others

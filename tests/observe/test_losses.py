@@ -1,6 +1,6 @@
 """What links lose is counted while they run, as soon as a process has ended, whatever is under way."""
 
-from highway.observe.losses import WINDOW, Losses
+from highway.observe.latest import WINDOW, Losses
 from highway.observe.snapshot import Ends, Loss
 from highway.observe.state import ReplicaState
 from highway.wire.tally import Counts

@@ -10,9 +10,7 @@ from waiting import wait_until
 from highway.engine.cancel import wait
 from highway.engine.stage import DROP, Passport, Stamped, expand
 from highway.modules import ZMQSink
-from highway.observe.link_cost import measure_link
-from highway.observe.profile import profile
-from highway.observe.rival import Rival
+from highway.observe.profile import Rival, measure_link, profile
 from highway.process.cores import cpu_seconds
 
 
@@ -160,7 +158,7 @@ def test_the_example_of_a_sink_is_what_it_takes():
 
 @pytest.mark.parametrize("url", ["zpush://127.0.0.1:1", "zpush+ipc:///tmp/nowhere", "zpush+shm://nowhere"])
 def test_a_link_is_measured_by_another_of_its_kind(url, monkeypatch):
-    monkeypatch.setattr("highway.observe.link_cost.TIMEOUT", 100.0)
+    monkeypatch.setattr("highway.observe.profile.TIMEOUT", 100.0)
     batch = (np.zeros((4, 1000), np.uint8), np.zeros(4, np.int32))
     cost = measure_link(ZMQSink(url).link, False, [Stamped(batch, Passport())])
     assert 4016 <= cost.nbytes < 5000

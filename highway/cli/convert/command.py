@@ -10,27 +10,87 @@ import argparse
 import contextlib
 import json
 import os
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
 
+import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from highway.cli import arguments, command
 from highway.cli.convert.check import Compared, Differences
 from highway.cli.convert.format import read, read_back, table, written_to, written_with
-from highway.cli.convert.images import AS, Images
 from highway.cli.convert.reading import Input
-from highway.cli.convert.record import Record
 from highway.cli.convert.target import Target
 from highway.cli.convert.writing import Prepared, converting, unwritten
+from highway.datasets.folder_writer import EXTENSIONS
 from highway.datasets.opening import recognised
+from highway.datasets.writing import write_whole
 from highway.engine import Pipeline
 from highway.engine.stage import Stage
 from highway.engine.stats import PipelineStats
-from highway.errors import ConfigError, DatasetError, StoreError
+from highway.errors import ConfigError, DatasetError, ImageError, StoreError
+from highway.images.decode import decode
+from highway.images.header import read_header
 from highway.run.role import run as run_pipeline
-from highway.stores.url import is_url, join, without_options
+from highway.stores.file import exists, open_text, remove
+from highway.stores.url import is_url, join, shown, without_options
+
+Images = Literal["files", "bytes", "pixels"]
+Sample = dict[str, Any]
+
+_OF_FORMAT = {"BMP": "bmp", "GIF": "gif", "JPEG": "jpg", "PNG": "png", "PPM": "ppm", "TIFF": "tif", "WEBP": "webp"}
+
+
+def _as_files(sample: Sample) -> Sample:
+    """Rename the encoded image of a sample to its extension, and its label, an int32, to ``cls``, as in files of a shard."""
+    name, extension = _encoded_image(sample), ""
+    if name == "image":
+        with contextlib.suppress(ImageError):  # bytes of another kind
+            extension = _OF_FORMAT[read_header(sample[name]).format]
+    found = _renamed(sample, {name: extension} | _label(sample, "label", "cls")) if extension else sample
+    if not isinstance(label := found.get("cls"), (int, np.integer)):
+        return found
+    if not -(2**31) <= label < 2**31:
+        raise ValueError(f"the label {label} does not fit into an int32, as labels of shards are")
+    return found | {"cls": np.int32(label)}
+
+
+def _as_bytes(sample: Sample) -> Sample:
+    """Rename the encoded image of a sample to ``image``, and its label to ``label``."""
+    name = _encoded_image(sample)
+    return _renamed(sample, {name: "image"} | _label(sample, "cls", "label")) if name and "image" not in sample else sample
+
+
+def _as_pixels(sample: Sample) -> Sample:
+    """Decode the images of a sample, to uint8 ``(H, W, 3)``. Rename a single image to ``image``, and the label to ``label``."""
+    name = _encoded_image(sample)
+    names = [name] if name else [name for name in sample if _is_encoded(sample, name)]
+    renamed = {name: "image"} if name and "image" not in sample else {}
+    return _renamed(sample | {name: decode(sample[name]) for name in names}, renamed | _label(sample, "cls", "label"))
+
+
+AS: dict[Images, Callable[[Sample], Sample]] = {"files": _as_files, "bytes": _as_bytes, "pixels": _as_pixels}
+
+
+def _is_encoded(sample: Sample, name: str) -> bool:
+    return isinstance(sample[name], bytes) and name in EXTENSIONS
+
+
+def _encoded_image(sample: Sample) -> str:
+    """Return the name of the only field with an encoded image, or an empty text if there are no or several such fields."""
+    names = [name for name in sample if _is_encoded(sample, name) or (name == "image" and isinstance(sample[name], bytes))]
+    return names[0] if len(names) == 1 else ""
+
+
+def _label(sample: Sample, old: str, new: str) -> dict[str, str]:
+    return {old: new} if isinstance(sample.get(old), (int, np.integer)) and new not in sample else {}
+
+
+def _renamed(sample: Sample, names: dict[str, str]) -> Sample:
+    return {names.get(name, name): value for name, value in sample.items()}
+
 
 _SHARD = 1000  # default samples per file
 _TICK = 0.1  # seconds between two updates of the progress
@@ -167,3 +227,53 @@ def _counted(stats: PipelineStats) -> tuple[int, int]:
     """Return the numbers of samples written or compared, and of samples that the source has skipped."""
     counts = [stage.counters for stage in stats.stages]
     return sum(count.get("samples", 0) for count in counts), sum(count.get("skipped", 0) for count in counts)
+
+
+@dataclass
+class Record:
+    """One conversion: its file, its source and settings, the number of samples when it is done, and whether it was begun before."""
+
+    path: str
+    about: Mapping[str, Any]
+    samples: int | None = None
+    was_begun: bool = False
+
+    @classmethod
+    def open(cls, path: str, target: str, about: Mapping[str, Any], is_empty: bool) -> Record:
+        """Begin a conversion to a target, or continue it. ``is_empty`` tells whether the target has no files.
+
+        Raises:
+            ConfigError: the target has other files: without a record, or of a conversion from another source.
+        """
+        record, target, place = cls(path, about), shown(target), shown(path)
+        if not is_empty and exists(path):
+            try:
+                with open_text(path) as file:
+                    found = json.load(file)
+                of, record.samples, record.was_begun = dict(found["about"]), found["samples"], True
+            except (ValueError, TypeError, KeyError, RecursionError) as error:
+                raise ConfigError(
+                    f"{place}: the record of the conversion is missing or damaged: {error!r}; remove it and {target}"
+                ) from error
+            if of != about:
+                changed = ", ".join(sorted(name for name in {**about, **of} if of.get(name) != about.get(name)))
+                raise ConfigError(
+                    f"{target}: an earlier conversion had other inputs ({changed} differ); remove it and {place}, or choose another DST"
+                )
+            return record
+        if not is_empty:
+            raise ConfigError(f"{target}: it exists already, and no conversion has written it; choose another DST")
+        record._save()
+        return record
+
+    def finish(self, samples: int) -> None:
+        """Record that the conversion is complete."""
+        self.samples = samples
+        self._save()
+
+    def remove(self) -> None:
+        """Remove the record of a conversion that has written nothing."""
+        remove(self.path)
+
+    def _save(self) -> None:
+        write_whole(self.path, json.dumps({"about": self.about, "samples": self.samples}).encode())

@@ -20,8 +20,7 @@ from highway.engine.workers import worker_count
 from highway.errors import PipelineError
 from highway.modules import ZMQSink, ZMQSource
 from highway.observe.calibration import Calibration, RoleCost, StageCost
-from highway.observe.link_cost import measure_link
-from highway.observe.profile import Profile, profile
+from highway.observe.profile import Profile, measure_link, profile
 from highway.process.cores import available_cores
 from highway.topology import Topology
 from highway.topology.graph import graph

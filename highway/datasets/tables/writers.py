@@ -2,10 +2,116 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
+from highway.datasets.tables.backend import ipc, pa, pq
+from highway.datasets.tables.cells import Kind, cell, column_of, column_type
+from highway.datasets.tables.schema import KEY
 from highway.datasets.writing import SampleWriter, writing
+from highway.engine.batch import how_to_flatten
+from highway.errors import ItemError
+
+_BLOCK = 16 << 20  # bytes of a row group or record batch by default
+_ROWS = 1 << 16  # and maximum rows
+_MOST = 1 << 29  # maximum bytes, even if the user requested more rows
+
+
+class TableWriter:
+    """Adds samples to a table; see :mod:`highway.datasets.tables.writers`."""
+
+    def __init__(self, path: str, begin: Callable[[pa.Schema], Any], rows_per_block: int | None) -> None:
+        self._path, self._begin = path, begin
+        self._rows, self._bytes = (_ROWS, _BLOCK) if rows_per_block is None else (rows_per_block, _MOST)
+        self._kinds: dict[str, Kind] = {}
+        self._columns: dict[str, list[Any]] = {}
+        self._file: Any = None
+        self._size = 0
+        self.samples = 0
+
+    def add(self, key: str, sample: Mapping[str, Any]) -> None:
+        """Append a sample. Its fields must match the first sample's in names and types.
+
+        Raises:
+            ItemError: its fields differ, or no column can hold a value. The message names the sample and the field.
+        """
+        cells = {
+            KEY: self._cell(key, KEY, key),
+            **{field: self._cell(key, field, value) for field, value in sample.items() if field != KEY},
+        }
+        if KEY in sample:
+            raise ItemError(f"{self._path}: sample {key!r} has a field {KEY!r}, as the column of the keys is called; rename it")
+        kinds = {field: kind for field, (kind, _, _) in cells.items()}
+        if self._file is None:
+            if len(kinds) == 1:
+                raise ItemError(f"{self._path}: sample {key!r} has no fields")
+            self._kinds, self._columns = kinds, {field: [] for field in kinds}
+            self._schema = pa.schema([column_type(field, kind) for field, kind in kinds.items()])
+            self._file = self._begin(self._schema)
+        elif kinds != self._kinds:
+            raise ItemError(f"{self._path}: sample {key!r} {self._difference(kinds)} in those before it; make them alike")
+        for field, (_, value, size) in cells.items():
+            self._columns[field].append(value)
+            self._size += size
+        self.samples += 1
+        if len(self._columns[KEY]) >= self._rows or self._size >= self._bytes:
+            self._flush()
+
+    def _cell(self, key: str, field: str, value: Any) -> tuple[Kind, Any, int]:
+        try:
+            return cell(value)
+        except ItemError as error:
+            way_out = how_to_flatten(field, type(value))
+            raise ItemError(f"{self._path}: sample {key!r}: field {field!r} is {error}{way_out}") from error
+
+    def _difference(self, kinds: Mapping[str, Kind]) -> str:
+        if set(kinds) != set(self._kinds):
+            there, here = (", ".join(field for field in one if field != KEY) for one in (self._kinds, kinds))
+            return f"has the fields {here}, but they are {there}"
+        field = next(field for field, kind in kinds.items() if kind != self._kinds[field])
+        return f"has as {field!r} {kinds[field]}, but it is {self._kinds[field]}"
+
+    def _flush(self) -> None:
+        columns = [column_of(self._columns[field.name], field, self._kinds[field.name]) for field in self._schema]
+        self._file.write_batch(pa.RecordBatch.from_arrays(columns, schema=self._schema))
+        self._columns, self._size = {field: [] for field in self._kinds}, 0
+
+    def finish(self) -> None:
+        """Write the remaining samples and the file's end. Without samples, the columns are unknown, and this raises ValueError."""
+        if self._file is None:
+            raise ValueError(f"{self._path}: no sample was added, so there are no columns; add one, or write no file")
+        if self._columns[KEY]:
+            self._flush()
+        self._file.close()
+
+    def forget(self) -> None:
+        """Close the file without finishing it."""
+        if self._file is not None:
+            self._file.close()
+
+
+def begin_parquet(path: str, schema: pa.Schema, compression: str) -> Any:
+    """Begin a Parquet file with page checksums. Columns of short values also have dictionaries and statistics."""
+    short = [field.name for field in schema if not pa.types.is_binary(field.type) and not field.type.num_fields]
+    options = {"use_dictionary": short, "write_statistics": short, "write_page_checksum": True}
+    return pq.ParquetWriter(path, schema, compression=compression, **options)
+
+
+def begin_arrow(path: str, schema: pa.Schema) -> Any:
+    """Begin an Arrow file."""
+    return ipc.new_file(path, schema)
+
+
+@contextmanager
+def table_writer(path: str, begin: Callable[[pa.Schema], Any], rows_per_block: int | None) -> Iterator[TableWriter]:
+    """Yield a writer. It begins the file at ``path`` with the first sample. At the end, complete the file, unless there was an error."""
+    writer = TableWriter(path, begin, rows_per_block)
+    try:
+        yield writer
+        writer.finish()
+    finally:
+        writer.forget()
 
 
 @contextmanager
@@ -26,7 +132,7 @@ def parquet_writer(
     >>> with parquet_writer("photos.parquet") as writer:
     ...     writer.add("cat/01", {"image": data, "label": np.int32(1)})
     """
-    from highway.datasets.tables.table_writer import begin_parquet, table_writer  # here, since it needs pyarrow
+    from highway.datasets.tables.writers import begin_parquet, table_writer  # here, since it needs pyarrow
 
     with writing(path, durable) as name, table_writer(path, lambda s: begin_parquet(name, s, compression), rows_per_block) as writer:
         yield writer
@@ -44,7 +150,7 @@ def arrow_writer(path: str, rows_per_block: int | None = None, durable: bool = F
     >>> with arrow_writer("photos.arrow") as writer:
     ...     writer.add("cat/01", {"image": data, "label": np.int32(1)})
     """
-    from highway.datasets.tables.table_writer import begin_arrow, table_writer  # here, since it needs pyarrow
+    from highway.datasets.tables.writers import begin_arrow, table_writer  # here, since it needs pyarrow
 
     with writing(path, durable) as name, table_writer(path, lambda s: begin_arrow(name, s), rows_per_block) as writer:
         yield writer
