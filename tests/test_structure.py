@@ -120,11 +120,13 @@ ONLY_IN = {
         "datasets/mds",
         "observe/calibration.py",
         "observe/snapshot.py",
+        "observe/state.py",
         "parameters/convert.py",
         "run/folder.py",
         "run/job.py",
         "run/launchers/slurm.py",
         "run/remote.py",
+        "run/report.py",
         "topology",
     },
 }

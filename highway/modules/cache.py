@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from highway.engine.component import Makes, Position, Traits, no_state
 from highway.engine.context import Context
@@ -18,9 +18,6 @@ from highway.parameters.checks import checked
 from highway.parameters.ranges import ENDS, Count, Predicate, Seed
 from highway.reading.plan import CacheOrder, RowRanges
 from highway.stores.url import is_url
-
-if TYPE_CHECKING:
-    from highway.modules.caching.run import CacheRun
 
 
 @dataclass

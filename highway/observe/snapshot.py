@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from highway.observe.state import ReplicaState
+from highway.observe.state import ReplicaState, as_json
 from highway.safe_text import for_terminal
 from highway.topology.wiring import Wiring
 from highway.wire.counters import LINK_COUNTERS
@@ -70,7 +70,7 @@ class Snapshot:
 
     def to_json(self) -> bytes:
         """Return the snapshot as JSON."""
-        return msgspec.json.encode(self, enc_hook=str)
+        return as_json(self)
 
     @classmethod
     def from_json(cls, text: bytes) -> Snapshot:

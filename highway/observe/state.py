@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
+
+import msgspec
 
 from highway.engine.stats import PipelineStats
 from highway.wire.tally import Counts
@@ -41,3 +44,14 @@ class ReplicaState:
     def name(self) -> str:
         """The name in messages: ``reader``, or ``worker[1]`` if the role has several replicas."""
         return self.role if self.single else f"{self.role}[{self.replica}]"
+
+
+def as_json(value: Any) -> bytes:
+    """Return statistics as a line of JSON: the reports of a process to its launcher, and the answers of the endpoint.
+
+    Values that JSON does not have become texts. In texts, ``?`` replaces the bytes of file names that are not valid UTF-8.
+    """
+    try:
+        return msgspec.json.encode(value, enc_hook=str)
+    except UnicodeEncodeError:
+        return json.dumps(msgspec.to_builtins(value, enc_hook=str), ensure_ascii=False).encode(errors="replace")

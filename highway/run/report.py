@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
-from dataclasses import asdict
-from typing import Any, NamedTuple, Self, TextIO
+from typing import NamedTuple, Self
 
-from highway.engine.stats import PipelineStats, StageStats
+import msgspec
+
+from highway.engine.stats import PipelineStats
+from highway.observe.state import as_json
 from highway.run.role import Terminated
 
 
@@ -16,7 +17,7 @@ class Reporter:
     """Reports the state of a role to the launcher of this process, through a pipe: a line of JSON each time."""
 
     def __init__(self, descriptor: int) -> None:
-        self._out: TextIO = os.fdopen(descriptor, "w", encoding="utf-8", buffering=1)
+        self._out = os.fdopen(descriptor, "wb")
         self._parent = os.getppid()
 
     def progress(self, stats: PipelineStats) -> None:
@@ -25,19 +26,19 @@ class Reporter:
         Raises:
             Terminated: the launcher has ended.
         """
-        self._send(stats=asdict(stats))
+        self._send(RoleReport(stats))
 
     def draining(self) -> None:
         """Report that another process than the launcher asked the role to end. The launcher does not start it again."""
-        self._send(draining=True)
+        self._send(RoleReport(draining=True))
 
     def error(self, message: str) -> None:
         """Report the error that ended the role."""
-        self._send(error=message)
+        self._send(RoleReport(error=message))
 
     def done(self) -> None:
         """Report that the role has ended normally and delivered all its items. A process that ends without this report has failed."""
-        self._send(done=True)
+        self._send(RoleReport(done=True))
 
     def __enter__(self) -> Self:
         return self
@@ -47,9 +48,10 @@ class Reporter:
         with contextlib.suppress(BrokenPipeError):
             self._out.close()
 
-    def _send(self, **report: Any) -> None:
+    def _send(self, report: RoleReport) -> None:
         try:
-            self._out.write(json.dumps(report, default=str) + "\n")
+            self._out.write(as_json(report) + b"\n")
+            self._out.flush()
         except BrokenPipeError:
             raise Terminated from None
         if os.getppid() != self._parent:
@@ -66,7 +68,4 @@ class RoleReport(NamedTuple):
 
     @classmethod
     def read(cls, line: str) -> RoleReport:
-        report = json.loads(line)
-        if stats := report.get("stats"):
-            report["stats"] = PipelineStats(**{**stats, "stages": [StageStats(**stage) for stage in stats["stages"]]})
-        return cls(**report)
+        return msgspec.json.decode(line, type=cls)
