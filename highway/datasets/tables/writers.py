@@ -132,8 +132,6 @@ def parquet_writer(
     >>> with parquet_writer("photos.parquet") as writer:
     ...     writer.add("cat/01", {"image": data, "label": np.int32(1)})
     """
-    from highway.datasets.tables.writers import begin_parquet, table_writer  # here, since it needs pyarrow
-
     with writing(path, durable) as name, table_writer(path, lambda s: begin_parquet(name, s, compression), rows_per_block) as writer:
         yield writer
 
@@ -150,7 +148,5 @@ def arrow_writer(path: str, rows_per_block: int | None = None, durable: bool = F
     >>> with arrow_writer("photos.arrow") as writer:
     ...     writer.add("cat/01", {"image": data, "label": np.int32(1)})
     """
-    from highway.datasets.tables.writers import begin_arrow, table_writer  # here, since it needs pyarrow
-
     with writing(path, durable) as name, table_writer(path, lambda s: begin_arrow(name, s), rows_per_block) as writer:
         yield writer
