@@ -78,7 +78,7 @@ def test_the_figures_in_the_comparison_are_those_of_the_recorded_benchmarks():
 
 FIGURES = {
     "highway, C extension": "highway",
-    "highway, plain wheels": "highway, wheels only",
+    "highway, simplejpeg": "highway, wheels only",
     "Grain": "Grain, our decoder",
     "tf.data": "tf.data, fused operator",
     "PyTorch DataLoader, OpenCV": "DataLoader, cv2",
