@@ -1,4 +1,4 @@
-"""Converters for ``Connection(converters=...)``: NumPy images to torch images, and back."""
+"""Converters for ``Connection(converters=...)``: they convert NumPy images to torch images, or torch images to NumPy images."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ def totorch(dtype: Any = None, device: str = "cpu", transpose: bool = True) -> C
     """Return a function that converts arrays to tensors, and returns other values unchanged.
 
     Args:
-        dtype: The tensors' dtype, or its name; ``None`` makes floats float32, and 16-, 32- and 64-bit integers int64.
+        dtype: The tensors' dtype, or the name of the dtype. ``None`` converts floats to float32, and 16-, 32- and 64-bit integers to int64.
         device: The device of the tensors.
-        transpose: Whether to move the channels first: ``(H, W, C)`` to ``(C, H, W)``, and ``(B, H, W, C)`` to ``(B, C, H, W)``. An array
-            has channels if its last axis is 3 or 4.
+        transpose: Whether to move the channels first: ``(H, W, C)`` to ``(C, H, W)``, and ``(B, H, W, C)`` to ``(B, C, H, W)``. The last
+            axis of an array is its channels if the size of this axis is 3 or 4.
 
     >>> convert = totorch()
     >>> convert(np.zeros((8, 32, 32, 3), np.uint8)).shape, convert(np.int32([5, 7])).dtype
@@ -56,8 +56,8 @@ def tonumpy(dtype: Any = None, transpose: bool = True) -> Converter:
 
     Args:
         dtype: The arrays' dtype; ``None`` keeps the tensors' dtype.
-        transpose: Whether to move the channels to the last axis. The channels are the first axis of an image, or the second axis of a
-            batch, if its size is 3 or 4.
+        transpose: Whether to move the channels to the last axis. The first axis of an image, or the second axis of a batch, is the
+            channels if the size of this axis is 3 or 4.
 
     >>> import torch
     >>> tonumpy()(torch.zeros(8, 3, 32, 32)).shape
@@ -83,7 +83,7 @@ def named(name: str, device: str | None) -> Converter:
         device: Device of the tensors; by default the CPU, or the GPU for ``torch_cuda``.
 
     Raises:
-        ConfigError: no converter has this name, or torch is needed and missing.
+        ConfigError: no converter has this name, or the converter needs torch and torch is not installed.
     """
     if name not in _NAMED:
         raise ConfigError(f"unknown converter '{name}'{did_you_mean(name, _NAMED)}")

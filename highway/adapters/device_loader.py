@@ -1,4 +1,4 @@
-"""Loaders that move batches to a device in advance: the result of ``to_device`` for PyTorch and JAX."""
+"""The loaders that ``to_device`` returns for PyTorch and JAX. They move batches to a device in advance."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ class Mover(Protocol):
     """Moves batches to a device."""
 
     def move(self, batch: Any) -> Any:
-        """Begin to move a batch. Called on the thread that reads batches."""
+        """Begin to move a batch. The thread that reads the batches calls this method."""
 
     def receive(self, moved: Any) -> Any:
-        """Return a moved batch. Called on the thread of the loop."""
+        """Return a moved batch. The thread that runs the loop calls this method."""
 
 
 class _Ready(NamedTuple):
@@ -34,15 +34,15 @@ class _Ready(NamedTuple):
 class DeviceLoader:
     """The batches of a loader, on a device. Each loop over this object runs a loop over the loader, on a separate thread.
 
-    ``len``, ``set_epoch``, ``state_dict`` and ``load_state_dict`` are the loader's. Both this object and the loader return the state after
-    the last batch that the loop has received. Batches that wait on the device do not count.
+    ``len``, ``set_epoch``, ``state_dict`` and ``load_state_dict`` call the methods of the loader. The ``state_dict`` of this object and of
+    the loader return the state after the last batch that the loop has received. Batches that wait on the device do not count as received.
 
     The end of a ``with`` block ends a running loop, but does not close the loader.
 
     Args:
         loader: A :class:`~highway.Pipeline`, a loader, or any iterable of batches.
-        make_mover: Called at the start of each loop.
-        depth: Batches that wait on the device, at least 1.
+        make_mover: Returns a new mover. Called at the start of each loop.
+        depth: Number of batches that wait on the device, at least 1.
 
     Attributes:
         loader: The loader.
@@ -53,8 +53,8 @@ class DeviceLoader:
             raise ConfigError(f"to_device: depth={depth}; expected at least 1 batch")
         self.loader, self._make_mover, self._depth = loader, make_mover, depth
         self._taken: Any = None  # the position after the last batch of the loop
-        self._position: Any = None  # the position that the loader was given last
-        self._is_taken_ahead = False  # set by another adapter, which reports to the loader the batches that its loop has received
+        self._position: Any = None  # the last position that the loader was told
+        self._is_taken_ahead = False  # whether another adapter reads these batches ahead, and tells the loader the position of its own loop
         self._loop: weakref.ref[Generator[Any]] | None = None
 
     def __iter__(self) -> Iterator[Any]:
@@ -64,7 +64,7 @@ class DeviceLoader:
         return received_by_caller(self, loop)
 
     def _received(self, batches: Iterator[Any], mover: Mover) -> Generator[Any]:
-        """Yield the thread's batches, and set the loader's state to the state after each batch."""
+        """Yield the batches of the thread. Before each batch, set the loader's state to the state after this batch."""
         self._receive(position_of(self.loader))
         ahead = Pipeline([Stage(_Moved(self.loader, batches, mover), buffer_size=self._depth, name="to_device")])
         try:
@@ -98,11 +98,11 @@ class DeviceLoader:
             self.loader.received(position)
 
     def position(self) -> Any:
-        """Return the loader's position after the last batch that was read."""
+        """Return the loader's position after the last batch that was taken from this object."""
         return position_of(self.loader) if self._taken is None else self._taken
 
     def received(self, position: Any) -> None:
-        """Set the state to a position. For adapters that read these batches ahead of a loop."""
+        """Set the state to a position. Adapters that read the batches of this object ahead of a loop call this method."""
         self._is_taken_ahead = position is not None
         self._tell(position)
 
@@ -121,7 +121,7 @@ class DeviceLoader:
         return len(self.loader)  # type: ignore[arg-type]  # which not every iterable has
 
     def set_epoch(self, epoch: int) -> None:
-        """Make the next loop this epoch."""
+        """Set the epoch of the next loop."""
         self.loader.set_epoch(epoch)  # type: ignore[attr-defined]
         self._position = None
 
@@ -138,7 +138,7 @@ class DeviceLoader:
         return self._position
 
     def load_state_dict(self, state: Mapping[str, Any], **options: Any) -> None:
-        """Resume the next loop from a state; ``options`` are the options of the loader's own method."""
+        """Resume the next loop from a state. ``options`` are passed to the loader's ``load_state_dict``."""
         self.loader.load_state_dict(state, **options)  # type: ignore[attr-defined]
         self._position = None
 
@@ -146,7 +146,7 @@ class DeviceLoader:
 def _end(ahead: Pipeline, batches: Iterator[Any]) -> None:
     """End the thread that reads batches, and the loop over the loader."""
     ahead.stop()
-    with contextlib.suppress(ValueError):  # the thread does not end, because it is inside the loop
+    with contextlib.suppress(ValueError):  # the generator is running in the thread
         if (close := getattr(batches, "close", None)) is not None:
             close()
 
@@ -155,9 +155,9 @@ class _Moved:
     """A source of a loader's batches on a device.
 
     Args:
-        loader: The loader, for its position.
-        batches: A loop over it.
-        mover: Moves them.
+        loader: The loader. This source reads the loader's position.
+        batches: An iterator over the loader.
+        mover: Moves the batches.
     """
 
     def __init__(self, loader: Any, batches: Iterator[Any], mover: Mover) -> None:
@@ -170,7 +170,7 @@ class _Moved:
                 number, batch = next(batches)
             except StopIteration:
                 break
-            except EndOfStream as error:  # there is no epoch left, which the loop will report
+            except EndOfStream as error:  # the loader has no further epoch; the loop raises this error
                 yield _Ready(error, position_of(self._loader), True)
                 return
             position = position_of(self._loader)

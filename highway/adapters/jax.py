@@ -1,4 +1,4 @@
-"""Pass batches to JAX. It must be installed separately: ``pip install jax``, or ``jax[cuda12]``, ``jax[tpu]``, ..."""
+"""Pass batches to JAX. Install JAX separately: ``pip install jax``, or ``jax[cuda12]``, ``jax[tpu]``, ..."""
 
 from __future__ import annotations
 
@@ -19,16 +19,15 @@ from highway.process.ranks import ReaderRanks
 
 
 def ranks() -> ReaderRanks:
-    """Return JAX's index of this process and number of processes, as parameters of a reader.
+    """Return ``jax.process_index()`` and ``jax.process_count()`` as the parameters ``rank`` and ``world_size`` of a reader.
 
     ::
 
         jax.distributed.initialize()
         reader = Reader(dataset, 64, **ranks())
 
-    A rank is a process with any number of devices. JAX knows its processes after ``jax.distributed.initialize()``; without this call, the
-    result is rank 0 of 1. Call ``initialize()`` first: this function starts JAX's backend, and ``initialize()`` then raises
-    ``RuntimeError``.
+    A rank is a process with any number of devices. Call ``jax.distributed.initialize()`` before this function. Without ``initialize()``,
+    the result is rank 0 of 1. After this function, ``initialize()`` raises ``RuntimeError``, because JAX's backend has started.
 
     >>> ranks() == {"rank": 0, "world_size": 1}
     True
@@ -46,22 +45,23 @@ def to_device(loader: Iterable[Any], sharding: Any = None, depth: int = 2) -> De
             for images, labels in to_device(pipeline, NamedSharding(mesh, PartitionSpec("batch"))):
                 state = step(state, images, labels)
 
-    A thread puts the batches on the device. ``len``, ``state_dict`` and ``load_state_dict`` are the pipeline's. Batches that wait on the
-    device do not count as received.
+    A thread puts the batches on the device. ``len``, ``state_dict`` and ``load_state_dict`` of the returned loader call the methods of
+    ``loader``. Batches that wait on the device do not count as received.
 
     On a CPU, JAX does not copy arrays in aligned memory, such as highway's batches. Do not write to this memory while JAX's array exists.
-    Unless ``jax_enable_x64`` is set, JAX converts 64-bit numbers to 32 bits. It rounds floats. An integer that does not fit is an error.
+    Unless ``jax_enable_x64`` is set, JAX converts 64-bit numbers to 32 bits. Floats are rounded. An integer that does not fit in 32 bits
+    raises an error.
 
     Args:
         loader: A :class:`~highway.Pipeline`, or any iterable of arrays in tuples, lists and dicts.
         sharding: Where to put the rows: a ``jax.sharding.Sharding`` or a device. With a sharding, each process passes its own rows.
             ``None`` is the default device.
-        depth: Batches that wait on the device, at least 1, besides the batch being moved.
+        depth: Number of batches that wait on the device, at least 1. The batch that is being moved does not count.
 
     Raises:
         ConfigError: ``depth`` is below 1.
         ValueError: the rows of an array cannot be divided evenly among the parts of the sharding (when running).
-        OverflowError: an integer does not fit (when running).
+        OverflowError: an integer does not fit in 32 bits (when running).
         TypeError: JAX does not support the dtype of an array (when running).
 
     >>> batches = [(np.zeros((2, 3), np.float32), np.int32([5, 7]))]
@@ -111,7 +111,7 @@ _EXTENDED = {"bfloat16", *(name for name in dir(jax.numpy) if name.startswith(("
 
 
 def _expect_to_fit(array: np.ndarray, place: str) -> None:
-    """Raise OverflowError if an array holds integers that do not fit in 32 bits: JAX would keep their lower half."""
+    """Raise OverflowError if an array has integers that do not fit in 32 bits. JAX would keep only the lower 32 bits."""
     limits = np.iinfo(np.int32 if array.dtype.kind == "i" else np.uint32)
     if array.size and not (limits.min <= array.min() and array.max() <= limits.max):
         wrong = array.max() if array.max() > limits.max else array.min()

@@ -1,4 +1,4 @@
-"""Pass batches to Keras 3. Install it separately: ``pip install keras``, and TensorFlow, JAX or PyTorch."""
+"""Pass batches to Keras 3. Install Keras and its backend separately: ``pip install keras``, and TensorFlow, JAX or PyTorch."""
 
 from __future__ import annotations
 
@@ -26,32 +26,32 @@ _IN_AN_EPOCH = (
     "state_dict: Keras takes batches of the pipeline ahead of its training steps; call state_dict() at the end of an epoch, such as in "
     "on_epoch_end of a callback"
 )
-HELD = 5  # maximum batches that Keras reads to inspect them, including the batches that TensorFlow holds
+HELD = 5  # maximum number of batches that Keras reads to inspect them, including the batches that TensorFlow holds
 
 
 def dataset(pipeline: Iterable[Any], steps: int | None = None) -> DataAdapter:
-    """Return the argument of ``fit``, ``evaluate`` and ``predict`` of a Keras model, on TensorFlow, JAX and PyTorch.
+    """Return a dataset for ``fit``, ``evaluate`` and ``predict`` of a Keras model, on TensorFlow, JAX or PyTorch.
 
     ::
 
         train, test = Pipeline([...]), Pipeline([...])
         model.fit(dataset(train), validation_data=dataset(test), epochs=90, class_weight={0: 1.0, 1: 5.0})
 
-    Items are ``x``, ``(x, y)`` or ``(x, y, sample_weight)``, each an array, or a dict of arrays by the names of the model's inputs and
-    outputs. Each epoch of Keras is one epoch of the pipeline. The pipeline determines the order, so ``shuffle`` of ``fit`` has no effect.
-    Keras inspects some batches before it trains. The first epoch still yields these batches.
+    Items are ``x``, ``(x, y)`` or ``(x, y, sample_weight)``. Each part is an array, or a dict from the names of the model's inputs or
+    outputs to arrays. Each epoch of Keras is one epoch of the pipeline. The pipeline determines the order, so ``shuffle`` of ``fit`` has
+    no effect. Keras inspects some batches before it trains. The first epoch begins with these batches, so none is lost.
 
     At the end of an epoch, such as in ``on_epoch_end`` of a callback, ``pipeline.state_dict()`` returns the state after the epoch. Within
-    an epoch, it returns the state after the last step on PyTorch. On TensorFlow and JAX it raises an error, because they read batches
-    ahead.
+    an epoch on PyTorch, ``pipeline.state_dict()`` returns the state after the last step. Within an epoch on TensorFlow or JAX, it raises
+    an error, because these two read batches ahead.
 
     Args:
-        pipeline: A :class:`~highway.Pipeline` of batches, with an epoch for each pass of Keras, or any iterable that can be repeated.
-        steps: Batches in an epoch. Keras shows and checks the number. ``None``: ``len(pipeline)``, if it is known. 0: the number is unknown
-            before the end of the epoch, for example because a stage drops batches.
+        pipeline: A :class:`~highway.Pipeline` of batches that has an epoch for each pass of Keras, or any iterable that can be repeated.
+        steps: Number of batches in an epoch. Keras shows this number, and highway checks it. ``None`` is ``len(pipeline)``, if the length
+            is known. Pass 0 if the number is unknown before the end of the epoch, for example because a stage drops batches.
 
     Raises:
-        Exception: an error of a stage, which ``fit`` raises unchanged.
+        Exception: a stage raised this error. ``fit`` raises the error unchanged.
 
     >>> import keras
     >>> model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
@@ -79,7 +79,7 @@ class PipelineAdapter(DataAdapter):
 
     def __init__(self, pipeline: Iterable[Any], steps: int) -> None:
         self._passes, self._steps = _Passes(pipeline, steps), steps
-        self._is_new = False  # for Keras, which inspects batches first
+        self._is_new = False  # whether training has not begun: Keras inspects batches first
         self._loops: Loops | None = None
 
     def __enter__(self) -> Self:
@@ -114,7 +114,7 @@ class PipelineAdapter(DataAdapter):
         return data_adapter_utils.get_torch_dataloader(self._passes)
 
     def get_tf_dataset(self) -> Any:
-        """Return a ``tf.data.Dataset``; each loop over it is a pass."""
+        """Return a ``tf.data.Dataset``. Each loop over this dataset is a pass."""
         from highway.adapters.tensorflow import Loops, dataset_of  # here, because Keras may run without TensorFlow
 
         self._passes.is_taken_ahead = True
@@ -129,7 +129,7 @@ class PipelineAdapter(DataAdapter):
         """Note that the batches of a pass were received.
 
         Raises:
-            Exception: an error of a stage. TensorFlow has treated it as the end.
+            Exception: a stage raised this error. TensorFlow has treated it as the end of the data.
         """
         if self._is_new:
             self._passes.begin_training(self._loops is None or self._loops.has_begun)
@@ -141,9 +141,9 @@ class PipelineAdapter(DataAdapter):
 
 
 class _Passes:
-    """The passes of Keras over a pipeline, in sequence.
+    """The passes of Keras over a pipeline, one after another.
 
-    If Keras abandons a pass within its first batches, as after an inspection, the next pass begins with the same batches.
+    If Keras abandons a pass within the first batches, for example after an inspection, the next pass begins with the same batches.
     """
 
     def __init__(self, pipeline: Iterable[Any], steps: int) -> None:
@@ -163,9 +163,9 @@ class _Passes:
             self._held.clear()
 
     def begin_training(self, has_looked: bool) -> None:
-        """Note that training has not begun. If Keras has inspected batches of a pass, and all are held, repeat the pass."""
+        """Note that training is about to begin. If Keras has inspected batches of a pass, and all of them are held, repeat the pass."""
         if has_looked:
-            self._number += 1  # TensorFlow may still read batches of it
+            self._number += 1  # TensorFlow might still read batches of this pass
             self._is_done = self._is_done and not self._held
         if self._held:
             self._tell(self._begin)
@@ -173,13 +173,13 @@ class _Passes:
     def begin(self) -> None:
         """Refuse states until the epoch ends, if batches are read ahead.
 
-        A thread of TensorFlow may already have read batches of this epoch before the end of the last one was noted.
+        A thread of TensorFlow might have read batches of this epoch before the end of the previous epoch was noted.
         """
         if self.is_taken_ahead:
             self._tell(PipelineError(_IN_AN_EPOCH))
 
     def end(self) -> None:
-        """If all batches of a pass were read, note that they were received."""
+        """If all batches of a pass were read, note that the training has received them."""
         if self._is_done and not self.is_split:
             self._leave()
             self._tell(self._position())
@@ -189,7 +189,7 @@ class _Passes:
 
         Raises:
             EndOfStream: the pipeline has no further epoch.
-            PipelineError: there are fewer batches than its length, none at all, or another pass has begun.
+            PipelineError: the pass has fewer batches than ``steps``, or none; or a newer pass has begun.
         """
         self._number += 1
         number = self._number
@@ -210,7 +210,7 @@ class _Passes:
             return
         self._is_done = True
         if not self._taken:
-            iter(self._pipeline)  # raises the error, if the pipeline has ended
+            iter(self._pipeline)  # raises EndOfStream if the pipeline has ended
             raise PipelineError("dataset: the pipeline yields no batches")
         if self._taken < self._steps:
             raise PipelineError(
@@ -219,7 +219,7 @@ class _Passes:
             )
 
     def _further(self) -> Iterator[tuple[Any, Any]]:
-        """Yield the remaining batches with their positions, and hold the first batches."""
+        """Yield the remaining batches, each with the position after it. Hold the first batches of the pass."""
         for item in self._items:
             taken = item, self._position()
             self._taken += 1
@@ -237,14 +237,14 @@ class _Passes:
             self._pipeline.received(position)
 
     def _leave(self) -> None:
-        """End the loop over the pipeline, on the training thread or on a thread of TensorFlow."""
+        """End the loop over the pipeline. The training thread or a thread of TensorFlow calls this method."""
         with self._ending:
             if (close := getattr(self._items, "close", None)) is not None:
                 close()
             self._items = iter(())
 
     def _weighted(self, item: Any) -> Any:
-        """Return an item in Keras's form, with the weights of ``class_weight`` for its rows."""
+        """Return an item as Keras's tuple, with the weights of ``class_weight`` for its rows."""
         if isinstance(item, dict):
             return item
         batch = tuple(item) if isinstance(item, (tuple, list)) else (item,)

@@ -1,4 +1,4 @@
-"""Lightning: how long a ``Trainer`` waits for data; needs ``pip install lightning``."""
+"""Measure how long a ``Trainer`` of Lightning waits for data. Requires ``pip install lightning``."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class DataWait(Callback):
 
         trainer = Trainer(callbacks=[DataWait()])
 
-    ``data_wait_seconds_step`` and ``data_wait_seconds_epoch`` are the seconds for which the loop waited in a step, and their mean in the
-    epoch. ``data_wait_share`` is the fraction, 0 to 1, of the time of the epoch's steps in which the loop waited. Validation, checkpoints
-    and other callbacks do not count. Each rank measures its own wait, and loggers show rank 0.
+    ``data_wait_seconds_step`` is the wait of a step in seconds. ``data_wait_seconds_epoch`` is the mean wait of the epoch's steps.
+    ``data_wait_share`` is the fraction of the time of the epoch's steps so far that the loop waited, from 0 to 1. Validation, checkpoints
+    and other callbacks do not count as wait or as time of steps. Each rank measures its own wait, and loggers show the wait of rank 0.
 
     Args:
         clock: A function that returns the time in seconds.

@@ -1,4 +1,4 @@
-"""The position of a loop, if another component reads its pipeline or loader ahead."""
+"""The position of a loop over a pipeline or loader, even if a component between them reads items ahead of the loop."""
 
 from __future__ import annotations
 
@@ -12,20 +12,23 @@ from highway.errors import PipelineError
 
 @runtime_checkable
 class Positioned(Protocol):
-    """A pipeline or loader whose state is the position of a loop, even if another component reads its items ahead."""
+    """A pipeline or loader that returns the state of a loop, even if a component between them reads items ahead of the loop."""
 
     def position(self) -> Any:
-        """Return its position after the last item that was read."""
+        """Return the position after the last item that was read."""
 
     def received(self, position: Any) -> None:
-        """Set its state to a position: the loop has received all items before this position. ``None``: no component reads ahead any more.
+        """Note that the loop has received all items before a position, so that the state is the state at this position.
 
-        If the position is an error, requesting the state raises it.
+        ``None`` means that no component reads ahead any more. If the position is an error, ``state_dict()`` raises this error.
         """
 
 
 def position_of(loader: Any) -> Any:
-    """Return a loader's position. For a foreign loader, return its state, or the error of its ``state_dict``, or ``None``."""
+    """Return a loader's position.
+
+    For a loader that is not :class:`Positioned`, return its state, the error of its ``state_dict``, or ``None`` without ``state_dict``.
+    """
     if isinstance(loader, Positioned):
         return loader.position()
     try:
@@ -35,10 +38,10 @@ def position_of(loader: Any) -> Any:
 
 
 def received_by_caller(loader: Positioned, batches: Iterator[Any]) -> Iterator[Any]:
-    """Return a loop over a loader. The loop reports to the loader which batches the training has received.
+    """Return an iterator that yields the batches, and reports to the loader which batches the training has received.
 
-    Accelerate fetches a batch before it yields the previous batch. So does Lightning, if it does not know the length of an epoch.
-    Accelerate reads the loader's state before it fetches.
+    Accelerate fetches each batch before it yields the previous batch. Lightning does the same if the length of an epoch is unknown.
+    Accelerate's own loaders read the loader's state before they fetch, so they need no report.
     """
     frame: FrameType | None = sys._getframe(2)
     is_direct = True  # whether all frames so far are __iter__ methods, for example of subclasses
@@ -47,7 +50,8 @@ def received_by_caller(loader: Positioned, batches: Iterator[Any]) -> Iterator[A
         is_direct = is_direct and frame.f_code.co_name == "__iter__"
         if is_direct and module == "accelerate.data_loader":
             return batches
-        if module == "highway.adapters.device_loader" or module.startswith("torchdata."):  # they count their loop's batches
+        # These modules count the batches of their own loop.
+        if module == "highway.adapters.device_loader" or module.startswith("torchdata."):
             return batches
         if module == "accelerate.data_loader" or (module.endswith(".loops.fetchers") and _fetches_ahead(frame)):
             return _one_behind(loader, batches)
@@ -71,7 +75,7 @@ def _fetches_ahead(frame: FrameType) -> bool:
 
 
 def _one_behind(loader: Positioned, batches: Iterator[Any]) -> Generator[Any]:
-    """Yield batches. The loop has received a batch when the next batch is read."""
+    """Yield batches. A batch counts as received when the caller requests the next batch."""
     position = loader.position()
     try:
         for batch in batches:

@@ -1,4 +1,4 @@
-"""Pass batches to TensorFlow. Install it separately: ``pip install tensorflow``, or ``tensorflow-cpu``."""
+"""Pass batches to TensorFlow. Install TensorFlow separately: ``pip install tensorflow``, or ``tensorflow-cpu``."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _NOT_TOLD = (
     "state_dict: TensorFlow takes items of the pipeline ahead of your loop, and only a loop over to_dataset(pipeline) itself tells which "
     "items it has received; call state_dict() there, or after a block `with to_dataset(pipeline) as dataset:`"
 )
-HELD = 4  # maximum items that TensorFlow has read, but the loop has not received
+HELD = 4  # maximum number of items that TensorFlow has read and the loop has not received
 ENDLESS = 2**62  # length of a range that is longer than any epoch
 
 
@@ -44,21 +44,23 @@ def to_dataset(pipeline: Iterable[Any], signature: Any = None) -> PipelineDatase
     Tuples and dicts stay tuples and dicts. A field with a list of arrays of different lengths becomes a ``RaggedTensor``. Batches in
     aligned memory, such as highway's, are not copied. Other batches are copied once.
 
-    Only one loop can run at a time. If a second loop begins, the first loop gets an error. TensorFlow reads up to four items ahead of the
-    loop. In a loop over this dataset, ``pipeline.state_dict()`` does not count these items. ``map``, ``fit`` and similar methods do not
-    report the items that they have received, so ``pipeline.state_dict()`` raises an error in a loop over their result. If the pipeline does
-    not number epochs, a loop that ends early loses the items that were read ahead.
+    Only one loop can run at a time. If a second loop begins, the first loop raises an error.
 
-    ``cardinality()`` and ``len`` are known if ``len(pipeline)`` is.
+    TensorFlow reads up to four items ahead of the loop. In a loop over this dataset, ``pipeline.state_dict()`` does not count these four
+    items as received. In ``fit``, or in a loop over the result of ``map``, TensorFlow does not report which items were received.
+    ``pipeline.state_dict()`` then raises an error. If the pipeline does not number epochs, a loop that ends early loses the items that
+    TensorFlow has read ahead.
+
+    ``cardinality()`` and ``len`` are known if ``len(pipeline)`` is known.
 
     Args:
         pipeline: A :class:`~highway.Pipeline`, a :class:`~highway.Connection`, or any iterable of arrays, tuples or dicts.
         signature: A ``tf.TensorSpec`` or ``tf.RaggedTensorSpec`` for each field, in a tuple or dict like the items. ``None``: this function
-            waits for the first item and derives the signature from it. The first loop still yields this item. If all its arrays have the
-            same length, the items count as batches, and other batches may have other lengths.
+            waits for the first item and derives the signature from this item. The first loop begins with this item, so it is not lost. If
+            all arrays of the first item have the same length, the items are batches, and the length of each batch can be different.
 
     Raises:
-        ValueError: there is no first item to derive the signature from.
+        ValueError: ``signature`` is ``None``, and the pipeline yields no items.
         TypeError: a field has a type that tensors do not support.
         Exception: an error of a stage.
 
@@ -72,9 +74,9 @@ def to_dataset(pipeline: Iterable[Any], signature: Any = None) -> PipelineDatase
 
 
 def dataset_of(loops: Loops, signature: Any = None) -> PipelineDataset:
-    """Return the dataset of some loops; see :func:`to_dataset`."""
+    """Return the dataset of a :class:`Loops` object; see :func:`to_dataset`."""
     spec = signature_of(loops.first()) if signature is None else signature
-    alive = weakref.proxy(loops)  # TensorFlow keeps the functions forever, so only the dataset refers to the loops
+    alive = weakref.proxy(loops)  # TensorFlow keeps the functions forever, so they refer to the loops weakly
 
     def begin(_: Any) -> Any:
         return tf.numpy_function(lambda: np.int64(alive.begin()), [], tf.int64)
@@ -84,7 +86,7 @@ def dataset_of(loops: Loops, signature: Any = None) -> PipelineDataset:
 
     items = tf.data.Dataset.range(1).map(begin).flat_map(lambda number: tf.data.Dataset.range(ENDLESS).map(lambda _: take(number)))
     items = items.take_while(lambda goes_on, *_: goes_on)
-    # One call at a time. Otherwise TensorFlow would choose the number, and the number of items that it holds would be unknown.
+    # One call at a time. Otherwise TensorFlow would choose the number of calls, and the number of items that it holds would be unknown.
     items = items.map(lambda _, *tensors: assembled(spec, iter(tensors)), num_parallel_calls=1)
     return PipelineDataset(items.prefetch(2), loops)
 
@@ -98,7 +100,7 @@ class PipelineDataset(tf.data.Dataset):
         with to_dataset(pipeline) as dataset:
             model.fit(dataset.map(augment))
 
-    The end of the block ends a running loop, and ``pipeline.state_dict()`` is available again.
+    At the end of the block, a running loop ends, and ``pipeline.state_dict()`` no longer raises an error.
 
     Attributes:
         error: The error of the pipeline, or ``None``.
@@ -115,7 +117,7 @@ class PipelineDataset(tf.data.Dataset):
 
     @property
     def element_spec(self) -> Any:
-        """The types of its elements: a ``tf.TensorSpec`` or ``tf.RaggedTensorSpec`` for each field."""
+        """The types of the elements: a ``tf.TensorSpec`` or ``tf.RaggedTensorSpec`` for each field."""
         return self._dataset.element_spec
 
     def cardinality(self) -> Any:
@@ -162,7 +164,7 @@ class _Iterator(OwnedIterator):
 
     @property
     def _type_spec(self) -> Any:
-        self._loops.forget(self)  # a tf.function gets it, and does not report the items that it receives
+        self._loops.forget(self)  # called by a tf.function, which does not report the items that it receives
         return super()._type_spec
 
     def __del__(self) -> None:
@@ -170,11 +172,11 @@ class _Iterator(OwnedIterator):
 
 
 class Loops:
-    """TensorFlow's loops over a pipeline, on its threads, in sequence.
+    """TensorFlow's loops over a pipeline, one after another. They run on TensorFlow's threads.
 
     Args:
         pipeline: The pipeline.
-        errors_end_it: Whether TensorFlow treats an error as the end. The consumer must then read :attr:`error`.
+        errors_end_it: Whether a loop ends normally at an error. The consumer must then read :attr:`error`.
 
     Attributes:
         error: The error of the last loop, or ``None``.
@@ -188,7 +190,7 @@ class Loops:
         self._pipeline, self._number, self._lock = pipeline, 0, threading.Lock()
         self._items: Iterator[Any] = iter(())
         self._held: list[Any] = []  # the first item, until the first loop begins
-        self._is_ahead = False  # whether the first loop over the pipeline has begun before TensorFlow's
+        self._is_ahead = False  # whether a loop over the pipeline has begun for first(), before TensorFlow's first loop
         self._receiver: int | None = None  # the id of the iterator whose loop has begun; None: a foreign iterator
         self._taken = deque[Any]()  # positions of the items that TensorFlow holds, if the iterator reports received items
         self._position: Any = None  # position of the last received item
@@ -206,7 +208,7 @@ class Loops:
         return self._number > 0
 
     def first(self) -> Any:
-        """Return the first item, which the first loop still yields."""
+        """Return the first item. The first loop begins with this item, too."""
         self._begin()
         self._is_ahead = True
         for item in self._items:
@@ -252,7 +254,7 @@ class Loops:
             self._taken.append(self._pipeline.position())
 
     def received(self, receiver: _Iterator, is_end: bool = False) -> None:
-        """Note that the loop over an iterator has received the next item, or its end."""
+        """Note that the loop over an iterator has received the next item, or the end."""
         if self._receiver == id(receiver):
             with contextlib.suppress(IndexError):  # the pipeline has no positions
                 self._tell(self._taken.popleft())

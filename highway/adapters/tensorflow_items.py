@@ -10,7 +10,8 @@ import tensorflow as tf
 
 from highway.engine.batch import rebuild
 
-NARROW = {np.dtype(np.int64): np.int32, np.dtype(np.float64): np.float32}  # as highway.engine.batch converts Python's own numbers
+# Highway.engine.batch converts Python's own numbers in the same way.
+NARROW = {np.dtype(np.int64): np.int32, np.dtype(np.float64): np.float32}
 
 
 def signature_of(item: Any) -> Any:
@@ -50,14 +51,14 @@ def _is_ragged(value: Any) -> bool:
 
 
 def dtypes_of(spec: Any) -> list[Any]:
-    """Return the dtypes of an item's tensors. A ragged tensor has two: for its values, and for the start of each row."""
+    """Return the dtypes of an item's tensors. A ragged tensor has two dtypes: of its values, and of the starts of its rows."""
     return [
         dtype for leaf in _fields(spec) for dtype in ([leaf.dtype, tf.int64] if isinstance(leaf, tf.RaggedTensorSpec) else [leaf.dtype])
     ]
 
 
 def assembled(spec: Any, tensors: Iterator[Any]) -> Any:
-    """Return the original item, from its tensors."""
+    """Return the item that consists of these tensors."""
     if isinstance(spec, dict):
         return {name: assembled(part, tensors) for name, part in spec.items()}
     if isinstance(spec, tuple):

@@ -22,20 +22,20 @@ from highway.parameters.ranges import ENDS
 
 
 class DequeueGenerator(DataFlow):
-    """Turn a pipeline into a DataFlow. The datapoints are the pipeline's items, as lists or dicts. A loop is one epoch.
+    """Turn a pipeline into a DataFlow. The datapoints are the pipeline's items, as lists or dicts. Each loop is one epoch.
 
     ::
 
         with Pipeline([...]) as pipeline:
             TrainConfig(model, QueueInput(DequeueGenerator(pipeline)), ...)
 
-    The pipeline replaces tensorpack's worker processes, such as ``MultiProcessRunner``. Iterating in a forked process is an error, because
-    the threads of a pipeline cannot be forked.
+    Use the pipeline in place of tensorpack's worker processes, such as ``MultiProcessRunner``. Iterating in a forked process raises an
+    error, because the threads of a pipeline cannot be forked.
 
     Args:
         pipeline: A :class:`~highway.Pipeline` with at least one epoch for each loop.
-        queue_size: No effect. It exists for programs of Highway (2017). ``buffer_size`` of the pipeline's last stage sets the number of
-            waiting items.
+        queue_size: Has no effect. It exists for programs of Highway (2017). To set the number of items that wait, use ``buffer_size`` of
+            the pipeline's last stage.
 
     >>> with Pipeline([[(1, 2), (3, 4)]]) as pipeline:
     ...     print(list(DequeueGenerator(pipeline)))
@@ -67,7 +67,7 @@ class DequeueGenerator(DataFlow):
             raise NotImplementedError(str(error)) from error
 
     def get_data(self) -> Iterator[Any]:
-        """Yield the datapoints of an epoch, like ``__iter__``. The method's name in tensorpack before 0.9."""
+        """Yield the datapoints of an epoch. Before tensorpack 0.9, this was the name of ``__iter__``."""
         return iter(self)
 
     def size(self) -> int:
@@ -79,18 +79,17 @@ class DequeueGenerator(DataFlow):
 
 @dataclass
 class DataFlowSource:
-    """Read a DataFlow. Each pass over it is an epoch.
+    """Read a DataFlow. Each pass over the DataFlow is an epoch.
 
-    Only this source may iterate over the DataFlow. It calls ``reset_state()`` at its start. The order of some DataFlows, such as
-    ``MultiProcessRunner``, is not reproducible, and this source does not change that. For a reproducible order, pass the data to a
-    :class:`~highway.modules.Reader`.
+    This source calls ``reset_state()`` when it starts. Do not iterate over the DataFlow elsewhere. The order of some DataFlows, such as
+    ``MultiProcessRunner``, is not reproducible. For a reproducible order, pass the data to a :class:`~highway.modules.Reader`.
 
     Args:
         dataflow: The DataFlow.
-        epochs: Passes over the DataFlow, or ``None`` to repeat indefinitely.
+        epochs: Number of passes over the DataFlow, or ``None`` to repeat indefinitely.
 
     Yields:
-        Its datapoints: lists or dicts.
+        The datapoints of the DataFlow: lists or dicts.
 
     Raises:
         PipelineError: a pass has no datapoints (when running).
@@ -111,7 +110,7 @@ class DataFlowSource:
         """Return the number of datapoints in a pass.
 
         Raises:
-            TypeError: the DataFlow does not know it.
+            TypeError: the DataFlow has no length.
         """
         try:
             return len(self.dataflow)

@@ -1,4 +1,4 @@
-"""Hugging Face transformers: measures how long a ``Trainer`` waits for data; needs ``pip install transformers accelerate``."""
+"""Measure how long a ``Trainer`` of Hugging Face transformers waits for data. Requires ``pip install transformers accelerate``."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class DataWaitCallback(TrainerCallback):
         trainer = Trainer(...)
         trainer.add_callback(DataWaitCallback(trainer))
 
-    Whenever the trainer logs its loss, this adds a record for the same step: ``data_wait_seconds``, the mean of the steps since the last
-    record, and ``data_wait_share``, the fraction of their time in which they waited, from 0 to 1. The records are in ``state.log_history``
-    and in all integrations. A step waits for all batches whose gradients it accumulates. Evaluation, saving and logging do not count. Each
-    process measures its own wait; integrations show the first process.
+    Whenever the trainer logs its loss, this callback logs two values for the steps since its last record. ``data_wait_seconds`` is the mean
+    wait of these steps. ``data_wait_share`` is the fraction of their time that they waited, from 0 to 1. The values are in
+    ``state.log_history`` and in all integrations. The wait of a step includes all batches whose gradients the step accumulates. Evaluation,
+    saving and logging do not count as wait or as time of steps. Each process measures its own wait. Integrations show the first process.
 
     Args:
         trainer: The trainer that logs.

@@ -1,4 +1,4 @@
-"""Random-access datasets, one file per format. Also tar shards as streams, and writers.
+"""Random-access datasets, one module per format. Also tar shards as streams, and writers.
 
 May use: engine, images, wire (its ``.ten`` codec). Begin with ``dataset``, then ``folder``.
 """

@@ -20,21 +20,21 @@ _SEVERAL: tuple[Several, ...] = get_args(Several)
 class Dataset(Protocol):
     """Any object with ``__len__`` and ``__getitem__``. Indexes start at 0.
 
-    Further attributes are optional:
+    These attributes are optional:
 
-    - ``keys``: a sequence of ``str`` with a name for each index. Passports hold them.
+    - ``keys``: a sequence of ``str`` with a name for each index. The passport of a batch contains the keys of its samples.
     - ``__getitems__(numbers)``: returns a list of several samples, for datasets that read several samples faster than one by one.
     - ``__getfiles__(numbers)``: for samples ``(bytes of a file, label)`` or ``(bytes of a file,)``, returns the files of several samples as
       :class:`~highway.datasets.dataset.StoredFiles`. Readers of images then read a range of files with one call.
-    - ``__getviews__(numbers)``: as ``__getitems__``, but a ``memoryview`` of the data may replace ``bytes``, which saves a copy. Readers
-    of images use it.
+    - ``__getviews__(numbers)``: the same as ``__getitems__``, except that the samples can contain a ``memoryview`` in place of ``bytes``,
+      which saves a copy. Readers of images call this method.
     - ``blocks()``: returns consecutive ranges of indexes that are cheap to read together, such as row groups, chunks or shards.
     - ``fingerprint()``: returns a text that changes when the samples change. Caches and checkpoints compare it.
     - ``locate(number)``: returns the location of a sample, such as a path, for error messages.
     - ``classes``: the names of the labels, indexed by label.
-    - ``costs(kind)``: returns the number of ``"pixels"`` or ``"tokens"`` of each sample, or ``None`` if it is unknown. Without it,
-      :class:`~highway.reading.deal.Deal` reads all samples.
-    - ``kept_at(facts)``: returns the path of a file in which highway stores such facts about the samples, or ``None``.
+    - ``costs(kind)``: returns the number of ``"pixels"`` or ``"tokens"`` of each sample, or ``None`` if the numbers are unknown. If they
+      are unknown, :class:`~highway.reading.deal.Deal` reads all samples to count them.
+    - ``kept_at(facts)``: returns the path of a file in which highway stores facts about the samples, such as their costs; or ``None``.
     """
 
     def __len__(self) -> int: ...
@@ -46,7 +46,7 @@ class StoredFiles(list[str | bytes]):
 
     Args:
         files: The path or content of each file.
-        labels: An integer per file; ``None`` if they have no labels.
+        labels: An integer per file; ``None`` if the files have no labels.
     """
 
     def __init__(self, files: Iterable[str | bytes], labels: Sequence[int] | None = None) -> None:
@@ -91,7 +91,7 @@ def keys_of(dataset: Dataset) -> Sequence[str] | None:
     """Return a dataset's keys, or ``None``. A method ``keys()``, as of a dict, does not count.
 
     Raises:
-        DatasetError: their number differs from the number of samples.
+        DatasetError: the number of keys differs from the number of samples.
     """
     keys = getattr(dataset, "keys", None)
     if not isinstance(keys, Sequence) or isinstance(keys, str):
@@ -124,7 +124,7 @@ def blocks_of(dataset: Dataset) -> Sequence[range]:
 
 
 def several_of(dataset: Dataset, best: Several) -> Several | None:
-    """Return the name of a method that reads several samples at once: ``best``, or a more general method."""
+    """Return the name of a method that reads several samples at once: ``best`` if the dataset has it, otherwise a more general method."""
     for method in _SEVERAL[_SEVERAL.index(best) :]:
         if callable(getattr(dataset, method, None)) and _is_meant(method, dataset):
             return method
@@ -132,7 +132,7 @@ def several_of(dataset: Dataset, best: Several) -> Several | None:
 
 
 def _is_meant(method: Several, dataset: Dataset) -> bool:
-    """Return whether a method returns the samples of this dataset, not the samples of a base class."""
+    """Return whether a method reads the samples of this dataset. An inherited method does not if a subclass overrides ``__getitem__``."""
     if method == "__getitems__":
         return not is_overridden(method, "__getitem__", dataset)
     return speaks_for(method, "__getitem__", dataset) and speaks_for(method, "__getitems__", dataset)
@@ -174,8 +174,9 @@ def chosen(found: Mapping[str, T], fields: Mapping[str, str] | None) -> Mapping[
     """Select and rename fields of a sample.
 
     Args:
-        found: The value of each field.
-        fields: New names, each with the old names, separated by ``;``. The first old name that exists is used. ``None`` keeps all fields.
+        found: A dict from field names to values.
+        fields: A dict from new names to old names, which are separated by ``;``. The first old name that exists is used. ``None`` keeps all
+            fields.
 
     Raises:
         ValueError: a field is missing. The message lists the expected and the existing names.

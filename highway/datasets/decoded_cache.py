@@ -23,7 +23,7 @@ from highway.process.memory import free_disk
 from highway.stores.file import local
 from highway.stores.url import is_url, shown
 
-_LARGE = 1 << 16  # maximum bytes of a sample for reading several samples at once
+_LARGE = 1 << 16  # several samples are read at once only if a sample has at most this number of bytes
 
 
 @checked
@@ -32,13 +32,14 @@ class DecodedCache:
     """The samples of a complete cache, in the order in which :class:`~highway.modules.Cache` or ``highway convert`` wrote them.
 
     Args:
-        path: The cache's folder. If it is in a store, it is copied to this machine.
+        path: The folder of the cache. If the folder is in a store, it is copied to this machine.
 
-    A sample is the value that was stored, with read-only arrays. If each sample had a key, samples keep their keys.
+    A sample is the value that was stored, with read-only arrays. Samples keep their keys if each sample had a key.
 
     Raises:
         FileNotFoundError: there is no finished cache (when it is first read).
-        DatasetError: the cache is truncated or damaged, or another version of highway wrote it: create it again (on the first read).
+        DatasetError: the cache is truncated or damaged, or was written by a version of highway with another format (when it is first read).
+        Create the cache again.
         DamagedError: a sample does not match its checksum (when it is read).
 
     >>> samples = [{"x": n, "square": n * n} for n in range(3)]
@@ -52,7 +53,7 @@ class DecodedCache:
 
     @opened
     def file(self) -> DiskFile:
-        """The cache's file."""
+        """The finished cache."""
         try:
             found = CacheFolder(local(self.path), None).finished()
         except DatasetError as error:
@@ -75,12 +76,12 @@ class DecodedCache:
 
     @property
     def keys(self) -> Sequence[str] | None:
-        """The samples' keys, if each sample has a key."""
+        """The keys of the samples; ``None`` if not every sample has one key."""
         file = self.file
         return LazyKeys(lambda number: file.keys([number])[0], len(file)) if file.has_one_key_each else None
 
     def locate(self, number: int) -> str:
-        """Return the number and key of a sample, and the cache's folder."""
+        """Return the index and key of a sample, and the folder of the cache."""
         keys = self.keys
         return f"sample {number}{f' ({keys[number]})' if keys else ''} of the cache {shown(self.path)}"
 
@@ -103,7 +104,7 @@ class SamplesWriter:
         """Append a sample.
 
         Raises:
-            CacheFullError: the sample does not fit.
+            CacheFullError: the sample does not fit on the disk.
             ValueError: the sample differs from earlier samples in its fields, or in the type, dtype or number of axes of a field.
             ItemError: the sample cannot be stored with its original types.
         """
@@ -112,11 +113,11 @@ class SamplesWriter:
 
 @contextmanager
 def cache_writer(path: str) -> Iterator[SamplesWriter]:
-    """Write a cache of samples. It appears only when it is complete.
+    """Write a cache of samples. Readers see the cache only when it is complete.
 
     Raises:
-        FileExistsError: another process writes this cache, or has finished it.
-        ConfigError: the folder holds files that do not belong to a cache.
+        FileExistsError: another process is writing this cache, or has finished it.
+        ConfigError: the folder has files that do not belong to a cache.
     """
     if is_url(path):
         with writing_folder(path, MANIFEST) as folder, cache_writer(folder) as samples:

@@ -9,11 +9,11 @@ extension                           read as                                     
 ``npy``                             array                                                  array
 ``ten``                             array, or a tuple of arrays                            array, or a tuple or list of arrays
 ``png jpg jpeg ppm ...``            bytes, to be decoded by many workers (``DecodeImage``) bytes, or uint8 ``(H, W, 3)`` or ``(H, W)``
-any other                           bytes, also for pickles (never loaded)                 bytes, or an array as ``NAME.ten``
+any other extension                 bytes; pickles are bytes, too, and are not loaded      bytes, or an array as ``NAME.ten``
 ==================================  =====================================================  ==========================================
 
-``NAME.ten`` is read as the field ``NAME``, so a field with an array keeps its name. In ``.ten`` files, booleans are stored as uint8, with
-``bool`` as info.
+``NAME.ten`` is read as the field ``NAME``, so a field with an array keeps its name. In ``.ten`` files, boolean arrays are stored as uint8,
+with the text ``bool`` in the info of the array.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ from highway.wire import chunks
 
 IMAGES = {"png": "PNG", "jpg": "JPEG", "jpeg": "JPEG", "ppm": "PPM", "pgm": "PPM", "bmp": "BMP", "webp": "WEBP"}
 JPEG_QUALITY = 95
-BAD_NPY = (ValueError, TypeError, TokenError, SyntaxError, RecursionError, MemoryError, OverflowError)  # raised for damaged .npy headers
+# The errors of NumPy for damaged .npy headers.
+BAD_NPY = (ValueError, TypeError, TokenError, SyntaxError, RecursionError, MemoryError, OverflowError)
 
 _NUMBERS = ("cls", "cls2", "class", "count", "index", "id")
 _TEXTS = ("txt", "text", "transcript")
@@ -44,12 +45,12 @@ _BOOL = "bool"  # the info of boolean arrays, because tenbin has no booleans
 
 @lru_cache
 def field_name(extension: str) -> str:
-    """Return the name of the field that a file holds."""
+    """Return the name of the field that a file with this extension holds."""
     return extension.removesuffix(".ten") if _last(extension) == "ten" else extension
 
 
 def decode_field(extension: str, data: bytes) -> Any:
-    """Return the value that a file holds.
+    """Decode the content of a file.
 
     Raises:
         ValueError: the bytes do not match the extension.
@@ -62,7 +63,7 @@ def encode_field(name: str, value: Any) -> tuple[str, bytes]:
     """Return the extension and the bytes of the file for a field.
 
     Raises:
-        ItemError: no file with this field name can hold the value. The message shows a solution.
+        ItemError: no file can hold the value under this field name. The message shows a solution.
     """
     if isinstance(value, (bytes, bytearray, memoryview)):
         return name, bytes(value)

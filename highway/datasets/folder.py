@@ -22,7 +22,7 @@ from highway.stores.url import is_url, join
 
 
 class _Folder(ABC):
-    """Base of datasets of image files; a subclass finds the files."""
+    """Base class of datasets of image files. Subclasses find the files."""
 
     data_dir: str
 
@@ -43,14 +43,15 @@ class _Folder(ABC):
         return (data, np.int32(files.labels[number])) if files.labels else (data,)
 
     def __getitems__(self, numbers: Sequence[int]) -> list[Any]:
-        """Return several samples; files in a store are requested concurrently."""
+        """Return several samples. Files in a store are requested concurrently."""
         files = self._files
         contents = files.contents(numbers)
         if not files.labels:
             return [(data,) for data in contents]
         return [(data, np.int32(files.labels[number])) for data, number in zip(contents, numbers, strict=True)]
 
-    def __getfiles__(self, numbers: Sequence[int]) -> StoredFiles:  # in the class of __getitem__: it would not count in another class
+    # In the same class as __getitem__, because readers ignore an inherited __getfiles__ if a subclass overrides __getitem__.
+    def __getfiles__(self, numbers: Sequence[int]) -> StoredFiles:
         return self._files.stored(numbers)
 
     @property
@@ -79,22 +80,23 @@ class ImageFolder(_Folder):
     """The images in one folder per label, in the order of their paths.
 
     Labels are numbered in the sorted order of the folders' names (:attr:`classes`), or in the order of ``class_names``. Images in
-    subfolders of a label's folder have the same label. Links are followed. Hidden files and files of other types are skipped.
+    subfolders of a label folder have the label of this label folder. Links are followed. Hidden files, and files that are not images, are
+    skipped.
 
     Args:
-        data_dir: Folder that holds one folder per label, or its URL. ``highway:photos/...`` refers to photographs that are part of the
-            package.
+        data_dir: Folder that holds one folder per label, or the URL of this folder. ``highway:photos/train`` and ``highway:photos/val`` are
+            folders of the highway package with a few photographs.
         class_names: The names of the label folders in the order of their labels: a list, or a file as for ``class_names`` of
-            :class:`Files`, such as ``wnids.txt`` of Tiny ImageNet. Other folders are skipped. ``None``: all folders, in sorted order. Names
-            of splits, such as ``train`` and ``val``, are then an error.
+            :class:`Files`, such as ``wnids.txt`` of Tiny ImageNet. Folders that are not in the list are skipped. ``None`` selects all
+            folders, in sorted order. Folders with the names of splits, such as ``train`` and ``val``, then raise an error.
 
-    A sample is ``(data, label)``: the file's bytes, as ``bytes``, and an int32.
+    A sample is ``(data, label)``: the content of the file as ``bytes``, and an int32.
 
     Raises:
-        FileNotFoundError: the folder does not exist or has no label folders, a label folder has no images, or a link leads nowhere (when
-            the dataset is first read).
-        DatasetError: a link leads to a folder above it, or the folders have the names of splits and there are no ``class_names`` (when the
-            dataset is first read).
+        FileNotFoundError: the folder does not exist or has no label folders, a label folder has no images, or the target of a link does not
+            exist (when the dataset is first read).
+        DatasetError: a link leads to a folder that contains the link, or ``class_names`` is ``None`` and the folders have the names of
+            splits (when the dataset is first read).
 
     >>> dataset = ImageFolder("highway:photos/val")
     >>> data, label = dataset[0]
@@ -116,11 +118,11 @@ class ImageFolder(_Folder):
 
     @property
     def classes(self) -> list[str]:
-        """The names of the labels, read from the folder at each access. The number of a label is its position."""
+        """The names of the labels, indexed by label. They are read from the folder at each access."""
         return label_names(resolve_data_dir(self.data_dir), self._names)
 
     def fingerprint(self) -> str:
-        """Return a text that changes when files are added, removed, renamed or written to, or the numbers of the classes change."""
+        """Return a text that changes when files are added, removed, renamed or written to, or when the label of a class changes."""
         return super().fingerprint() + ("" if self.class_names is None else f" {self._names}")
 
 
@@ -130,20 +132,21 @@ class Files(_Folder):
     """The images of one folder, in the order of their paths; or the images in a list of labels, in the order of the list.
 
     Args:
-        data_dir: The folder, or its URL. ``highway:photos/...`` refers to photographs that are part of the package.
-        labels: A file with one line per image: its path in ``data_dir``, a space or tab, and its label: a number or the name of a class.
-            Leading slashes of the path, and text after a second tab, are ignored. For example, it reads ``val.txt`` of ILSVRC,
-            ``places365_val.txt`` and ``val_annotations.txt`` of Tiny ImageNet. If no line has a label, the label is the image's folder. The
-            file may also be in ``data_dir``. Images that are not in the list are skipped.
-        class_names: A file with one line per label, such as ``synsets.txt`` or ``synset_words.txt`` of ILSVRC: the name, and optionally a
-            space or tab and a description. Its order is the order of the labels. Without this file, the labels are numbers, or names in
-            sorted order.
+        data_dir: The folder, or the URL of the folder. ``highway:photos/...`` are folders of the highway package with a few photographs.
+        labels: A file with one line per image: the path of the image in ``data_dir``, a space or tab, and the label. The label is a number
+            or the name of a class. Leading slashes of the path, and text after a second tab, are ignored. Examples are ``val.txt`` of
+            ILSVRC, ``places365_val.txt``, and ``val_annotations.txt`` of Tiny ImageNet. If no line has a label, the label of an image is
+            the name of its folder. The path of the list can be relative to ``data_dir``. Images that are not in the list are skipped.
+        class_names: A file with one line per label, such as ``synsets.txt`` or ``synset_words.txt`` of ILSVRC: the name of the class, and
+            optionally a space or tab and a description. The order of the lines is the order of the labels. Without this file, the labels
+            in the list must be numbers, or the names are numbered in sorted order.
 
-    A sample is ``(data,)``, the bytes of the file. With ``labels``, it is ``(data, label)``, and the label is an int32.
+    A sample is ``(data,)``, where ``data`` is the content of the file as ``bytes``. With ``labels``, a sample is ``(data, label)``, where
+    ``label`` is an int32.
 
     Raises:
-        ConfigError: there are ``class_names`` without ``labels``.
-        FileNotFoundError: the folder does not exist, has no images, or lacks listed images (on the first read).
+        ConfigError: ``class_names`` is given without ``labels``.
+        FileNotFoundError: the folder does not exist, has no images, or lacks images of the list (when the dataset is first read).
         DatasetError: a line of a list is not valid.
 
     >>> with open("labels.txt", "w") as file:
@@ -183,7 +186,7 @@ class Files(_Folder):
 
     @property
     def classes(self) -> list[str] | None:
-        """The names of the labels, indexed by label. Without names, the numbers. Without labels, ``None``."""
+        """The names of the labels, indexed by label. If labels have no names, their numbers. ``None`` without ``labels``."""
         if self.labels is None:
             return None
         return self._list.classes or [str(number) for number in range(max(self._list.labels) + 1)]
@@ -199,10 +202,10 @@ class Files(_Folder):
 
 
 def has_label_folders(path: str) -> bool:
-    """Return whether a folder contains folders that may be label folders."""
+    """Return whether a folder contains folders that can be label folders."""
     if is_url(path):
         try:
             return bool(ImageFolder(path).classes)
-        except FileNotFoundError:  # if there are no images, too, Files raises the error
+        except FileNotFoundError:  # if there are no images either, Files raises the error
             return False
     return os.path.isdir(path) and any(os.path.isdir(os.path.join(path, name)) for name in os.listdir(path) if not name.startswith("."))

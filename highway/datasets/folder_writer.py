@@ -23,25 +23,27 @@ EXTENSIONS = {suffix[1:] for suffix in SUFFIXES}
 
 
 class ImageFolderWriter:
-    """Writes images; see :func:`image_folder_writer`. Several threads may write at once."""
+    """Writes images; see :func:`image_folder_writer`. Several threads can write at the same time."""
 
     def __init__(self, path: str) -> None:
         self._path = path
         self._is_there = present_in(path)
-        self._labels: dict[str, int | None] = {}  # labels by the file's path in the folder
-        self._taken: dict[str, object] = {}  # paths by the sample that uses them
+        self._labels: dict[str, int | None] = {}  # from a file's path in the folder to its label
+        self._taken: dict[str, object] = {}  # from a path to the sample that uses it
 
     def add(self, key: str, sample: Mapping[str, Any]) -> None:
         """Write the image of a sample under its key. Existing files are not overwritten.
 
         Args:
-            key: The path in the folder, without extension. A key without ``/`` is placed in a folder named by the label.
-            sample: An image: bytes under its extension (``jpg``, ``png``, ...), or an array ``image``, uint8 ``(H, W, 3)``, ``(H, W)`` or
-                ``(H, W, 1)``, which is written as PNG. Optionally an integer label under ``cls`` or ``label``.
+            key: The path in the folder, without extension. If the key has no ``/``, the image is written to a folder with the label's
+                number as its name.
+            sample: A dict with an image: a field of bytes whose name is the extension (``jpg``, ``png``, ...), or an array ``image``, uint8
+                ``(H, W, 3)``, ``(H, W)`` or ``(H, W, 1)``, which is written as PNG. Optionally, a field ``cls`` or ``label`` with an
+                integer.
 
         Raises:
-            ItemError: the sample holds no image, or has fields besides an image and a label.
-            DatasetError: the key leads out of the folder or to a hidden file, or another image has the same path.
+            ItemError: the sample has no image, or has further fields besides the image and the label.
+            DatasetError: the key leads out of the folder or to a hidden file, or an earlier image has the same path.
         """
         extension, data, label = _image_and_label(sample)
         parts = key.split("/")
@@ -51,7 +53,7 @@ class ImageFolderWriter:
             raise DatasetError(f"the key {key!r} would be a hidden file or folder, which readers skip; name the samples otherwise")
         name = f"{place_of(key, label)}.{extension}"
         mine = object()
-        if self._taken.setdefault(name, mine) is not mine:  # atomic, so no other thread can come between
+        if self._taken.setdefault(name, mine) is not mine:  # setdefault is atomic, so two threads cannot take the same path
             raise DatasetError(f"two images are to be {name!r} in {shown(self._path)}; give each sample a key of its own")
         self._labels[name] = label
         if not self._is_there(name):
@@ -101,10 +103,10 @@ def _image_and_label(sample: Mapping[str, Any]) -> tuple[str, bytes, int | None]
 
 @contextmanager
 def image_folder_writer(path: str) -> Iterator[ImageFolderWriter]:
-    """Write images below a folder. Each image gets its name only when it is complete.
+    """Write images below a folder. Each image gets its final name only when it is complete.
 
-    :class:`~highway.datasets.ImageFolder` reads the folders. If the labels are not the indexes of the folders, a list is written at the
-    end: ``Files(path, labels="highway-labels.txt")`` reads it.
+    :class:`~highway.datasets.ImageFolder` can read the folder. If a label differs from the index of its folder in sorted order, the writer
+    also writes a list of labels at the end. Read this list with ``Files(path, labels="highway-labels.txt")``.
     """
     writer = ImageFolderWriter(path)
     yield writer

@@ -1,4 +1,4 @@
-"""The description of a format, and the recognition of formats by paths and files."""
+"""The description of a format. Formats are recognised by the names and the content of files."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from highway.stores.file import entries_in, read_head
 from highway.stores.requests import Unsupported
 from highway.stores.url import is_url, without_options
 
-_HEAD = 512  # bytes of a file that are read to recognise it
+_HEAD = 512  # number of bytes of a file that are read to recognise its format
 
 Options = Mapping[str, Any]
 
 
 class Extra(NamedTuple):
-    """An extra of highway's distribution, and the package that it installs. setup.py reads these from this file."""
+    """An extra of highway's distribution, and the package that the extra installs. setup.py reads the extras from ``formats.py``."""
 
     name: str
     requirement: str
@@ -47,7 +47,7 @@ class Place:
 
     @cached_property
     def entries(self) -> frozenset[str]:
-        """The names in the folder; names of subfolders end in a slash. Empty if the place is no folder, or a server does not list it."""
+        """The names in the folder. Names of subfolders end in a slash. Empty if the place is not a folder, or a server cannot list it."""
         try:
             return frozenset(entries_in(self.path))
         except Unsupported:
@@ -65,17 +65,17 @@ class Place:
 
     @property
     def is_folder(self) -> bool:
-        """Whether the place is a folder, or looks like a folder if it is a URL."""
+        """Whether the place is a folder. A URL is a folder if it looks like a folder."""
         return is_url(self.path) or os.path.isdir(self.path)
 
     def has(self, pattern: str) -> bool:
-        """Return whether an entry of the folder matches a pattern. On this machine, a pattern with ``/`` also matches in subfolders."""
+        """Return whether an entry of the folder matches a pattern. A pattern with ``/`` matches in local subfolders."""
         if "/" in pattern:
             return not is_url(self.path) and bool(glob.glob(os.path.join(glob.escape(self.path), pattern)))
         return any(fnmatch.filter((name for name in self.names if not name.startswith(".") or pattern.startswith(".")), pattern))
 
     def holds_images(self) -> bool:
-        """Return whether the folder contains image files, or folders, which may be label folders."""
+        """Return whether the folder contains image files, or folders that can be label folders."""
         return any(entry.lower().endswith((*SUFFIXES, "/")) for entry in self.entries if not entry.startswith("."))
 
     def described(self) -> str:
@@ -90,36 +90,38 @@ class Place:
 class Format:
     """A format of datasets.
 
-    Classes and functions are texts ``module:name``. highway imports them when it needs them.
+    Classes and functions are given as texts ``module:name``. highway imports them when it needs them.
 
     Args:
         name: The name for ``format=``, ``--from`` and ``--to``.
         about: A description of the format in a few words.
-        dataset: The dataset that reads it. Its first parameter is a path or a list of paths.
+        dataset: The dataset that reads the format. Its first parameter is a path or a list of paths.
         note: A further note for users.
-        given: Parameters of the dataset.
-        choose: If several datasets read the format: a function that receives paths and parameters, and returns the dataset and its
-            parameters.
-        writer: A function that writes the format: it takes a path, and returns a context manager with a
+        given: Arguments that highway always passes to the dataset.
+        choose: A function that receives paths and parameters, and returns the dataset and its parameters. Needed only if several datasets
+            read the format.
+        writer: A function that writes the format. It takes a path, and returns a context manager that yields a
             :class:`~highway.datasets.writing.SampleWriter`. Empty: highway only reads the format.
-        sink: The component that writes the format in a pipeline, if any.
+        sink: The component that writes the format in a pipeline, if there is such a component.
         suffixes: The suffixes of the format's paths.
-        streams: Suffixes, or prefixes such as ``pipe:``, of paths without random access. ``source`` reads them.
-        source: The component that reads such paths.
-        magic: Bytes in files of the format, each with its position. They identify the format.
+        streams: Suffixes, or prefixes such as ``pipe:``, of paths without random access. ``source`` reads these paths.
+        source: The component that reads paths without random access.
+        magic: Bytes that identify files of the format, each with the position of the bytes in the file.
         inside: Patterns of names. A folder with an entry that matches a pattern has this format.
         is_at: A function that returns whether a place has this format.
         is_name: Whether a dataset of the format has a name instead of a path.
         kinds: The kinds of values that the writer accepts. Empty: an image and a label.
-        extra: The extra that installs its library.
-        images: The form of images for ``highway convert``: ``"bytes"``, or ``"files"`` named by their type, or ``"pixels"``.
-        layout: ``"files"``: a single file, or several files with a fixed number of samples if the path has a placeholder for the file's
-            number. ``"one"``: a file or folder for all samples. ``"each"``: a folder with a file for each sample, named by its number.
-            ``"keys"``: a folder with files that are named by the samples' keys, and that several threads write.
+        extra: The extra that installs the library for this format.
+        images: How ``highway convert`` passes images to the writer: as ``"bytes"``, as ``"files"`` (bytes in a field whose name is their
+            type), or as ``"pixels"``.
+        layout: ``"files"``: one file; or several files with a fixed number of samples, if the path has a placeholder for the number of the
+            file. ``"one"``: one file or folder for all samples. ``"each"``: a folder with a numbered file for each sample. ``"keys"``: a
+            folder with a file for each sample, whose name is the sample's key. Several threads write these files.
         is_copied: Whether highway copies files from a store to this machine before it reads them.
-        key: A function that returns the key of a sample in this format, from its key and its fields. Empty: the key does not change.
+        key: A function that returns the key of a sample in this format, from the sample's present key and its fields. Empty: the key does
+            not change.
         keeps_keys: Whether samples keep their keys.
-        keeps_order: Whether the samples have the order in which they were written. ``False``: they have the order of their keys.
+        keeps_order: Whether samples are read in the order in which they were written. ``False``: they are read in the order of their keys.
     """
 
     name: str
@@ -147,7 +149,7 @@ class Format:
     keeps_order: bool = True
 
     def is_named_by(self, path: str) -> bool:
-        """Return whether paths with this end (or beginning) have this format."""
+        """Return whether a path has this format according to its suffix or prefix."""
         return without_options(path).endswith(self.suffixes) or self.is_stream(path)
 
     def is_stream(self, path: str) -> bool:
@@ -169,7 +171,7 @@ class Format:
         return " ".join(suffixes) or ("content" if self.magic or self.inside or self.is_at else "")
 
     def named(self, key: str, sample: Mapping[str, Any]) -> str:
-        """Return the key of a sample in this format, from its key and its fields."""
+        """Return the key of a sample in this format, from the sample's present key and its fields."""
         return str(self._key(key, sample)) if self.key else key
 
     @cached_property
@@ -182,7 +184,7 @@ class Format:
 
     @property
     def takes_several(self) -> bool:
-        """Whether the dataset takes a list of paths, and patterns."""
+        """Whether the dataset accepts a list of paths, and patterns of paths."""
         hint = next(iter(self.parameters().values())).annotation
         hint = typing.get_args(hint)[0] if typing.get_origin(hint) is typing.Annotated else hint
         return any(typing.get_origin(one) is list for one in alternatives(hint))
@@ -191,9 +193,9 @@ class Format:
         """Return the dataset of one or more paths.
 
         Args:
-            paths: At least one.
+            paths: At least one path.
             options: Parameters of the dataset.
-            build: Creates the dataset from its class and all of its parameters.
+            build: Creates the dataset from its class and all its parameters.
         """
         dataset, options = self.choose(paths, options) if self.choose else (self.dataset, options)
         make, options = load(dataset), {**self.given, **options}
@@ -204,11 +206,11 @@ class Format:
         return found[0] if len(found) == 1 else JoinedPaths(found)
 
     def write(self, path: str, options: Options) -> AbstractContextManager[SampleWriter]:
-        """Return the writer of samples to a path; ``options`` are its parameters."""
+        """Return a writer of samples to a path. ``options`` are the parameters of the writer."""
         return typing.cast(AbstractContextManager[SampleWriter], load(self.writer)(path, **options))
 
 
 def load(name: str) -> Any:
-    """Return a class or function by ``module:name``."""
+    """Import a class or function by the text ``module:name``."""
     module, _, attribute = name.partition(":")
     return getattr(importlib.import_module(module), attribute)

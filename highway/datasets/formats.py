@@ -1,7 +1,7 @@
 """The table of formats, with one record per format.
 
 Readers, sinks, ``highway convert``, ``highway doctor``, the extras in setup.py, the table in docs/howto/formats.md and the contract tests
-are derived from this table. Another package can add formats by entry points of the group ``highway.formats``. Each entry point refers to a
+are derived from this table. Other packages can add formats by entry points of the group ``highway.formats``. Each entry point refers to a
 :class:`Format`.
 """
 
@@ -36,7 +36,7 @@ def _records_in(paths: Sequence[str], options: Options) -> tuple[str, Options]:
 
 
 def _images_in(paths: Sequence[str], options: Options) -> tuple[str, Options]:
-    """Return the dataset for a folder of images. It depends on the labels: a list, the names of folders, or no labels."""
+    """Return the dataset for a folder of images. The dataset depends on the labels: a list, the names of folders, or no labels."""
     path, *others = paths
     if others:
         raise ConfigError(f"{shown(others[0])}: only one folder of images is read at a time, since each numbers its labels; name one")
@@ -48,7 +48,7 @@ def _images_in(paths: Sequence[str], options: Options) -> tuple[str, Options]:
     return "highway.datasets.folder:Files", options
 
 
-ARROW = Extra("arrow", "pyarrow>=16")  # with NumPy 2
+ARROW = Extra("arrow", "pyarrow>=16")  # older versions do not support NumPy 2
 
 _TABLE = (
     Format(
@@ -174,7 +174,7 @@ _TABLE = (
         sink="LevelDBSink",
         suffixes=(".leveldb",),
         inside=("CURRENT",),
-        extra=Extra("leveldb", "plyvel>=1.5; python_version < '3.13'"),  # no wheel for later ones
+        extra=Extra("leveldb", "plyvel>=1.5; python_version < '3.13'"),  # plyvel has no wheel for later versions of Python
         images="files",
         keeps_order=False,
         is_copied=True,
@@ -295,7 +295,7 @@ _TABLE = (
         writer="highway.datasets.folder_writer:image_folder_writer",
         sink="ImageSink",
         kinds=(),
-        is_at=lambda place: place.is_folder,  # any other folder: the last row of the table
+        is_at=lambda place: place.is_folder,  # any other folder, because this is the last row of the table
         images="files",
         layout="keys",
         key="highway.datasets.folder_writer:place_in",
@@ -311,7 +311,7 @@ def formats() -> Mapping[str, Format]:
     Raises:
         ConfigError: an entry point does not name a format, or two formats have the same name.
     """
-    import importlib.metadata  # here, since it takes 15 ms
+    import importlib.metadata  # imported here, because the import takes 15 ms
 
     found = {row.name: row for row in _TABLE}
     for entry in importlib.metadata.entry_points(group=GROUP):
@@ -322,7 +322,7 @@ def formats() -> Mapping[str, Format]:
         if not isinstance(row, Format) or found.get(row.name, row) is not row:
             what = f"there is a format {row.name!r} already" if isinstance(row, Format) else f"expected a Format, found {row!r}"
             raise ConfigError(f"the entry point {entry.name} = {entry.value} of {GROUP}: {what}; correct or uninstall that package")
-        found = {row.name: row, **found}  # before highway's formats, because the last of them accepts any folder
+        found = {row.name: row, **found}  # before highway's formats, because the last format of highway accepts any folder
     return found
 
 

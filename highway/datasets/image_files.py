@@ -27,8 +27,8 @@ class ImageFiles(NamedTuple):
     Args:
         root: The folder, or its URL.
         keys: The files' paths relative to the folder, with ``/``.
-        labels: The number of each file's label; empty if there are no labels.
-        listing: The same files in a store; ``None`` if they are on this machine.
+        labels: The label of each file as a number; empty if there are no labels.
+        listing: The listing of the store that contains the files; ``None`` if the files are on this machine.
     """
 
     root: str
@@ -37,7 +37,7 @@ class ImageFiles(NamedTuple):
     listing: Listing | None = None
 
     def path(self, number: int) -> str:
-        """Return the path of a file. If the file is in a store, return its URL, for messages only."""
+        """Return the path of a file. For a file in a store, return its URL, which is only for messages."""
         if self.listing is not None:
             return str(self.listing.object(number))
         return os.path.join(self.root, self.keys[number])
@@ -61,7 +61,7 @@ class ImageFiles(NamedTuple):
         return StoredFiles(files, [labels[number] for number in numbers] if labels else None)
 
     def select(self, numbers: Sequence[int]) -> ImageFiles:
-        """Return some of the files."""
+        """Return a list with only these files."""
         labels = [self.labels[number] for number in numbers] if self.labels else []
         listing = None if self.listing is None else self.listing.select(numbers)
         return ImageFiles(self.root, [self.keys[number] for number in numbers], labels, listing)
@@ -74,7 +74,7 @@ class ImageFiles(NamedTuple):
 
 
 def listed_files(root: str, found: LabelList, labels: str) -> ImageFiles:
-    """Return the images in a list of labels, in its order.
+    """Return the images in a list of labels, in the order of the list.
 
     Args:
         root: The folder of the files, or its URL.
@@ -91,7 +91,7 @@ def listed_files(root: str, found: LabelList, labels: str) -> ImageFiles:
 
 
 def named_files(root: str, keys: list[str], labels: str) -> ImageFiles:
-    """Return files by their names in a folder. In a store, all files must exist. ``labels`` is the list's path for the error.
+    """Return files by their names in a folder. In a store, all files must exist. ``labels`` is the path of the list of names, for errors.
 
     Raises:
         FileNotFoundError: some of the files do not exist, or the folder does not exist.
@@ -135,15 +135,15 @@ def _not_there(labels: str, keys: Sequence[str], missing: Sequence[str], root: s
 
 
 def label_names(root: str, classes: Sequence[str] | None = None) -> list[str]:
-    """Return the names of the label folders in ``root``; a label's number is its position.
+    """Return the names of the label folders in ``root``, indexed by label.
 
     Args:
         root: The folder, or its URL.
-        classes: The names in the order of their numbers; ``None``: all folders, sorted.
+        classes: The names in the order of the labels; ``None``: all folders, in sorted order.
 
     Raises:
-        FileNotFoundError: the folder ``root`` does not exist or has no subfolders, one of ``classes`` has no folder, or a link in ``root``
-            leads nowhere.
+        FileNotFoundError: the folder ``root`` does not exist or has no subfolders, one of ``classes`` has no folder, or the target of a
+            link in ``root`` does not exist.
         DatasetError: ``classes`` is ``None``, and the folders have names of splits, such as ``train`` and ``val``.
     """
     found = list(_by_label(root, _listing(root))) if is_url(root) else _folders(root)
@@ -184,13 +184,13 @@ def _folders(root: str) -> list[str]:
 
 
 def labelled_files(root: str, classes: Sequence[str] | None = None) -> ImageFiles:
-    """List the images in each label's folder and its subfolders. Follow links. Skip hidden files and files of other types.
+    """List the images in the label folders and their subfolders. Follow links. Skip hidden files, and files that are not images.
 
-    The arguments and errors are the same as for :func:`label_names`.
+    The arguments are the same as for :func:`label_names`. This function raises the errors of :func:`label_names`, and these errors:
 
     Raises:
-        FileNotFoundError: there are no images in a label's folder, or a link leads nowhere.
-        DatasetError: a link leads back to a folder above it.
+        FileNotFoundError: there are no images in a label folder, or the target of a link does not exist.
+        DatasetError: a link leads to a folder that contains the link.
     """
     if is_url(root):
         return _labelled_objects(root, classes)
@@ -210,7 +210,7 @@ def flat_files(root: str) -> ImageFiles:
     """List the images in ``root`` itself.
 
     Raises:
-        FileNotFoundError: the folder ``root`` does not exist or has no images, or a link in it leads nowhere.
+        FileNotFoundError: the folder ``root`` does not exist or has no images, or the target of a link in it does not exist.
     """
     if is_url(root):
         return _flat_objects(root)
@@ -226,7 +226,7 @@ def _is_image(entry: os.DirEntry[str]) -> bool:
 
 
 def _listing(root: str, below: bool = True) -> Listing:
-    from highway.stores.listing import listing_of  # imported here, because only folders in a store need it
+    from highway.stores.listing import listing_of  # imported here, because it is needed only for folders in a store
 
     return listing_of(root, below)
 
@@ -247,7 +247,7 @@ def _labelled_objects(root: str, classes: Sequence[str] | None) -> ImageFiles:
 
 
 def _by_label(root: str, listing: Listing) -> dict[str, list[int]]:
-    """Return the numbers of the objects in each folder of a store, by its name, in their order."""
+    """Return a dict from the names of the folders in a store to the numbers of their objects, in ascending order."""
     found: dict[str, list[int]] = {}
     for number, key in enumerate(listing.keys):
         name, slash, _ = key.partition("/")

@@ -1,4 +1,4 @@
-"""Index files: store the positions of a file's samples in a separate file, so that the next run finds them without a search."""
+"""Index files store the positions of a file's samples in a separate file. The next run then finds the samples without a search."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SUFFIX = ".index"
 
 
 def index_path(path: str, where: bool | str) -> str:
-    """Return the path of a file's index: beside the file, or in the folder ``where``, with a digest of the file's path in the name."""
+    """Return the path of a file's index: beside the file; or in the folder ``where``, under a name with a digest of the file's path."""
     if isinstance(where, bool):
         return beside(path, SUFFIX)
     whole = shown(path) if is_url(path) else os.path.abspath(path)
@@ -31,7 +31,7 @@ def load_index(path: str, version: int | str, names: Sequence[str]) -> list[np.n
     """Return the arrays in an index file, if it exists, is complete, and has this version."""
     try:
         content = read_whole(path)
-    except (FileNotFoundError, PermissionError):  # S3 denies access to a missing file if the caller may not list the bucket
+    except (FileNotFoundError, PermissionError):  # S3 denies access to a missing file if the caller is not allowed to list the bucket
         return None
     return parsed_index(content, version, names)
 

@@ -1,8 +1,8 @@
 """Pass batches to PyTorch: ``pip install 'highway-data[torch]'``.
 
-Begin with ``loader``: the arguments of :class:`DataLoader`. ``iterators`` has one epoch of it, ``progress`` its state, ``order`` the
-indices, ``worker`` the additions to torch's worker processes, ``slots`` their shared memory, ``threads`` the worker threads,
-``device`` the transfer of batches to a GPU, and ``mesh`` the ranks of device meshes.
+Begin with the module ``loader``, which defines :class:`DataLoader`. ``iterators`` runs one epoch of a loader. ``progress`` makes the
+loader's state, and ``order`` tracks the indices. ``worker`` extends torch's worker processes, ``slots`` is the shared memory of these
+processes, and ``threads`` has the worker threads. ``device`` copies batches to a GPU. ``mesh`` has the ranks of device meshes.
 """
 
 try:

@@ -1,4 +1,4 @@
-"""Collates samples by torch's rules, faster for arrays, tensors and numbers."""
+"""Collate samples by torch's rules, but faster if samples consist of arrays, tensors and numbers."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ _NUMERIC = frozenset("biufc")
 
 
 def collate(samples: Sequence[Any]) -> Any:
-    """Return the same as ``torch.utils.data.default_collate``: the same types, dtypes, nesting and errors.
+    """Collate samples as ``torch.utils.data.default_collate`` does: with the same types, dtypes, nesting and errors as in torch.
 
-    Arrays and tensors of one shape are stacked without torch's threads, which remain available for the training.
+    Arrays and tensors of equal shape are stacked without torch's threads. The training can use these threads meanwhile.
 
     Args:
         samples: At least one sample. A sample consists of tensors, arrays, numbers or texts, in any nesting of dicts, lists and tuples.
 
     Returns:
-        Tensors with a new first axis, in the nesting of a sample. Tuples become lists, as in torch. Texts are in a list, or in a tuple if
-        they are nested.
+        Tensors with a new first axis, in the nesting of a sample. Tuples become lists, as in torch. If the samples are texts, they are
+        returned as a list. If texts are part of a sample, they become a tuple.
 
     Raises:
         RuntimeError: the samples differ in their shapes, or in their number of values.
-        KeyError: a key of the first sample is missing in another.
+        KeyError: a key of the first sample is missing in another sample.
         TypeError: the type of a value is not supported.
 
     >>> collate([(np.zeros((2, 3), np.uint8), 1), (np.ones((2, 3), np.uint8), 7)])[1]

@@ -21,16 +21,17 @@ class TensorcomDataset(IterableDataset[Any]):
             ...
 
     The items are batches, so pass ``batch_size=None`` to the ``DataLoader``. As in tensorcom, the items are lists of arrays, and images
-    have their channels last. ``DataLoader`` converts the arrays to tensors. With ``converters="torch"``, this dataset yields tensors with
-    channels first and int64 labels.
+    have their channels last. ``DataLoader`` converts the arrays to tensors. With ``converters="torch"``, this dataset yields images as
+    tensors with channels first, and labels as int64 tensors.
 
-    Each process that iterates opens its own connection and keeps it for all epochs. With ``zrpull://``, the workers of a ``DataLoader``
-    share the batches. With ``zsub://``, each worker gets all batches.
+    Each process that iterates opens its own connection, and keeps the connection for all epochs. With ``zrpull://``, each batch goes to one
+    worker of the ``DataLoader``. With ``zsub://``, each worker gets all batches.
 
     Args:
         urls: The URLs to receive from; see :class:`highway.Connection`.
-        length: Batches in an epoch. If it is 0 or less, the epoch ends when the senders have ended.
-        **options: Further arguments of :class:`highway.Connection`; ``writable=True`` by default, because torch has no read-only tensors.
+        length: Number of batches in an epoch. If ``length`` is 0 or less, the epoch ends when the senders have ended.
+        **options: Further arguments of :class:`highway.Connection`. The default of ``writable`` is ``True`` here, because torch has no
+            read-only tensors.
 
     >>> sender = Pipeline([[[np.zeros((2, 3), np.uint8), np.uint8([5, 7])]], ZMQSink("ipc://batches")])
     >>> sender.start()

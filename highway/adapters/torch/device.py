@@ -31,29 +31,31 @@ def to_device(
         for epoch in range(10):
             for images, labels in to_device(loader, "cuda"):
                 step(images, labels)
-                state = loader.state_dict()  # after the batch that the loop has received last, however many are on the device
+                state = loader.state_dict()  # after the batch that the loop has received last; batches on the device do not count
 
-    A thread copies the batches to pinned memory, and from there to the GPU on a separate CUDA stream. The stream of the training waits for
-    each copy. On a CPU the thread does the same without streams. It moves tensors and arrays in any nesting, and keeps other values.
+    A thread copies the batches to pinned memory, and from there to the GPU on a separate CUDA stream. The CUDA stream of the training waits
+    for each copy. If the device is a CPU, the thread uses neither pinned memory nor streams. The thread moves tensors and arrays in any
+    nesting. Other values do not change.
 
-    ``len``, ``set_epoch``, ``state_dict`` and ``load_state_dict`` are the loader's. If the loader does not belong to highway, call
-    ``state_dict()`` of the returned loader: only it knows which batches the loop has received.
+    ``len``, ``set_epoch``, ``state_dict`` and ``load_state_dict`` of the returned loader call the methods of ``loader``. If ``loader`` is
+    not from highway, call ``state_dict()`` of the returned loader, because ``loader`` does not know which batches the loop has received.
 
     Args:
-        loader: A :class:`~highway.Pipeline`, a :class:`~highway.adapters.torch.DataLoader`, torch's own, or any iterable of batches.
+        loader: A :class:`~highway.Pipeline`, a :class:`~highway.adapters.torch.DataLoader`, a ``torch.utils.data.DataLoader``, or any
+            iterable of batches.
         device: For example ``"cuda"``, ``"cuda:1"`` or ``"cpu"``.
-        depth: Batches that wait on the device, at least 1.
+        depth: Number of batches that wait on the device, at least 1.
         channels_last: Whether to return images as ``(B, C, H, W)`` in ``torch.channels_last`` memory. Images ``(B, H, W, C)`` with 1, 3 or
             4 channels are permuted without a copy.
-        dtype: Dtype of images on the device. Images are converted on the device, so uint8 is transferred. ``None``: unchanged, or float32
-            with ``normalize``.
-        normalize: Mean and standard deviation of each channel, for pixels from 0 to 1: uint8 is divided by 255 first.
-        images: The name of the image field for ``channels_last``, ``dtype`` and ``normalize``, or its position in a tuple. By default, this
-            is the field ``"image"`` or ``"images"`` of a dict. Without such a field, all tensors with 4 axes are images.
+        dtype: Dtype of images on the device. Images are transferred in their own dtype, such as uint8, and converted on the device. With
+            ``None``, the dtype does not change, except that ``normalize`` makes it float32.
+        normalize: Means and standard deviations of the channels, for pixels from 0 to 1. uint8 images are divided by 255 first.
+        images: The field that ``channels_last``, ``dtype`` and ``normalize`` change: its name in a dict, or its position in a tuple. By
+            default, this is the field ``"image"`` or ``"images"`` of a dict. Without such a field, all tensors with 4 axes are images.
 
     Raises:
         ConfigError: ``depth`` is below 1.
-        KeyError: a batch has no such field (when it arrives).
+        KeyError: a batch has no field ``images`` (when the batch is moved).
 
     >>> batches = Pipeline([[(np.zeros((2, 3), np.float32), np.int32([5, 7]))]])
     >>> for images, labels in to_device(batches, "cpu"):
@@ -82,7 +84,7 @@ class _MoverToGPU(_Mover):
     def __init__(self, device: torch.device, images: _Images) -> None:
         super().__init__(device, images)
         self._stream = torch.cuda.Stream(device)
-        self._copied: deque[tuple[Any, Any]] = deque()  # pinned batches, and the events after their copies
+        self._copied: deque[tuple[Any, Any]] = deque()  # pinned batches, each with the CUDA event after its copy
 
     def move(self, batch: Any) -> tuple[Any, torch.cuda.Event]:
         with torch.cuda.device(self._device), torch.cuda.stream(self._stream):
@@ -95,7 +97,7 @@ class _MoverToGPU(_Mover):
         return moved, done
 
     def receive(self, moved: tuple[Any, torch.cuda.Event]) -> Any:
-        """Return a batch. This thread's stream waits for the copy. The batch's memory is not reused before the stream has used it."""
+        """Return a batch. The stream of this thread waits for the copy. The batch's memory is not reused before the stream has used it."""
         batch, done = moved
         stream = torch.cuda.current_stream(self._device)
         stream.wait_event(done)
@@ -104,7 +106,7 @@ class _MoverToGPU(_Mover):
 
 
 def pin(leaf: Any) -> Any:
-    """Return a tensor in pinned memory; other values unchanged."""
+    """Return a copy of a tensor in pinned memory. Other values are returned unchanged."""
     return leaf.pin_memory() if isinstance(leaf, torch.Tensor) and leaf.device.type == "cpu" else leaf
 
 
@@ -117,12 +119,12 @@ def _mover(device: torch.device, images: _Images) -> _Mover:
 
 
 def _numbered(device: torch.device) -> torch.device:
-    """Return a device with its index, because ``"cuda"`` is the current GPU of a thread, and threads may differ."""
+    """Return a device with its index. ``"cuda"`` is the current GPU of a thread, and another thread can have another current GPU."""
     return torch.device("cuda", torch.cuda.current_device()) if device.index is None else device
 
 
 class _Images:
-    """Changes images on the device: tensors of 4 axes."""
+    """Changes images on the device. Images are tensors with 4 axes."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Read the samples of a batch as torch does, and add the index of the sample to an error."""
+"""Read the samples of a batch as torch does. If a sample raises an error, add the index of the sample to the error."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch.utils.data._utils.fetch import _IterableDatasetFetcher, _MapDatasetFe
 from highway.datasets.dataset import locate
 from highway.errors import DatasetError
 
-_SHOWN = 8  # maximum indices in a message
+_SHOWN = 8  # maximum number of indices in a message
 
 
 def names(indices: Any) -> str:
@@ -31,7 +31,7 @@ class MapFetcher(_MapDatasetFetcher):
     """Reads samples by index."""
 
     def fetch(self, indices: Any) -> Any:
-        """Return a batch, or a sample if there are no batches."""
+        """Return a batch, or a sample if the loader has no batch size."""
         index = indices
         try:
             if not self.auto_collation:
@@ -48,7 +48,7 @@ class MapFetcher(_MapDatasetFetcher):
         return self.collated(data, indices)
 
     def collated(self, data: Any, indices: Any) -> Any:
-        """Return a batch of samples, or one converted sample if there are no batches."""
+        """Return a batch of samples, or one converted sample if the loader has no batch size."""
         try:
             return self.collate_fn(data)
         except Exception as error:
@@ -79,7 +79,7 @@ def _missing(data: Any, indices: Any) -> str:
 
 
 def annotate(error: Exception, note: str) -> None:
-    """Add a note to an error. Replace a ``StopIteration`` by a ``DatasetError``, because it would end the loop silently."""
+    """Add a note to an error. Replace a ``StopIteration`` by a ``DatasetError``, because ``StopIteration`` would end the loop silently."""
     error.add_note(f"highway: {note}")
     add_advice(error)
     if isinstance(error, StopIteration):
@@ -87,7 +87,7 @@ def annotate(error: Exception, note: str) -> None:
 
 
 def add_advice(error: Exception) -> None:
-    """Add a note with advice if shared memory is full or there are too few descriptors."""
+    """If shared memory is full, or the limit of file descriptors is reached, add a note with advice."""
     if "shared memory" in str(error) and "No space left on device" in str(error):
         error.add_note(f"highway: {advice_on_shared_memory()}")
     elif "Too many open files" in str(error):

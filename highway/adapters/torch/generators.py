@@ -30,7 +30,7 @@ def generators_in(objects: Iterable[Any]) -> list[Any]:
 
 
 def state_of(generator: Any) -> Any:
-    """Return the state of a generator; it can be pickled and compared."""
+    """Return the state of a generator. The state can be pickled and compared."""
     if isinstance(generator, torch.Generator):
         return generator.get_state().numpy().tobytes()
     if isinstance(generator, random.Random):
@@ -47,7 +47,7 @@ def states_of(generators: Iterable[Any]) -> list[Any]:
 
 
 def set_state(generator: Any, state: Any) -> None:
-    """Set a generator to a state of :func:`state_of`."""
+    """Set a generator to a state that :func:`state_of` has returned."""
     if isinstance(generator, torch.Generator):
         generator.set_state(torch.frombuffer(bytearray(state), dtype=torch.uint8))
     elif isinstance(generator, random.Random):
@@ -60,13 +60,13 @@ def set_state(generator: Any, state: Any) -> None:
 
 
 def set_states(generators: Sequence[Any], states: Sequence[Any]) -> None:
-    """Set each generator to its saved state, if there is one."""
+    """Set each generator to its saved state. Do nothing if there are no saved states."""
     for generator, state in zip(generators, states, strict=False):
         set_state(generator, state)
 
 
 def as_text(value: Any) -> Any:
-    """Return a nested value with texts instead of bytes, so that JSON can hold it. The user's own states do not change."""
+    """Return a nested value with texts instead of bytes, so that JSON can hold the value."""
     if isinstance(value, bytes):
         return {"base64": base64.b64encode(value).decode()}
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""The parameters that must be equal when a state is loaded, and the rank of a loader."""
+"""The parameters that must be equal in the loader that saves a state and the loader that loads it, and the rank of a loader."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ log = logging.getLogger("highway")
 
 
 def identity_of(loader: Any) -> dict[str, Any]:
-    """Return the parameters that must be equal when a state of a loader is loaded."""
+    """Return the parameters of a loader that must be equal in the loader that loads its state."""
     try:
         samples = len(loader.dataset)
     except (TypeError, NotImplementedError):
@@ -51,7 +51,7 @@ def expect_same(here: Mapping[str, Any], there: Mapping[str, Any], allow_changed
 
 
 def of_another_rank(resumed: dict[str, Any], there: int, here: int) -> dict[str, Any]:
-    """Return the snapshot of one rank for another rank. Lightning saves the state of the first rank, and loads it on all ranks."""
+    """Convert the snapshot of one rank for another rank. Lightning saves the state of the first rank, and loads this state on all ranks."""
     log.warning("load_state_dict: rank %s saved the state, rank %s loads it: samples and order continue, random draws do not", there, here)
     resumed = {**resumed, "workers": [], "generators": None}
     if resumed["yielded"] is None:
@@ -64,7 +64,7 @@ def with_workers_of(loader: Any, resumed: dict[str, Any] | None) -> dict[str, An
     """Return the snapshot that a loader resumes from. If the number of workers has changed, remove the states of workers.
 
     Raises:
-        PipelineError: an ``IterableDataset`` would be resumed in the middle of an epoch by another number of workers.
+        PipelineError: the snapshot is in the middle of an epoch of an ``IterableDataset``, and the number of workers has changed.
     """
     now = loader.num_workers if loader.workers == "processes" else 0
     then = now if resumed is None or resumed["yielded"] is None else resumed["num_workers"]

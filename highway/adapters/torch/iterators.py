@@ -1,4 +1,4 @@
-"""One epoch of a loader: torch's own iterators, which also record their progress for the loader's state."""
+"""The iterators of one epoch: subclasses of torch's iterators that also record their progress for the loader's state."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class LoaderView:
 
 
 class Stateful:
-    """Common part of a loader's iterators: each records its progress.
+    """Base class of a loader's iterators, which record their progress.
 
     Args:
         loader: The loader.
@@ -83,7 +83,7 @@ class Stateful:
         return EpochProgress(epoch, self._order, is_map, loader.num_workers, workers=workers, keeps_workers=keeps)
 
     def _undo_draws(self) -> None:
-        """Undo the random numbers that torch draws at the start of an epoch or of workers, if the saved state already includes them."""
+        """Undo the random draws of torch at the start of an epoch or of workers, if the saved state already includes these draws."""
         if self._is_begun:
             set_states(GLOBAL, self._before[0])
             self._order.load_own(self._before[1])
@@ -129,11 +129,11 @@ class SingleProcessIterator(Stateful, _SingleProcessDataLoaderIter):
     def __init__(self, loader: Any, order: IndexOrder, epoch: int, resumed: dict[str, Any] | None) -> None:
         self._begin(loader, order, epoch, resumed)
         state = self._workers_resume[0]
-        if state is not None:  # the loader restores the generators of the process itself
+        if state is not None:  # the loader itself restores the generators of the process
             state = WorkerState(dataset=state.dataset) if self._resumed is None else state._replace(generators=self._before[0])
         self._fetching = Fetching(state, loader.batch_size, 1)
         self._fetching.restore(loader.dataset)
-        self._interrupted: list[Any] = []  # the index of a batch whose reading a KeyboardInterrupt has prevented
+        self._interrupted: list[Any] = []  # the indices of a batch, if a KeyboardInterrupt came before it was read
         kinds = torch.utils.data._DatasetKind
         view = LoaderView(loader, _index_sampler=order, _dataset_kind=kinds.Map)  # so that torch does not call iter(dataset) yet
         super().__init__(view)
@@ -166,7 +166,7 @@ class SingleProcessIterator(Stateful, _SingleProcessDataLoaderIter):
 
     def _end(self) -> None:
         progress = self.progress
-        if progress.fetching is not None:  # release the dataset's iterator, which closes its resources; the state stays
+        if progress.fetching is not None:  # release the dataset's iterator, so that it closes its resources; keep the state
             progress.workers, progress.fetching = [progress.fetching.state()], None
 
     def __del__(self) -> None:
@@ -180,7 +180,7 @@ class MultiProcessIterator(Stateful, _MultiProcessingDataLoaderIter):
     def __init__(self, loader: Any, order: IndexOrder, epoch: int, resumed: dict[str, Any] | None) -> None:
         self._begin(loader, order, epoch, resumed)
         self.failure: RuntimeError | None = None
-        self._kept: list[Any] = []  # a batch whose delivery a KeyboardInterrupt has prevented
+        self._kept: list[Any] = []  # a batch, if a KeyboardInterrupt came before it was delivered
         self._arrived: list[Any] = []  # a worker's message, if Ctrl-C came while it was received
         self._index: Any = None
         fetchings = [Fetching(state, loader.batch_size, loader.snapshot_every_n_steps) for state in self._workers_resume]
@@ -196,7 +196,7 @@ class MultiProcessIterator(Stateful, _MultiProcessingDataLoaderIter):
             self._raise_failed_init(context.failed)
 
     def _raise_failed_init(self, failed: list[Connection]) -> None:
-        """Wait for ``worker_init_fn``, and raise its error from ``iter()`` as torchdata does, before other batches of the epoch."""
+        """Wait for ``worker_init_fn``. If it failed, raise its error now: in ``iter()`` as in torchdata, and before other batches."""
         with self._naming_a_dead_worker():
             for number in sorted({number for number, _ in self.progress.pending.values()}):  # other workers send nothing
                 wait([failed[number], self._workers[number].sentinel], self._timeout or None)
@@ -232,7 +232,7 @@ class MultiProcessIterator(Stateful, _MultiProcessingDataLoaderIter):
             self.progress.pending[task] = self._task_info[task][0], self._index
 
     def _try_get_data(self, timeout: float = MP_STATUS_CHECK_INTERVAL) -> Any:
-        """Receive a worker's message. Ctrl-C interrupts the wait, but not the reception, because that would lose the message."""
+        """Receive a worker's message. Ctrl-C interrupts the wait, but not the reception, because the message would be lost."""
         if not self._arrived:
             if self._pin_memory or not self._data_queue._reader.poll(timeout):
                 return super()._try_get_data(timeout if self._pin_memory else 0)
@@ -243,12 +243,13 @@ class MultiProcessIterator(Stateful, _MultiProcessingDataLoaderIter):
     def _get_data(self) -> Any:
         try:
             task, data = super()._get_data()
-        except (OSError, EOFError) as error:  # the worker may have died after it sent the batch, and before its memory was received
+        # The worker might have died after it sent the batch, and before the memory of the batch was received.
+        except (OSError, EOFError) as error:
             ended = wait([process.sentinel for process in self._workers], timeout=5)
             if not ended:
                 raise
             for process in self._workers:
-                process.join(5 if process.sentinel in ended else 0)  # torch's handler of SIGCHLD then raises here, not in the caller
+                process.join(5 if process.sentinel in ended else 0)  # so that torch's handler of SIGCHLD raises here, not in the caller
             raise RuntimeError("DataLoader worker exited unexpectedly.") from error
         if isinstance(data, WorkerEnded):
             self._ended[data.worker_id] = data.state
@@ -306,7 +307,7 @@ class MultiProcessIterator(Stateful, _MultiProcessingDataLoaderIter):
             self._slots = []
 
     def _of_dead_worker(self, error: RuntimeError) -> RuntimeError | None:
-        """Return an error that names a dead worker, the cause, and its samples; ``None`` if all workers live."""
+        """Return an error that names a dead worker, the cause of its death, and its samples; ``None`` if no worker is dead."""
         for number, process in enumerate(self._workers):
             held = [index for _, (worker, index) in sorted(self.progress.pending.items()) if worker == number]
             if process.is_alive() or (process.exitcode == 0 and not held) or number in self._ended:

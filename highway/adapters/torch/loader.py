@@ -1,4 +1,4 @@
-"""``DataLoader``: torch's loader, with a state that resumes exactly, errors that name the sample, and optional threads."""
+"""``DataLoader``: torch's loader with exact resume, errors that name the sample, and optional worker threads."""
 
 from __future__ import annotations
 
@@ -32,35 +32,34 @@ T = TypeVar("T", covariant=True)
 class DataLoader(torch.utils.data.DataLoader[T]):
     """A ``torch.utils.data.DataLoader`` whose state resumes in the middle of an epoch.
 
-    By default, worker processes, seeds, order, batches and errors are the same as torch's. In addition:
+    By default, worker processes, seeds, order, batches and errors are the same as in torch. highway adds:
 
-    - :meth:`state_dict` and :meth:`load_state_dict` resume anywhere, with any sampler and dataset, like the methods of torchdata's
-      ``StatefulDataLoader``. With the same number of workers, random transforms continue bit for bit, too.
-    - An error of a sample has a note that names the sample. An error of a worker that died names the samples that the worker held.
-    - With ``workers="threads"``, threads read each batch together. The first batch comes sooner, and all threads share one dataset.
+    - :meth:`state_dict` and :meth:`load_state_dict` resume at any batch, with any sampler and dataset, as in torchdata's
+      ``StatefulDataLoader``. If the number of workers is unchanged, random transforms continue bit for bit.
+    - An error of a sample has a note that names the sample. If a worker dies, the error names the samples that the worker held.
+    - With ``workers="threads"``, several threads read each batch together. The first batch comes sooner, and the threads share one dataset.
 
-    ``DataLoader(pipeline)`` gives the items of a :class:`~highway.Pipeline`, with arrays as tensors; each loop is one epoch.
+    ``DataLoader(pipeline)`` yields the items of a :class:`~highway.Pipeline`, with tensors in place of arrays. Each loop is one epoch.
 
     Args:
         dataset: A map-style dataset, an ``IterableDataset``, or a :class:`~highway.Pipeline`.
         batch_size, shuffle, sampler, batch_sampler, num_workers, collate_fn, pin_memory, drop_last, timeout: As in torch.
         worker_init_fn, multiprocessing_context, generator, prefetch_factor, persistent_workers, pin_memory_device, in_order: As in torch.
-        snapshot_every_n_steps: Number of batches of a worker between two calls of ``state_dict`` of an ``IterableDataset``; 0 means never.
-            A resumed run reads the batches since the last call again, and drops them.
-        workers: ``"processes"``: as torch does. ``"threads"``: threads of this process. An error is raised if the dataset's first samples
-            change when several threads read them. ``None``: threads for highway's own datasets, and for classes with ``__thread_safe__ =
-            True``. Processes for other datasets, and with ``collate_fn``, ``worker_init_fn`` or ``multiprocessing_context``.
+        snapshot_every_n_steps: Each worker calls ``state_dict`` of an ``IterableDataset`` after this number of batches. 0 means never.
+            After a resume, the worker reads the batches since this call again, and drops them.
+        workers: ``"processes"``, as in torch, or ``"threads"``. With threads, an error is raised if the dataset's first samples change when
+            several threads read them. ``None`` chooses threads for highway's own datasets and for classes with ``__thread_safe__ = True``,
+            unless you pass ``collate_fn``, ``worker_init_fn`` or ``multiprocessing_context``. Otherwise it chooses processes.
         isolated: Whether the threads run in a separate process until the loader is closed or deleted. The dataset must be picklable.
-        per_worker: Whether each thread has a copy of the dataset, made by ``copy.deepcopy``.
-        shard: Whether each rank reads its part of the dataset, as with torch's ``DistributedSampler``. Rank and world size come from
-            ``torch.distributed``, or from the environment (torchrun, srun). You need not call ``set_epoch``.
+        per_worker: Whether each thread has its own copy of the dataset, made by ``copy.deepcopy``.
+        shard: Whether each rank reads only its part of the dataset, as with ``DistributedSampler``. You need not call ``set_epoch``.
         budget_mb: Megabytes of shared memory for batches from isolated threads.
-        rank, world_size: The rank and the number of ranks for ``shard``. By default, they come from ``torch.distributed`` or the
-            environment.
+        rank, world_size: The rank and the number of ranks for ``shard``. By default, they come from ``torch.distributed``, or from the
+            environment (torchrun, srun).
 
     Raises:
-        ValueError: torch's arguments do not fit together.
-        ConfigError: highway's arguments do not fit together; or threads cannot read the dataset (at the first loop).
+        ValueError: torch does not allow this combination of arguments.
+        ConfigError: highway does not allow this combination of arguments; or threads cannot read the dataset (at the first loop).
 
     >>> loader = DataLoader(range(6), batch_size=2, shuffle=True)
     >>> batches = iter(loader)
@@ -104,11 +103,11 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         self.isolated, self.per_worker = isolated, per_worker
         self.has_default_collate = collate_fn is None
         self._epoch = self._loops = 0
-        self._progress: Any = None  # progress of the last loop, or a snapshot
+        self._progress: Any = None  # the progress of the last loop, or a snapshot of it
         self._resumed: dict[str, Any] | None = None  # a snapshot that the next loop continues from
         self._untouched: list[Any] = []  # the states of the process's generators when a state was loaded
         self._received: Any = None  # the position of the loop, if another component reads batches ahead of it
-        self._threads: Threads | None = None  # idle, for the next loop
+        self._threads: Threads | None = None  # idle threads for the next loop
         self._loop_threads: list[Threads] = []
         self._is_loaded = False  # whether a state was loaded since the last loop
         self._iterator: Any = None
@@ -188,7 +187,7 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         return self._epoch if self._pipeline is None else self._batches.epoch
 
     def __iter__(self) -> Iterator[Any]:
-        """Begin the next epoch, or the rest of an epoch after a state was loaded.
+        """Begin the next epoch. If a state was loaded, begin the rest of its epoch.
 
         Raises:
             Exception: an error of a sample, instead of its batch, with a note that names the sample.
@@ -197,7 +196,7 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         return received_by_caller(self, self._after_empty_rest(self._begin()) if self._is_loaded else self._begin())
 
     def _after_empty_rest(self, rest: Iterator[Any]) -> Iterator[Any]:
-        """Yield the rest of an epoch, or the next epoch if the rest is empty: Lightning expects this after the last batch of an epoch."""
+        """Yield the rest of an epoch. If the rest is empty, yield the next epoch, because Lightning saves states after the last batch."""
         for batch in rest:
             self._is_loaded = False
             yield batch
@@ -215,7 +214,7 @@ class DataLoader(torch.utils.data.DataLoader[T]):
             self._epoch = self._resumed["epoch"]
             self._restore_generators()
         if self._iterator is not None and (self._resumed is not None or self._iterator.failure is not None):
-            self._iterator._shutdown_workers()  # persistent workers at another position, or dead
+            self._iterator._shutdown_workers()  # these persistent workers are dead, or at another position than the loaded state
             self._iterator = None
         if self.shard:
             self.sampler.set_epoch(self._epoch)
@@ -252,7 +251,7 @@ class DataLoader(torch.utils.data.DataLoader[T]):
             threads.close()
 
     def _restore_generators(self) -> None:
-        """Set the generators of the process to the loaded state, unless the program has set or used them meanwhile."""
+        """Set the generators of the process to the loaded state, except generators that the program has set or used since then."""
         saved = (self._resumed or {}).pop("generators", None)
         if saved is not None:
             for generator, now, untouched, state in zip(GLOBAL, states_of(GLOBAL), self._untouched, saved, strict=True):
@@ -260,13 +259,13 @@ class DataLoader(torch.utils.data.DataLoader[T]):
                     set_state(generator, state)
 
     def set_epoch(self, epoch: int) -> None:
-        """Set the epoch of the next loop, and call ``set_epoch`` of the samplers. Without this call, the loader counts the epochs.
+        """Set the epoch of the next loop, and call ``set_epoch`` of the samplers. By default, the loader counts the epochs itself.
 
         Args:
             epoch: The number of the epoch, from 0.
 
         Raises:
-            ConfigError: a state in the middle of another epoch was loaded, or a pipeline is in another epoch.
+            ConfigError: a state in the middle of another epoch than ``epoch`` was loaded, or the pipeline is in another epoch.
         """
         if self._pipeline is not None:
             self._batches.set_epoch(epoch)
@@ -289,7 +288,7 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         return self._batches.position() if self._pipeline is not None else self._snapshot()
 
     def received(self, position: Any) -> None:
-        """Make :meth:`state_dict` return the state at a position; see :meth:`highway.Pipeline.received`."""
+        """Set the position whose state :meth:`state_dict` returns; see :meth:`highway.Pipeline.received`."""
         if self._pipeline is not None:
             self._batches.received(position)
             return
@@ -307,14 +306,14 @@ class DataLoader(torch.utils.data.DataLoader[T]):
     def state_dict(self) -> dict[str, Any]:
         """Return the state after the last batch that the loop has received.
 
-        A resumed run reads the batches again that workers had read ahead. Call this between two batches, or before or after a loop. If you
-        call it after the last batch, but before the loop has ended, the resumed loop yields no batches.
+        Call this method between two batches, or before or after a loop. After a resume, workers repeat the batches that they had read
+        ahead. If you call this method after the last batch, but before the loop has ended, the resumed loop yields no batches.
 
         Returns:
             A dict that ``json`` can hold, except for the states of your own datasets and samplers.
 
         Raises:
-            PipelineError: a stage of a pipeline reads this loader; or the loader reads a pipeline, and a stage does not support states.
+            PipelineError: a stage of a pipeline reads this loader; or a stage of this loader's pipeline does not support states.
         """
         if self._pipeline is not None:
             return self._batches.state_dict()
@@ -329,16 +328,17 @@ class DataLoader(torch.utils.data.DataLoader[T]):
     def load_state_dict(self, state: Mapping[str, Any], allow_changed: Collection[str] = ()) -> None:
         """Resume the next loop from a state.
 
-        The state contains the generators of the process (torch's for the CPU, NumPy's, Python's). The next loop restores these generators,
-        except for generators that your program has set or used since this call.
+        The state contains the states of the global random number generators of torch (CPU), NumPy and Python. The next loop restores these
+        generators, except generators that your program has set or used since this call.
 
         Args:
-            state: The return value of :meth:`state_dict`. With ``{}``, the next loop reads all of epoch :attr:`epoch` (not for a pipeline).
-            allow_changed: Names of stages or parameters that may have changed, such as ``"batch_size"``. The error for a changed loader
-                shows them. A change is then only a warning.
+            state: The return value of :meth:`state_dict`. With ``{}``, the next loop reads all of epoch :attr:`epoch`. A loader of a
+                pipeline does not accept ``{}``.
+            allow_changed: Names of stages or parameters whose change is only a warning, such as ``"batch_size"``. The error for any other
+                changed parameter shows its name.
 
         Raises:
-            PipelineError: a loader with other parameters saved the state, or ``allow_changed`` contains an unknown name.
+            PipelineError: the loader that saved the state had different parameters, or ``allow_changed`` contains an unknown name.
         """
         self._is_loaded = True
         if self._pipeline is not None:
@@ -361,11 +361,11 @@ class DataLoader(torch.utils.data.DataLoader[T]):
 
     @property
     def why_here(self) -> str:
-        """Removed, because the loader no longer moves itself to another process."""
+        """Raise an error: this method was removed, because the loader no longer moves itself to another process."""
         raise AttributeError('DataLoader.why_here is gone: loader.workers ("processes" or "threads") and loader.isolated tell who reads')
 
     def as_torch(self) -> IterableDataset:
-        """Return an ``IterableDataset`` of the batches. Deprecated: the loader is a ``torch.utils.data.DataLoader`` itself."""
+        """Return an ``IterableDataset`` of the batches. Deprecated, because this loader is a ``torch.utils.data.DataLoader`` itself."""
         warnings.warn("DataLoader.as_torch() is deprecated: the loader is itself a DataLoader of torch", DeprecationWarning, stacklevel=2)
         return _Batches(self)
 

@@ -1,4 +1,4 @@
-"""The ranks of torch's device meshes and process groups: which processes share the data, and which get the same batches."""
+"""The ranks of torch's device meshes and process groups: which processes divide the data, and which get the same batches."""
 
 from __future__ import annotations
 
@@ -13,24 +13,26 @@ from torch.distributed.device_mesh import DeviceMesh
 from highway.errors import ConfigError
 from highway.process.ranks import PeerRanks, ReaderRanks, local_rank
 
-_counts: Counter[tuple[int, ...]] = Counter()  # how often each group of ranks has been asked for
+_counts: Counter[tuple[int, ...]] = Counter()  # how often peers() was called for each group of ranks
 _RUN = ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT")  # variables that identify a run
 
 
 def ranks(mesh: DeviceMesh | dist.ProcessGroup, data: str | Sequence[str] = ()) -> ReaderRanks:
-    """Return the data parallel rank of this process and the number of these ranks, as parameters of a reader.
+    """Return the data parallel rank of this process and the number of data parallel ranks, as parameters of a reader.
 
     ::
 
         mesh = init_device_mesh("cuda", (8, 4), mesh_dim_names=("dp", "tp"))
         reader = Reader(dataset, 64, **ranks(mesh, "dp"))
 
-    Processes that differ only in other dimensions (tensor, context or pipeline parallel) get the same rank, and so the same batches.
+    Each data parallel rank reads its own part of the data. Processes that differ only in the other dimensions of the mesh (tensor, context
+    or pipeline parallel) have the same data parallel rank, so they read the same batches.
 
     Args:
-        mesh: A mesh whose dimensions have names; or the group of the processes that share the data, such as Megatron's
+        mesh: A mesh whose dimensions have names; or a process group whose processes divide the data among them, such as Megatron's
             ``parallel_state.get_data_parallel_group()``.
-        data: The dimension, or the dimensions, that share the data: ``"dp"``, or ``("replicate", "shard")``. Required with a mesh.
+        data: The dimension or dimensions of the mesh along which the data is divided: ``"dp"``, or ``("replicate", "shard")``. Required
+            with a mesh.
 
     Raises:
         ConfigError: the mesh has no such dimension, or this process is not part of the mesh or group.
@@ -60,16 +62,16 @@ def peers(mesh: DeviceMesh | dist.ProcessGroup, data: str | Sequence[str] = ()) 
 
         pipeline = Pipeline([Reader(dataset, 64, **ranks(mesh, "dp"))], peers=peers(mesh, "dp"))
 
-    The first of these processes reads and decodes the batches, and passes them on to the others in shared memory. All processes must create
-    the same pipelines in the same order.
+    The first of these processes reads and decodes the batches, and passes the batches to the other processes in shared memory. All these
+    processes must create the same pipelines in the same order.
 
     Args:
         mesh: The mesh; or the group of the processes that get the same batches, such as Megatron's
             ``parallel_state.get_model_parallel_group()`` or ``get_tensor_and_context_parallel_group()``.
-        data: The dimension, or the dimensions, that share the data. Required with a mesh.
+        data: The dimension or dimensions of the mesh along which the data is divided. Required with a mesh.
 
     Raises:
-        ConfigError: as for :func:`ranks`; or the launcher does not set ``LOCAL_RANK`` and ``LOCAL_WORLD_SIZE``, as torchrun does.
+        ConfigError: as for :func:`ranks`; or ``LOCAL_RANK`` and ``LOCAL_WORLD_SIZE`` are not set. torchrun sets both.
 
     >>> import torch
     >>> torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
@@ -116,8 +118,8 @@ def _coordinate(mesh: DeviceMesh, caller: str) -> Sequence[int]:
 
 
 def _members(group: dist.ProcessGroup, caller: str) -> list[int]:
-    """Return the ranks of a group, by their number in the group."""
-    if not isinstance(group, dist.ProcessGroup):  # including torch's placeholder in processes that are not in the group
+    """Return the ranks of a group, in the order of the group."""
+    if not isinstance(group, dist.ProcessGroup):  # torch returns a placeholder to processes that are not in the group
         raise ConfigError(
             f"{caller}: {group!r} is no DeviceMesh and no process group that has this process; pass the mesh, or the group of this process"
         )

@@ -11,7 +11,7 @@ import torch
 
 
 def mapped(value: Any, function: Callable[[Any], Any], whole: type | None = None) -> Any:
-    """Return a nested value of the same form, with ``function(leaf)`` instead of each leaf. A value of type ``whole`` is a leaf."""
+    """Return a value with the same nesting, and ``function(leaf)`` instead of each leaf. A value of type ``whole`` is a leaf."""
     if type(value) is whole:
         return function(value)
     if isinstance(value, (tuple, list)):
@@ -47,7 +47,7 @@ def as_arrays(batch: Any) -> Any:
 
 
 def as_tensors(batch: Any) -> Any:
-    """Return the batch that :func:`as_arrays` was given."""
+    """Return the original batch of a result of :func:`as_arrays`."""
     return mapped(batch, _tensor_of, Array)
 
 

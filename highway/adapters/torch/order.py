@@ -1,4 +1,4 @@
-"""The order of an epoch: track the indices that a sampler has yielded, and continue after them."""
+"""Track the indices that a sampler has yielded in an epoch, and continue after these indices."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ def is_stateful(value: Any) -> bool:
 
 
 def state_of_user(value: Any) -> Any:
-    """Return a copy of a user's object's state, because the object may change its state in place. ``None``: it has no state."""
+    """Return a copy of the state of a user's object, because the object might change its state in place. ``None``: it has no state."""
     return copy.deepcopy(value.state_dict()) if is_stateful(value) else None
 
 
 def restore_user(value: Any, state: Any) -> None:
-    """Load a copy of a state into a user's object, because the object may change it. Do nothing if there is no state or no object."""
+    """Load a copy of a state into a user's object, because the object might change the state. Do nothing if either is missing."""
     if state is not None and is_stateful(value):
         value.load_state_dict(copy.deepcopy(state))
 
@@ -34,7 +34,7 @@ class IndexOrder:
     epoch, with the generators' states at that time. The indices that it has already yielded are skipped.
 
     Args:
-        sampler: Yields the indices: of a batch, or of a sample if there are no batches.
+        sampler: Yields the indices of a batch each, or single indices if the loader has no batch size.
         inner: The sampler inside a batch sampler, or ``None``.
         generator: The loader's generator, or ``None``.
     """
@@ -45,7 +45,7 @@ class IndexOrder:
         self._own = generators_in([generator, *self._parts])
         self._iterator: Any = None
         self._saved: dict[str, Any] | None = None
-        self._begun: list[Any] = []  # states when the epoch began, and when its first index was requested
+        self._begun: list[Any] = []  # generator states when the epoch began, and when its first index was requested
         self.sampled = 0
         self.is_exhausted = False
 
@@ -53,7 +53,7 @@ class IndexOrder:
         return len(self._sampler)
 
     def set_epoch(self, epoch: int) -> None:
-        """Pass the epoch on to samplers that have ``set_epoch``."""
+        """Call ``set_epoch`` of the samplers that have this method."""
         for part in self._parts:
             if callable(tell := getattr(part, "set_epoch", None)):
                 tell(epoch)
@@ -91,7 +91,7 @@ class IndexOrder:
         }
 
     def state(self) -> dict[str, Any]:
-        """Return the position in the order, for :meth:`resume`."""
+        """Return the state for :meth:`resume`."""
         begun = [*self._begun, self._snapshot()][:2]
         return {
             "begun": begun,
@@ -103,7 +103,7 @@ class IndexOrder:
         }
 
     def at_start(self) -> dict[str, Any]:
-        """Return the state before an epoch: the states of the generators, and of samplers that support states."""
+        """Return the state before an epoch: the states of the generators, and the states of samplers that support states."""
         return {"samplers": self.sampler_states(), "own": self.own_states()}
 
     def sampler_states(self) -> list[Any]:
@@ -111,7 +111,7 @@ class IndexOrder:
         return [state_of_user(part) for part in self._parts]
 
     def load_samplers(self, states: list[Any]) -> None:
-        """Load :meth:`sampler_states`."""
+        """Load the result of :meth:`sampler_states`."""
         for part, state in zip(self._parts, states, strict=False):
             restore_user(part, state)
 
@@ -120,7 +120,7 @@ class IndexOrder:
         return states_of(self._own)
 
     def load_own(self, states: list[Any]) -> None:
-        """Load :meth:`own_states`."""
+        """Load the result of :meth:`own_states`."""
         set_states(self._own, states)
 
     def resume(self, state: dict[str, Any], pending: list[Any]) -> None:

@@ -1,4 +1,4 @@
-"""The batches of a pipeline, as tensors."""
+"""Loops of a ``DataLoader`` over a pipeline."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from highway.errors import ConfigError
 
 
 class PipelineItems(IterableDataset):
-    """The items of a pipeline, with arrays as tensors; each loop is one of its epochs.
+    """The items of a pipeline, with tensors in place of arrays. Each loop is one epoch of the pipeline.
 
     Args:
         pipeline: Yields the items.
@@ -40,7 +40,7 @@ class PipelineItems(IterableDataset):
             yield mapped(item, tensor_of)
 
     def set_epoch(self, epoch: int) -> None:
-        """Check that the next loop is this epoch."""
+        """Check that this is the epoch of the next loop."""
         if epoch != self.epoch:
             raise ConfigError(
                 f"DataLoader: set_epoch({epoch}), but the next loop over the pipeline is epoch {self.epoch}: a pipeline numbers its epochs "
@@ -81,6 +81,6 @@ def tensor_of(leaf: Any) -> Any:
     if not isinstance(leaf, np.ndarray) or leaf.dtype.kind not in "biufc":
         return leaf
     array = leaf if leaf.dtype.isnative else leaf.astype(leaf.dtype.newbyteorder("="))
-    if not array.flags.writeable or any(stride < 0 for stride in array.strides):  # torch has neither
+    if not array.flags.writeable or any(stride < 0 for stride in array.strides):  # torch has neither read-only tensors nor negative strides
         array = array.copy()
     return torch.from_numpy(array)

@@ -1,4 +1,4 @@
-"""Check whether threads may read a dataset, by its declaration and its first samples."""
+"""Check whether threads can read a dataset safely. The check uses the dataset's declaration and its first samples."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from highway.errors import ConfigError
 
 _READERS = 4  # minimum number of threads, because two threads might never run at the same time
 _PAUSE = 1e-4  # seconds
-_PAUSES, _PAUSES_OF_CALL = 256, 16  # maximum pauses of a thread, and at one place in the code
+_PAUSES, _PAUSES_OF_CALL = 256, 16  # maximum number of pauses of a thread, and at one place in the code
 _WAYS_OUT = (
     'leave out workers="threads", so that worker processes read it. If you know that threads may read it, declare '
     "__thread_safe__ = True in its class"
@@ -29,7 +29,7 @@ _WAYS_OUT = (
 
 
 def is_declared_safe(dataset: Any) -> bool:
-    """Whether a dataset is highway's own, or declares that several threads may call its ``__getitem__`` concurrently."""
+    """Whether a dataset is highway's own, or declares that several threads are allowed to call its ``__getitem__`` concurrently."""
     if isinstance(dataset, Subset):
         return is_declared_safe(dataset.dataset)
     if isinstance(dataset, ConcatDataset):
@@ -39,21 +39,21 @@ def is_declared_safe(dataset: Any) -> bool:
 
 
 def check_threads(dataset: Any, num_threads: int) -> None:
-    """Read the first samples of a dataset again, one at a time and by several threads at once, and compare.
+    """Read the first samples of a dataset twice: one at a time, and by several threads at once. Compare the results.
 
     Args:
         dataset: Has ``__len__`` and ``__getitem__``.
         num_threads: Number of threads that will read the dataset.
 
     Raises:
-        ConfigError: the samples draw random numbers from a generator that all threads share, or differ when threads read them.
+        ConfigError: reading the samples draws random numbers from a generator that all threads share; or the two results differ.
     """
     if is_declared_safe(dataset) or type(dataset) is TensorDataset:
         return
     name = type(dataset).__name__
     before, alone = states_of(GLOBAL), dict[int, Any]()
     for index in range(min(len(dataset), max(8, 2 * num_threads))):
-        with contextlib.suppress(Exception):  # the loop raises this error when it reads the sample
+        with contextlib.suppress(Exception):  # the loop will raise this error when it reads the sample
             alone[index] = dataset[index]
     indices = list(alone)
     drawn = [which for which, old, new in zip(("torch", "NumPy", "random"), before, states_of(GLOBAL), strict=True) if old != new]
@@ -68,9 +68,9 @@ def check_threads(dataset: Any, num_threads: int) -> None:
     barrier = threading.Barrier(readers)
 
     def difference(number: int) -> str | None:
-        with contextlib.suppress(threading.BrokenBarrierError):  # the machine starts no more threads
+        with contextlib.suppress(threading.BrokenBarrierError):  # the machine cannot start more threads
             barrier.wait(1)
-        pause, first = _pauses(), number % max(1, len(indices))  # each thread begins at another index
+        pause, first = _pauses(), number % max(1, len(indices))  # each thread begins at a different index
         for index in (*indices[first:], *indices[:first]):
             sample = _read(dataset, index, pause)
             if not _equal(sample, alone[index]):

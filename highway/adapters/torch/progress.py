@@ -11,8 +11,8 @@ from highway.adapters.torch.generators import GLOBAL, as_text, from_text, states
 from highway.adapters.torch.order import IndexOrder
 from highway.adapters.torch.worker import Fetching, WorkerState
 
-FORMAT = 2  # of states
-_GENERATORS = ("generators", "begun")  # of a worker
+FORMAT = 2  # the version of the state's format
+_GENERATORS = ("generators", "begun")  # the fields of a worker's state that contain generators
 
 
 @dataclass
@@ -20,18 +20,22 @@ class EpochProgress:
     """The progress of an epoch.
 
     Args:
-        epoch: The number, from 0.
+        epoch: The number of the epoch, from 0.
         order: Yields the indices.
         is_map: Whether the dataset is read by index.
         num_workers: Number of workers.
-        yielded: Delivered batches.
-        pending: The worker and the index of each batch that is not delivered yet, by the number of its task.
-        workers: The state of each worker after its last delivered batch; without workers, only the state of this process.
-        fetching: Returns the state of this process, if there are no workers.
-        failed: The worker and the index of the last batch, if reading it raised an error. A resumed run tries it again.
+        yielded: Number of delivered batches.
+        pending: The batches that were requested and not yet delivered: a dict from the number of a task to the worker and the indices of
+            the batch.
+        workers: The state of each worker after its last delivered batch. Without workers, the state of this process.
+        fetching: Without workers, returns the state of this process.
+        base_seed: torch's seed of the epoch. Each worker adds its number to this seed.
+        shared_seed: torch's seed for data pipes, which all workers share.
+        failed: The worker and the indices of the last batch, if reading this batch raised an error. A resumed run tries the batch again.
         has_finished: Whether the loop has reached the end of the epoch.
-        is_untouched: Whether the epoch was resumed, and no batch was delivered after that.
+        is_untouched: Whether the epoch was resumed, and no batch was delivered since.
         is_in_stage: Whether a stage of a pipeline received the last batch.
+        keeps_workers: Whether the workers continue in the next epoch (``persistent_workers``).
     """
 
     epoch: int
@@ -51,7 +55,7 @@ class EpochProgress:
     keeps_workers: bool = False
 
     def snapshot(self) -> dict[str, Any]:
-        """Return the progress of the epoch, without the generators of the process, which continue to change."""
+        """Return the progress as a dict. It does not contain the generators of the process, because they continue to change."""
         workers = list(self.workers) if self.fetching is None else [self.fetching.state()]
         if self.has_finished:
             kept = workers if self.keeps_workers or self.num_workers == 0 else []
@@ -81,12 +85,12 @@ def between(epoch: int, order: IndexOrder, workers: Iterable[WorkerState] = (), 
 
 
 def at_start(state: WorkerState) -> WorkerState:
-    """Return the state of a worker that begins another epoch."""
+    """Return the state of a worker at the start of the next epoch, from its state at the end of an epoch."""
     return WorkerState(begun=state.begun if state.generators is None else state.generators, dataset=state.dataset)
 
 
 def to_public(snapshot: dict[str, Any]) -> dict[str, Any]:
-    """Return a state that JSON can hold. The states of the user's own objects are not converted, so JSON must be able to hold them."""
+    """Convert a snapshot to a state that JSON can hold. The states of the user's objects are not converted, so JSON must support them."""
     order = {name: as_text(part) if name in ("begun", "own") else part for name, part in snapshot["order"].items()}
     workers = [{**state._asdict(), **{name: as_text(getattr(state, name)) for name in _GENERATORS}} for state in snapshot["workers"]]
     generators = snapshot.get("generators") or states_of(GLOBAL)
@@ -94,7 +98,7 @@ def to_public(snapshot: dict[str, Any]) -> dict[str, Any]:
 
 
 def from_public(state: dict[str, Any]) -> dict[str, Any]:
-    """Return the snapshot in a state, with the states of the process's generators that the state contains."""
+    """Convert a state from :func:`to_public` back to a snapshot. The snapshot also contains the states of the process's generators."""
     order = {name: from_text(part) if name in ("begun", "own") else part for name, part in state["order"].items()}
     workers = [WorkerState(**{**one, **{name: from_text(one[name]) for name in _GENERATORS}}) for one in state["workers"]]
     return {**copy.copy(state), "order": order, "workers": workers, "generators": from_text(state["generators"])}

@@ -1,7 +1,7 @@
-"""Shared memory that worker processes reuse. Without it, the kernel would clear new pages for each batch.
+"""Shared memory that worker processes reuse. Without reuse, the kernel would clear new pages for each batch.
 
-A worker collates into free slots and sends their numbers. The loader returns a slot when no object in its process refers to the memory. A
-slot that a third process may have received is not reused. If no slot is free, data is sent as in torch.
+A worker collates into free slots, and sends the numbers of these slots. The loader returns a slot when no object in the loader's process
+refers to the memory. A slot is not reused if a third process might have received it. If no slot is free, data is sent as in torch.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from torch.multiprocessing import get_sharing_strategy
 from torch.multiprocessing.reductions import fd_id, reduce_storage, shared_cache
 from torch.utils.data._utils import collate
 
-_MOST = 64  # slots of a worker
-_AGE = 128  # a slot is dropped if it was free while other slots were taken this often
+_MOST = 64  # maximum number of slots of a worker
+_AGE = 128  # a slot is dropped if slots were taken this many times while it stayed free
 _LARGE = 1 << 14  # minimum bytes of an array in a slot; pickling a smaller array is as fast
 _PAGE = 1 << 12
-_SHARE = 4  # maximum fraction of the free shared memory for the slots of all workers
+_SHARE = 4  # the slots of all workers use at most 1 / _SHARE of the free shared memory
 _DROPPED = -(1 << 62)
 
 _receivers: weakref.WeakValueDictionary[int, SlotReceiver] = weakref.WeakValueDictionary()
@@ -48,21 +48,21 @@ class _Slot:
     Args:
         descriptor: The descriptor of the file, which the storage duplicates.
         size: Bytes of the storage.
-        generation: Number of the file among those of the worker.
+        generation: Number of the file among the files of the worker.
     """
 
     def __init__(self, descriptor: int, size: int, generation: int) -> None:
         self.storage = torch.UntypedStorage._new_shared_fd_cpu(descriptor, size)
         self.generation = generation
         self.length = os.fstat(descriptor).st_size
-        self.transfers = 0  # sent by the worker, or received by the loader
+        self.transfers = 0  # how often the worker has sent the slot, or the loader has received it
         self.last_taken = 0
         self.is_lent = self._is_forked = False
         self._file, self._address = fd_id(descriptor), self.storage.data_ptr()
         self._references_of_unused = self._references()
 
     def _references(self) -> tuple[int, int, int]:
-        """Return the storage's reference counts from tensors and Python objects, read twice: another thread may create a tensor."""
+        """Return the storage's reference counts. The count of tensors is read twice, because another thread might create a tensor."""
         storage = self.storage
         uses = torch._C._storage_Use_Count
         return uses(storage._cdata), sys.getrefcount(storage), uses(storage._cdata)
@@ -98,7 +98,7 @@ class SlotReceiver:
 
     Args:
         given_back: Shared memory with a number for each slot: how often the slot was given back. A negative number tells the worker to drop
-            it.
+            the slot.
         num_workers: Number of workers.
     """
 
@@ -106,7 +106,7 @@ class SlotReceiver:
         self.slots: dict[int, _Slot] = {}
         self.sender = SlotSender(next(_tokens), given_back, num_workers)
         self._given_back = given_back.numpy()
-        self._lock = threading.Lock()  # torch's thread that pins memory receives, too
+        self._lock = threading.Lock()  # torch's thread that pins memory also receives slots
         _receivers[self.sender.token] = self
         _users[self] = None
 
@@ -139,11 +139,11 @@ class SlotReceiver:
 
 
 class SlotSender:
-    """The slots of a worker, in its own process. Only the thread that sends results may send slots.
+    """The slots of a worker, in the process of the worker. Only the thread that sends results is allowed to send slots.
 
     Args:
-        token: Number of the receiver in its process.
-        given_back: The receiver's shared numbers.
+        token: Number of the receiver in the loader's process.
+        given_back: The shared memory ``given_back`` of the receiver.
         num_workers: Number of workers that share the memory.
     """
 
@@ -174,7 +174,7 @@ class SlotSender:
         self._thread = threading.get_ident()
 
     def take(self, size: int) -> torch.UntypedStorage | None:
-        """Return the storage of a free slot, uninitialized. ``None``: torch allocates the memory."""
+        """Return the uninitialized storage of a free slot. ``None``: no slot is free, so torch allocates the memory."""
         if size == 0 or os.getpid() != self._process or get_sharing_strategy() != "file_descriptor":
             return None
         with self._lock:
@@ -192,7 +192,7 @@ class SlotSender:
             return slot.storage
 
     def _free(self) -> list[int]:
-        """Return the numbers of the free slots. Drop slots that cannot be reused, or were unused for a long time."""
+        """Return the numbers of the free slots. Drop slots that cannot be reused, and slots that were unused for a long time."""
         free = []
         for number, slot in list(self.slots.items()):
             if slot.is_unused and abs(given_back := int(self._given_back[number])) == slot.transfers:
@@ -206,7 +206,7 @@ class SlotSender:
         self._given_back[number] = _DROPPED
 
     def _new(self, size: int, free: list[int]) -> int | None:
-        """Return the number of a new slot, which may replace a free slot. ``None``: too many slots, or too little shared memory."""
+        """Return the number of a new slot. It can replace a free slot. ``None``: too many slots, or too little shared memory."""
         number = next((number for number in range(len(self._given_back)) if number not in self.slots), None)
         if number is None and free:
             number = min(free, key=lambda number: self.slots[number].last_taken)
@@ -242,11 +242,12 @@ class SlotSender:
 
     def _reduce_storage(self, storage: torch.UntypedStorage) -> Any:
         if threading.get_ident() == self._thread:
-            with self._lock:  # the thread that collates may take a slot now
+            with self._lock:  # the thread that collates might take a slot now
                 for number, slot in self.slots.items():
-                    if slot.storage._cdata == storage._cdata and not slot.is_exported:  # old versions of torch wrap it anew
+                    # Old versions of torch create a new wrapper of the storage.
+                    if slot.storage._cdata == storage._cdata and not slot.is_exported:
                         slot.transfers += 1
-                        is_known = self._given_back[number] != 0  # else the loader's process may not have the file yet
+                        is_known = self._given_back[number] != 0  # otherwise the loader's process might not have the file yet
                         handle = None if is_known else DupFd(slot.descriptor)
                         return _receive, (self.token, number, slot.generation, storage.nbytes(), handle)
         return reduce_storage(storage)
@@ -258,7 +259,7 @@ class SlotSender:
             if storage is not None:
                 _array(storage, array.dtype, array.shape)[...] = array
                 return _array, (storage, array.dtype, array.shape)
-        return array.__reduce_ex__(4)  # as the pickler would
+        return array.__reduce_ex__(4)  # as the pickler does
 
 
 def note_sending() -> None:
@@ -282,7 +283,7 @@ def _array(storage: torch.UntypedStorage, dtype: np.dtype, shape: tuple[int, ...
 
 
 def _note_fork() -> None:
-    for reference in _users.keyrefs():  # a copy, because another thread may add a slot
+    for reference in _users.keyrefs():  # a copy, because another thread might add an entry
         for slot in list(getattr(reference(), "slots", {}).values()):
             slot.note_fork()
 

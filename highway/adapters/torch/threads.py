@@ -1,4 +1,4 @@
-"""Worker threads, in this process or a separate process. Several threads read parts of one batch."""
+"""Worker threads, in this process or in a separate process. Several threads read parts of one batch."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Raised:
         self._error: Exception | Failure | None = error
 
     def error(self) -> BaseException:
-        """Return the error to raise, and forget it: threads may keep this result, and the error refers to the loop's frames."""
+        """Return the error to raise, and forget the error. Threads might keep this object, and the error refers to the loop's frames."""
         error, self._error = self._error, None
         assert error is not None
         return error.error() if isinstance(error, Failure) else error
@@ -66,14 +66,14 @@ class ThreadResult(NamedTuple):
 
 
 class _Batch:
-    """A batch whose samples are being read, by several threads."""
+    """A batch whose samples several threads are reading."""
 
     def __init__(self, task: Task, rows: int) -> None:
         self.task, self.rows = task, rows
         self.samples: list[Any] = [None] * len(task.indices)
         self.parts = -(-len(self.samples) // rows)
-        self.done = count(1)  # next() is atomic: exactly one thread gets the number of the last part
-        self.errors: dict[int, Exception] = {}  # errors by row
+        self.done = count(1)  # counts finished parts; next() is atomic, so exactly one thread gets the number of the last part
+        self.errors: dict[int, Exception] = {}  # from the row to its error
 
 
 class _Part(NamedTuple):
@@ -86,7 +86,7 @@ class _Part(NamedTuple):
 
 
 class _Share:
-    """The number of rows that a thread reads at a time: a share of the batch, or the whole batch if that is fast."""
+    """The number of rows that a thread reads at a time: a share of the batch, or the whole batch if reading is fast."""
 
     def __init__(self, threads: int) -> None:
         self._threads, self._factor = threads, 1
@@ -95,7 +95,7 @@ class _Share:
         return max(1, min(size, self._factor * -(-size // self._threads)))
 
     def took(self, seconds: float) -> None:
-        if seconds < QUICK and self._factor < self._threads:  # switching between threads costs more
+        if seconds < QUICK and self._factor < self._threads:  # switching between threads would take longer
             self._factor *= 2
 
 
@@ -123,8 +123,8 @@ class _Read:
 
     Args:
         dataset: The dataset.
-        collate_fn: Collates a list of samples, or converts one sample if there are no batches; ``None``: torch's rules.
-        batched: Whether there are batches.
+        collate_fn: Collates a list of samples, or converts one sample if ``batched`` is false. ``None``: torch's rules.
+        batched: Whether the loader yields batches, and not single samples.
         worker_init_fn: Called with the number of each thread before it reads.
         is_isolated: Whether this runs in a separate process.
     """
@@ -142,11 +142,11 @@ class _Read:
         self._fetcher = MapFetcher(self.dataset, self.batched, self.collate_fn or (collate if self.batched else default_convert), False)
 
     def __highway__(self) -> Traits:
-        return Traits(parallel=True, drops=True, one_to_one="in order")  # it returns DROP for all parts of a batch except the last
+        return Traits(parallel=True, drops=True, one_to_one="in order")  # it returns DROP for all parts of a batch except the last part
 
     @property
     def divides(self) -> bool:
-        """Whether several threads may read one batch."""
+        """Whether several threads can read parts of one batch."""
         return self.batched and not self._gathers and getattr(self.dataset, "__getitems__", None) is None
 
     def __call__(self, work: _Part | Task) -> ThreadResult | Drop:
@@ -200,7 +200,7 @@ class _Read:
 
     def __getstate__(self) -> dict[str, Any]:
         state = {name: value for name, value in self.__dict__.items() if name not in ("_started", "_numbers", "_fetcher")}
-        return state | {"_numbers": next(self._numbers)}  # so the copies for other threads draw other numbers
+        return state | {"_numbers": next(self._numbers)}  # so each copy for a thread has its own numbers
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state | {"_numbers": count(state["_numbers"])})
@@ -218,7 +218,8 @@ class Threads:
         own_collate = None if loader.has_default_collate else loader.collate_fn
         read = _Read(loader.dataset, own_collate, loader.batch_sampler is not None, loader.worker_init_fn, loader.isolated)
         number = loader.num_workers
-        self.window = loader.prefetch_factor + 1 + (1 if read.divides else number)  # batches to request before the first is received
+        # Number of batches to request before the first batch is received.
+        self.window = loader.prefetch_factor + 1 + (1 if read.divides else number)
         self._tasks = _Tasks(number, read.divides)
         stage = Stage(read, number, loader.in_order, self.window * number, name="read", per_worker=loader.per_worker)
         self._pipeline = Pipeline([self._tasks, stage], isolated=loader.isolated, budget_mb=loader.budget_mb)
@@ -230,7 +231,7 @@ class Threads:
         self._tasks.put(task)
         if not self._is_started:
             self._is_started = True
-            with contextlib.suppress(TimeoutError):  # no result is ready, but this starts the threads
+            with contextlib.suppress(TimeoutError):  # no result is ready, but the call starts the threads
                 self._early.append(self._pipeline.dequeue(block=False))
 
     def take(self, timeout: float | None) -> ThreadResult:
@@ -261,7 +262,7 @@ class ThreadIterator(Stateful, _BaseDataLoaderIter):
         give_back: Called with the threads when the loop has ended or was abandoned.
     """
 
-    _is_exiting = staticmethod(sys.is_finalizing)  # an attribute, because at exit the names of this module may be gone
+    _is_exiting = staticmethod(sys.is_finalizing)  # an attribute, because the names of this module might be deleted at exit
 
     def __init__(
         self,
@@ -290,7 +291,7 @@ class ThreadIterator(Stateful, _BaseDataLoaderIter):
         while threads is not None and len(pending) < threads.window and self._error is None:
             try:
                 index = self._next_index()
-            except Exception as error:  # the end, or an error of the sampler: raised after the batches that were requested before it
+            except Exception as error:  # the end or an error of the sampler: raised after the batches that were requested earlier
                 self._error = error
                 return
             threads.send(Task(self._loop, self._sent, index))
@@ -327,5 +328,5 @@ class ThreadIterator(Stateful, _BaseDataLoaderIter):
             self._give_back(threads)
 
     def __del__(self) -> None:
-        if hasattr(self, "progress") and not self._is_exiting():  # at exit the pipeline has stopped by itself
+        if hasattr(self, "progress") and not self._is_exiting():  # at exit, the pipeline has already stopped
             self._end()

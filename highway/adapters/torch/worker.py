@@ -1,4 +1,4 @@
-"""A worker process: torch's own worker loop, which adds the worker's state to its results."""
+"""A worker process: it runs torch's own worker loop, and adds the worker's state to the results."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class WorkerState(NamedTuple):
     """The state of a worker after a batch.
 
     Args:
-        fetched: Batches of this epoch that the worker has read.
+        fetched: Number of batches of this epoch that the worker has read.
         generators: States of the process's generators.
         dataset: The dataset's ``state_dict()``, or ``None``.
         iterator: The ``state_dict()`` of the dataset's iterator, or ``None``.
-        at: Batches of this epoch that the worker had read when ``dataset`` and ``iterator`` were saved.
+        at: Number of batches of this epoch that the worker had read when ``dataset`` and ``iterator`` were saved.
         has_ended: Whether an iterable dataset has ended.
         begun: States of the process's generators after batch ``at``. A resumed run reads the later batches again, from these states.
     """
@@ -46,9 +46,9 @@ class WorkerState(NamedTuple):
 
 @dataclass(frozen=True)
 class WorkerResult:
-    """A batch, or an error instead, and the state of the worker after it.
+    """A batch or an error, and the state of the worker after this batch or error.
 
-    It is not a tuple, because old versions of torch would pin each part of a tuple."""
+    This class is not a tuple, because old versions of torch would pin each part of a tuple."""
 
     task: int
     data: Any
@@ -60,11 +60,11 @@ class WorkerResult:
 
     @property
     def cannot_begin(self) -> bool:
-        """Whether this is an error before the worker's first batch: an error of ``worker_init_fn``, or of a resume."""
+        """Whether this is an error before the worker's first batch: an error of ``worker_init_fn``, or of loading the state."""
         return isinstance(self.data, ExceptionWrapper) and self.state.generators is None
 
     def pin_memory(self, *_: Any) -> WorkerResult:
-        """Return the result with its tensors in pinned memory; torch calls this on its own thread."""
+        """Return the result with its tensors in pinned memory. torch calls this method on its own thread."""
         if isinstance(self.data, ExceptionWrapper):
             return self
         try:
@@ -74,7 +74,7 @@ class WorkerResult:
 
 
 class WorkerEnded(_IterableDatasetStopIteration):
-    """The end of a worker's iterable dataset, and the state of the worker."""
+    """The result that marks the end of a worker's iterable dataset, with the state of the worker."""
 
     def __init__(self, worker_id: int, state: WorkerState) -> None:
         super().__init__(worker_id)
@@ -86,9 +86,9 @@ class Fetching:
 
     Args:
         state: The state to resume from; ``None``: from the start.
-        batch_size: Samples of a batch, or ``None`` if there are no batches.
-        snapshot_every: Batches between two states of an iterable dataset; 0 means none. Between them, the state contains the number of
-            batches to skip.
+        batch_size: Number of samples of a batch, or ``None`` for a loader without batches.
+        snapshot_every: Number of batches between two calls of ``state_dict`` of an iterable dataset; 0 means never. Between two calls, the
+            worker's state contains the number of batches to skip.
     """
 
     def __init__(self, state: WorkerState | None, batch_size: int | None, snapshot_every: int) -> None:
@@ -106,7 +106,7 @@ class Fetching:
             self._is_restored = True
 
     def fetcher(self, is_map: bool, dataset: Any, auto_collation: bool, collate_fn: Callable[[Any], Any], drop_last: bool) -> Any:
-        """Return a fetcher for an epoch; the first one continues from the state."""
+        """Return a fetcher for an epoch. The first fetcher continues from the state."""
         self.restore(dataset)
         state, self._resumed = self._resumed or WorkerState(), None
         if state.begun is not None:
@@ -118,7 +118,7 @@ class Fetching:
             fetcher = IterableFetcher(dataset, auto_collation, collate_fn, drop_last)
             restore_user(fetcher.dataset_iter, state.iterator)
             if state.fetched > state.at and not state.has_ended:
-                if state.at:  # otherwise the random numbers that iter(dataset) has drawn count
+                if state.at:  # otherwise keep the generators as iter(dataset) has left them
                     set_states(GLOBAL, self._begun)
                 fetcher.skip(state.fetched - state.at, self._batch_size)
             fetcher.ended = fetcher.ended or state.has_ended
@@ -151,7 +151,7 @@ class Fetching:
 
 
 class _Results:
-    """The queue of a worker's results, which adds the worker's state to each."""
+    """The queue of a worker's results. It adds the worker's state to each result."""
 
     def __init__(self, queue: Any, fetching: Fetching, where: str) -> None:
         self._queue, self._fetching, self._where = queue, fetching, where
@@ -193,12 +193,12 @@ def run_worker(
     """Run torch's worker loop in a separate process.
 
     Args:
-        loop: torch's loop.
-        args: The arguments.
-        changed: Arguments that have other values in a resumed epoch, by name.
-        failed: Receives whether ``worker_init_fn`` has failed. ``None``: the caller does not need this.
-        fetching: Creates its fetchers.
-        slots: Shared memory for its results.
+        loop: torch's worker loop.
+        args: The arguments of the loop.
+        changed: A dict of the arguments that get other values in a resumed epoch.
+        failed: Receives whether ``worker_init_fn`` has failed. ``None``: the caller does not need this information.
+        fetching: Creates the fetchers of the worker.
+        slots: Shared memory for the worker's results.
     """
     slots.install()
     arguments = inspect.signature(loop).bind(*args).arguments | changed
@@ -221,12 +221,13 @@ def run_worker(
                 has_failed = True
                 raise
             finally:
-                with suppress(OSError):  # after its timeout, the loader no longer waits
+                with suppress(OSError):  # the loader no longer listens after its timeout
                     failed.send(has_failed)
 
         arguments["init_fn"] = initialize
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # ignore Ctrl-C, which a terminal also sends to workers: the next next() needs them
-    kinds.create_fetcher = staticmethod(create_fetcher)  # in this process, whose only work is this loop
+    # A terminal sends Ctrl-C to workers, too; ignore it, because the next call of next() needs the workers.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    kinds.create_fetcher = staticmethod(create_fetcher)  # patch torch only in this process, which runs nothing but this loop
     loop(**arguments)
 
 
@@ -235,7 +236,7 @@ class WorkerContext:
 
     Args:
         context: The context.
-        changed: Arguments of the loop that have other values in a resumed epoch, by name.
+        changed: A dict of the arguments of the loop that get other values in a resumed epoch.
         fetchings: For each worker, the object that creates its fetchers.
         senders: For each worker, the shared memory for its results.
         has_init: Whether there is a ``worker_init_fn``.

@@ -1,4 +1,5 @@
 """The files of a decoded cache: locking (``claim``), and the storage of samples (``fields``, ``file``, ``writer``).
 
-Begin with ``folder``. :class:`highway.datasets.DecodedCache` reads them; :class:`highway.modules.Cache` and ``highway convert`` write.
+Begin with ``folder``. :class:`highway.datasets.DecodedCache` reads these files. :class:`highway.modules.Cache` and ``highway convert``
+write them.
 """

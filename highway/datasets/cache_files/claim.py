@@ -32,7 +32,8 @@ def claimed(path: str) -> Iterator[bool]:
     lock_path = os.path.join(path, _LOCK)
     with locked(lock_path) as ours:
         if ours and not os.path.getsize(lock_path):
-            with contextlib.suppress(OSError), open(lock_path, "ab") as lock:  # the disk is full: the text is only for people, so continue
+            # Ignore a full disk, because the text in the file is only for people.
+            with contextlib.suppress(OSError), open(lock_path, "ab") as lock:
                 lock.write(_LOCK_TEXT)
         yield ours
 
@@ -43,7 +44,7 @@ def expect_caches_only(path: str) -> None:
     Hidden files are ignored.
 
     Raises:
-        ConfigError: there are other files, or files of a cache without the file of its lock.
+        ConfigError: the folder has other files, or it has files of a cache but no lock file.
     """
     names = os.listdir(path) if os.path.isdir(path) else []
     found = sorted(name for name in names if not name.startswith(".") and not _OF_RANK.fullmatch(name))

@@ -28,7 +28,7 @@ def arrays_of(sample: Item) -> list[tuple[FieldSpec, np.ndarray]]:
     """Return the fields of a sample as arrays, for a cache whose samples are read as rows of batches.
 
     Raises:
-        ItemError: a field is no array, number, ``str`` or ``bytes``.
+        ItemError: a field is not an array, number, ``str`` or ``bytes``.
     """
     return [_as_row(name, value) for name, value in zip(names(sample), fields(sample), strict=True)]
 
@@ -37,7 +37,7 @@ def arrays_as_they_came(sample: Item) -> list[tuple[FieldSpec, np.ndarray]]:
     """Return the fields of a sample as arrays, for a cache whose samples are read with their original types.
 
     Raises:
-        ItemError: there are no fields, or a field would be read as another type; the message names the field.
+        ItemError: there are no fields, or a field would be read with another type than it has now. The message names the field.
     """
     kind = type(sample)
     for form in FORMS.values():

@@ -1,7 +1,7 @@
-"""A finished cache (:data:`CacheFile`): samples, and an index with the position of each field and the checksum of each sample.
+"""A finished cache (:data:`CacheFile`): the samples, and an index with the position of each field and the checksum of each sample.
 
 A cache in a folder is read, not mapped. If a file is truncated or a disk fails, reading raises an error, and the cache can be repaired.
-With a mapped file, SIGBUS would end the process. A cache in memory is mapped, because no other process can change it.
+Access to a truncated mapped file would end the process (SIGBUS). A cache in memory is mapped, because no other process can change it.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from highway.errors import DamagedError
 from highway.images.buffers import BufferPool
 from highway.process.aligned import aligned
 
-ALIGNMENT = 64  # bytes: each field of a sample begins at a multiple of it
-_POOLED = 1 << 16  # minimum bytes of memory to reuse
-_KEPT = 1 << 27  # maximum bytes of memory to keep for reuse, if this is more than four pieces
-_AT_ONCE = 32  # samples that are read together when all samples are checked
+ALIGNMENT = 64  # each field of a sample begins at a multiple of this number of bytes
+_POOLED = 1 << 16  # smaller pieces of memory (in bytes) are not reused
+_KEPT = 1 << 27  # bytes of memory to keep for reuse; at least four pieces are kept
+_AT_ONCE = 32  # number of samples that are read together when all samples are checked
 
 
 class _Indexed:
@@ -35,17 +35,18 @@ class _Indexed:
 
     Args:
         layout: The structure that all samples share.
-        batch_size: Samples per batch of the stream that was cached; 0 if it contained samples.
+        batch_size: Samples per batch of the cached stream; 0 if the stream contained samples.
         nbytes: Bytes of the samples.
-        index: Arrays by name: ``offsets`` (samples, fields), ``shapes-I`` (samples, ndim) for each field, ``sums`` (samples), and the keys.
-            Optional arrays: the ``places`` of the samples in the rank's share, if they are incomplete or not in order, and the places of
-            ``bad`` and
-                ``dropped`` samples; the ``epoch`` whose order the samples have, if it is not 0; the ``items`` of the first epoch, int64
-                ``(2, items)``, with the index and the number of samples of each item, if they were not consecutive batches of one size.
+        index: A dict of arrays: ``offsets`` (samples, fields), ``shapes-I`` (samples, ndim) for each field, ``sums`` (samples), and the
+            keys. Optional arrays: ``places``, the positions of the samples in the rank's share, if they are incomplete or not in order;
+            ``bad`` and ``dropped``, the positions of such samples; ``epoch``, the epoch whose order the samples have, if it is not 0; and
+            ``items``, int64 ``(2, items)``, the index and the number of samples of each item of the first epoch, if the items were not
+            consecutive batches of one size.
 
     Attributes:
-        settled: Whether the cache is final. If not, samples were skipped when it was written, and a second try may add them.
-        plan: The row of each sample of an epoch, in order. -1 stands for a bad sample, -2 for a dropped sample. ``None``: all rows.
+        settled: Whether the cache is final. If not, samples were skipped when it was written, and a second try might add these samples.
+        plan: The rows of the samples of an epoch, in the order of the epoch. -1 is a bad sample, -2 is a dropped sample. ``None``: all
+            rows.
     """
 
     settled = True
@@ -59,7 +60,7 @@ class _Indexed:
         self.plan = _plan(index["places"], index["bad"], index["dropped"]) if "places" in index else None
 
     def __len__(self) -> int:
-        """Samples."""
+        """Number of samples."""
         return len(self._offsets)
 
     def keys(self, rows: Sequence[int]) -> tuple[str, ...]:
@@ -87,7 +88,7 @@ class _Indexed:
 
 
 class MemoryFile(_Indexed):
-    """A cache in memory. The arrays of samples are read-only views of it, and keep it alive."""
+    """A cache in memory. The arrays of samples are read-only views of this memory, and keep the memory alive."""
 
     def __init__(self, memory: mmap.mmap, layout: Layout, batch_size: int, index: dict[str, np.ndarray]) -> None:
         super().__init__(layout, batch_size, len(memory), index)
@@ -103,7 +104,7 @@ class MemoryFile(_Indexed):
 
 
 class DiskFile(_Indexed):
-    """A cache in a folder. Every sample is checked the first time that it is read.
+    """A cache in a folder. Every sample is checked when it is read for the first time.
 
     Args:
         path: The file that holds the samples.
@@ -149,7 +150,7 @@ class DiskFile(_Indexed):
         return found
 
     def restore(self, row: int, span: Sequence[np.ndarray]) -> None:
-        """Write the bytes of a sample (:func:`span_of`) to its position again. Several processes may do this at the same time.
+        """Write the bytes of a sample (:func:`span_of`) to its position again. Several processes can do this at the same time.
 
         Raises:
             OSError: the file cannot be written.
@@ -179,7 +180,7 @@ class DiskFile(_Indexed):
             return aligned((nbytes,), np.uint8)
         if field not in self._pools or self._pools[field].nbytes < nbytes:
             size = nbytes if self._fixed[field] is not None else nbytes + nbytes // 8
-            self._pools[field] = BufferPool(size, keep=max(4, _KEPT // size))  # small runs of rows come often, whole batches rarely
+            self._pools[field] = BufferPool(size, keep=max(4, _KEPT // size))  # a few rows are requested often, whole batches rarely
         return self._pools[field].take((nbytes,))
 
     def _read(self, row: int, parts: Sequence[np.ndarray]) -> bool:
@@ -218,7 +219,7 @@ def _plan(places: np.ndarray, bad: np.ndarray, dropped: np.ndarray) -> np.ndarra
 
 
 def samples_of(file: CacheFile, rows: Sequence[int]) -> list[Item]:
-    """Return samples in the form in which they were added; their arrays are read-only.
+    """Return samples with the types that they had when they were added. Their arrays are read-only.
 
     Raises:
         DamagedError: a sample does not match its checksum.
@@ -228,7 +229,7 @@ def samples_of(file: CacheFile, rows: Sequence[int]) -> list[Item]:
 
 
 def _as_it_came(kind: Kind, column: Any) -> Any:
-    """Return the one value of a column."""
+    """Return the value of a column with one value, with its original type."""
     if kind in FROM_BYTES:
         return column[0]
     value: np.ndarray = column[0, ...] if isinstance(column, np.ndarray) else column[0]
@@ -239,7 +240,7 @@ def _as_it_came(kind: Kind, column: Any) -> Any:
 
 
 def span_of(values: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Return the bytes of a sample's fields in the file, each as uint8 ``(N,)``; the first begins at a multiple of 64 bytes."""
+    """Return the bytes of a sample in the file, as arrays uint8 ``(N,)``. The first array begins at a multiple of 64 bytes in the file."""
     span: list[np.ndarray] = []
     for value in (value.reshape(-1).view(np.uint8) for value in values):
         if span and (gap := -span[-1].nbytes % ALIGNMENT):
@@ -261,7 +262,7 @@ def _read_exactly(descriptor: int, buffers: list[Any], offset: int, size: int) -
     try:
         if os.preadv(descriptor, buffers, offset) == size:
             return True
-        for buffer in buffers:  # the call has read less: the size exceeds its limit, or the file ends
+        for buffer in buffers:  # the call has read fewer bytes: the size exceeds the limit of a call, or the file ends
             while buffer.nbytes:
                 count = os.preadv(descriptor, [buffer], offset)
                 if not count:

@@ -3,13 +3,13 @@
 ===================================  ==============================================================================================
 ``highway-cache.lock``               marks the folder; a process that writes holds a lock on it
 ``highway-cache-ID.data``            the samples' arrays, each at a multiple of 64 bytes
-``highway-cache-ID.index``           where they are, and their checksums
+``highway-cache-ID.index``           the positions of the arrays, and the checksums of the samples
 ``highway-cache.json``               the manifest: the fingerprint of the content, the ID of the files, and their checksums
 ===================================  ==============================================================================================
 
-The manifest appears by an atomic rename after all other files are on the disk. A folder without a valid manifest has no cache. highway
-writes no cache into a folder with other files, except hidden files, and never removes other files. If the path is empty, the cache is in
-memory.
+An atomic rename creates the manifest after all other files are on the disk. A folder without a valid manifest has no cache. If a folder has
+files that do not belong to a cache, highway does not write a cache into it. Hidden files do not count. highway never removes files that do
+not belong to a cache. If the path is empty, the cache is in memory.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from highway.errors import DatasetError
 
 log = logging.getLogger("highway")
 
-FORMAT = 2  # version of the files; a cache with another version is not used
+FORMAT = 2  # version of the files; a cache with a different version is not used
 
 
 class _OtherCache(DatasetError):
-    """The folder has a cache with other content."""
+    """The folder has a cache whose content differs from the expected content."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,8 @@ class CacheFolder:
 
     Args:
         path: The folder, or ``""`` for memory.
-        fingerprint: Identifies the content of the cache. A cache with another fingerprint is not used. ``None``: use any finished cache.
+        fingerprint: Identifies the content of the cache. A cache with a different fingerprint is not used. ``None``: use any finished
+            cache.
     """
 
     path: str
@@ -65,10 +66,10 @@ class CacheFolder:
         return None
 
     def finished(self) -> DiskFile | None:
-        """Return the finished cache, or ``None`` if there is none.
+        """Return the finished cache, or ``None`` if there is no manifest.
 
         Raises:
-            DatasetError: the cache is damaged, or has other content or another version. The message names the reason.
+            DatasetError: the cache is damaged, or its content or version differs from the expected one. The message gives the reason.
         """
         try:
             manifest = self._manifest()
@@ -113,10 +114,10 @@ class CacheFolder:
 
     @contextlib.contextmanager
     def writer(self, budget: int) -> Iterator[FolderWriter | None]:
-        """Yield a writer for the cache, or ``None`` if another process writes or has written it. At the end, remove unsealed files.
+        """Yield a writer for the cache, or ``None`` if another process is writing or has written it. At the end, remove unsealed files.
 
         Raises:
-            ConfigError: the folder holds files that do not belong to a cache.
+            ConfigError: the folder has files that do not belong to a cache.
         """
         with contextlib.ExitStack() as stack:
             if self.path:
@@ -160,12 +161,12 @@ class FolderWriter(CacheWriter):
     def seal(
         self, batch_size: int, left_out: int = 0, tried: CacheFile | None = None, places: Mapping[str, np.ndarray] | None = None
     ) -> CacheFile:
-        """Finish the cache and return it. The cache is then on the disk, and the cache that it replaces is removed.
+        """Finish the cache, write it to the disk, and return it. Remove the old cache that the new cache replaces.
 
         Args:
             batch_size: Samples in each of the input batches; 0 if the inputs were samples.
             left_out: Number of errors that ``on_error="skip"`` skipped while the cache was written.
-            tried: The cache of an earlier try in which samples were skipped, if any.
+            tried: The cache of an earlier try that skipped samples, if there was an earlier try.
             places: Arrays to add to the index, see :data:`CacheFile`.
 
         Raises:
@@ -194,7 +195,7 @@ class FolderWriter(CacheWriter):
 
 
 def _has_more(file: CacheFile, tried: CacheFile) -> bool:
-    """Return whether a cache has a sample that an earlier cache lacks, by the keys, or without keys by the numbers of samples."""
+    """Return whether a cache has a sample that an earlier cache lacks. Compare the keys, or the numbers of samples if there are no keys."""
     keys = set(file.keys(range(len(file))))
     return not keys <= set(tried.keys(range(len(tried)))) if keys else len(file) > len(tried)
 

@@ -17,8 +17,8 @@ FROM_BYTES: dict[str, Callable[[bytes], Any]] = {"str": bytes.decode, "bytes": b
 class FieldSpec:
     """The type of one field, the same in every sample.
 
-    Arrays have one dtype and number of axes. NumPy scalars and Python numbers are stored as arrays without axes. ``str`` and ``bytes`` are
-    stored as uint8, and so are ``None``, lists and dicts, as JSON.
+    The arrays of a field have the same dtype and number of axes in all samples. NumPy scalars and Python numbers are stored as arrays
+    without axes. ``str`` and ``bytes`` are stored as uint8. ``None``, lists and dicts are stored as JSON in uint8.
     """
 
     kind: Kind
@@ -41,5 +41,5 @@ class Layout:
     fields: list[FieldSpec]
 
     def item(self, values: Sequence[Any]) -> Item:
-        """Return a sample or batch of these fields."""
+        """Return a sample or batch with these values as its fields."""
         return rebuild({"tuple": (), "list": [], "dict": dict.fromkeys(self.names), "value": None}[self.form], values)

@@ -30,7 +30,7 @@ class CacheWriter:
 
     Args:
         path: The file for the samples, or ``""`` for memory.
-        budget: The bytes that the samples may take.
+        budget: Maximum number of bytes of the samples.
     """
 
     def __init__(self, path: str, budget: int) -> None:
@@ -43,12 +43,12 @@ class CacheWriter:
         self._end = len(DATA_START)
 
     def __len__(self) -> int:
-        """Samples."""
+        """Number of samples."""
         return len(self._ends)
 
     @property
     def nbytes(self) -> int:
-        """Bytes written so far."""
+        """Number of bytes written so far."""
         return self._end
 
     def _create(self) -> IO[bytes]:
@@ -67,7 +67,7 @@ class CacheWriter:
             arrays: Converts the sample to the arrays that are written.
 
         Raises:
-            CacheFullError: the sample does not fit; no further samples can be appended.
+            CacheFullError: the sample does not fit into the budget or on the disk. No further samples can be appended.
             ValueError: the sample differs from earlier samples in its fields, or in the type, dtype or number of axes of a field.
             ItemError: the sample cannot be stored with its original types.
         """
@@ -107,7 +107,7 @@ class CacheWriter:
             places: Arrays to add to the index, see :data:`CacheFile`.
 
         Raises:
-            CacheFullError: there is no room.
+            CacheFullError: the disk is full.
         """
         assert self._layout is not None
         with full_disk():
@@ -137,7 +137,7 @@ class CacheWriter:
 
     def close(self) -> None:
         """Close the file."""
-        with contextlib.suppress(OSError):  # the last bytes do not fit on a full disk
+        with contextlib.suppress(OSError):  # the disk is full, so the last bytes were not written
             self._file.close()
 
 

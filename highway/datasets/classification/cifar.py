@@ -25,9 +25,9 @@ class _Label(NamedTuple):
     Args:
         field: Name of the field in samples.
         classes: Number of classes.
-        pickled: Name of the label in pickles.
-        names: The file with the names of the classes, of the binary version.
-        pickled_names: Name of the list of class names in its pickle.
+        pickled: Name of the label in the pickles of the images.
+        names: The file of the binary version that contains the class names.
+        pickled_names: Name of the list of class names in the pickle that contains them.
     """
 
     field: str
@@ -41,7 +41,7 @@ class _OfCIFAR(LoadedImages):
     """Images and labels in the files of CIFAR."""
 
     name: ClassVar[str]
-    folders: ClassVar[tuple[str, str]]  # files of the binary version, and of the pickles
+    folders: ClassVar[tuple[str, str]]  # folder of the binary version, and folder of the pickles
     batches: ClassVar[dict[Split, list[str]]]
     labels: ClassVar[list[_Label]]  # in the order of a record's bytes
     meta: ClassVar[str]
@@ -67,7 +67,7 @@ class _OfCIFAR(LoadedImages):
         return {"image": images, **{label.field: values for label, values in zip(self.labels, checked, strict=True)}}
 
     def _records(self, data: bytes, path: str) -> tuple[np.ndarray, list[np.ndarray]]:
-        """Return the pixels and labels of the binary version. A record has one byte per label, and then the red, green and blue planes."""
+        """Return the images and labels of the binary version. A record has one byte per label, and then the red, green and blue planes."""
         size = len(self.labels) + _PIXELS
         if not data or len(data) % size:
             raise DatasetError(f"{shown(path)}: it has {len(data)} bytes; expected records of {size}: it is cut short, or another file")
@@ -102,7 +102,7 @@ class _OfCIFAR(LoadedImages):
 
     @opened
     def classes(self) -> list[str]:
-        """The names of the labels, indexed by label, as in the files."""
+        """The names of the labels in the files, indexed by label."""
         return self._names_of(self.labels[-1])
 
 
@@ -116,15 +116,15 @@ def _numbers(values: list[int], path: str) -> np.ndarray:
 @checked
 @dataclass
 class CIFAR10(_OfCIFAR):
-    """The images of CIFAR-10. They are loaded when they are first read, 154 MB.
+    """The images of CIFAR-10. All images are loaded into memory on the first access: 154 MB for training, 31 MB for test.
 
     Args:
         data_dir: Folder with the files of the binary version, such as ``data_batch_1.bin``, or with the pickles, such as ``data_batch_1``.
-            The files may be in a subfolder ``cifar-10-batches-bin`` or ``cifar-10-batches-py``. Nothing is downloaded.
+            The files can also be in a subfolder ``cifar-10-batches-bin`` or ``cifar-10-batches-py``. Nothing is downloaded.
         split: ``"train"`` or ``"test"``.
 
-    A sample is a dict: ``image``, uint8 ``(32, 32, 3)`` in RGB, and ``label``, an int32. A pickle may contain only arrays, lists and text.
-    Any other pickle is an error.
+    A sample is a dict: ``image``, uint8 ``(32, 32, 3)`` in RGB, and ``label``, an int32. Pickles with other content than arrays, lists,
+    numbers and text are refused.
 
     Raises:
         FileNotFoundError: one of the files does not exist (when it is first read).
@@ -149,15 +149,15 @@ class CIFAR10(_OfCIFAR):
 @checked
 @dataclass
 class CIFAR100(_OfCIFAR):
-    """The images of CIFAR-100. They are loaded when they are first read, 154 MB.
+    """The images of CIFAR-100. All images are loaded into memory on the first access: 154 MB for training, 31 MB for test.
 
     Args:
-        data_dir: Folder with the files of the binary version, such as ``train.bin``, or with the pickles, such as ``train``. The files may
-            be in a subfolder ``cifar-100-binary`` or ``cifar-100-python``. Nothing is downloaded.
+        data_dir: Folder with the files of the binary version, such as ``train.bin``, or with the pickles, such as ``train``. The files can
+            also be in a subfolder ``cifar-100-binary`` or ``cifar-100-python``. Nothing is downloaded.
         split: ``"train"`` or ``"test"``.
 
     A sample is a dict: ``image``, uint8 ``(32, 32, 3)`` in RGB; ``label``, an int32; and ``coarse_label``, an int32, the label of one of 20
-    groups. A pickle may contain only arrays, lists and text. Any other pickle is an error.
+    groups of classes. Pickles with other content than arrays, lists, numbers and text are refused.
 
     Raises:
         FileNotFoundError: one of the files does not exist (when it is first read).

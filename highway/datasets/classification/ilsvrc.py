@@ -1,6 +1,6 @@
-"""Files that come with ILSVRC (ImageNet): Caffe's mean image, and the boxes of the objects in the images.
+"""Files that accompany ILSVRC (ImageNet): Caffe's mean image, and the boxes of the objects in the images.
 
-The images and their labels are read by :class:`~highway.datasets.ImageFolder` and :class:`~highway.datasets.Files`.
+:class:`~highway.datasets.ImageFolder` and :class:`~highway.datasets.Files` read the images and their labels.
 """
 
 from __future__ import annotations
@@ -26,14 +26,16 @@ def read_mean_image(path: str) -> np.ndarray:
     """Read a mean image written by Caffe, such as ``imagenet_mean.binaryproto``.
 
     Args:
-        path: The file, or its URL. It is in ``caffe_ilsvrc12.tar.gz``, with ``synset_words.txt`` and ``val.txt``. Nothing is downloaded.
+        path: The file, or its URL. The archive ``caffe_ilsvrc12.tar.gz`` contains this file, and also ``synset_words.txt`` and ``val.txt``.
+            Nothing is downloaded.
 
     Returns:
-        float32 ``(H, W, 3)`` in RGB, from 0 to 255. ILSVRC's image has 256 x 256 pixels; :func:`highway.functional.resize` resizes it.
+        float32 ``(H, W, 3)`` in RGB, from 0 to 255. The mean image of ILSVRC has 256 x 256 pixels. :func:`highway.functional.resize` can
+        change its size.
 
     Raises:
         FileNotFoundError: there is no such file.
-        DatasetError: the file is not an image of three channels, or is damaged or truncated.
+        DatasetError: the file does not contain an image with three channels, or is damaged or truncated.
     """
     data = read_whole(path)
     try:
@@ -63,7 +65,7 @@ def _blob(data: bytes) -> np.ndarray:
 
 
 def _dimensions(data: bytes, begin: int, end: int) -> list[int]:
-    """Return the lengths in a BlobShape, which are packed, or separate fields."""
+    """Return the lengths in a BlobShape. They are packed, or in separate fields."""
     found = list[int]()
     for tag, first, last in read_fields(data, begin, end):
         if tag == _DIM << 3 | BYTES:
@@ -77,16 +79,17 @@ def read_training_boxes(data_dir: str, keys: Iterable[str]) -> list[np.ndarray]:
     """Read the boxes of the objects in training images of ILSVRC.
 
     Args:
-        data_dir: Folder with the unpacked ``ILSVRC2012_bbox_train_v2.tar.gz``, or its URL; for example, it holds
-            ``n01440764/n01440764_10040.xml``.
-        keys: The images' paths, such as ``ImageFolder("imagenet/train").keys``.
+        data_dir: Folder with the unpacked content of ``ILSVRC2012_bbox_train_v2.tar.gz``, such as ``n01440764/n01440764_10040.xml``; or the
+            URL of the folder.
+        keys: The paths of the images, for example ``ImageFolder("imagenet/train").keys``.
 
     Returns:
-        An array for each image, float32 ``(N, 4)``: the xmin, ymin, xmax, ymax of the file, in pixels. N is 0 for an image without a file.
+        A list with one array for each image, float32 ``(N, 4)``: the xmin, ymin, xmax, ymax of the image's XML file, in pixels. N is 0 for
+        an image without an XML file.
 
     Raises:
-        FileNotFoundError: no image has a file.
-        DatasetError: a file is not an annotation, or is damaged or cut short.
+        FileNotFoundError: no image has an XML file.
+        DatasetError: a file is not an annotation, or is damaged or truncated.
     """
     found, any_file = list[np.ndarray](), False
     for key in keys:

@@ -1,4 +1,4 @@
-"""Images and labels that are in memory as arrays."""
+"""Base class of datasets of images and labels that are arrays in memory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Split = Literal["train", "test"]
 
 @dataclass
 class LoadedImages(ABC):
-    """Base of datasets of labelled images in memory. A sample is a dict with a row of each array."""
+    """Base class of datasets of labelled images in memory. A sample is a dict with one row of each array."""
 
     data_dir: str
     split: Split = "train"
@@ -31,7 +31,7 @@ class LoadedImages(ABC):
 
     @abstractmethod
     def _load(self) -> dict[str, np.ndarray]:
-        """Return the arrays by field; the images are the first field."""
+        """Return a dict from field names to arrays. The images are the first field."""
 
     @opened
     def _arrays(self) -> dict[str, np.ndarray]:
@@ -53,31 +53,31 @@ class LoadedImages(ABC):
         """Return the mean of all images.
 
         Args:
-            splits: The splits to average over; by default this dataset's split. The default of tensorpack's ``get_per_pixel_mean()`` is
-                ``["train", "test"]``.
+            splits: The splits to average over. By default, this is only the split of this dataset. tensorpack's ``get_per_pixel_mean()``
+                averages over ``["train", "test"]`` by default.
 
         Returns:
             float32 ``(H, W, C)``, from 0 to 255. ``mean_image().mean(axis=(0, 1))`` is the mean of each channel.
 
         Raises:
             FileNotFoundError: a file does not exist.
-            DatasetError: a file is damaged or cut short, or there are no images.
+            DatasetError: a file is damaged or truncated, or there are no images.
         """
         images = [(self if split == self.split else replace(self, split=split))._arrays["image"] for split in splits or [self.split]]
         if not (count := sum(map(len, images))):
             raise DatasetError(f"{shown(self.data_dir)}: there are no images, and so no mean")
         return np.asarray(sum(part.sum(axis=0, dtype=np.uint64) for part in images) / count, np.float32)
 
-    if not TYPE_CHECKING:  # type checkers must not see it, because it would hide misspelt names
+    if not TYPE_CHECKING:  # hidden from type checkers, because with __getattr__ they accept misspelt names
 
         def __getattr__(self, name: str) -> Any:
-            """Raise AttributeError. For the name of a method of tensorpack, the error tells the name of that method here."""
+            """Raise AttributeError. If the name is a method of tensorpack, the error tells the name of the same method in highway."""
             if advice := new_method(name):
                 raise AttributeError(f"{type(self).__name__} has no {name}{advice}", name=name, obj=self)
             return object.__getattribute__(self, name)  # this raises the error
 
     def locate(self, number: int) -> str:
-        """Return the folder, and the number of an image."""
+        """Return the folder and the index of an image."""
         return f"{shown(self.data_dir)}: image {number} of {self.split}"
 
     def fingerprint(self) -> str:
@@ -91,7 +91,7 @@ def found(folders: Sequence[str], names: Sequence[str]) -> str | None:
 
 
 def missing(data_dir: str, names: Sequence[str], what: str) -> FileNotFoundError:
-    """Return an error that names the missing file, and says that highway does not download it."""
+    """Return an error that names the missing file. The error explains that highway does not download the file."""
     return FileNotFoundError(
         f"{shown(data_dir)!r}: no {' or '.join(names)} there or in the folders that they are usually in; download {what} and unpack it: "
         "highway does not"

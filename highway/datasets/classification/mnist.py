@@ -21,7 +21,7 @@ from highway.parameters.checks import checked
 from highway.stores.file import read_whole
 from highway.stores.url import join, shown
 
-_KINDS = {"images": 3, "labels": 1}  # and the number of axes
+_KINDS = {"images": 3, "labels": 1}  # from the kind of a file to its number of axes
 _PARTS = {"train": "train", "test": "t10k"}
 _MOST = 1100  # maximum compression ratio of gzip
 
@@ -59,8 +59,8 @@ class MNIST(_OfIdx):
     All images are loaded into memory on the first access: 47 MB for MNIST.
 
     Args:
-        data_dir: Folder with ``train-images-idx3-ubyte`` and the other files, gzipped or not. They may be in the subfolders that
-            torchvision uses. Nothing is downloaded.
+        data_dir: Folder with ``train-images-idx3-ubyte`` and the other files, gzipped or not. The files can also be in the subfolders that
+            torchvision creates. Nothing is downloaded.
         split: ``"train"`` or ``"test"``.
 
     A sample is a dict: ``image``, uint8 ``(28, 28, 1)``, and ``label``, an int32.
@@ -86,9 +86,9 @@ class MNIST(_OfIdx):
 @checked
 @dataclass
 class FashionMNIST(MNIST):
-    """The clothes of Fashion-MNIST. Files, parameters and errors are the same as for :class:`MNIST`.
+    """The images of clothes of Fashion-MNIST. File names, parameters and errors are the same as in :class:`MNIST`.
 
-    A sample is a dict, as for :class:`MNIST`: ``image``, uint8 ``(28, 28, 1)``, and ``label``, an int32.
+    A sample is a dict, as in :class:`MNIST`: ``image``, uint8 ``(28, 28, 1)``, and ``label``, an int32.
 
     >>> import struct
     >>> with open("t10k-images-idx3-ubyte", "wb") as file:

@@ -1,8 +1,8 @@
 """A safe unpickler for a dict of arrays, lists, numbers and bytes. A pickle of other objects is an error.
 
-A pickle is a program that can call any function. This unpickler permits a few NumPy names. It replaces them by placeholders, which only
-store their arguments, and creates an array after it has checked the size. It is a subclass of Python's unpickler, because the unpickler in
-C allocates any length that a pickle announces.
+A pickle is a program that can call any function. This unpickler permits only a few NumPy names. It replaces these names by placeholders
+that only store their arguments. It creates an array after it has checked the size. It is a subclass of the unpickler in pure Python,
+because the unpickler in C allocates any length that a pickle announces.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class _Array:
     array: np.ndarray
 
     def __init__(self, *_: Any) -> None:
-        """Ignore the arguments of the empty array; ``__setstate__`` sets the real ones."""
+        """Ignore the arguments, which describe an empty array. ``__setstate__`` sets the real arguments."""
 
     def __setstate__(self, state: Any) -> None:
         _, shape, dtype, fortran, data = state
@@ -50,14 +50,14 @@ class _Dtype:
 
 
 def _encoded(text: str, encoding: str) -> bytes:
-    """Return bytes from text, because Python 3 writes bytes as text in old protocols."""
+    """Convert text to bytes, because Python 3 writes bytes as text in old protocols."""
     if encoding not in ("latin1", b"latin1"):
         raise ValueError(f"text in {encoding!r}")
     return text.encode("latin1")
 
 
 def _no_bytes() -> bytes:
-    """Return empty bytes. In old protocols, Python 3 writes them as a call of ``bytes`` without arguments."""
+    """Return empty bytes. In old protocols, Python 3 writes empty bytes as a call of ``bytes`` without arguments."""
     return b""
 
 
@@ -91,14 +91,14 @@ class _Unpickler(pickle._Unpickler):
 
 
 def load_plain(data: bytes, where: str) -> dict[bytes, Any]:
-    """Return the dict in a pickle. Its keys are bytes, as Python 2 wrote them.
+    """Return the dict in a pickle. The keys of the dict are bytes, as Python 2 wrote them.
 
     Args:
         data: The pickle.
         where: Name of the file in error messages.
 
     Raises:
-        DatasetError: the data are not a pickle, are cut short, or hold other objects.
+        DatasetError: the data are not a pickle, are truncated, or contain objects of other types.
     """
     try:
         found = _Unpickler(io.BytesIO(data), encoding="bytes").load()

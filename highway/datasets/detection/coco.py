@@ -1,4 +1,4 @@
-"""COCO, and datasets in its format: images, and one JSON file with the objects in all images."""
+"""COCO, and datasets in COCO's format: images, and one JSON file with the objects in all images."""
 
 from __future__ import annotations
 
@@ -33,23 +33,24 @@ class _Loaded:
     def __init__(self, annotations: Annotations, files: ImageFiles, images: np.ndarray) -> None:
         self.annotations, self.files, self.images = annotations, files, images
         self.decode_mask = msgspec.json.Decoder(Segmentation).decode
-        self.has_warned = False  # whether a warning about the size of an image's masks was logged
+        self.has_warned = False  # whether a warning about an image and masks of different sizes was logged
 
 
 @checked
 @dataclass
 class COCO:
-    """The images of COCO, or of a dataset in its format, with boxes, and optionally masks and keypoints.
+    """The images of COCO, or of a dataset in COCO's format, with boxes, and optionally masks and keypoints.
 
     The annotations are read on the first access, once per process.
 
     Args:
-        data_dir: The folder of the images, such as ``coco/train2017``, or its URL. ``highway:objects/...`` refers to annotated photographs
-            in the package, also for ``annotations``.
-        annotations: The JSON file, such as ``coco/annotations/instances_train2017.json``.
+        data_dir: The folder of the images, such as ``coco/train2017``, or the URL of the folder. Paths ``highway:objects/...`` are files of
+            the highway package: a few annotated photographs.
+        annotations: The JSON file, such as ``coco/annotations/instances_train2017.json``, or its URL. The file of the photographs in the
+            package is ``highway:objects/instances_val.json``.
         masks: Whether samples have masks.
         keypoints: Whether samples have keypoints, for example from ``person_keypoints_train2017.json``.
-        crowds: Whether to include objects that represent a crowd (``iscrowd``).
+        crowds: Whether to include annotations of a whole crowd (``iscrowd``).
         skip_empty: Whether to skip images without boxes.
         empty_boxes: How to treat boxes without area or completely outside the image: ``"drop"`` removes these objects and
             logs their number, ``"keep"`` keeps them, and ``"raise"`` raises an error.
@@ -59,12 +60,12 @@ class COCO:
     - ``image``: the file's bytes;
     - ``image_id``: int64, the id of the image for evaluations;
     - ``boxes``: float32 ``(N, 4)``: x1, y1, x2, y2 in pixels from the upper left corner of the image;
-    - ``labels``: int32 ``(N,)``, from 0 in the order of the categories' ids; ``category_ids[label]`` is the id;
+    - ``labels``: int32 ``(N,)``, from 0 in the order of the categories' ids; ``category_ids[label]`` is the category's id in the file;
     - ``iscrowd``: bool ``(N,)``;
-    - ``area``: float32 ``(N,)`` in pixels, from the file, or else the area of the box;
-    - ``masks``: uint8 ``(N, H, W)``, 1 for pixels of the object. The JSON file determines the size. If the image has another size, a
-      warning is logged. The masks are the same as from pycocotools;
-    - ``keypoints``: float32 ``(N, K, 2)``: x and y, which are the values of the file plus 0.5 (the centre of the pixel);
+    - ``area``: float32 ``(N,)`` in pixels, from the file. If the file has no area, this is the area of the box;
+    - ``masks``: uint8 ``(N, H, W)``, 1 for pixels of the object. H and W are the image's height and width in the JSON file. If the actual
+      image has a different size, a warning is logged. The masks are the same as the masks of pycocotools;
+    - ``keypoints``: float32 ``(N, K, 2)``: x and y of the file plus 0.5, which is the centre of the pixel;
     - ``visibility``: uint8 ``(N, K)``: 0 if a keypoint is not labelled, 1 if it is hidden, 2 if it is visible.
 
     Raises:
@@ -100,27 +101,30 @@ class COCO:
 
     @opened
     def keys(self) -> list[str]:
-        """The images' files, in the order of the JSON file."""
+        """The file names of the images, in the order of the JSON file."""
         loaded = self._loaded
         return [loaded.files.keys[image] for image in loaded.images.tolist()]
 
     @property
     def classes(self) -> list[str]:
-        """The names of the categories, by label."""
+        """The names of the categories, indexed by label."""
         return self._loaded.annotations.classes
 
     @property
     def category_ids(self) -> list[int]:
-        """The ids of the categories in the file, by label."""
+        """The ids of the categories in the file, indexed by label."""
         return self._loaded.annotations.category_ids
 
     @property
     def keypoint_names(self) -> list[str]:
-        """The names of the keypoints, by index; empty without ``keypoints``."""
+        """The names of the keypoints, indexed by keypoint. The list is empty if ``keypoints`` is false."""
         return self._loaded.annotations.points
 
     def costs(self, kind: str) -> np.ndarray | None:
-        """Return the pixels of each image, int64 ``(N,)``, from the JSON file; ``None`` for other kinds, or if the file has no sizes."""
+        """Return the number of pixels of each image, int64 ``(N,)``, from the JSON file.
+
+        Return ``None`` if the file lacks the size of an image, or if ``kind`` is not ``"pixels"``.
+        """
         pixels: np.ndarray = self._loaded.annotations.sizes[self._loaded.images].prod(1)
         return pixels if kind == "pixels" and pixels.all() else None
 
@@ -170,11 +174,11 @@ class COCO:
         return masks
 
     def _compare_sizes(self, image: int, data: bytes) -> None:
-        """Log a warning for the first image that is not as large as its masks."""
+        """Log a warning for the first image whose size differs from the size of its masks."""
         loaded, size = self._loaded, self._loaded.annotations.sizes[image].tolist()
         if loaded.has_warned:
             return
-        with suppress(ImageError):  # decoding the image raises this error
+        with suppress(ImageError):  # the program gets this error when it decodes the image
             if (found := list(read_header(data).size)) != size:
                 loaded.has_warned = True
                 log.warning(
@@ -188,7 +192,7 @@ class COCO:
         return self._loaded.files.path(int(self._loaded.images[number]))
 
     def fingerprint(self) -> str:
-        """Return a text that changes when one of the files is written to, or other parameters are used."""
+        """Return a text that changes when one of the files is written to, and that differs for different parameters."""
         files, keys = self._loaded.files, self._loaded.images.tolist()
         described = fingerprint_of([(shown(self.annotations), resolve_data_dir(self.annotations))])
         described += f" {files.select(keys).fingerprint()}"

@@ -33,7 +33,7 @@ class _Category(msgspec.Struct):
 
 
 class _Box(msgspec.Struct, gc=False):
-    """An annotation. It has no other members of the JSON object, to save memory."""
+    """An annotation. Other members of the JSON object are not decoded, to save memory."""
 
     image_id: int
     category_id: int
@@ -43,7 +43,7 @@ class _Box(msgspec.Struct, gc=False):
 
 
 class _Full(_Box, gc=False):
-    """An annotation with its mask, still in JSON, and its keypoints."""
+    """An annotation with its keypoints, and with its mask as undecoded JSON."""
 
     segmentation: msgspec.Raw = msgspec.Raw()
     keypoints: list[float] = []
@@ -68,19 +68,20 @@ class Annotations(NamedTuple):
 
     Args:
         file: The file.
-        names: The images' files.
-        ids: The images' ids, int64.
+        names: The file names of the images.
+        ids: The ids of the images, int64.
         sizes: Height and width of each image in pixels, int64 ``(images, 2)``; 0 if the file does not contain them.
-        begins: Index of the first annotation of each image, and finally the number of annotations: int64 ``(images + 1,)``.
+        begins: Index of the first annotation of each image, int64 ``(images + 1,)``. The last value is the number of annotations.
         boxes: float32 ``(N, 4)``: x1, y1, x2, y2 in pixels.
         labels: int32 ``(N,)``: indexes into ``classes``.
         iscrowd: bool ``(N,)``.
         areas: float32 ``(N,)``, in pixels.
-        keypoints: float32 ``(N, K, 3)``: x, y and visibility, as in the file; ``None`` if they are not read.
-        masks: The position and the number of bytes of each mask's description in the file: int64 ``(N, 2)``; ``None`` if not read.
+        keypoints: float32 ``(N, K, 3)``: x, y and visibility, as in the file; ``None`` if keypoints are not read.
+        masks: int64 ``(N, 2)``: the position and the number of bytes of each mask's description in the file; ``None`` if masks are not
+            read.
         numbers: The indexes of the annotations in the file, int64 ``(N,)``.
         classes: The names of the categories, in the order of their ids.
-        category_ids: The ids.
+        category_ids: The ids of the categories, in ascending order.
         points: The names of the keypoints.
     """
 
@@ -109,7 +110,7 @@ def load(path: str, masks: bool, keypoints: bool, crowds: bool, empty_boxes: Emp
         masks: Whether to find the descriptions of the masks.
         keypoints: Whether to read keypoints.
         crowds: Whether to read annotations that represent a crowd.
-        empty_boxes: How to treat boxes without area, or outside the image.
+        empty_boxes: How to treat boxes without area, or outside the image: ``"drop"``, ``"keep"`` or ``"raise"``.
 
     Raises:
         OSError: the file cannot be read.
@@ -194,7 +195,7 @@ class _Reading:
         return corners, areas.astype(np.float32)
 
     def _not_empty(self, boxes: np.ndarray, sizes: np.ndarray, empty_boxes: EmptyBoxes) -> np.ndarray:
-        """Return which boxes to keep, and warn about the number of removed boxes."""
+        """Return which boxes to keep, and log the number of removed boxes."""
         unknown = sizes[:, ::-1] == 0
         inside = (boxes[:, 2:] > 0) & ((boxes[:, :2] < sizes[:, ::-1]) | unknown)
         fine: np.ndarray = ((boxes[:, :2] < boxes[:, 2:]) & inside).all(axis=1)
@@ -243,7 +244,7 @@ def _point_names(categories: Sequence[_Category]) -> list[str]:
 
 
 def _placed(data: bytes, error: Exception) -> str:
-    """Return an error with the index of its annotation, if known."""
+    """Return a decoding error with the index of the annotation, if the index is known."""
     if isinstance(error, msgspec.ValidationError) and "$.annotations[...]" in str(error):
         for number, raw in enumerate(msgspec.json.decode(data, type=_Apart).annotations):
             try:

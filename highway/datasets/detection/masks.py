@@ -1,7 +1,7 @@
-"""Masks from COCO's descriptions: polygons, and run lengths as numbers or as compressed text.
+"""Draw masks from COCO's descriptions: polygons, or run lengths as numbers or as compressed text.
 
 Each pixel is the same as with pycocotools (``maskApi.c`` of https://github.com/cocodataset/cocoapi). Runs go down the columns, one column
-after the other. The first run is background. highway does not use pycocotools, because it is a compiled dependency.
+after the other. The first run is background. highway does not use pycocotools, because pycocotools is a compiled dependency.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ import msgspec
 import numpy as np
 
 _UPSAMPLED = 5  # the grid of boundary points is this many times finer than the pixels
-_LONGEST = 1 << 24  # maximum number of these points per polygon; the border of an image of 8,000 x 8,000 has a hundredth of it
+# Maximum number of boundary points per polygon; the border of an image of 8,000 x 8,000 pixels has a hundredth of this number.
+_LONGEST = 1 << 24
 
 
 class RunLengths(msgspec.Struct):
@@ -20,7 +21,7 @@ class RunLengths(msgspec.Struct):
 
     Args:
         size: Height and width of the image.
-        counts: Pixels of each run, or compressed text.
+        counts: Number of pixels of each run, or compressed text.
     """
 
     size: tuple[int, int]
@@ -34,11 +35,11 @@ def draw(segmentation: Segmentation, mask: np.ndarray) -> None:
     """Set the pixels of an object to 1.
 
     Args:
-        segmentation: The polygons, each a list x, y, x, y, ... in pixels from the image's upper left corner, or the run lengths.
+        segmentation: Run lengths, or a list of polygons. A polygon is a list x, y, x, y, ... in pixels from the image's upper left corner.
         mask: uint8 ``(H, W)``.
 
     Raises:
-        ValueError: the segmentation does not belong to an image of that size, or is only a box.
+        ValueError: the run lengths do not fit the size of the mask, a polygon is not valid, or the segmentation is empty.
     """
     if isinstance(segmentation, RunLengths):
         if tuple(segmentation.size) != mask.shape:
@@ -71,7 +72,7 @@ def _as_counts(counts: list[int]) -> np.ndarray:
 
 
 def _decompressed(text: str) -> np.ndarray:
-    """Decompress counts. Each character holds 5 bits. From the third count on, the text holds the difference from the count two before."""
+    """Decompress counts. Each character holds 5 bits. From the fourth count on, the text holds the difference from the count two before."""
     codes = np.frombuffer(text.encode(), np.uint8).astype(np.int64) - 48
     last = np.flatnonzero(codes & 0x20 == 0)
     if not len(codes) or codes.min() < 0 or codes.max() > 63 or codes[-1] & 0x20:
@@ -107,7 +108,7 @@ def _runs_in(polygon: Sequence[float], height: int, width: int) -> np.ndarray:
 
 
 def _boundary(corners: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return x and y of the points of the grid along the lines from each corner, int64 ``(N, 2)``, to the next."""
+    """Return x and y of the grid points on the lines that connect the corners. ``corners`` is int64 ``(N, 2)``."""
     ends = np.roll(corners, -1, axis=0)
     steep = np.abs(ends - corners) @ (1, -1) < 0
     along = np.where(steep, 1, 0)  # the axis in which a line has one point per step

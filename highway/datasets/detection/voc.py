@@ -1,4 +1,4 @@
-"""PASCAL VOC, and datasets in its format: images, and one XML file per image with its objects."""
+"""PASCAL VOC, and datasets in VOC's format: images, and for each image an XML file with its objects."""
 
 from __future__ import annotations
 
@@ -31,14 +31,15 @@ _MASKS = {"class": "SegmentationClass", "object": "SegmentationObject"}
 @checked
 @dataclass
 class VOC:
-    """The images of PASCAL VOC, or of a dataset in its format, with the boxes of the objects.
+    """The images of PASCAL VOC, or of a dataset in VOC's format, with the boxes of the objects.
 
     Args:
-        data_dir: Folder that holds ``Annotations``, ``ImageSets`` and ``JPEGImages``, such as ``VOCdevkit/VOC2012``, or its URL.
-            ``highway:objects`` refers to annotated photographs that are part of the package.
-        split: The images to read: the name of a list in ``ImageSets/Main``, or with ``masks`` in ``ImageSets/Segmentation``.
-        classes: The names of the labels, indexed by label. By default the classes of VOC, beginning with ``aeroplane``.
-        masks: ``"class"`` or ``"object"`` adds a mask of the classes, or of the objects.
+        data_dir: Folder that holds ``Annotations``, ``ImageSets`` and ``JPEGImages``, such as ``VOCdevkit/VOC2012``, or the URL of the
+            folder. ``highway:objects`` is a folder of the highway package with a few annotated photographs.
+        split: The images to read: the name of a list in ``ImageSets/Main``. With ``masks``, the name of a list in
+            ``ImageSets/Segmentation``.
+        classes: The names of the labels, indexed by label. By default, the 20 classes of VOC, beginning with ``aeroplane``.
+        masks: ``"class"`` adds a mask of the classes, and ``"object"`` adds a mask of the objects.
 
     A sample is a dict:
 
@@ -46,9 +47,9 @@ class VOC:
     - ``boxes``: float32 ``(N, 4)``: x1, y1, x2, y2 in pixels from the upper left corner of the image. Files count pixels from 1, so x1 =
       xmin - 1, y1 = ymin - 1, x2 = xmax and y2 = ymax;
     - ``labels``: int32 ``(N,)``;
-    - ``difficult``, ``truncated``: bool ``(N,)``, from the file. Samples include difficult objects, but evaluations do not count them;
-    - ``mask``: uint8 ``(H, W)``: 0 is the background, and 255 is the border of an object. Other pixels have the label + 1 with ``"class"``,
-      and the number of the object + 1 with ``"object"``.
+    - ``difficult``, ``truncated``: bool ``(N,)``, from the file. Samples include difficult objects. Evaluations ignore difficult objects;
+    - ``mask``: uint8 ``(H, W)``: 0 is the background, and 255 is the border of an object. The value of other pixels is the label + 1 for
+      ``masks="class"``, and the index of the object + 1 for ``masks="object"``.
 
     Raises:
         OSError: a file is missing or cannot be read.
@@ -96,7 +97,7 @@ class VOC:
 
     @opened
     def keys(self) -> list[str]:
-        """The images' names, such as ``2007_000027``."""
+        """The names of the images, such as ``2007_000027``."""
         return self._names()
 
     @opened
@@ -104,7 +105,7 @@ class VOC:
         return self._found(self.keys)
 
     def _found(self, names: Sequence[str]) -> list[ImageFiles]:
-        """Return the files of the images, the annotations, and the masks, if any."""
+        """Return the files of the images, of the annotations, and of the masks (if requested)."""
         parts = [("JPEGImages", "jpg"), ("Annotations", "xml"), *([(_MASKS[self.masks], "png")] if self.masks else [])]
         return [
             named_files(join(resolve_data_dir(self.data_dir), folder), [f"{name}.{suffix}" for name in names], self._list)
@@ -144,13 +145,13 @@ class VOC:
         return self._files[0].path(number)
 
     def fingerprint(self) -> str:
-        """Return a text that changes when one of the files is written to, or other classes or masks are selected."""
+        """Return a text that changes when one of the files is written to, and that differs for different classes or masks."""
         files = " ".join(files.fingerprint() for files in self._found(self._names()))
         return f"{fingerprint_of([(shown(self._list), self._list)])} {files} {self.classes}"
 
 
 def _mask(path: str, data: bytes) -> np.ndarray:
-    """Return the numbers in a PNG with a palette, uint8 ``(H, W)``. Raises DatasetError."""
+    """Return the palette indexes of the pixels of a PNG, uint8 ``(H, W)``. Raises DatasetError."""
     try:
         checked_header(data)
         with opened_image(data) as image:

@@ -10,8 +10,9 @@ import numpy as np
 
 from highway.errors import DatasetError
 
-_SIDES = {"xmin": 1, "ymin": 1, "xmax": 0, "ymax": 0}  # to subtract, because VOC counts pixels from 1, and a box includes its last pixel
-_FLAGS = {"0": False, "1": True, "": False}  # a missing flag is not set
+# The value to subtract from each side, because VOC counts pixels from 1, and a box includes its last pixel.
+_SIDES = {"xmin": 1, "ymin": 1, "xmax": 0, "ymax": 0}
+_FLAGS = {"0": False, "1": True, "": False}  # a missing flag is false
 
 
 class Objects(NamedTuple):
@@ -20,7 +21,7 @@ class Objects(NamedTuple):
     Args:
         names: The class of each object.
         boxes: float32 ``(N, 4)``: x1, y1, x2, y2 in pixels.
-        difficult: bool ``(N,)``: whether an object is hard to recognise, which evaluations do not count.
+        difficult: bool ``(N,)``: whether an object is hard to recognise. Evaluations ignore such objects.
         truncated: bool ``(N,)``: whether a part of the object is outside its box.
     """
 
@@ -31,7 +32,7 @@ class Objects(NamedTuple):
 
 
 class _Builder(TreeBuilder):
-    """Raises an error for an entity declaration, which could expand to any amount of text, or to another file."""
+    """Raises an error for an entity declaration, because an entity could expand to any amount of text, or to another file."""
 
     def doctype(self, name: str, pubid: str | None, system: str | None) -> None:
         raise DatasetError(f"a document type ({name!r}) is declared; annotations have none: remove the line <!DOCTYPE ...>")

@@ -3,10 +3,10 @@
 =========================================  =============================================================================================
 layout in the file                         reading
 =========================================  =============================================================================================
-contiguous, each of one size               by position, as in a ``.npy`` file: many threads at once, without h5py
-in chunks of several rows                  whole chunks; recent chunks are cached
-bytes of varying length, large ones        by position (:mod:`highway.datasets.hdf5.heap`)
-all other values                           one call per request
+contiguous rows of equal size              by position, as in a ``.npy`` file: many threads at once, without h5py
+chunks of several rows                     whole chunks; recent chunks are cached
+large values of varying length (bytes)     by position (:mod:`highway.datasets.hdf5.heap`)
+all other layouts                          one call of h5py per request
 =========================================  =============================================================================================
 """
 
@@ -95,15 +95,15 @@ class OtherFiles:
                 raise DatasetError(f"{self._name}: {place!r} has changed since it was first read; start again")
 
 
-_LARGEST = 1 << 30  # maximum bytes of a row or chunk, because memory is allocated before reading
-_MOST = 512  # maximum rows of one call, because the time of a call grows faster than the number of rows
+_LARGEST = 1 << 30  # maximum number of bytes of a row or chunk, because memory is allocated before reading
+_MOST = 512  # maximum number of rows of a call, because the time of a call grows faster than its number of rows
 
 
 class Chunks:
     """A cache of the last chunks, with a limit in bytes. The oldest chunk is removed first.
 
     Args:
-        limit: Maximum bytes.
+        limit: Maximum number of bytes.
     """
 
     def __init__(self, limit: int) -> None:
@@ -115,7 +115,7 @@ class Chunks:
         return self._kept.get((name, number))
 
     def put(self, name: str, number: int, rows: np.ndarray) -> None:
-        """Cache a chunk. Called by one thread at a time."""
+        """Cache a chunk. Only one thread at a time is allowed to call this method."""
         self._kept[name, number] = rows
         self._bytes += rows.nbytes
         while self._bytes > self._limit and len(self._kept) > 1:
@@ -129,11 +129,11 @@ class Column:
         dataset: The h5py dataset.
         file: The file.
         name: Name of the column in messages.
-        chunks: The cache of the dataset's chunks, if the dataset has chunks.
-        other_files: Whether its values may be in other files.
+        chunks: The cache for the dataset's chunks, if the dataset has chunks.
+        other_files: Whether the values are allowed to be in other files than ``file``.
 
     Raises:
-        DatasetError: its rows have an unsupported type or are too large, or its values are in other files.
+        DatasetError: the rows have an unsupported type or are too large; or values are in other files, and ``other_files`` is false.
     """
 
     def __init__(self, dataset: Any, file: UnchangingFile, name: str, chunks: Chunks, other_files: bool) -> None:
@@ -180,7 +180,8 @@ class Column:
         if (kept := self._chunks.get(self._name, number)) is not None:
             return kept
         with LOCK:
-            if (kept := self._chunks.get(self._name, number)) is None:  # no other thread has read it meanwhile
+            # Check again, because another thread might have read the chunk meanwhile.
+            if (kept := self._chunks.get(self._name, number)) is None:
                 kept = self._read(slice(number * self.chunk, min((number + 1) * self.chunk, self.length)))
                 self._chunks.put(self._name, number, kept)
             return kept
@@ -215,7 +216,7 @@ class Column:
 
 
 def _stored_rows(dataset: Any, file: UnchangingFile, name: str) -> StoredRows | None:
-    """Return a reader of rows by position, if the rows are contiguous and have the same form in the file and in memory."""
+    """Return a reader of rows by position, if the rows are contiguous and have the same bytes in the file as in memory."""
     offset = dataset.id.get_offset()
     if offset is None or dataset.external or dataset.chunks or dataset.dtype.hasobject:
         return None
@@ -225,7 +226,7 @@ def _stored_rows(dataset: Any, file: UnchangingFile, name: str) -> StoredRows | 
 
 
 def _finish_of(name: str, dtype: np.dtype[Any], axes: int) -> Callable[[Any], Any] | None:
-    """Return a function that converts a value of h5py; ``None`` if it needs no conversion."""
+    """Return a function that converts a value of h5py, or ``None`` if values need no conversion."""
     if h5py.check_string_dtype(dtype) is not None:
         return _text if axes == 1 else _texts
     inner = h5py.check_vlen_dtype(dtype)
@@ -233,7 +234,7 @@ def _finish_of(name: str, dtype: np.dtype[Any], axes: int) -> Callable[[Any], An
         what = "references" if h5py.check_ref_dtype(dtype) is not None else "values of a kind that is not read by number"
         raise DatasetError(f"{name}: it holds {what}; skip it: name the other datasets by fields={{...}}")
     if inner == np.uint8 or (dtype.kind == "V" and dtype.names is None and dtype.subdtype is None and axes == 1):
-        return _bytes  # the form of encoded images
+        return _bytes  # encoded images have this type
     return None
 
 

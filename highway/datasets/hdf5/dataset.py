@@ -25,7 +25,7 @@ class _Columns:
 
     def __init__(self, path: str, group: str, fields: dict[str, str] | None, cache_bytes: int, other_files: bool) -> None:
         from highway.datasets.hdf5.backend import LOCK, h5py
-        from highway.datasets.hdf5.columns import Chunks, Column  # imported here, because only reading a file needs h5py
+        from highway.datasets.hdf5.columns import Chunks, Column  # imported here, because h5py is needed only when a file is read
 
         path = local(path)
         file, chunks = UnchangingFile(path), Chunks(cache_bytes)
@@ -60,7 +60,7 @@ class _Columns:
 
     @property
     def block(self) -> int:
-        """Number of consecutive rows that are cheap to read together."""
+        """The number of consecutive rows that are cheap to read together."""
         widest = max(self.columns.values(), key=lambda column: column.chunk * column.row_bytes if column.chunk > 1 else 0)
         if widest.chunk > 1:
             return widest.chunk
@@ -97,29 +97,29 @@ def _datasets_below(group: Any, above: str, groups: list[Any]) -> Iterator[tuple
 @checked
 @dataclass
 class HDF5:
-    """The rows of the datasets in an HDF5 file, or in a group of it. All datasets must have the same number of rows.
+    """The rows of the datasets in an HDF5 file, or in one group of the file. All datasets must have the same number of rows.
 
-    Many threads at once can read contiguous rows, and bytes of varying length of at least 4 kB, such as encoded images. Chunks are read
-    completely, by one thread at a time, and the last chunks are cached. With chunks, use ``shuffle="blocks"``, which reads the rows of a
-    chunk together.
+    Many threads can read at the same time if rows are contiguous, or if values are bytes of varying length with at least 4 kB, such as
+    encoded images. If a dataset has chunks, one thread at a time reads a whole chunk, and the last chunks are cached. For such a dataset,
+    use ``shuffle="blocks"``, which reads the rows of a chunk together.
 
     Args:
-        path: The file. If it is in a store, it is copied into the cache.
-        fields: The datasets to read, by new name: ``{"image": "train/images", "label": "train/labels"}``. ``None``: all datasets that have
-            rows, under their paths, such as ``images`` or ``train/images``.
+        path: The file. A file in a store is copied into the local cache of files.
+        fields: A dict from field names to the paths of datasets: ``{"image": "train/images", "label": "train/labels"}``. ``None`` reads all
+            datasets that have rows. The name of a field is then the path of its dataset, such as ``images`` or ``train/images``.
         group: The group that contains the datasets.
-        cache_mb: MiB of cached chunks. ``shuffle="blocks"`` needs 16 chunks at a time, or the rows of ``window=``.
-        other_files: Whether to read datasets whose values are in other files: virtual datasets, and external storage. Allow this only for
-            files that you trust, because they can refer to any file of this machine.
+        cache_mb: Size of the cache for chunks in MiB. ``shuffle="blocks"`` needs 16 chunks at a time, or the rows of ``window=``.
+        other_files: Whether to read datasets whose values are in other files: virtual datasets, and external storage. Pass ``True`` only
+            for files that you trust, because such a file can refer to any file of this machine.
 
-    A sample is a dict with a row of each dataset: an array, a number, ``str`` for texts, or ``bytes`` for opaque values and for uint8 of
-    variable length, such as encoded images. A dataset ``__key__`` of texts is not a field: it holds the keys of the samples.
+    A sample is a dict with one row of each dataset: an array, a number, ``str`` for texts, or ``bytes`` for opaque values and for uint8 of
+    variable length, such as encoded images. A dataset ``__key__`` of texts contains the keys of the samples, and is not a field.
 
     Raises:
         ConfigError: h5py is not installed.
         OSError: the file cannot be opened (when it is first read).
         DatasetError: the file is not an HDF5 file, is truncated, or has changed since it was opened; or its datasets differ in length,
-            cannot be read, or have their values in other files.
+            cannot be read, or have values in other files while ``other_files`` is false.
 
     >>> import h5py
     >>> with h5py.File("train.h5", "w") as file:
@@ -152,7 +152,7 @@ class HDF5:
         return self.__getitems__([number])[0]
 
     def __getitems__(self, numbers: Sequence[int]) -> list[dict[str, Any]]:
-        """Return several samples, read together."""
+        """Return several samples, which are read together."""
         columns = self._columns
         wanted = [range(columns.length)[number] for number in numbers]
         try:
@@ -162,7 +162,7 @@ class HDF5:
             raise DatasetError(f"{self.path}: a text in it is not UTF-8: {error}") from error
 
     def blocks(self) -> list[range]:
-        """Return the ranges of rows of the largest chunks. If there are no chunks, return ranges of neighbouring rows."""
+        """Return ranges of rows. Each range has as many rows as the largest chunk, or about 1 MB of rows if there are no chunks."""
         columns = self._columns
         return [range(first, min(first + columns.block, columns.length)) for first in range(0, columns.length, columns.block)]
 
@@ -171,7 +171,7 @@ class HDF5:
         return f"{self.path}: row {number}{f' ({self.keys[number]})' if self.keys else ''}"
 
     def fingerprint(self) -> str:
-        """Return a text that changes when the file is written to, or other datasets are selected."""
+        """Return a text that changes when the file is written to, and that differs for a different selection of datasets."""
         others = sorted({place for column in self._columns.columns.values() for place in column.others.states}) if self.other_files else []
         files = [(shown(self.path), self.path), *((place, place) for place in others)]
         return f"{fingerprint_of(files)} {self.group} {self.fields}"

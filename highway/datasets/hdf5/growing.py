@@ -13,8 +13,8 @@ from highway.datasets.npy.writer import RowsWriter, alike, as_array
 from highway.datasets.writing import kind_of
 from highway.errors import ItemError
 
-_CHUNK = 1 << 20  # approximate bytes of a chunk, and of the values that wait to be written
-_ROWS = 1024  # maximum rows of a chunk
+_CHUNK = 1 << 20  # approximate number of bytes of a chunk, and of the values that wait to be written
+_ROWS = 1024  # maximum number of rows of a chunk
 _KINDS = "biufcSV"  # kinds of dtypes that HDF5 supports
 
 
@@ -26,9 +26,9 @@ class _Column(ABC):
         call: Calls h5py; see :func:`~highway.datasets.hdf5.output.h5py_file`.
         name: The field.
         shape: Shape of a row.
-        dtype: Type of the dataset, in h5py's form.
-        rows: Rows per chunk.
-        compression: A filter.
+        dtype: Type of the dataset for h5py.
+        rows: Number of rows per chunk.
+        compression: The compression filter, or ``None``.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class _Column(ABC):
 
     @abstractmethod
     def row(self, value: Any) -> Any:
-        """Return a copy of a value in the form for writing. Raises ItemError if its type differs from the first value's."""
+        """Return a copy of a value as h5py writes it. Raises ItemError if the value's type differs from the type of the first value."""
 
     def add(self, value: Any) -> None:
         """Append a value. Raises ItemError if it differs in type or shape from the first value."""
@@ -72,7 +72,7 @@ class _Column(ABC):
         if not waiting:
             return
         rows = np.empty((len(waiting), *self._shape), self._dtype)
-        for place, row in enumerate(waiting):  # one by one: numpy would merge rows of equal length into one array
+        for place, row in enumerate(waiting):  # one by one, because numpy would merge rows of equal length into one array
             rows[place] = row
 
         def append() -> None:
@@ -116,7 +116,7 @@ class _Texts(_Column):
 
 
 class _Bytes(_Column):
-    """Bytes, not compressed, because HDF5 would compress only their positions."""
+    """Bytes. They are not compressed, because HDF5 would compress only the positions of the bytes."""
 
     def __init__(self, file: Any, call: Call[Any], name: str) -> None:
         super().__init__(file, call, name, (), h5py.vlen_dtype(np.uint8))
@@ -127,11 +127,12 @@ class _Bytes(_Column):
         return np.frombuffer(bytes(value), np.uint8)
 
 
-_COLUMNS: dict[str, type[_Texts | _Bytes]] = {"str": _Texts, "bytes": _Bytes}  # classes by the kind of value; all other values are arrays
+# The class for each kind of value; all other values are arrays.
+_COLUMNS: dict[str, type[_Texts | _Bytes]] = {"str": _Texts, "bytes": _Bytes}
 
 
 def columns_of(file: Any, compression: str | None, call: Call[Any]) -> RowsWriter[_Column]:
-    """Return an object that adds samples to an h5py file. ``call`` calls h5py."""
+    """Return an object that adds samples to an h5py file. It calls h5py by ``call``."""
 
     def column(name: str, value: Any) -> _Column:
         if (column := _COLUMNS.get(kind_of(value) or "")) is not None:

@@ -1,11 +1,12 @@
-"""Read bytes of varying length in an HDF5 file by position, without h5py: many threads at once, and with only one copy.
+"""Read bytes of varying length in an HDF5 file by position, without h5py. Many threads can read at once, and bytes are copied only once.
 
-A row of such a dataset is a reference: its number of bytes, the address of a collection in the file, and the number of an object in it.
+A row of such a dataset is a reference: the number of bytes, the address of a collection in the file, and the number of an object in the
+collection. This object contains the bytes.
 
 ::
 
     reference   uint32 length, uint64 address of the collection, uint32 number of the object               all little-endian
-    collection  "GCOL", a version and three zeros, uint64 size; then objects, the last of number 0 for the free space
+    collection  "GCOL", a version and three zeros, uint64 size; then objects, the last has number 0 and is the free space
     object      uint16 number, uint16 references, four zeros, uint64 size, the bytes, zeros up to a multiple of 8
 
 https://support.hdfgroup.org/documentation/hdf5/latest/_f_m_t3.html ("Global Heap")
@@ -25,12 +26,12 @@ from highway.errors import DatasetError
 from highway.stores.file import read_ranges
 from highway.stores.unchanging import FileRange, UnchangingFile
 
-_LARGE = 1 << 12  # h5py reads smaller rows as fast, because it caches the collections that many rows share
-_MOST = 1 << 30  # maximum bytes of a row, because memory is allocated before reading
-_HOPS = 32  # maximum objects to inspect in a collection; a collection with several objects has at most 64 kB
+_LARGE = 1 << 12  # smaller rows are as fast with h5py, because it caches the collections that many rows share
+_MOST = 1 << 30  # maximum number of bytes of a row, because memory is allocated before reading
+_HOPS = 32  # maximum number of objects to inspect in a collection; a collection with several objects has at most 64 kB
 _REFERENCE = np.dtype([("length", "<u4"), ("address", "<u8"), ("number", "<u4")])
-_ROWS = 1024  # rows whose references are checked together if a dataset has no chunks
-_WINDOW = 1 << 13  # bytes of a collection that are read at first
+_ROWS = 1024  # number of rows whose references are checked together if a dataset has no chunks
+_WINDOW = 1 << 13  # number of bytes of a collection that are read at first
 _NO_ADDRESS = 2**64 - 1
 _COLLECTION, _OBJECT = struct.Struct("<4sB3xQ"), struct.Struct("<H6xQ")
 
@@ -50,7 +51,7 @@ class HeapRows:
         self._chunks: dict[int, int | None] = {}
 
     def __call__(self, numbers: np.ndarray) -> list[bytes | None]:
-        """Return rows by their indexes. ``None`` stands for a row that h5py must read: a small value, or an unexpected structure."""
+        """Return rows by their indexes. A row is ``None`` if h5py must read it, because it is small or has an unexpected structure."""
         references = self._references(numbers)
         large = np.flatnonzero((references["length"] >= _LARGE) & (references["length"] <= _MOST)).tolist()
         rows: list[bytes | None] = [None] * len(numbers)
@@ -92,7 +93,7 @@ class HeapRows:
     def _find(self, address: int, start: bytes, number: int, length: int) -> int | None:
         """Return the position of an object's bytes, or ``None`` if the search takes too long.
 
-        ``start`` holds the first bytes of the object's collection. This inspects at most :data:`_HOPS` objects.
+        ``start`` holds the first bytes of the object's collection. This method inspects at most :data:`_HOPS` objects.
         """
         magic, version, size = _COLLECTION.unpack_from(start)
         if magic != b"GCOL" or version != 1:
@@ -122,8 +123,8 @@ def heap_rows(dataset: Any, file: UnchangingFile) -> HeapRows | None:
 class HeapCheck:
     """Checks the collections that rows of varying length refer to, before h5py reads them.
 
-    HDF5 walks through the objects of a collection until its end. An object with number 0 and size 0, such as zeros, makes this loop
-    endless, and it holds the lock of h5py.
+    HDF5 walks through the objects of a collection until the end of the collection. At an object with number 0 and size 0, such as zeros,
+    HDF5 loops forever, and h5py's lock is held.
 
     Args:
         dataset: The h5py dataset.
@@ -181,7 +182,7 @@ class HeapCheck:
                 plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
                 plist.set_chunk(self._block)
                 for number in range(self._plist.get_nfilters()):
-                    if not skipped >> number & 1:  # each set bit is a filter that HDF5 did not apply
+                    if not skipped >> number & 1:  # each bit that is set marks a filter that HDF5 did not apply
                         plist.set_filter(*self._plist.get_filter(number)[:3])
                 copy = h5py.h5d.create(memory.id, b"x", h5py.h5t.py_create(found.dtype), h5py.h5s.create_simple(self._block), plist)
                 copy.write_direct_chunk((0,) * len(place), data)

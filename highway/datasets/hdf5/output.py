@@ -1,4 +1,4 @@
-"""The file object that HDF5 writes to, and the thread that writes."""
+"""The file object to which HDF5 writes, and the thread that calls h5py."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ Call = Callable[[Callable[[], T]], T]
 
 
 class _Output:
-    """A file object for h5py. If a write fails, it keeps the data in memory, and ``check`` raises the error.
+    """A file object for h5py. If a write fails, this object keeps the data in memory, and ``check`` raises the error.
 
-    HDF5 must not see a failed write: it would crash the process when the file is closed or the process exits.
+    HDF5 must not see a failed write, because HDF5 would crash the process when the file is closed or the process exits.
     """
 
     def __init__(self, path: str) -> None:
@@ -87,7 +87,7 @@ class _Output:
 def h5py_file(path: str) -> Iterator[tuple[Any, Call[Any]]]:
     """Create an HDF5 file, and close it at the end. Yield the h5py file, and a function that calls h5py.
 
-    A separate thread calls h5py, because Python raises Ctrl-C in the main thread, and that would make a write fail.
+    A separate thread calls h5py. In the main thread, Ctrl-C could make a write fail, because Python raises KeyboardInterrupt there.
 
     Raises:
         OSError: the file cannot be written.

@@ -12,22 +12,22 @@ from highway.datasets.writing import writing
 
 @contextmanager
 def hdf5_writer(path: str, compression: Literal["gzip", "lzf"] | None = None) -> Iterator[RowsWriter[Any]]:
-    """Write samples with the same fields into an HDF5 file. The file gets its name only when it is complete.
+    """Write samples into an HDF5 file. All samples must have the same fields. The file gets its final name only when it is complete.
 
     Each field becomes a dataset with one row per sample, in chunks of about a megabyte. ``bytes`` become uint8 of variable length, and
-    ``str`` becomes text. Numbers do not change. Arrays must have one shape. A ``/`` in a field's name creates groups. The keys are in the
-    dataset ``__key__``.
+    ``str`` becomes text. Numbers do not change. The arrays of a field must have the same shape in all samples. A ``/`` in a field's name
+    creates groups. The dataset ``__key__`` contains the keys.
 
     Args:
         path: The file.
-        compression: The compression filter for arrays, if any. ``bytes`` are not compressed.
+        compression: The compression filter for arrays, or ``None``. ``bytes`` are not compressed.
 
     Raises:
         ConfigError: h5py is not installed.
         OSError: the file cannot be written.
-        ItemError: a sample has other fields than the first sample, or a value that HDF5 cannot hold (raised when it is added).
+        ItemError: a sample does not have the fields of the first sample, or has a value that HDF5 cannot hold (when the sample is added).
     """
-    from highway.datasets.hdf5.growing import columns_of  # imported here, because only writing needs h5py
+    from highway.datasets.hdf5.growing import columns_of  # imported here, because h5py is needed only when a file is written
     from highway.datasets.hdf5.output import h5py_file
 
     with writing(path, durable=True) as part, h5py_file(part) as (file, call):

@@ -1,1 +1,1 @@
-"""Databases of keys and values: LMDB and LevelDB, the decoding of their values, and their writers."""
+"""Databases of keys and values: readers and writers of LMDB and LevelDB, and the decoding of values."""

@@ -1,4 +1,4 @@
-"""Common base of datasets of keys and values."""
+"""The base class of datasets of keys and values."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Database(Protocol):
         """Yield all keys, in their order."""
 
     def last_key(self) -> bytes | None:
-        """Return the last key, if there are keys."""
+        """Return the last key, or ``None`` if there are no keys."""
 
     def count(self) -> int | None:
         """Return the number of keys, or ``None`` if it is unknown without listing them."""
@@ -43,8 +43,8 @@ class BadValue(Exception):
     """A value cannot be used.
 
     Args:
-        place: Index of its key among the requested keys.
-        reason: The reason.
+        place: Index of the value's key among the requested keys.
+        reason: The reason as text.
     """
 
     def __init__(self, place: int, reason: object) -> None:
@@ -79,13 +79,14 @@ class KeyedDataset(ABC):
 
     Args:
         path: The database.
-        decode: Encoding of the values: ``"bytes"``; ``"fields"``, the form of highway's writer; ``"msgpack"``, with arrays in the form of
-            msgpack-numpy and tensorpack; ``"caffe"``, a Datum; ``"example"``, a ``tf.train.Example``; ``"ten"``, ``"npy"`` or ``"json"``,
-            the content of such a file; ``"trusted_pickle"``, pickles, the default of tensorpack. A pickle can run any code, so use
-            ``"trusted_pickle"`` only for a local file that you trust. ``None`` recognises ``"fields"``, ``"msgpack"`` and ``"caffe"``
-            by the first value. A first value that looks like a pickle is an error. Otherwise the values are bytes.
-        fields: If samples are dicts: the fields to read, under new names. ``{"image": "png;jpg"}`` reads the first of these fields that a
-            sample has. ``None`` reads all fields under their own names.
+        decode: How to decode the values: ``"bytes"`` (values are not decoded); ``"fields"``, the format of highway's writer; ``"msgpack"``,
+            with arrays as msgpack-numpy and tensorpack write them; ``"caffe"``, a Datum; ``"example"``, a ``tf.train.Example``; ``"ten"``,
+            ``"npy"`` or ``"json"``, the content of such a file; or ``"trusted_pickle"``, the pickles that tensorpack writes by default. A
+            pickle can run any code, so use ``"trusted_pickle"`` only for a local file that you trust. ``None`` uses ``"fields"``,
+            ``"msgpack"`` or ``"caffe"`` if the first value has this format, and ``"bytes"`` otherwise. If the first value looks like a
+            pickle, ``None`` raises an error.
+        fields: A dict from new field names to the fields to read, if samples are dicts. ``{"image": "png;jpg"}`` reads the first of the
+            fields ``png`` and ``jpg`` that a sample has. ``None`` reads all fields under their own names.
     """
 
     path: str
@@ -135,7 +136,7 @@ class KeyedDataset(ABC):
 
     @property
     def keys(self) -> Sequence[str]:
-        """The keys, as texts, in their order."""
+        """The keys as texts, in the order of the database."""
         return self._contents.keys
 
     def locate(self, number: int) -> str:
@@ -151,7 +152,7 @@ class KeyedWriter(ABC):
         self.samples = 0
 
     def add(self, key: str, sample: Mapping[str, Any]) -> None:
-        """Add a sample. If the key exists, append a number to it, because otherwise the new sample would replace the old sample.
+        """Add a sample. If the key exists, append a number to the key, because the new sample would replace the old sample.
 
         Raises:
             ItemError: the key is reserved for metadata, or the database does not accept it.
@@ -161,7 +162,7 @@ class KeyedWriter(ABC):
         self.put(key.encode(errors="surrogateescape"), encode_sample(sample))
 
     def put(self, key: bytes, value: bytes) -> None:
-        """Add a value that is already encoded. If the key exists, append a number to it, as in :meth:`add`."""
+        """Add an encoded value. If the key exists, append a number to the key, as in :meth:`add`."""
         if not is_sample(key):
             raise ItemError(f"the key {key!r} begins and ends with '__', as no key of a sample does; rename it")
         whole = key
@@ -178,7 +179,7 @@ class KeyedWriter(ABC):
 def _listed(database: Database) -> Keys:
     """Return the keys of a database. If the database has a complete list of its keys, read the list. Otherwise read all keys."""
     last = database.last_key()
-    if last is not None and not any(last):  # the last key has only zero bytes, so all other keys do, too
+    if last is not None and not any(last):  # if the last key has only zero bytes, all keys have only zero bytes
         return ZeroKeys(database.keys())
     count = database.count()
     if count is not None:

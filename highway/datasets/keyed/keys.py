@@ -1,4 +1,4 @@
-"""Keep millions of keys in little memory: concatenated in one array of bytes."""
+"""Keep millions of keys in little memory, concatenated in one array of bytes."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Keys(LazyKeys):
         return self.encoded(number).decode(errors="surrogateescape")
 
     def encoded(self, number: int) -> bytes:
-        """Return a key in the database's form. Raises IndexError."""
+        """Return a key as its bytes in the database. Raises IndexError."""
         number = range(self._length)[number]
         if self._width is not None:
             return self._row[number * self._width : (number + 1) * self._width]
@@ -59,7 +59,7 @@ class Keys(LazyKeys):
         return len(np.unique(hashes)) == self._length
 
     def several(self, numbers: Sequence[int]) -> list[bytes]:
-        """Return several keys in the database's form. Raises IndexError."""
+        """Return several keys as their bytes in the database. Raises IndexError."""
         if (width := self._width) is None:
             return list(map(self.encoded, numbers))
         row, all_numbers = self._row, range(self._length)
@@ -67,10 +67,10 @@ class Keys(LazyKeys):
 
 
 class ZeroKeys(Keys):
-    """Keys that Highway (2017) wrote: the key of number n is n zero bytes, and its text is n.
+    """Keys that Highway (2017) wrote: the key of sample n is n zero bytes, and the key's text is n.
 
     Args:
-        keys: All keys. The object does not keep them.
+        keys: All keys. This object does not store them.
     """
 
     def __init__(self, keys: Iterable[bytes]) -> None:
@@ -88,7 +88,7 @@ def listed(value: Any) -> Iterator[bytes]:
     """Yield the keys in the value of ``__keys__``.
 
     Raises:
-        ValueError: the bytes are not a msgpack list of byte strings, for example a pickle.
+        ValueError: the bytes are not a msgpack list of byte strings. For example, they are a pickle.
     """
     unpacker = msgpack.Unpacker(max_buffer_size=0, raw=True)
     unpacker.feed(value)

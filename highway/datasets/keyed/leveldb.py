@@ -24,10 +24,10 @@ from highway.stores.url import shown
 T = TypeVar("T")
 
 _TABLES = (".ldb", ".sst")
-BATCH = 1 << 22  # bytes that are written together
-_BLOCK = 1 << 15  # bytes of a block of a log; a record never crosses the end of a block
+BATCH = 1 << 22  # number of bytes that are written together
+_BLOCK = 1 << 15  # number of bytes of a block of a log; a record never crosses the end of a block
 _RECORD = struct.Struct("<4xHB")  # checksum, length and kind of a record
-_ZEROS, _FULL, _FIRST, _MIDDLE = range(4)  # kinds
+_ZEROS, _FULL, _FIRST, _MIDDLE = range(4)  # kinds of records
 
 
 def _library() -> Any:
@@ -65,7 +65,7 @@ class _LevelDBDatabase:
         """Raise DatasetError if a table was truncated. LevelDB maps tables into memory, and reading past the end would end the process."""
         found = _sizes_of(self._path)
         for name, size in self._sizes.items():
-            if found.get(name, size) < size:  # the table no longer exists if LevelDB has merged it with others
+            if found.get(name, size) < size:  # if LevelDB has merged the table with other tables, it no longer exists
                 raise DatasetError(
                     f"{self._path}: {name} had {size} bytes when it was first read, and now has {found[name]} bytes; a dataset must not "
                     "change while it is read: copy the database again"
@@ -87,7 +87,7 @@ class _LevelDBDatabase:
             return use_all(keys, partial(self._database.get, verify_checksums=True), use)
 
     def _iterator(self) -> Any:
-        # Not iterator(): in plyvel 1.5.1 it stops at a damaged last block without an error.
+        # Not iterator(), because in plyvel 1.5.1 it stops at a damaged last block without an error.
         return closing(self._database.raw_iterator(verify_checksums=True))
 
     def keys(self) -> Iterator[bytes]:
@@ -126,7 +126,7 @@ def _check_log(path: str) -> None:
     at, kind = 0, _FULL
     while at < len(data):
         rest = _BLOCK - at % _BLOCK
-        if rest >= _RECORD.size:  # otherwise the block has no room for a record and ends with zeros
+        if rest >= _RECORD.size:  # if there is no room for a record, the block ends with zeros
             length, kind = _RECORD.unpack_from(data, at) if at + _RECORD.size <= len(data) else (rest, _ZEROS)
             rest = _RECORD.size + length
             if kind == _ZEROS or rest > min(_BLOCK - at % _BLOCK, len(data) - at):
@@ -157,17 +157,17 @@ class LevelDB(KeyedDataset):
     """The values of a LevelDB database, in the order of their keys.
 
     If you can choose, use :class:`LMDB`. Only one process at a time can open a LevelDB database. This process needs write permission for
-    the folder. LevelDB has no list of the keys, so the first read goes through the whole database.
+    the folder. LevelDB has no list of the keys, so the first access reads the whole database.
 
     Args:
-        path: The database: a folder. If it is in a store, it is copied into the cache.
+        path: The folder of the database. A folder in a store is copied into the local cache of files.
 
-    A sample is a value that ``decode`` returns: ``bytes``, a dict, or another object. Its key is the key in the database.
+    A sample is a decoded value: ``bytes``, a dict, or another object. The key of a sample is its key in the database.
 
     Raises:
         ConfigError: ``fields`` is given but the samples have no fields, or plyvel is not installed.
         FileNotFoundError: there is no database (when it is first read).
-        DatasetError: another process has the database open, it is damaged, a table was cut short, or ``decode`` does not fit a value.
+        DatasetError: another process has opened the database, the database is damaged or truncated, or ``decode`` does not fit a value.
 
     >>> Pipeline([[{"txt": "a text", "cls": 3}, {"txt": "another", "cls": 5}], LevelDBSink("train.leveldb")]).run()
     >>> dataset = LevelDB("train.leveldb", fields={"text": "txt", "label": "cls"})
@@ -184,7 +184,7 @@ class LevelDB(KeyedDataset):
         return found
 
     def fingerprint(self) -> str:
-        """Return a string that changes when the database is written to, or when ``decode`` or ``fields`` change."""
+        """Return a text that changes when the database is written to, and that differs for different ``decode`` or ``fields``."""
         len(self)  # opening the database moves entries from the log into tables
         path = local(self.path)
         tables = sorted(name for name in os.listdir(path) if name.endswith(_TABLES))
@@ -238,10 +238,10 @@ class LevelDBWriter(KeyedWriter):
 
 @contextmanager
 def leveldb_writer(path: str, durable: bool = False) -> Iterator[LevelDBWriter]:
-    """Write a LevelDB database, which is a folder. The folder gets its name only when it is complete.
+    """Write a LevelDB database, which is a folder. The folder gets its final name only when it is complete.
 
     Raises:
-        FileExistsError: the path exists already.
+        FileExistsError: the path already exists.
 
     >>> with leveldb_writer("train.leveldb") as writer:
     ...     writer.add("cats/0001", {"jpg": jpeg, "cls": 3})

@@ -25,10 +25,10 @@ from highway.stores.url import join, shown, without_options
 T = TypeVar("T")
 
 _FILE = "data.mdb"
-MAP_SIZE = 1 << 30  # maximum bytes of a new database, at first
-TRANSACTION = 1 << 24  # bytes to write in one transaction
-_LONGEST = 511  # maximum bytes of a key
-_RECORD = 48  # bytes of LMDB's own record of a named database
+MAP_SIZE = 1 << 30  # maximum number of bytes of a new database, at first
+TRANSACTION = 1 << 24  # number of bytes to write in one transaction
+_LONGEST = 511  # maximum number of bytes of a key
+_RECORD = 48  # number of bytes of LMDB's own record of a named database
 # The layout of a file, in mdb.c of LMDB.
 _META = struct.Struct("<92xH34xQ8xQ")  # flags of the database, number of its root page, number of the transaction
 _PAGE = struct.Struct("<Q2xHH2x")  # number of the page, its kind, and the end of its list of entries
@@ -42,15 +42,15 @@ def _library() -> Any:
 
 
 def data_file(path: str) -> str:
-    """Return the file of a database, which is either a folder with ``data.mdb`` in it, or such a file."""
+    """Return the file of a database. A database is either a file, or a folder that contains the file ``data.mdb``."""
     return path if path.endswith(".mdb") or os.path.isfile(path) else os.path.join(path, _FILE)
 
 
 class _Environment:
-    """A file that is mapped for reading. All datasets of this process that read the file share it.
+    """A file that is mapped for reading. All datasets of this process that read the file share this object.
 
-    The file is opened without locks, so nothing is written to it. A forked child cannot open the file again, but can use the inherited
-    handle.
+    The file is opened without locks, so nothing is written to the file. A forked child cannot open the file again, but can use the
+    inherited handle.
     """
 
     def __init__(self, path: str) -> None:
@@ -86,7 +86,7 @@ class _LMDBDatabase:
 
     @contextmanager
     def _naming(self) -> Iterator[None]:
-        """Check that the file was not truncated, because reading it would then end the process. Name the file in LMDB's errors."""
+        """Check that the file was not truncated, because reading a truncated file ends the process. Name the file in LMDB's errors."""
         self._file.check_size()
         try:
             yield
@@ -99,9 +99,9 @@ class _LMDBDatabase:
         return DatasetError(f"{self._file.path}: damaged, or written to; copy or write it again: {why}")
 
     def read(self, keys: Sequence[bytes], use: Callable[[Data], T]) -> list[T]:
-        self._file.check_size()  # like _naming(), which would take longer
+        self._file.check_size()  # the same check as in _naming(), which would take longer
         try:
-            with self._lmdb.begin(buffers=use is not bytes) as transaction:  # for bytes, LMDB makes the only copy
+            with self._lmdb.begin(buffers=use is not bytes) as transaction:  # if values are used as bytes, LMDB makes the only copy
                 return use_all(keys, transaction.get, use)
         except _library().Error as error:
             raise self._damaged(f"LMDB says: {error}") from error
