@@ -1,4 +1,4 @@
-"""Lists of labelled images: one line per image, with its name and its label."""
+"""Lists of labelled images. Each line has the name and the label of an image."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class LabelList(NamedTuple):
         keys: The names of the images.
         labels: The label of each image.
         classes: The names of the labels, indexed by label. Empty if the labels have no names.
-        words: The descriptions of the labels, indexed by label; empty if there are none.
+        words: The descriptions of the labels, indexed by label. Empty if the labels have no descriptions.
     """
 
     keys: list[str]
@@ -28,7 +28,7 @@ class LabelList(NamedTuple):
 
 
 def read_labels(path: str, class_names: str | None) -> LabelList:
-    """Read a list, and the file with the names of the classes, if any.
+    """Read a list of labels, and the file with the names of the classes if it is given.
 
     Raises:
         OSError: one of the files cannot be read.
@@ -82,12 +82,13 @@ def read_classes(path: str) -> tuple[list[str], list[str]]:
         found[name] = words
     if not found:
         raise DatasetError(f"{shown(path)}: it has no lines; expected the name of a class in each")
-    words_only = any(found.values()) and list(found.values()) != [str(number) for number in range(len(found))]  # numbers in Places365
+    # The second column has numbers in Places365, not descriptions.
+    words_only = any(found.values()) and list(found.values()) != [str(number) for number in range(len(found))]
     return list(found), list(found.values()) if words_only else []
 
 
 def _lines(path: str) -> Iterator[tuple[int, str]]:
-    """Yield the lines of a file that are not blank, and their numbers."""
+    """Yield the lines of a file that are not blank, each with its line number."""
     try:
         with open_text(path) as file:
             for number, line in enumerate(file, start=1):

@@ -12,10 +12,10 @@ from typing import Any, Generic, TypeVar, overload
 T = TypeVar("T")
 
 
-class opened(Generic[T]):  # lower case, because it is used like property
-    """A property that calls its method on the first access, once per process, and keeps the result.
+class opened(Generic[T]):  # lower case, because it is used like ``property``
+    """A property that calls its method on the first access and keeps the result.
 
-    Forked children, copies and unpickled objects call the method again, because they must not share the position of an open file.
+    Forked children, copies and unpickled objects call the method again, because two of them must not share the position of an open file.
 
     >>> class Lines:
     ...     def __init__(self, path): self.path = path
@@ -40,7 +40,7 @@ class opened(Generic[T]):  # lower case, because it is used like property
         return held.get(lambda: self._method(instance))
 
 
-_locks: dict[int, threading.Lock] = {}  # one lock per process, because a thread of the parent may hold the lock at a fork
+_locks: dict[int, threading.Lock] = {}  # one lock per process, because a thread of the parent might hold the lock at a fork
 
 
 def _held_by(instance: object, name: str) -> _Held:
@@ -57,7 +57,7 @@ class _Held:
     def __init__(self, owner: object) -> None:
         self.owner = weakref.ref(owner)
         self._process = 0
-        self._locks: dict[int, threading.Lock] = {}  # one lock per process: at a fork, a thread of the parent may hold the lock
+        self._locks: dict[int, threading.Lock] = {}  # one lock per process, because a thread of the parent might hold the lock at a fork
         self._value: Any = None
 
     def get(self, opening: Callable[[], Any]) -> Any:

@@ -17,11 +17,11 @@ from highway.datasets.records.trusted_pickle import begins_like_pickle
 from highway.errors import ConfigError
 from highway.stores.url import shown
 
-_ELSEWHERE = re.compile(r"(?!highway:)[a-z][a-z0-9+]+:")  # URLs and commands
+_ELSEWHERE = re.compile(r"(?!highway:)[a-z][a-z0-9+]+:")  # matches URLs and commands
 
 
 def recognised(paths: Sequence[str], name: str | None = None) -> tuple[Format, list[str]]:
-    """Return the format of some paths, and the paths with braces and patterns expanded.
+    """Return the format of paths, and the paths after braces and patterns were expanded.
 
     Args:
         paths: At least one path, pattern or URL.
@@ -29,7 +29,7 @@ def recognised(paths: Sequence[str], name: str | None = None) -> tuple[Format, l
 
     Raises:
         FileNotFoundError: a path does not exist.
-        ConfigError: the paths have no known format.
+        ConfigError: no known format fits the paths.
     """
     row = format_named(name) if name else None
     if row is not None and row.is_name:
@@ -62,14 +62,14 @@ def open(path: str | Sequence[str], format: str | None = None, **options: Any) -
     entry points of the group ``highway.formats``.
 
     Args:
-        path: A file or folder, its URL, a pattern such as ``"train-*.parquet"``, or a list of these.
-        format: The name of the format, such as ``"tfrecord"``, if the path does not determine it.
+        path: A file or folder, the URL of a file or folder, a pattern such as ``"train-*.parquet"``, or a list of these.
+        format: The name of the format, such as ``"tfrecord"``. Required if the path does not determine the format.
         options: Parameters of the dataset that reads the format, such as ``fields`` of :class:`~highway.datasets.Parquet`.
 
     Raises:
         FileNotFoundError: the path does not exist.
-        ConfigError: the format is unknown, its samples can only be read sequentially, or the library of the format is missing.
-        TypeError: the dataset has no such parameter.
+        ConfigError: the format is unknown, its samples can only be read sequentially, or its library is not installed.
+        TypeError: the dataset of this format does not have one of the ``options``.
 
     >>> import highway
     >>> dataset = highway.open("highway:photos/val")
@@ -87,11 +87,11 @@ def open(path: str | Sequence[str], format: str | None = None, **options: Any) -
 
 
 def open_images(path: str, folder: Callable[[str], Dataset]) -> Dataset:
-    """Return the dataset of images at a path. ``folder`` creates the dataset of a folder of images or label folders."""
+    """Return the dataset of images at a path. ``folder`` creates the dataset if the path is a folder of images or label folders."""
     place = Place(resolve_data_dir(path))
     row = by_suffix([path])
     if row is None and not place.holds_images() and (place.names or place.head):
         row = next((row for row in formats().values() if row.recognises(place)), None)
     if row is None and place.head:
-        return open(path)  # raises the error: the file has no known format
+        return open(path)  # raises the error for a file without a known format
     return folder(path) if row is None or row is formats()["folder"] else open(path)

@@ -20,7 +20,7 @@ class Spans:
         lengths: Number of samples of each part.
 
     Attributes:
-        begins: The index of the first sample of each part, and the number of all samples.
+        begins: The index of the first sample of each part. The last value is the number of all samples.
     """
 
     def __init__(self, lengths: Iterable[int]) -> None:
@@ -30,13 +30,13 @@ class Spans:
         return self.begins[-1]
 
     def place(self, number: int) -> tuple[int, int]:
-        """Return the part of a sample, and the sample's index in the part. Raises IndexError."""
+        """Return the part that contains a sample, and the sample's index in this part. Raises IndexError."""
         number = range(self.begins[-1])[number]
         part = bisect_right(self.begins, number) - 1
         return part, number - self.begins[part]
 
     def rows_by_part(self, numbers: Sequence[int]) -> dict[int, list[tuple[int, int]]]:
-        """Group samples by part: return the samples' positions in ``numbers``, and their indexes in the part."""
+        """Group samples by part. For each part, return the positions of its samples in ``numbers``, and their indexes in the part."""
         found: dict[int, list[tuple[int, int]]] = {}
         begins, there = self.begins, range(self.begins[-1])
         for position, number in enumerate(numbers):  # inlines place(), because a call would cost a tenth of the time per row of Arrow
@@ -46,7 +46,7 @@ class Spans:
         return found
 
     def blocks(self) -> list[range]:
-        """Group samples by part: return the samples' indexes."""
+        """Return the range of indexes of each part."""
         return [range(begin, end) for begin, end in pairwise(self.begins) if begin < end]
 
 
@@ -62,7 +62,7 @@ class PartedDataset(ABC):
         return len(self.spans)
 
     def blocks(self) -> list[range]:
-        """Return the range of indexes of each part, because the samples of a part are cheap to read together."""
+        """Return the range of indexes of each part. The samples of a part are cheap to read together."""
         return self.spans.blocks()
 
 
@@ -70,7 +70,7 @@ class Joined:
     """The samples of several datasets, one dataset after the other.
 
     Args:
-        datasets: The datasets. Their lengths are computed here.
+        datasets: The datasets. The constructor computes their lengths.
 
     Attributes:
         spans: The ranges of the datasets' samples.
@@ -88,21 +88,21 @@ class Joined:
         return self.datasets[which][own]
 
     def __getitems__(self, numbers: Sequence[int]) -> list[Any]:
-        """Return several samples, with ``__getitems__`` of the datasets that have this method."""
+        """Return several samples. Use the method ``__getitems__`` of datasets that have it."""
         return self._several(numbers, [several_of(dataset, "__getitems__") for dataset in self.datasets])[0]
 
     def __getviews__(self, numbers: Sequence[int]) -> list[Any]:
-        """Return several samples, with ``__getviews__`` of the datasets that have this method."""
+        """Return several samples. Use the method ``__getviews__`` of datasets that have it."""
         return self._several(numbers, [several_of(dataset, "__getviews__") for dataset in self.datasets])[0]
 
     @property
     def __getfiles__(self) -> Callable[[Sequence[int]], StoredFiles] | None:
-        """The method that returns the files of several samples, if all datasets have it."""
+        """The method that returns the files of several samples. It exists only if all datasets have it."""
         methods = [several_of(dataset, "__getfiles__") for dataset in self.datasets]
         return (lambda numbers: StoredFiles(*self._several(numbers, methods))) if set(methods) == {"__getfiles__"} else None
 
     def _several(self, numbers: Sequence[int], methods: Sequence[Several | None]) -> tuple[list[Any], list[int] | None]:
-        """Return samples read by each dataset's method (``None``: one by one), and the labels if all datasets have labels."""
+        """Read samples by the method of each dataset (``None``: one by one). Also return the labels, if all datasets have labels."""
         samples, labels = [None] * len(numbers), [0] * len(numbers)
         all_labelled = True
         for which, mine in self.spans.rows_by_part(numbers).items():
@@ -141,7 +141,7 @@ class Joined:
 class JoinedPaths(Joined):
     """The datasets at several paths, concatenated."""
 
-    datasets: Sequence[Any]  # each dataset has a fingerprint
+    datasets: Sequence[Any]  # datasets with fingerprints
 
     def fingerprint(self) -> str:
         """Return a text that changes when one of the datasets changes."""

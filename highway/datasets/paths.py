@@ -1,4 +1,4 @@
-"""Find the files for a user's paths, with braces, patterns, folders, or lists of these."""
+"""Find the files for the paths that a user gives: paths with braces, patterns, folders, or lists of these."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from highway.stores.url import is_url, shown, without_options
 
 
 def files_of(paths: str | list[str], leave_out: str = "") -> list[str]:
-    """Return the files, or their URLs, for some paths: expand braces, then match patterns with existing files, sorted.
+    """Return the files (or their URLs) for paths. Braces are expanded first. Then each pattern is replaced by the matching files, sorted.
 
-    Patterns contain ``*``, ``?`` and ``[...]``; in a URL, ``?`` starts its query. They do not match unfinished files.
+    Patterns contain ``*``, ``?`` or ``[...]``. In a URL, ``?`` is not a pattern, because it starts the query. Patterns do not match
+    unfinished files.
 
     Args:
-        paths: A path, or a list of paths, whose order is kept.
+        paths: A path, or a list of paths. The files have the order of the list.
         leave_out: Suffix of names that a pattern does not match, such as ``.index``.
 
     Raises:
@@ -59,25 +60,25 @@ def stored(url: str, leave_out: str = "") -> list[str]:
         url: The URL of a folder, or a pattern.
         leave_out: Suffix of the names of objects to skip.
     """
-    from highway.stores.listing import objects_at  # imported here, because files on this machine do not need it
+    from highway.stores.listing import objects_at  # imported here, because it is not needed for files on this machine
 
     found = [one.url.with_options for one in objects_at(url, "*", folder=True)]
     return [one for one in found if not (leave_out and without_options(one).endswith(leave_out))]
 
 
 def files_below(root: str, folder: str = "", hidden: tuple[str, ...] = (".",)) -> Iterator[str]:
-    """Yield the files in a folder and in the folders below it, by their paths in ``root``; the entries of each folder are sorted.
+    """Yield the files in a folder and its subfolders, as paths relative to ``root``. The entries of each folder are sorted.
 
     Links to files and folders are followed.
 
     Args:
         root: A folder.
-        folder: A folder in the root; empty: ``root`` itself.
-        hidden: Prefixes of names; entries with such a name are skipped.
+        folder: A folder in ``root``. Empty: ``root`` itself.
+        hidden: Prefixes. Entries whose names begin with one of them are skipped.
 
     Raises:
-        FileNotFoundError: the folder does not exist, or a link leads nowhere.
-        DatasetError: a link leads back to a folder above it.
+        FileNotFoundError: the folder does not exist, or the target of a link does not exist.
+        DatasetError: a link leads to a folder that contains the link.
     """
     yield from _files_below(root, folder, hidden, [_identity(root)] if folder else [])
 
@@ -102,7 +103,7 @@ def _identity(folder: str) -> tuple[int, int]:
 
 
 def reachable(folder: str, hidden: tuple[str, ...] = (".",)) -> Iterator[os.DirEntry[str]]:
-    """Yield the entries of a folder, sorted. A link that leads nowhere is an error, because skipping it could renumber labels."""
+    """Yield the entries of a folder, sorted. A link without a target raises an error, because labels could change if it were skipped."""
     for entry in entries_of(folder, hidden):
         if entry.is_symlink() and not os.path.exists(entry.path):
             target = os.readlink(entry.path)

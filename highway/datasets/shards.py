@@ -16,23 +16,23 @@ from highway.stores.url import shown
 
 
 class EncodedSample(NamedTuple):
-    """A sample as files: its key, and the extension and content of each file."""
+    """A sample as files of a shard: the key of the sample, and the extension and content of each file."""
 
     key: str
     files: list[tuple[str, bytes]]
 
     @property
     def size(self) -> int:
-        """Bytes of the sample in a shard, without the padding after each file."""
+        """Number of bytes of the sample in a shard, without the padding after each file."""
         return sum(tarfile.BLOCKSIZE + len(data) for _, data in self.files)
 
 
 def encoded(key: str, sample: Mapping[str, Any]) -> EncodedSample:
-    """Return a sample as files. Dots in the last part of its key become ``_``, because the first dot begins the extension.
+    """Encode a sample as files. Dots in the last part of its key become ``_``, because the first dot begins the extension.
 
     Raises:
-        ItemError: no file can hold one of its values, it has no fields or two fields with the same name, or readers would read another key
-            or field from the name of a file.
+        ItemError: no file can hold one of the values; the sample has no fields, or two fields with the same name; or readers would derive a
+            different key or field name from the name of a file.
     """
     name, files = key_in_shard(key), [encode_field(field, value) for field, value in sample.items()]
     for extension, _ in files:
@@ -66,19 +66,19 @@ class ShardWriter:
 
     @property
     def size(self) -> int:
-        """Bytes written so far."""
+        """Number of bytes written so far."""
         return self._archive.offset
 
     def add(self, key: str, sample: Mapping[str, Any]) -> None:
         """Append a sample; see :func:`encoded` and :meth:`append`.
 
         Raises:
-            TypeError: no file can hold one of its values.
+            TypeError: no file can hold one of the values.
         """
         self.append(encoded(key, sample))
 
     def append(self, sample: EncodedSample) -> None:
-        """Append a sample. If the key exists, append a number to it, because otherwise readers would see one sample."""
+        """Append a sample. If the key exists, append a number to the key, because readers would merge two samples with the same key."""
         times = self._keys[sample.key] = self._keys.get(sample.key, 0) + 1
         key = sample.key if times == 1 else f"{sample.key}-{times}"
         for extension, data in sample.files:
@@ -91,10 +91,10 @@ class ShardWriter:
 
 @contextlib.contextmanager
 def shard_writer(path: str, durable: bool = False) -> Iterator[ShardWriter]:
-    """Write a shard. The file gets its name only when it is complete; see :func:`highway.datasets.writing.writing`.
+    """Write a shard. The file gets its final name only when it is complete; see :func:`highway.datasets.writing.writing`.
 
     Raises:
-        ShardError: no samples were added. Readers raise an error for an empty shard, because it may be a damaged shard.
+        ShardError: no samples were added. Readers raise an error for an empty shard, because it could be a damaged shard.
     """
     with writing(path, durable) as name, tarfile.open(name, "w") as archive:
         writer = ShardWriter(archive)

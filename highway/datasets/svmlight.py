@@ -1,7 +1,7 @@
 """Random access to lines of labels and sparse features, in the format of SVMlight and LIBSVM.
 
-A line is ``LABEL [qid:QUERY] INDEX:VALUE INDEX:VALUE ... [# COMMENT]``. The indices increase. scikit-learn's reader would read a whole file
-into memory. This reader has random access to the lines.
+A line is ``LABEL [qid:QUERY] INDEX:VALUE INDEX:VALUE ... [# COMMENT]``. The indices increase. scikit-learn's reader reads a whole file into
+memory. This reader has random access to the lines.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from highway.parameters.ranges import Range
 from highway.stores.file import fingerprint_of, open_file, read_ranges
 from highway.stores.unchanging import FileRange, UnchangingFile
 
-CHUNK = 1 << 20  # bytes searched at once, and approximate bytes of the lines in a block
+CHUNK = 1 << 20  # number of bytes that are searched at once, and approximate number of bytes of a block of lines
 _FEATURES = re.compile(rb"(?:\d+:[^\s:_]+(?:\s+|$))*")
-_NOTHING = np.frombuffer(b"#\n\r \t", np.uint8)  # first bytes of lines that may have no sample
+_NOTHING = np.frombuffer(b"#\n\r \t", np.uint8)  # first bytes of lines that might have no sample
 _MOST = 2**31 - 1  # maximum number of features, because indices are int32
 
 
 class _Lines(NamedTuple):
-    """The lines that hold a sample.
+    """The lines that have a sample.
 
     Args:
         file: The file.
-        begins: The position of each line, and the end of the file: int64 ``(N + 1,)``. Lines without a sample may follow each line.
-        numbers: Line numbers in the file, from 1, if some lines have no sample.
+        begins: The position of each line, and the end of the file: int64 ``(N + 1,)``. Lines without a sample can follow each line.
+        numbers: The line number of each line, from 1, if the file has lines without a sample.
     """
 
     file: UnchangingFile
@@ -54,23 +54,23 @@ class _Row(NamedTuple):
 class SVMLight:
     """The lines of a file in the SVMlight or LIBSVM format, in order. Blank lines and comments are skipped.
 
-    The positions of the lines are found on the first read, in one pass.
+    On the first access, one pass over the file finds the positions of the lines.
 
     Args:
         path: The uncompressed file, or its URL.
-        num_features: Number of features. Required with ``dense``; otherwise an upper limit of the indices.
-        zero_based: Whether the first feature has the index 0 in the file. Usually it is 1.
-        dense: Whether a sample has all features, including zeros.
+        num_features: Number of features. Required with ``dense``. If given, a larger index raises an error.
+        zero_based: Whether the index of the first feature is 0 in the file. By default, this index is 1.
+        dense: Whether samples contain all features, including zeros.
         dtype: Dtype of labels and values, ``"float32"`` or ``"float64"``.
 
-    A sample is a dict: ``label``, a number; ``qid``, an int64, if the line has one; and
+    A sample is a dict with ``label``, a number; with ``qid``, an int64, if the line has a query; and with the features:
 
-    - ``indices``, int32 ``(K,)``, from 0, and ``values`` ``(K,)``: a row of a sparse matrix. :meth:`csr` returns many rows as one matrix;
-      ``Batch(ragged="offsets")`` concatenates the rows of a batch;
-    - with ``dense``: ``x`` ``(num_features,)``.
+    - Without ``dense``: ``indices``, int32 ``(K,)``, from 0, and ``values`` ``(K,)``, a row of a sparse matrix. :meth:`csr` returns many
+      rows as one matrix. ``Batch(ragged="offsets")`` concatenates the rows of a batch.
+    - With ``dense``: ``x`` ``(num_features,)``.
 
     Raises:
-        ConfigError: ``dense`` without ``num_features`` (on construction).
+        ConfigError: ``dense`` is set without ``num_features`` (on construction).
         OSError: the file cannot be opened (when it is first read).
         DatasetError: a line is not valid (the message gives its number), or the file has changed since the first read.
 
@@ -127,8 +127,8 @@ class SVMLight:
         """Return several rows, or all rows, as the arrays of a sparse matrix.
 
         Returns:
-            ``(values, indices, offsets)``: values, int32 indices from 0, and int64 ``(rows + 1,)`` with the start of each row in both
-            arrays, as for ``scipy.sparse.csr_matrix``.
+            ``(values, indices, offsets)``, as for ``scipy.sparse.csr_matrix``. The indices are int32 and start at 0. The offsets are int64
+            ``(rows + 1,)``: the start of each row in ``values`` and ``indices``, and the end of the last row.
         """
         rows = self._rows(range(len(self)) if numbers is None else numbers)
         offsets = np.cumsum([0, *(len(row.indices) for row in rows)], dtype=np.int64)
@@ -205,5 +205,5 @@ class SVMLight:
         return f"{file.path}:{number + 1 if numbers is None else numbers[number]}"
 
     def fingerprint(self) -> str:
-        """Return a text that changes when the file is written to, or parameters change the samples."""
+        """Return a text that changes when the file is written to, and that differs for parameters that change the samples."""
         return f"{fingerprint_of([('', self.path)])} {self.num_features} {self.zero_based} {self.dense} {self.dtype}"

@@ -21,7 +21,7 @@ from highway.stores.file import fingerprint_of, open_file, read_ranges
 from highway.stores.unchanging import FileRange, FileState
 from highway.stores.url import is_url, shown
 
-MOST_OPEN = 100  # maximum open shards; most processes may open 1024 files
+MOST_OPEN = 100  # maximum number of open shards; the usual limit of a process is 1024 open files
 
 
 def _are_files(paths: str | list[str]) -> bool:
@@ -47,23 +47,23 @@ class _Shards:
 class Tar(PartedDataset):
     """The samples in WebDataset shards, in the order of the shards and of the files in them.
 
-    The first read scans the headers of all shards without a file ``SHARD.index``, at about 150,000 files per second. For the scan, highway
-    fetches a shard from a store as a whole. To read compressed shards or pipes, use :class:`~highway.modules.WebDatasetSource`.
+    If a shard has no file ``SHARD.index``, the first access scans the headers of this shard, at about 150,000 files per second. For the
+    scan, a shard in a store is fetched completely. To read compressed shards or pipes, use :class:`~highway.modules.WebDatasetSource`.
 
-    A tar archive has no checksums of the contents of files, so damage in a file of the shard is not detected.
+    A tar archive has no checksums of the contents of files, so damage in the content of a file is not detected.
 
     Args:
         paths: Uncompressed shards, or their URLs. Braces expand: ``photos-{000..015}.tar``.
-        fields: The fields to read, under new names: ``{"image": "png;jpg;jpeg"}`` reads the first of these fields that a sample has.
-            ``None`` reads all fields under their own names.
-        index: Whether to write ``SHARD.index`` if it is missing, or does not match the shard's size and time.
+        fields: A dict from new field names to the fields to read. ``{"image": "png;jpg;jpeg"}`` reads the first of the fields ``png``,
+            ``jpg`` and ``jpeg`` that a sample has. ``None`` reads all fields under their own names.
+        index: Whether to write ``SHARD.index`` if this file is missing, or does not match the size and time of the shard.
 
-    A sample is a dict. The extension of a file, in lower case, is the name of the field and determines its type
-    (:mod:`highway.datasets.field_codecs`): ``.ten`` and ``.npy`` are arrays, ``.cls`` an int32, ``.txt`` a str. Images and all other files
-    are bytes.
+    A sample is a dict. The name of a field is the extension of a file in lower case. The extension determines the type of the value
+    (:mod:`highway.datasets.field_codecs`): ``.ten`` and ``.npy`` are arrays, ``.cls`` is an int32, and ``.txt`` is a str. Images and all
+    other files are ``bytes``.
 
     Raises:
-        ConfigError: there are no shards, or one of them is a pipe.
+        ConfigError: there are no shards, or a shard is a pipe.
         OSError: a shard cannot be opened, or an index cannot be written.
         ShardError: a shard is compressed, damaged or truncated, or has no files (when it is first read); or a sample is invalid.
         DatasetError: a shard has changed since it was first read.
@@ -81,7 +81,7 @@ class Tar(PartedDataset):
 
     @property
     def shards(self) -> list[str]:
-        """The shards' paths, braces expanded."""
+        """The paths of the shards, with braces expanded."""
         return [path_of(shard) for shard in shards_of(self.paths)]
 
     @opened
@@ -121,7 +121,7 @@ class Tar(PartedDataset):
         return samples
 
     def _files_of(self, number: int) -> tuple[list[str], list[FileRange]]:
-        """Return the extensions of a sample's files, and their ranges in the shard."""
+        """Return the extensions of a sample's files, and the ranges of these files in the shard."""
         shards = self._shards
         shard, row = shards.spans.place(number)
         index, file = shards.indexes[shard], shards.open(shard)
@@ -135,14 +135,14 @@ class Tar(PartedDataset):
 
     @property
     def keys(self) -> Sequence[str]:
-        """The samples' keys: the paths of their files in the shard, without extensions."""
+        """The keys of the samples: the paths of their files in the shard, without extensions."""
         shards = self._shards
         return LazyKeys(shards.key, len(shards.spans))
 
     def kept_at(self, facts: str) -> str | None:
-        """Return the path of a file that stores facts about all samples, such as their costs. ``None``: no index is written.
+        """Return the path of a file that stores facts about all samples, such as their costs. Return ``None`` if ``index`` is false.
 
-        It is beside the index of the first shard.
+        The file is beside the index of the first shard.
         """
         return index_path(f"{self.shards[0]}.{facts}", True) if self.index else None
 
@@ -151,5 +151,5 @@ class Tar(PartedDataset):
         return f"{shown(self._shards.paths[self.spans.place(number)[0]])}: sample {self.keys[number]!r}"
 
     def fingerprint(self) -> str:
-        """Return a text that changes when shards are added, removed, renamed or written to, or other fields are read."""
+        """Return a text that changes when shards are added, removed, renamed or written to, and that differs for different fields."""
         return f"{fingerprint_of((path, path) for path in self.shards)} {self.fields}"

@@ -10,11 +10,11 @@ from typing import NamedTuple
 
 BLOCK = tarfile.BLOCKSIZE
 PAX_BLOCKS = 3  # a pax header, its records, and the header of the file after them
-MOST_ZEROS = 2 * BLOCK + tarfile.RECORDSIZE  # the end mark, with the longest padding that tar writes by default
+MOST_ZEROS = 2 * BLOCK + tarfile.RECORDSIZE  # size of the end mark with the longest padding that tar writes by default
 
-_FIELDS = struct.Struct("99sB24x12s12x8sB188xB166x")  # name, its last byte, size, checksum, kind, first byte of a prefix to the name
+_FIELDS = struct.Struct("99sB24x12s12x8sB188xB166x")  # name, last byte of the name, size, checksum, kind, first byte of the name's prefix
 _FILE, _PAX = b"0\0", ord("x")
-# Pax records that contain no name or size; Python's tarfile writes one for every time that is not a whole second.
+# Pax records that contain no name or size. Python's tarfile writes such a record for every time that is not a whole second.
 _SILENT = re.compile(rb"(\d+) (?:[amc]time|[ug]id|[ug]name)=[^\n]*\n")
 
 
@@ -40,7 +40,7 @@ def is_header(data: bytes, at: int = 0) -> bool:
 
 
 def plain_file(data: bytes, at: int = 0) -> PlainFile | None:
-    """Return the file whose header begins at a position in a part of an archive; ``None`` if the header is special, invalid or cut."""
+    """Return the file whose header begins at a position in ``data``; ``None`` if the header is special, invalid or truncated."""
     if len(data) - at < BLOCK:
         return None
     if data[at + 156] == _PAX:
@@ -61,7 +61,7 @@ def check_end(rest: bytes, offset: int, has_files: bool) -> None:
     """Check that an archive has files, and that only padding follows its end mark.
 
     Args:
-        rest: The bytes from the end mark to the end of the archive; at least the first ``MOST_ZEROS + 1`` bytes.
+        rest: The bytes from the end mark to the end of the archive, or at least the first ``MOST_ZEROS + 1`` of them.
         offset: The position of the end mark.
         has_files: Whether there are files before the end mark.
 
@@ -84,7 +84,7 @@ def check_end(rest: bytes, offset: int, has_files: bool) -> None:
 
 
 def _silent_header(data: bytes, at: int) -> int:
-    """Return the length of a pax header with its records, if the records contain no name or size and fit into one block; otherwise 0."""
+    """Return the length of a pax header with its records, or 0 if the records contain a name or size or do not fit into one block."""
     size = _number(data[at + 124 : at + 136])
     if not 0 < size <= BLOCK or not is_header(data, at):
         return 0
@@ -106,6 +106,6 @@ def _number(field: bytes) -> int:
 
 
 def _checksum(data: bytes, at: int) -> int:
-    """Return the sum of a header's bytes, with spaces in the checksum field. The lower part of an Adler-32 is the sum + 1."""
+    """Return the sum of a header's bytes, with spaces in the checksum field. The lower half of an Adler-32 is the sum of the bytes + 1."""
     halves = (zlib.adler32(data[at : at + 256]) & 0xFFFF) + (zlib.adler32(data[at + 256 : at + BLOCK]) & 0xFFFF) - 2
     return halves - sum(data[at + 148 : at + 156]) + 8 * ord(" ")

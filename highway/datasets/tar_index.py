@@ -1,4 +1,4 @@
-"""An index of the samples in a shard, built from the tar headers, and optionally stored in a file next to the shard."""
+"""An index of the samples in a shard. It is built from the tar headers, and can be stored in a file next to the shard."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from highway.stores.file import open_file, state_of
 from highway.stores.unchanging import FileState
 from highway.stores.url import beside, is_url, shown
 
-_VERSION = 2  # 1: shards whose end was not checked
-Pread = Callable[[int, int], bytes]  # takes the number of bytes, and the position of the first one
+_VERSION = 2  # version 1 did not check the ends of shards
+Pread = Callable[[int, int], bytes]  # a function of the number of bytes and the position of the first byte
 
 
 class TarIndex(NamedTuple):
-    """The positions of the samples in a shard, in small arrays: a sample of two files takes about 45 bytes.
+    """The positions of the samples in a shard. The arrays are small: a sample of two files takes about 45 bytes.
 
     Args:
-        state: Size and time of the shard, as int64.
+        state: Size and modification time of the shard, as int64.
         extensions: All extensions of the shard, in lower case.
-        ends: The index after each sample's last file.
+        ends: For each sample, the index of its last file + 1.
         key_ends: The end of each sample's key in ``keys``.
-        keys: All keys, concatenated, UTF-8, as uint8.
-        kinds: The index of each file's extension.
-        offsets: The position of each file's content.
-        sizes: Bytes of each file.
+        keys: The UTF-8 bytes of all keys, concatenated, as uint8.
+        kinds: The index of each file's extension in ``extensions``.
+        offsets: The position of each file's content in the shard.
+        sizes: Number of bytes of each file.
     """
 
     state: np.ndarray
@@ -67,7 +67,7 @@ def indexes_of(paths: Sequence[str], write: bool) -> list[TarIndex]:
 def _kept_in_stores(urls: Sequence[str]) -> dict[str, TarIndex]:
     if not urls:
         return {}
-    from highway.stores.remote import read_what_is_there, states_at_once  # imported here, because files on this machine do not need it
+    from highway.stores.remote import read_what_is_there, states_at_once  # not needed for local files
 
     found: dict[str, TarIndex] = {}
     contents = read_what_is_there([beside(url, SUFFIX) for url in urls])
@@ -80,7 +80,7 @@ def _kept_in_stores(urls: Sequence[str]) -> dict[str, TarIndex]:
 
 
 def index_of(path: str, write: bool) -> TarIndex:
-    """Return the index of a shard: the valid file beside the shard, or a new index. With ``write``, a new index is saved there.
+    """Return the index of a shard. Read a valid index file beside the shard, or build an index. With ``write``, save a new index there.
 
     Raises:
         ShardError: the shard is not a tar archive, is compressed, damaged or truncated, or has files without random access.
@@ -117,7 +117,7 @@ def _opened(path: str) -> Iterator[tuple[BinaryIO, Pread]]:
         with open_shard(path) as file:
             yield file, lambda size, place: os.pread(file.fileno(), size, place)
         return
-    from highway.stores.streaming import Window  # imported here, because files on this machine do not need it
+    from highway.stores.streaming import Window  # imported here, because it is not needed for files on this machine
 
     whole = open_file(path)
     with whole.as_stream() as file:
@@ -147,9 +147,9 @@ def _small(values: array[int]) -> np.ndarray:
 
 
 def _members(file: BinaryIO, pread: Pread, total: int) -> Iterator[tuple[str, tuple[int, int]]]:
-    """Yield the path, offset and size of each regular file, in their order.
+    """Yield the path, offset and size of each regular file, in the order of the archive.
 
-    This parses plain headers, five times as fast as tarfile. tarfile parses all other headers: long names, pax, huge files.
+    This function parses plain headers itself, five times as fast as tarfile. tarfile parses all other headers: long names, pax, huge files.
     """
     position, has_files = 0, False
     with Archive.over(file) as archive:

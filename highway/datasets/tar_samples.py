@@ -20,17 +20,17 @@ from highway.parameters.braces import expand_braces
 _NAME = re.compile(r"((?:.*/)?[^./][^./]*)\.([^/]+)")
 _META = re.compile(r"__[^/]*__($|/)")
 
-Files = list[tuple[str, bytes]]  # extensions and contents of the files of a sample
+Files = list[tuple[str, bytes]]  # the files of a sample, each with its extension and content
 T = TypeVar("T")
 
 
 def shards_of(urls: str | list[str]) -> list[str]:
-    """Return the names of shards, braces expanded."""
+    """Return the names of shards, with braces expanded."""
     return [shard for url in ([urls] if isinstance(urls, str) else urls) for shard in expand_braces(url)]
 
 
 def key_and_extension(path: str) -> tuple[str, str] | None:
-    """Return the key of a file's sample, and its extension in lower case; ``None`` for a file that belongs to no sample."""
+    """Return the key of a file's sample, and the extension in lower case. Return ``None`` if the file belongs to no sample."""
     name = None if "__" in path and _META.match(path) else _NAME.fullmatch(path)
     return None if name is None else (name[1], name[2].lower())
 
@@ -38,10 +38,10 @@ def key_and_extension(path: str) -> tuple[str, str] | None:
 def grouped_by_key(
     members: Iterable[tuple[str, T]], ignored: Callable[[], None] = lambda: None
 ) -> Iterator[tuple[str, list[tuple[str, T]]]]:
-    """Yield the key of each sample and its files, named by their extensions in lower case.
+    """Yield the key of each sample, and its files with their extensions in lower case.
 
     Args:
-        members: Paths, each with a reference to its content.
+        members: The paths of files, each with a reference to the content.
         ignored: Called for each file that belongs to no sample.
     """
     current, files = "", list[tuple[str, T]]()
@@ -60,12 +60,13 @@ def grouped_by_key(
 
 
 def decoded_sample(extensions: Sequence[str], read: Callable[[int], bytes], fields: Mapping[str, str] | None) -> dict[str, Any]:
-    """Return a sample.
+    """Decode a sample.
 
     Args:
-        extensions: The extensions of its files.
-        read: Returns the content of a file by its position. Only required files are read.
-        fields: New names, each with the old names, separated by ``;``. The first old name that exists is used. ``None``: all fields.
+        extensions: The extensions of the sample's files.
+        read: Returns the content of a file by its position in ``extensions``. Only required files are read.
+        fields: A dict from new names to old names, which are separated by ``;``. The first old name that exists is used. ``None``: all
+            fields.
 
     Raises:
         ShardError: a file does not match its extension, two files have the same field, or a field is missing.
@@ -81,7 +82,7 @@ def decoded_sample(extensions: Sequence[str], read: Callable[[int], bytes], fiel
 
 
 def places_of(extensions: Sequence[str], fields: Mapping[str, str] | None) -> Mapping[str, int]:
-    """Return the positions of the files of a sample's fields. Takes the arguments of :func:`decoded_sample`.
+    """Return a dict from fields to the positions of their files in ``extensions``. For ``fields``, see :func:`decoded_sample`.
 
     Raises:
         ShardError: two files have the same field, or a field has no file.
@@ -99,7 +100,7 @@ def places_of(extensions: Sequence[str], fields: Mapping[str, str] | None) -> Ma
 
 
 class SamplesAgain:
-    """Reads samples of shards again by index. If they are requested in order, each shard is read once."""
+    """Reads samples of shards again by index. If the samples are requested in order, each shard is read once."""
 
     def __init__(self, shards: list[str]) -> None:
         self._shards = shards
@@ -107,7 +108,7 @@ class SamplesAgain:
         self._members: Generator[Any] | None = None
 
     def sample(self, number: int, place: int) -> tuple[str, Files]:
-        """Return the key and the files of a sample, by the index of its shard and its index in the shard."""
+        """Return the key and the files of a sample. ``number`` is the index of its shard, ``place`` is its index in the shard."""
         if self._members is None:
             at_end(self.close)
         if self._at[0] != number or self._at[1] > place:

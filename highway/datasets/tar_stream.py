@@ -25,15 +25,15 @@ from highway.stores.url import shown
 
 _SCHEME = re.compile(r"(pipe|file|[a-z][a-z0-9+]*(?=://)):")
 _BY_COMMAND = ("pipe", "ais", "ftps", "htgs", "scp", "sftp")  # schemes that the webdataset package reads by commands
-_BROKEN_PIPE = (141, -13)  # exit codes of a command that SIGPIPE ended after we had read enough: of its shell, or its own
+_BROKEN_PIPE = (141, -13)  # exit codes of a command that SIGPIPE ended after we had read enough: from a shell, and from the command itself
 _PATIENCE = 5.0  # maximum seconds for a command to end after a signal
-LEAST = 1 << 12  # bytes to read ahead at first; the number grows with consecutive small files
-MOST, LARGE = 1 << 20, 1 << 18  # maximum bytes to read ahead, and maximum size of a file to read ahead, for a file on disk
-MOST_OF_PIPE, LARGE_OF_PIPE = 1 << 16, 1 << 15  # the same limits for other streams
-_AT_ONCE = 1 << 26  # maximum bytes of one read from disk, because a damaged header may announce any size
+LEAST = 1 << 12  # number of bytes to read ahead at first; it grows with consecutive small files
+MOST, LARGE = 1 << 20, 1 << 18  # for archives on disk: maximum number of bytes to read ahead, and size from which a file is not read ahead
+MOST_OF_PIPE, LARGE_OF_PIPE = 1 << 16, 1 << 15  # the same two limits for other streams
+_AT_ONCE = 1 << 26  # maximum number of bytes of one read, because a damaged header can announce any size
 
 
-COMPRESSED = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"\x28\xb5\x2f\xfd": "zstd"}  # by the first bytes
+COMPRESSED = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"\x28\xb5\x2f\xfd": "zstd"}  # from the first bytes to the format
 _OPENERS: dict[str, Callable[[Any], Any]] = {
     "gzip": lambda stream: gzip.GzipFile(fileobj=stream),
     "bzip2": bz2.BZ2File,
@@ -42,14 +42,14 @@ _OPENERS: dict[str, Callable[[Any], Any]] = {
 
 
 class Member(NamedTuple):
-    """A file in an archive: its path there, and its bytes."""
+    """A file in an archive: its path in the archive, and its bytes."""
 
     path: str
     data: bytes
 
 
 def read_members(url: str) -> Generator[Member, None, None]:
-    """Yield the files in a tar archive, compressed or not, in their order.
+    """Yield the files in a tar archive, in the order of the archive. The archive can be compressed.
 
     Args:
         url: A path, ``file:PATH``, the URL of an object in a store (:mod:`highway.stores`), or a URL of the webdataset package:
@@ -58,7 +58,7 @@ def read_members(url: str) -> Generator[Member, None, None]:
     Raises:
         ShardError: the data are not a tar archive, have no files, are damaged, or do not end with an end mark and padding.
         OSError: the archive cannot be opened, or the command that fetches it fails.
-        ConfigError: the URL needs the webdataset package, which is not installed.
+        ConfigError: the URL needs the webdataset package, and this package is not installed.
     """
     count = 0
     with _open(url) as stream:
@@ -73,11 +73,11 @@ def read_members(url: str) -> Generator[Member, None, None]:
 
 
 def _members(stream: Any) -> Iterator[Member]:
-    """Yield the files of an archive, and check its end. tarfile reads only the headers that are not plain."""
+    """Yield the files of an archive, and check the end of the archive. tarfile reads only headers that are not plain."""
     ahead = _decompressed(Ahead(stream))
     archive, has_files = Archive.over(ahead), False
     while True:
-        if not archive.pax_headers:  # these headers apply to all files after them
+        if not archive.pax_headers:  # global pax headers apply to all files after them
             yield from _plain_members(ahead)
         has_files = has_files or ahead.tell() > archive.offset
         archive.offset = ahead.tell()
@@ -88,7 +88,7 @@ def _members(stream: Any) -> Iterator[Member]:
         if (file := archive.extractfile(info)) is not None:
             has_files = True
             yield Member(info.name, file.read())
-        archive.members.clear()  # tarfile would keep all that it has read
+        archive.members.clear()  # tarfile would keep an entry for every file
         ahead.seek(archive.offset)
         check_cancelled()
     if not archive.has_end:
@@ -97,7 +97,7 @@ def _members(stream: Any) -> Iterator[Member]:
 
 
 def _decompressed(ahead: Ahead) -> Ahead:
-    """Return a stream. If it does not begin with the header of a file, decompress it."""
+    """Return the stream, or a decompressing stream if it does not begin with the header of a file."""
     ahead.fetch(BLOCK)
     kind = next((kind for magic, kind in COMPRESSED.items() if ahead.block.startswith(magic)), None)
     if kind is None or is_header(ahead.block):
@@ -108,7 +108,7 @@ def _decompressed(ahead: Ahead) -> Ahead:
 
 
 class _Decompressed:
-    """A compressed stream, decompressed. At its end the decompressors compare the checksum."""
+    """The decompressed content of a stream. The decompressors compare the checksum at the end."""
 
     def __init__(self, file: Any) -> None:
         self._file = file
@@ -121,7 +121,7 @@ class _Decompressed:
             data: bytes = self._file.read(size)
             return data
         except OSError as error:
-            if error.errno is None and type(error) in (OSError, gzip.BadGzipFile):  # how gzip and bz2 report damage
+            if error.errno is None and type(error) in (OSError, gzip.BadGzipFile):  # gzip and bz2 report damage by such errors
                 raise tarfile.ReadError(str(error)) from error
             raise
 
@@ -142,7 +142,7 @@ def _plain_members(ahead: Ahead) -> Iterator[Member]:
 
 
 class _Ending(tarfile.TarInfo):
-    """Notifies its archive when the end marker was read, because tarfile silently treats damage between two files as the end."""
+    """Tells its archive that the end mark was read. tarfile silently treats damage between two files as the end of the archive."""
 
     @classmethod
     def fromtarfile(cls, tarfile_: Any) -> Any:
@@ -154,15 +154,15 @@ class _Ending(tarfile.TarInfo):
 
 
 class Archive(tarfile.TarFile):
-    """A tar archive that knows whether its end marker was read."""
+    """A tar archive that knows whether its end mark was read."""
 
     tarinfo = _Ending
     has_end = False
-    members: list[tarfile.TarInfo]  # missing in the type stubs
+    members: list[tarfile.TarInfo]  # not in the type stubs
 
     @classmethod
     def over(cls, stream: Any) -> Archive:
-        """Return an archive that begins to read its stream on the first request."""
+        """Return an archive that reads nothing from the stream before the first request."""
         archive = cls(fileobj=io.BytesIO(bytes(BLOCK)))
         archive.fileobj, archive.has_end = stream, False
         return archive
@@ -175,7 +175,7 @@ def is_path(url: str) -> bool:
 
 
 def has_ranges(url: str) -> bool:
-    """Return whether a shard can be read by position: a file on this machine, or an object in a store."""
+    """Return whether a shard can be read by position, because it is a file on this machine or an object in a store."""
     scheme = _SCHEME.match(url)
     return scheme is None or scheme[1] not in _BY_COMMAND
 
@@ -205,7 +205,7 @@ def _open(url: str) -> Iterator[BinaryIO]:
             yield file.raw  # type: ignore[attr-defined]  # it is read ahead elsewhere
         return
     if has_ranges(url):
-        from highway.stores.streaming import ObjectStream  # imported here, because files on this machine do not need it
+        from highway.stores.streaming import ObjectStream  # imported here, because it is not needed for files on this machine
 
         with contextlib.closing(ObjectStream(url)) as stream:
             yield stream  # type: ignore[misc]
@@ -214,14 +214,14 @@ def _open(url: str) -> Iterator[BinaryIO]:
         from webdataset.gopen import gopen
     except ModuleNotFoundError:
         raise ConfigError(f"{shown(url)!r}: commands are run by the webdataset package: {pip_install('shards')}") from None
-    pipe = gopen(url, "rb")  # the garbage collection of this object ends the command
+    pipe = gopen(url, "rb")  # the command ends when this object is deleted
     process: subprocess.Popen[bytes] = pipe.proc
     assert process.stdout is not None
     stop = True
     try:
         yield _PipeReader(process.stdout.fileno())  # type: ignore[misc]
         stop = False
-    except ShardError:  # perhaps because the command failed
+    except ShardError:  # the cause might be that the command failed
         stop = False
         raise
     finally:
@@ -261,12 +261,12 @@ class _PipeReader(io.RawIOBase):
 
 
 class Ahead:
-    """A stream that reads ahead in blocks: it makes few system calls for small files, and does not copy large files.
+    """A stream that reads ahead in blocks. It makes few system calls for small files, and does not copy large files.
 
-    Each system call gives the GIL to another thread. For files of 100 kB, this costs more than a copy.
+    Each system call gives the GIL to another thread. For files of 100 kB, this takes longer than a copy.
 
     Args:
-        stream: Its ``read`` may return fewer bytes than requested, but returns no bytes only at the end.
+        stream: The stream to read. Its ``read`` can return fewer bytes than requested, but returns no bytes only at the end.
 
     Attributes:
         block: The block that was read last.
@@ -279,11 +279,11 @@ class Ahead:
         self._most, self._large = (MOST_OF_PIPE, LARGE_OF_PIPE) if self._descriptor is None else (MOST, LARGE)
         self._next = 0  # position of the next read
         self.block, self.at = b"", 0
-        self._begin = 0  # of the block
+        self._begin = 0  # position of the block
         self._size = LEAST
 
     def tell(self) -> int:
-        """Return the number of consumed bytes."""
+        """Return the number of bytes consumed so far."""
         return self._begin + self.at
 
     def plain_file(self) -> PlainFile | None:
@@ -304,14 +304,14 @@ class Ahead:
             self._size = min(2 * self._size, self._most)
 
     def _rest(self) -> bytes:
-        """Return the rest of the block, to precede the next read. For a file on disk, return nothing, because reading again is cheaper."""
+        """Return the unconsumed bytes of the block. For a file on disk, return no bytes, because reading them again is cheaper."""
         if self._descriptor is None:
             return self.block[self.at :]
         self._next = self.tell()
         return b""
 
     def read(self, size: int) -> bytes:
-        """Take ``size`` bytes, or fewer at the end of the stream."""
+        """Consume ``size`` bytes and return them, or fewer at the end of the stream."""
         if self.at + size > len(self.block):
             if self._descriptor is None or size >= self._large:
                 return self._unread(size)
@@ -320,7 +320,7 @@ class Ahead:
         return self.block[begin : self.at]
 
     def _unread(self, size: int) -> bytes:
-        """Take ``size`` bytes without reading more of them into the block."""
+        """Consume ``size`` bytes and return them. Read the missing bytes directly, not into the block."""
         if size >= self._large:
             self._size = LEAST
         begin, rest = self.tell(), self._rest()
@@ -333,7 +333,7 @@ class Ahead:
         return data
 
     def read_some(self, size: int) -> bytes:
-        """Return the available bytes, at most ``size``. Return no bytes only at the end of the stream."""
+        """Consume the available bytes and return them, at most ``size``. Return no bytes only at the end of the stream."""
         if self.at == len(self.block):
             self._begin, self.block, self.at = self.tell(), self._more(size), 0
         return self.read(min(size, len(self.block) - self.at))

@@ -31,15 +31,15 @@ class TenFiles:
     """The items in ``.ten`` files, one item per file, sorted by path.
 
     Args:
-        paths: A folder, a file, a pattern such as ``"data/*.ten"``, or their URL, or a list of them.
-        mmap: Whether to map files on this machine into memory instead of reading them. Do not truncate the files while items are in use,
-            because this kills the process.
+        paths: A folder, a file, a pattern such as ``"data/*.ten"``, the URL of one of these, or a list of these.
+        mmap: Whether to map files on this machine into memory instead of reading them. If a file is truncated while its item is in use, the
+            process is killed.
 
-    A sample is the saved dict or tuple of arrays. Arrays are read-only. Its key is the file's path.
+    A sample is the saved dict or tuple of arrays. The arrays are read-only. The key of a sample is the path of its file.
 
     Raises:
         FileNotFoundError: there are no such files (when it is first read).
-        FrameError: a file is incomplete, not tenbin, or does not match its checksums (when it is read).
+        FrameError: a file is incomplete, is not in tenbin format, or does not match its checksums (when it is read).
 
     >>> Pipeline([[{"x": np.uint8([1, 2])}, {"x": np.uint8([3])}], TenSink("data")]).run()
     >>> dataset = TenFiles("data/*.ten")
@@ -56,7 +56,7 @@ class TenFiles:
 
     @opened
     def keys(self) -> list[str]:
-        """The files' paths."""
+        """The paths of the files."""
         return list(map(_named, self._files))
 
     def _found(self) -> list[str | UnchangingFile]:
@@ -80,7 +80,7 @@ class TenFiles:
         return [stamped.item for stamped in self.with_passports(numbers)]
 
     def with_passport(self, number: int) -> Stamped:
-        """Return an item with the passport that was saved with it. If the passport has no keys, its key is the file's path."""
+        """Return an item with the passport that was saved with the item. If the passport has no keys, the key is the path of the file."""
         return self.with_passports([number])[0]
 
     def with_passports(self, numbers: Sequence[int]) -> list[Stamped]:
@@ -91,7 +91,7 @@ class TenFiles:
         return [self._decoded(self.keys[number], contents.get(number)) for number in numbers]
 
     def _decoded(self, path: str, content: bytes | None) -> Stamped:
-        """Return the item of a file. ``content`` is the file's content if it was read before."""
+        """Return the item of a file. ``content`` is the content of the file, if it was read before."""
         try:
             frames = load_chunks(path, self.mmap) if content is None else read_aligned(io.BytesIO(content), len(content))
             message = named("tensorcom").decode(frames)
@@ -124,13 +124,13 @@ def _paths(path: str) -> list[str | UnchangingFile]:
 
 
 def _objects(url: str) -> list[str | UnchangingFile]:
-    from highway.stores.listing import objects_at  # imported here, because files on this machine do not need it
+    from highway.stores.listing import objects_at  # imported here, because it is not needed for files on this machine
 
     return list(objects_at(url, "*.ten"))
 
 
 def save(path: str, item: Any, passport: Passport) -> int:
-    """Write an item with its passport and a checksum for each array, wait until the file is on the disk, and return its size in bytes.
+    """Write an item with its passport and a checksum for each array, and wait until the file is on the disk. Return its size in bytes.
 
     Raises:
         ItemError: a field cannot be saved.
@@ -167,5 +167,5 @@ class TenWriter:
 
 @contextmanager
 def ten_writer(path: str) -> Iterator[TenWriter]:
-    """Write a ``.ten`` file of one sample, a dict of arrays. The file gets its name only when it is complete."""
+    """Write a ``.ten`` file of one sample, which is a dict of arrays. The file gets its final name only when it is complete."""
     yield TenWriter(path)

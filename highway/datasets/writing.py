@@ -30,7 +30,7 @@ _KINDS: Sequence[tuple[Kind, tuple[type, ...]]] = (
 
 
 def kind_of(value: Any) -> Kind | None:
-    """Return the kind of a value, or ``None`` for values of other kinds."""
+    """Return the kind of a value, or ``None`` if no kind fits."""
     return next((kind for kind, types in _KINDS if isinstance(value, types)), None)
 
 
@@ -40,14 +40,14 @@ _PART = re.compile(r"\.\d+\.part$")
 class SampleWriter(Protocol):
     """The interface of a format's writer. It is a context manager to which you add samples one by one.
 
-    At the end of the ``with`` block, the output exists and is complete. After an error, the output does not exist.
+    At the end of the ``with`` block, the output is complete and gets its final name. After an error, there is no output.
     """
 
     def add(self, key: str, sample: Mapping[str, Any], /) -> None:
         """Append a sample under a key.
 
         Raises:
-            TypeError: the format cannot hold one of its fields.
+            TypeError: the format cannot hold a field of the sample.
         """
 
 
@@ -57,9 +57,9 @@ def is_part(path: str) -> bool:
 
 
 def is_taken(path: str) -> bool:
-    """Return whether there is a file, or a folder that is not empty. Unfinished files of a killed writer do not count."""
+    """Return whether the path is a file, or a folder that is not empty. Unfinished files of a killed writer do not count."""
     if is_url(path):
-        from highway.stores.writing import is_left  # imported here, because plain paths do not need it
+        from highway.stores.writing import is_left  # imported here, because it is not needed for plain paths
 
         return exists(path) or (bool(names := names_in(path)) and not is_left(names))
     return os.path.exists(path) and not (os.path.isdir(path) and all(map(is_part, os.listdir(path))))
@@ -67,24 +67,24 @@ def is_taken(path: str) -> bool:
 
 @contextmanager
 def writing(path: str, durable: bool = False) -> Iterator[str]:
-    """Yield the name of a temporary file, which replaces ``path`` when it is complete. After an error, the file is removed.
+    """Yield the name of a temporary file. At the end of the ``with`` block, the file is renamed to ``path``. After an error, it is removed.
 
-    A file for a store is written on this machine, in a temporary folder, and uploaded when it is complete.
+    A file for a store is written to a temporary folder on this machine, and uploaded at the end.
 
     Args:
         path: The path or URL of the file. Missing folders are created.
-        durable: Whether to wait until the file and its name are on the disk, so that they survive a crash of the machine. Files for a
-            store are always uploaded when this ends.
+        durable: Whether to wait until the file and its name are on the disk, so that they survive a crash of the machine. A file for a
+            store is always uploaded completely.
 
     Raises:
         ConfigError: highway cannot write to this kind of URL.
-        OSError: the folder cannot be created or the file cannot be written. A note names it.
+        OSError: the folder cannot be created or the file cannot be written. A note names the file.
         FileNotFoundError: the bucket does not exist.
-        PermissionError: the file must not be written.
+        PermissionError: there is no permission to write the file.
         StoreError: the store returns an error.
     """
     if is_url(path):
-        from highway.stores.writing import uploading  # imported here, because plain paths do not need it
+        from highway.stores.writing import uploading  # imported here, because it is not needed for plain paths
 
         with uploading(path) as part:
             yield part
@@ -97,7 +97,7 @@ def writing(path: str, durable: bool = False) -> Iterator[str]:
             sync(part)
         os.replace(part, path)
         if durable:
-            sync(os.path.dirname(path) or ".")  # the name
+            sync(os.path.dirname(path) or ".")  # wait for the new name
     except BaseException as error:
         if os.path.exists(part):
             os.unlink(part)
@@ -108,20 +108,20 @@ def writing(path: str, durable: bool = False) -> Iterator[str]:
 
 @contextmanager
 def writing_folder(path: str, last: str, durable: bool = False) -> Iterator[str]:
-    """Yield the name of a temporary folder, which replaces ``path`` when it is complete, as :func:`writing` does for a file.
+    """Yield the name of a temporary folder. At the end of the ``with`` block, it is renamed to ``path``, as in :func:`writing`.
 
     Args:
         path: The path or URL of the folder. Missing parent folders are created.
-        last: The name of the file that marks the folder as complete. In a store it appears after all other files.
+        last: The name of the file that marks the folder as complete. In a store, this file is uploaded after all other files.
         durable: Whether to wait until the folder and the files directly in it are on the disk.
 
     Raises:
         ConfigError, FileNotFoundError, PermissionError, StoreError: as for :func:`writing`.
-        FileExistsError: there is a file, or a folder that is not empty.
+        FileExistsError: the path is a file, or a folder that is not empty.
         OSError: a folder cannot be created or a file cannot be written. A note names it.
     """
     if is_url(path):
-        from highway.stores.writing import uploading_folder  # imported here, because plain paths do not need it
+        from highway.stores.writing import uploading_folder  # imported here, because it is not needed for plain paths
 
         with uploading_folder(path, last) as part:
             yield part
@@ -153,7 +153,7 @@ def _part(path: str) -> str:
 def write_whole(path: str, data: bytes | memoryview, durable: bool = False) -> None:
     """Write a small file or object; see :func:`writing`."""
     if is_url(path):
-        from highway.stores.remote import write_object  # imported here, because plain paths do not need it
+        from highway.stores.remote import write_object  # imported here, because it is not needed for plain paths
 
         write_object(path, bytes(data))
         return
@@ -162,7 +162,7 @@ def write_whole(path: str, data: bytes | memoryview, durable: bool = False) -> N
 
 
 def sync(path: str) -> None:
-    """Wait until a file, or the entries of a folder, are on the disk."""
+    """Wait until a file is on the disk. For a folder, wait until its list of names is on the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -121,7 +121,7 @@ class _LMDBDatabase:
                 yield bytes(key)
 
     def _check_tree(self) -> None:
-        """Check the kinds and numbers of all pages with keys: LMDB ends the process if a cursor reaches a page of another kind.
+        """Check the kinds and numbers of all pages with keys, because LMDB ends the process if a cursor reaches a page of a wrong kind.
 
         Raises:
             DatasetError: a page has a wrong number or kind, or keys are missing.
@@ -171,20 +171,21 @@ class LMDB(KeyedDataset):
     """The values of an LMDB database, in the order of their keys.
 
     Keys that begin and end with ``__`` are not samples. tensorpack and highway's writer store the list of all other keys in ``__keys__``.
-    Without this list, highway lists the keys in one pass over the database, at about a million per second.
+    If the database has no such list, highway lists the keys in one pass over the database, at about a million keys per second.
 
     Each process opens the file once and does not use LMDB's locks, so do not write to the file at the same time. If the file is truncated
-    between two reads, the next read raises an error. If it is truncated during a read, the process ends. LMDB has no checksums, so damage
-    in a value is not detected.
+    between two reads, the next read raises an error. If the file is truncated during a read, the process ends. LMDB has no checksums, so
+    damage in a value is not detected.
 
     Args:
-        path: The database: a folder with ``data.mdb`` in it, or such a file. If it is in a store, it is copied into the cache.
+        path: The database: a file, or a folder that contains the file ``data.mdb``. A database in a store is copied into the local cache of
+            files.
 
-    A sample is a value that ``decode`` returns: ``bytes``, a dict, or another object. Its key is the key in the database.
+    A sample is a decoded value: ``bytes``, a dict, or another object. The key of a sample is its key in the database.
 
     Raises:
-        ConfigError: ``fields`` are given, but samples have no fields; or lmdb is not installed.
-        OSError: there is no such file, or it cannot be opened (when it is first read).
+        ConfigError: ``fields`` is given, but samples have no fields; or lmdb is not installed.
+        OSError: the file does not exist or cannot be opened (when it is first read).
         DatasetError: the file is not an LMDB database, is truncated, or has changed since it was opened; or ``decode`` does not fit a
             value.
 
@@ -201,7 +202,7 @@ class LMDB(KeyedDataset):
         return _LMDBDatabase(data_file(path))
 
     def fingerprint(self) -> str:
-        """Return a text that changes when the file is written to, or when ``decode`` or ``fields`` change."""
+        """Return a text that changes when the file is written to, and that differs for different ``decode`` or ``fields``."""
         return f"{fingerprint_of([(shown(self.path), data_file(local(self.path)))])} {self.decode} {self.fields}"
 
 
@@ -218,7 +219,7 @@ class LMDBWriter(KeyedWriter):
         self._transaction = self._lmdb.begin(write=True)
 
     def put(self, key: bytes, value: bytes) -> None:
-        """Add a value that is already encoded. If the key exists, append a number to it, as in :meth:`add`."""
+        """Add an encoded value. If the key exists, append a number to the key, as in :meth:`add`."""
         with self._errors_as_os_errors():
             super().put(key, value)
             if self._bytes > TRANSACTION:
@@ -281,9 +282,9 @@ class LMDBWriter(KeyedWriter):
 
 @contextmanager
 def lmdb_writer(path: str, durable: bool = False) -> Iterator[LMDBWriter]:
-    """Write an LMDB database: a folder with ``data.mdb`` in it, or a file if the path ends in ``.mdb``.
+    """Write an LMDB database: a file if the path ends in ``.mdb``, otherwise a folder that contains the file ``data.mdb``.
 
-    The file gets its name only when it is complete; see :func:`highway.datasets.writing.writing`.
+    The file gets its final name only when it is complete; see :func:`highway.datasets.writing.writing`.
 
     >>> with lmdb_writer("train.lmdb") as writer:
     ...     writer.add("cats/0001", {"jpg": jpeg, "cls": 3})

@@ -1,7 +1,8 @@
 """Encode and decode the values of a database.
 
-A value from highway's writers is a map in msgpack. The first entry is ``"__fields__"`` with the version 1. The fields of the sample follow,
-in the same form as files in a shard: extension and bytes (see :mod:`highway.datasets.field_codecs`). ``{"jpg": JPEG, "cls": 7}`` is::
+A value from highway's writers is a map in msgpack. The first entry is ``"__fields__"`` with the version 1. The other entries are the fields
+of the sample, encoded as files in a shard: an extension and bytes (see :mod:`highway.datasets.field_codecs`). For example, this is the
+value of ``{"jpg": JPEG, "cls": 7}``::
 
     83                              a map of three entries
     aa 5f5f6669656c64735f5f  01     "__fields__": 1
@@ -35,7 +36,7 @@ PICKLES = trusted_pickle.refusal("its values are pickles", 'decode="trusted_pick
 
 
 def encode_sample(sample: Mapping[str, Any]) -> bytes:
-    """Return a sample as a value.
+    """Encode a sample as a value.
 
     Raises:
         TypeError: no encoding can hold a field. The message names the field and a solution.
@@ -68,7 +69,7 @@ _TAGS = {0x08, 0x10, 0x18, 0x22, 0x28, 0x32, 0x35, 0x38}
 
 
 def _caffe(data: Data, fields: Fields) -> dict[str, Any]:
-    """Return ``image``, encoded bytes or an array ``(H, W, C)`` with channels in stored order, and ``label``, an int32."""
+    """Return ``image`` and ``label``, an int32. ``image`` is encoded bytes, or an array ``(H, W, C)`` with channels in the stored order."""
     numbers, contents, floats = {}, b"", list[bytes]()
     for tag, begin, end in read_fields(data, 0, len(data)):
         if tag not in _TAGS:
@@ -116,7 +117,7 @@ def _as_file(extension: str) -> Callable[[Data, Fields], Any]:
     return lambda data, fields: decode_field(extension, bytes(data))
 
 
-# Each function decodes a value to a sample, without views of the value. It selects and renames fields. Raises ValueError.
+# Each function decodes a value to a sample, and selects and renames fields. The sample has no views of the value. Raises ValueError.
 DECODERS: dict[str, Callable[..., Any]] = {
     "bytes": lambda data, fields: bytes(data),
     "fields": _fields,
@@ -131,7 +132,7 @@ DECODERS: dict[str, Callable[..., Any]] = {
 
 
 def decoder(name: str, fields: Fields) -> Callable[[Data], Any]:
-    """Return the function that decodes values, by its name in ``DECODERS``."""
+    """Return a function of ``DECODERS`` by its name."""
     return bytes if name == "bytes" else partial(DECODERS[name], fields=fields)
 
 
@@ -150,7 +151,7 @@ def recognised(value: Data) -> Decode:
         found = msgpack.unpackb(
             value,
             strict_map_key=False,
-            unicode_errors="surrogateescape",  # Highway of 2017 wrote bytes as texts
+            unicode_errors="surrogateescape",  # Highway (2017) wrote bytes as texts
             ext_hook=_refuse,
             max_array_len=msgpack_numpy.MAX_ROW,
             max_map_len=msgpack_numpy.MAX_ROW,
@@ -159,7 +160,7 @@ def recognised(value: Data) -> Decode:
             return "msgpack"
     except (ValueError, TypeError, msgpack.UnpackException, RecursionError):
         if msgpack_numpy.begins_array(value):
-            return "msgpack"  # the value is damaged: decoding it raises an error
+            return "msgpack"  # the value is damaged; decoding it will raise an error
     try:
         _caffe(value, None)
         return "caffe"

@@ -21,7 +21,7 @@ from highway.stores.url import join, shown
 
 log = logging.getLogger("highway")
 
-_OPEN = 100  # maximum open shards; most processes may open 1024 files
+_OPEN = 100  # maximum number of open shards; the usual limit of a process is 1024 open files
 
 
 class _Shards:
@@ -30,7 +30,8 @@ class _Shards:
     def __init__(self, folder: str, fields: dict[str, str] | None, verify: bool) -> None:
         self.entries = read_index(folder).shards
         self.spans = Spans(entry.samples for entry in self.entries)
-        self.open = lru_cache(_OPEN)(partial(_opened, folder, self.entries, fields, verify, {}))  # no self: a cycle
+        # Does not refer to self, because this would be a reference cycle.
+        self.open = lru_cache(_OPEN)(partial(_opened, folder, self.entries, fields, verify, {}))
         self.has_keys = bool(self.entries) and all(KEYS in entry.column_names for entry in self.entries)
         if verify and not all(entry.raw_data.hashes for entry in self.entries):
             log.warning("%s has no checksums for some shards: damage in them is not detected", shown(join(folder, INDEX)))
@@ -49,7 +50,7 @@ class _Shards:
 def _opened(
     folder: str, entries: list[ShardEntry], fields: dict[str, str] | None, verify: bool, states: dict[int, FileState], number: int
 ) -> Shard:
-    """Return an open shard. At the first time, store the state of its file in ``states``. Later, the file must have this state."""
+    """Open a shard. The first call stores the state of the shard's file in ``states``. Later calls require this state."""
     shard = Shard(folder, entries[number], fields, KEYS, states.get(number))
     if verify and number not in states:
         shard.verify()
@@ -60,18 +61,19 @@ def _opened(
 @checked
 @dataclass
 class MDS(PartedDataset):
-    """The samples in a folder of MDS shards, in the order of its ``index.json``. The shards are not copied.
+    """The samples in a folder of MDS shards, in the order of ``index.json``. The shards are not copied.
 
     Args:
-        path: The folder with the ``index.json``, or its URL.
-        fields: The columns to read, under new names: ``{"image": "jpeg;png"}`` reads the first of these columns that a shard has. ``None``
-            reads all columns under their own names.
-        verify: Whether to compare each shard with the checksum in the index, if there is one. This reads the whole shard before its first
-            sample.
+        path: The folder that contains ``index.json``, or the URL of this folder.
+        fields: A dict from field names to columns. ``{"image": "jpeg;png"}`` reads the first of the columns ``jpeg`` and ``png`` that a
+            shard has. ``None`` reads all columns under their own names.
+        verify: Whether to compare each shard with the checksum in the index, if the index has checksums. This reads the whole shard before
+            its first sample.
 
-    A sample is a dict. Images in ``jpeg`` and ``png`` stay encoded, as ``bytes``. Numbers and arrays have the dtypes of their columns
-    (``int`` is int64). ``json`` is decoded (:mod:`highway.datasets.mds.encodings`). A column ``__key__`` is not a field: it holds the keys
-    of the samples. A column of pickles (``pkl``) is an error, unless ``fields`` does not select it.
+    A sample is a dict. Images in columns with the encodings ``jpeg`` and ``png`` stay encoded, as ``bytes``. Numbers and arrays have the
+    dtypes of their columns (``int`` is int64). Columns with the encoding ``json`` are decoded (:mod:`highway.datasets.mds.encodings`). A
+    column ``__key__`` contains the keys of the samples, and is not a field. Reading a column of pickles (``pkl``) raises an error, so
+    select other columns by ``fields``.
 
     Raises:
         OSError: the folder has no index, or a shard cannot be opened (when it is read).
@@ -94,7 +96,7 @@ class MDS(PartedDataset):
 
     @property
     def keys(self) -> Sequence[str] | None:
-        """The samples' keys, if they have keys."""
+        """The keys of the samples; ``None`` if they have no keys."""
         return LazyKeys(self._shards.key, len(self)) if self._shards.has_keys else None
 
     @property
@@ -109,7 +111,7 @@ class MDS(PartedDataset):
         return self._several(numbers, bytes)
 
     def __getviews__(self, numbers: Sequence[int]) -> list[dict[str, Any]]:
-        """Return several samples, with views instead of ``bytes``."""
+        """Return several samples, with ``memoryview`` in place of ``bytes``."""
         return self._several(numbers, memoryview)
 
     def _several(self, numbers: Sequence[int], kind: Callable[[bytes], Data]) -> list[dict[str, Any]]:
@@ -118,11 +120,11 @@ class MDS(PartedDataset):
         return [shard.sample(row, kind(data)) for (shard, row), data in zip(found, contents, strict=True)]
 
     def locate(self, number: int) -> str:
-        """Return the shard of a sample, and its index in the shard."""
+        """Return the shard of a sample, and the index of the sample in the shard."""
         shard, row = self._shards.find(number)
         return f"{shard.path}: sample {row}"
 
     def fingerprint(self) -> str:
-        """Return a text that changes when the index or a shard is written to, or other columns are selected."""
+        """Return a text that changes when the index or a shard is written to, and that differs for different columns."""
         names = [INDEX, *(entry.raw_data.basename for entry in read_index(self.path).shards)]
         return f"{fingerprint_of((name, join(self.path, name)) for name in names)} {self.fields}"

@@ -4,18 +4,18 @@
 encoding                                     read as                         written from
 ===========================================  ==============================  ==========================================================
 ``bytes``                                    bytes                           bytes
-``jpeg``, ``png``                            bytes, to be decoded by         bytes in a field of that name (``jpg`` too)
-                                             workers
+``jpeg``, ``png``                            bytes, to be decoded by         bytes in a field ``jpeg``, ``jpg`` or
+                                             workers                         ``png``
 ``str``                                      str                             str
 ``int``                                      int64                           int
-``int8`` ... ``uint64``, ``float16`` ...     a number of that dtype          a number of that dtype; float64 from float
+``int8`` ... ``uint64``, ``float16`` ...     a number of this dtype          a number of this dtype; a float as float64
 ``ndarray``, ``ndarray:DTYPE[:SHAPE]``       array                           array
 ``json``                                     the JSON value                  dict, list, bool, None
 ``pil``                                      uint8 ``(H, W)`` or             -
                                              ``(H, W, C)``
 ``jpeg_array``, ``list[...]``                a list of images              -
 ``str_int``, ``str_float``, ``str_decimal``  int, float, Decimal             -
-``pkl``                                      an error: it could run any code -
+``pkl``                                      not read: it can run any code   -
 ===========================================  ==============================  ==========================================================
 """
 
@@ -41,10 +41,10 @@ from highway.images.decode import MAX_PIXELS
 _DTYPES = {8: "uint8", 9: "int8", 16: "uint16", 17: "int16", 18: "float16", 32: "uint32", 33: "int32", 34: "float32", 64: "uint64"}
 _DTYPES |= {65: "int64", 66: "float64"}
 _NUMBERS = {name: number for number, name in _DTYPES.items()}
-_LENGTHS = ("<u1", "<u2", "<u4", "<u8")  # dtypes of the numbers in a shape
+_LENGTHS = ("<u1", "<u2", "<u4", "<u8")  # possible dtypes of the numbers in a shape
 _PIL = struct.Struct("<3I")  # width, height, and the length of the mode
-_MODES = {"L": 1, "P": 1, "RGB": 3, "RGBA": 4}  # and the channels of each mode
-_IMAGES = {"jpg": "jpeg", "jpeg": "jpeg", "png": "png"}  # encodings by the names of fields
+_MODES = {"L": 1, "P": 1, "RGB": 3, "RGBA": 4}  # number of channels of each mode
+_IMAGES = {"jpg": "jpeg", "jpeg": "jpeg", "png": "png"}  # from the name of a field to its encoding
 
 
 class Encoding(NamedTuple):
@@ -52,7 +52,7 @@ class Encoding(NamedTuple):
 
     Args:
         decode: Decodes bytes. Raises ValueError if they are invalid.
-        size: Bytes of each value; ``None`` if the size varies.
+        size: Number of bytes of each value; ``None`` if the size varies.
     """
 
     decode: Callable[[bytes], Any]
@@ -121,7 +121,7 @@ def as_bytes(data: bytes) -> bytes:
 
 
 def _listed(decode: Callable[[bytes], Any], begin: int, data: bytes) -> list[Any]:
-    """Return a list of values. From ``begin`` on, the data hold the number of values, their sizes, and the values."""
+    """Return a list of values. Beginning at ``begin``, the data are the number of values, their sizes, and the values."""
     (count,) = struct.unpack_from("<I", data, begin)
     ends = np.cumsum([begin + 4 * (count + 1), *np.frombuffer(data, "<u4", count, begin + 4).tolist()]).tolist()
     if ends[-1] != len(data):
@@ -148,7 +148,7 @@ _DECODERS: dict[str, Callable[[bytes], Any]] = {
 
 
 def encoding_for(name: str, value: Any) -> str:
-    """Return the encoding to write a column, from the name of the field and its first value.
+    """Return the encoding with which to write a column, from the name of the field and its first value.
 
     Raises:
         ItemError: no encoding can hold the value. The message names the field and a solution.
@@ -170,7 +170,8 @@ def _encoding_of_numbers(name: str, value: Any) -> str:
 
 
 _PYTHON = {bool: "json", int: "int", float: "float64"}
-_ENCODINGS: dict[str, Callable[[str, Any], str]] = {  # by the kind of value; empty if there is no encoding for it
+# For each kind of value, a function that returns its encoding, or an empty text if there is none.
+_ENCODINGS: dict[str, Callable[[str, Any], str]] = {
     "bytes": lambda name, value: _IMAGES.get(name.rpartition(".")[2], "bytes"),
     "str": lambda name, value: "str" if type(value) is str else "",
     "number": _encoding_of_numbers,
@@ -180,7 +181,7 @@ _ENCODINGS: dict[str, Callable[[str, Any], str]] = {  # by the kind of value; em
 
 
 def encode(name: str, encoding: str, value: Any) -> bytes:
-    """Return the bytes of a value.
+    """Encode a value.
 
     Raises:
         ItemError: the value does not fit the encoding. The message names the field.

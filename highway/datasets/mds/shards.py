@@ -23,7 +23,7 @@ from highway.stores.file import exists, open_file, read_whole
 from highway.stores.unchanging import FileRange, FileState
 from highway.stores.url import join, shown
 
-_AT_ONCE = 1 << 24  # bytes to read at once for a checksum
+_AT_ONCE = 1 << 24  # number of bytes to read at once for a checksum
 
 INDEX = "index.json"
 VERSION = 2
@@ -33,9 +33,9 @@ class FileEntry(msgspec.Struct):
     """A file in an index.
 
     Args:
-        basename: The path in the folder.
-        bytes: The size.
-        hashes: Checksums, by the name of the algorithm.
+        basename: The path of the file in the folder.
+        bytes: The size of the file in bytes.
+        hashes: A dict from algorithms to checksums of the file.
     """
 
     basename: str
@@ -49,15 +49,15 @@ class ShardEntry(msgspec.Struct):
     Args:
         column_names: Sorted names of the columns.
         column_encodings: Encoding of each column.
-        column_sizes: Bytes of each column; ``None`` for columns of variable size.
-        raw_data: The file.
+        column_sizes: Number of bytes of each column; ``None`` for columns of variable size.
+        raw_data: The uncompressed file.
         samples: Number of samples in the shard.
         format: ``"mds"``.
         version: 2.
         compression: Compression of ``zip_data``.
-        hashes: Algorithms of the checksums.
-        size_limit: Maximum bytes of a shard.
-        zip_data: The file, compressed.
+        hashes: Names of the algorithms of the checksums.
+        size_limit: Maximum number of bytes of a shard.
+        zip_data: The compressed file.
     """
 
     column_names: list[str]
@@ -112,9 +112,9 @@ class Shard:
     """A shard, open for reading.
 
     Args:
-        folder: The folder of its index.
+        folder: The folder that contains the index.
         entry: The shard's entry in the index.
-        fields: The columns to read, by new name. ``None``: all columns except ``leave_out``.
+        fields: A dict from field names to the columns to read. ``None``: all columns except ``leave_out``.
         leave_out: A column that is not a field.
         state: The expected state of the file; ``None``: any state.
 
@@ -194,12 +194,12 @@ class Shard:
         return place, partial(self._decoded, name, None if encoding.decode is as_bytes else encoding.decode)
 
     def place(self, row: int) -> FileRange:
-        """Return the range of a sample in the file."""
+        """Return the begin and end of a sample in the file."""
         begin, end = self.offsets[row : row + 2].tolist()
         return FileRange(self.file, begin, end - begin)
 
     def sample(self, row: int, data: Data) -> dict[str, Any]:
-        """Return a sample from ``data`` that contains it. If ``data`` is a view, ``bytes`` are views, too. Raises DatasetError."""
+        """Decode a sample from ``data``, its part of the file. If ``data`` is a view, ``bytes`` become views of it. Raises DatasetError."""
         return self._values(row, data, self._wanted)
 
     def key(self, row: int) -> str:

@@ -1,4 +1,4 @@
-"""Write samples into MDS shards. Mosaic's streaming can read them."""
+"""Write samples into MDS shards, which Mosaic's streaming can read."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from highway.datasets.writing import writing_folder
 from highway.errors import ItemError
 from highway.parameters.ranges import Range
 
-_LARGEST = 1 << 32  # maximum offset
-_HASH = "xxh3_64"  # streaming's name of the file
+_LARGEST = 1 << 32  # the largest offset
+_HASH = "xxh3_64"  # name of the checksum's algorithm in streaming
 
 
 class MDSWriter:
@@ -28,7 +28,7 @@ class MDSWriter:
 
     def __init__(self, folder: str, size_limit: int) -> None:
         self._folder, self._limit = folder, size_limit
-        self._columns: dict[str, str] = {}  # the encodings
+        self._columns: dict[str, str] = {}  # from the name of a column to its encoding
         self._sizes: list[int | None] = []
         self._waiting: list[bytes] = []
         self._bytes = 0
@@ -39,7 +39,7 @@ class MDSWriter:
         """Append a sample.
 
         Raises:
-            ItemError: the sample has other fields than the first sample, a field has another kind, or no encoding can hold a field.
+            ItemError: the fields differ from the fields of the first sample in their names or kinds, or no encoding can hold a field.
         """
         row = {KEYS: key, **sample}
         if not self.samples:
@@ -89,9 +89,9 @@ class MDSWriter:
 
 @contextmanager
 def mds_writer(path: str, size_limit: Annotated[int, Range(ge=1, lt=_LARGEST)] = 1 << 26, durable: bool = False) -> Iterator[MDSWriter]:
-    """Write samples with the same fields into a folder of MDS shards. The folder gets its name only when it is complete.
+    """Write samples into a folder of MDS shards. The folder gets its final name only when it is complete.
 
-    The keys are in a column ``__key__``.
+    All samples must have the same fields. The column ``__key__`` contains the keys.
 
     Args:
         path: The folder.
@@ -101,7 +101,7 @@ def mds_writer(path: str, size_limit: Annotated[int, Range(ge=1, lt=_LARGEST)] =
     Raises:
         FileExistsError: a file or folder exists at the path.
         OSError: a file cannot be written.
-        ItemError: a sample has other fields than the first sample, or a value that MDS cannot hold (raised when it is added).
+        ItemError: a sample does not have the fields of the first sample, or has a value that MDS cannot hold (when the sample is added).
     """
     with writing_folder(path, INDEX, durable) as folder:
         writer = MDSWriter(folder, min(size_limit, _LARGEST // 2))

@@ -1,4 +1,4 @@
-"""Compute the dataset and the sample at each position of a mix, deterministically."""
+"""Compute the dataset and the sample at each position of a mix. The result is deterministic."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ Stop = Literal["first", "all", "restart"]
 WeightsAt = Callable[[int], Sequence[float]]
 Weights = list[float] | dict[int, list[float]] | WeightsAt
 
-_BITS = 24  # fractional bits of a share, so that a mix of less than 2**39 positions fits 64 bits
+_BITS = 24  # number of fractional bits of a share, so that a mix of less than 2**39 positions fits in 64 bits
 _ONE = 1 << _BITS
 _LONGEST = 1 << 38
-_ASKED = 1024  # minimum positions between two calls of a weight function, and maximum calls per epoch
+_ASKED = 1024  # minimum number of positions between two calls of a weight function, and maximum number of calls per epoch
 _MOST_STEPS = 1 << 16
 
 
 class _Step(NamedTuple):
-    """Positions with the same weights: their start, and the progress of each dataset and each branch of the tree."""
+    """Consecutive positions with the same weights: the first position, and the progress of each dataset and branch at this position."""
 
     begin: int
     shares: np.ndarray
@@ -45,23 +45,25 @@ class _Step(NamedTuple):
 class Interleave:
     """The positions of an epoch of a mix.
 
-    The datasets are the leaves of a binary tree. At each branch, the right half of its datasets gets its weighted share of the branch's
-    positions, as evenly as integers allow. So after any number of positions, the count of each dataset differs from its share by at most
-    two samples. The height of the tree is the number of steps to find the dataset at a position. Shares are multiples of ``2**-24``.
+    The datasets are the leaves of a binary tree. A branch distributes its positions to its left and right half of the datasets, in
+    proportion to their weights and as evenly as integers allow. So after any number of positions, the count of each dataset differs from
+    its share by at most two samples. The height of the tree is the number of steps to find the dataset at a position. Shares are multiples
+    of ``2**-24``.
 
     Args:
         sizes: Number of samples of each dataset, at least 1.
-        weights: Relative frequency of each dataset: a list; lists by the position at which they start; or a function of the position.
-        stop: The end of the epoch. ``"first"``: before a dataset would repeat. ``"all"`` and ``"restart"``: when all datasets have been
-            read completely. Until then, a completed dataset is skipped (``"all"``) or restarts (``"restart"``).
-        length: Number of positions of the epoch, instead of ``stop``.
+        weights: Relative frequency of each dataset: a list, a dict from positions to the list that applies from there on, or a function of
+            the position.
+        stop: When the epoch ends. ``"first"``: before a dataset would repeat. ``"all"`` and ``"restart"``: when all datasets have been read
+            completely. Until then, a completed dataset is skipped (``"all"``) or restarts (``"restart"``).
+        length: Number of positions of the epoch. It replaces the end that ``stop`` determines.
 
     Attributes:
         length: Number of positions of the epoch.
         drawn: Number of samples of each dataset in the epoch, int64 ``(D,)``.
 
     Raises:
-        ConfigError: the epoch has no end, or weights do not fit.
+        ConfigError: the epoch has no end, or the weights do not fit the datasets.
     """
 
     def __init__(self, sizes: Sequence[int], weights: Weights | None, stop: Stop, length: int | None = None) -> None:
@@ -72,7 +74,7 @@ class Interleave:
         self._shares, self._parts, self._drawn = (np.stack([step[field] for step in steps]) for field in (1, 2, 3))
 
     def __call__(self, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the dataset at each position, and the number of its samples before this position. All are int64."""
+        """Return two int64 arrays: the dataset at each position, and the number of this dataset's samples before the position."""
         step = np.searchsorted(self._begins, positions, side="right") - 1
         count, node = positions - self._begins[step], np.ones_like(positions)
         for _ in range(self._leaves.bit_length() - 1):
@@ -88,7 +90,7 @@ class Interleave:
     def _steps(self, weights: Weights) -> Iterator[_Step]:
         """Yield the steps of the epoch, and store its length."""
         position, drawn = 0, np.zeros(len(self._sizes), np.int64)
-        parts = np.full(self._leaves, _ONE // 2 - 1)  # almost half, to round to the nearest, and to begin with the first dataset
+        parts = np.full(self._leaves, _ONE // 2 - 1)  # almost a half, so that shares are rounded, and the first dataset comes first
         ended = np.zeros(len(self._sizes), np.bool_)
         for number, (stop, given) in enumerate(self._given_weights(weights)):
             while position < stop:
@@ -119,7 +121,7 @@ class Interleave:
         )
 
     def _given_weights(self, weights: Weights) -> Iterator[tuple[int, list[float]]]:
-        """Yield weights, and the position where they end."""
+        """Yield lists of weights, each with the position where it ends."""
         last = _LONGEST if self._given is None else self._given
         if callable(weights):
             every = max(_ASKED, (self._given or int(self._sizes.sum())) // _ASKED)
@@ -145,7 +147,7 @@ class Interleave:
         return shares
 
     def _until(self, step: _Step, count: int, ended: np.ndarray) -> int:
-        """Return how many of ``count`` positions belong to a step. A step ends with the epoch, or when a dataset is skipped."""
+        """Return how many of ``count`` positions belong to a step. A step ends at the end of the epoch, or when a dataset is completed."""
         if self._given is not None or not self._turns(step.after(count)[0], ended):
             return count
         low, high = 0, count  # _turns() is false after ``low`` positions, and true after ``high``

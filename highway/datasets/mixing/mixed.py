@@ -24,27 +24,30 @@ from highway.parameters.ranges import Count, Predicate
 class MixedDataset:
     """Mix several datasets by weights into one dataset.
 
-    A reader reads the mix as any other dataset: the order depends only on the seed, ranks share it, and a run can resume at any sample.
+    A reader reads the mix like any other dataset: the order depends only on the seed, the ranks divide the mix among them, and a run can
+    resume at any sample.
 
     The weights determine the dataset of each position. After any number of positions, the count of each dataset differs from its share by
-    at most two samples. If the reader shuffles, it shuffles each dataset, with a new order for each pass, and shuffles each 64 positions of
-    the mix. In the next epoch, each dataset continues at its next sample, so all its samples occur equally often.
+    at most two samples. If the reader shuffles, it shuffles each dataset, with a new order for each pass over this dataset. It also
+    shuffles the positions of the mix in groups of 64. In the next epoch, each dataset continues at its next sample, so all samples of a
+    dataset occur equally often.
 
     Args:
-        datasets: Datasets, other mixes, or paths. Their samples must fit into one batch.
-        weights: Relative frequency of each dataset, above 0. ``None``: all equal. To change weights within an epoch, pass a dict with the
-            weights from a position on, such as ``{0: [9, 1], 100_000: [1, 1]}``, or a function that returns the weights at a position.
-            highway calls the function every 1,024 positions, or at most about 1,000 times per epoch. In a dict or function, some weights
-            may be 0.
-        stop: The end of an epoch. ``"all"``: when all datasets have been read completely. Completed datasets are skipped, so each sample
-            occurs once. ``"first"``: before a dataset would repeat. ``"restart"``: as ``"all"``, but completed datasets restart.
-        length: Number of samples of an epoch. It requires ``stop="restart"``.
+        datasets: Datasets, other mixes, or paths. Samples of different datasets must fit into one batch.
+        weights: Relative frequency of each dataset, above 0. ``None``: all weights are equal. To change the weights within an epoch, pass a
+            dict from positions to the weights that apply from there on, such as ``{0: [9, 1], 100_000: [1, 1]}``. Or pass a function that
+            returns the weights at a position. highway calls the function every 1,024 positions, or less often in a long epoch: about 1,000
+            times. In a dict or function, some weights can be 0.
+        stop: When an epoch ends. ``"all"``: when all datasets have been read completely. A completed dataset is skipped, so each sample
+            occurs once. ``"restart"``: also when all datasets have been read completely, but a completed dataset restarts until then.
+            ``"first"``: before a dataset would repeat.
+        length: Number of samples of an epoch. Requires ``stop="restart"``.
 
     A sample is a sample of one of the datasets. ``mixed[5]`` returns the sample that has position 5 without shuffling.
 
     Raises:
-        ConfigError: weights do not fit the datasets, an epoch would have no end, or the datasets have different names of labels (the last
-            two when the mix is first read).
+        ConfigError: the weights do not fit the datasets; or, when the mix is first read, an epoch would have no end, or the datasets have
+            different class names.
         DatasetError: a dataset is empty (when the mix is first read).
 
     >>> mixed = MixedDataset([["a", "b", "c", "d"], ["x", "y"]], weights=[2, 1])
@@ -72,27 +75,27 @@ class MixedDataset:
 
     @opened
     def parts(self) -> Parts:
-        """The concatenated datasets, as a reader reads them."""
+        """The concatenated datasets and their interleaving. A reader reads these parts."""
         return Parts(self)
 
     def __len__(self) -> int:
         return self.parts.interleave.length
 
     def __getitem__(self, number: int) -> Any:
-        number = range(len(self))[number]  # IndexError if there is no such position
+        number = range(len(self))[number]  # raises IndexError if there is no such position
         (which,), (place,) = self.parts.interleave(np.array([number]))
         dataset = self._datasets[which]
         return dataset[int(place) % len(dataset)]
 
 
 class Parts(Joined):
-    """The samples of the datasets of a mix, one dataset after the other, and the interleaving.
+    """The concatenated samples of the datasets of a mix, and the interleaving.
 
     Args:
         mixed: The mix.
 
     Attributes:
-        datasets: The datasets; a nested mix is replaced by its parts.
+        datasets: The datasets. A nested mix is replaced by its parts.
         firsts: The index of the first sample of each dataset, int64 ``(D,)``.
         interleave: The dataset and the sample of each position.
     """

@@ -1,1 +1,1 @@
-"""Arrays with a row for each sample, in ``.npy`` and ``.npz`` files: ``rows`` reads them, ``writer`` writes them."""
+"""Arrays with one row per sample. ``rows`` reads ``.npy`` and ``.npz`` files, ``writer`` writes them, and ``zarr`` reads Zarr arrays."""

@@ -26,19 +26,20 @@ from highway.stores.unchanging import FileRange, UnchangingFile
 from highway.stores.url import shown
 
 _HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
-_LONGEST = 1 << 16  # bytes of a header that are looked at
-_END = struct.Struct("<10xH10x")  # the end of a zip archive: how many files it has
-_LOCAL = struct.Struct("<26xHH")  # the header of a file in a zip archive: at its end, the lengths of name and extra
+_LONGEST = 1 << 16  # maximum number of bytes of a header that are read
+_END = struct.Struct("<10xH10x")  # the end record of a zip archive: the number of files
+# The header of a file in a zip archive: its last two numbers are the lengths of the name and of the extra field.
+_LOCAL = struct.Struct("<26xHH")
 
 _PICKLED = "it holds Python objects, which only a pickle could bring back; save arrays of numbers or text"
 _PICKLED_NPZ = trusted_pickle.refusal("it holds Python objects, which are pickled", "Npz(path, trusted_pickle=True)", "NumpySerializer")
-KEYS = "__key__"  # an array of a .npz file that names its rows
+KEYS = "__key__"  # the array of a .npz file that contains the keys of the rows
 
 _MOST_TIMES = 1 << 16  # maximum ratio of an array's size to its compressed size; for zeros, deflate reaches 1032
 # The errors of zipfile and its decompressors for damaged data; bz2 raises OSErrors without a number.
 _BAD_ZIP = (zipfile.BadZipFile, zipfile.LargeZipFile, zlib.error, lzma.LZMAError, struct.error)
 
-Rows = Callable[[Sequence[int]], np.ndarray]  # a function that returns rows by their numbers, stacked in new memory
+Rows = Callable[[Sequence[int]], np.ndarray]  # a function that returns rows by their indexes, stacked in new memory
 
 
 class StoredRows:
@@ -50,10 +51,10 @@ class StoredRows:
         offset: The position of the first row.
         shape: Shape of the array.
         dtype: Type of the array.
-        end: The position after the array. ``None``: only the end of the file is checked.
+        end: The position at which the array must end. ``None``: the array must not end after the file.
 
     Raises:
-        DatasetError: the rows do not end at ``end``, or would end after the file.
+        DatasetError: the rows do not end at ``end``, or would end after the end of the file.
     """
 
     def __init__(
@@ -89,12 +90,12 @@ class _NpyRows(StoredRows):
     Args:
         file: The file.
         name: Name of the array in messages.
-        begin: The position of its header.
-        end: The position after the array.
-        pickled: The error for an array of Python objects.
+        begin: The position of the array's header.
+        end: The position at which the array must end.
+        pickled: The message of the error for an array of Python objects.
 
     Raises:
-        DatasetError: its rows cannot be read one by one.
+        DatasetError: the rows of the array cannot be read one by one.
     """
 
     def __init__(self, file: UnchangingFile, name: str, begin: int, end: int, pickled: str = _PICKLED) -> None:
@@ -124,7 +125,7 @@ def _read_header(stream: IO[bytes], name: str, pickled: str) -> tuple[tuple[int,
 
 
 class _OfFile(ABC):
-    """Base of the datasets of one file of arrays."""
+    """Base class of datasets of one file with arrays."""
 
     path: str
 
@@ -136,7 +137,7 @@ class _OfFile(ABC):
         return self.__getitems__([number])[0]
 
     def locate(self, number: int) -> str:
-        """Return the file and the number of a row."""
+        """Return the file and the index of a row."""
         return f"{shown(self.path)}: row {number}"
 
     def fingerprint(self) -> str:
@@ -156,8 +157,8 @@ class Npy(_OfFile):
 
     Raises:
         OSError: the file cannot be opened (when it is first read).
-        DatasetError: the file is incomplete, has changed since it was opened, or holds Python objects, a single value, or an array in
-            Fortran order.
+        DatasetError: the file is incomplete or has changed since it was opened; or it contains Python objects, a single value, or an array
+            in Fortran order.
 
     >>> np.save("points.npy", np.arange(6, dtype=np.float32).reshape(3, 2))
     >>> dataset = Npy("points.npy")
@@ -176,12 +177,12 @@ class Npy(_OfFile):
         return int(self._rows.shape[0])
 
     def __getitems__(self, numbers: Sequence[int]) -> np.ndarray:
-        """Return several rows as one array; consecutive rows are read at once."""
+        """Return several rows as one array. Consecutive rows are read at once."""
         return self._rows([range(len(self))[number] for number in numbers])
 
 
 class _Columns:
-    """The rows of several arrays of one length."""
+    """The rows of several arrays of equal length."""
 
     def __init__(self, path: str, verify: bool, trusted: bool) -> None:
         file = open_file(path)
@@ -212,7 +213,7 @@ class _Columns:
 
 
 def _check_directory(file: UnchangingFile, archive: zipfile.ZipFile) -> None:
-    """Check that no member is missing, because zipfile does not compare their number. Raises zipfile.BadZipFile."""
+    """Check that no member is missing, because zipfile does not check the number of members. Raises zipfile.BadZipFile."""
     count, found = len(archive.infolist()), file.read(file.state.size - len(archive.comment) - _END.size, _END.size)
     if found[:4] != b"PK\5\6" or _END.unpack(found)[0] not in (count, 0xFFFF):  # 0xFFFF: zip64
         raise zipfile.BadZipFile("its directory does not end where the file does, or lists other arrays than it should")
@@ -232,7 +233,7 @@ def _column(file: UnchangingFile, archive: zipfile.ZipFile, member: zipfile.ZipI
         size, found = math.prod(shape) * dtype.itemsize, member.file_size - content.tell()
         if size != found or member.file_size > _MOST_TIMES * member.compress_size:
             raise DatasetError(f"{name}: expected {size} bytes, for {shape} of {dtype}; found {found}, from {member.compress_size} bytes")
-        data = content.read()  # to the end, so that zipfile checks the checksum
+        data = content.read()  # reads to the end, so that zipfile checks the checksum
     array: np.ndarray = np.ndarray(shape, dtype, data, order="F" if fortran else "C")
     return array.__getitem__, len(array)
 
@@ -242,23 +243,23 @@ def _column(file: UnchangingFile, archive: zipfile.ZipFile, member: zipfile.ZipI
 class Npz(_OfFile):
     """The rows of all arrays in a ``.npz`` file. All arrays must have the same number of rows.
 
-    Compressed arrays are loaded at the first read, and stay in memory; other arrays are read row by row.
+    Compressed arrays are loaded on the first access, and stay in memory. Uncompressed arrays are read row by row.
 
     Args:
         path: The file, or its URL.
-        verify: Whether to check the checksums of all arrays at the first read, which reads the whole file. By default, only compressed
-            arrays are checked.
-        trusted_pickle: Whether to load arrays of Python objects, as in files of tensorpack's NumpySerializer. They are pickles, which can
-            run any code, so use this only for a local file that you trust.
+        verify: Whether to check the checksums of all arrays on the first access, which reads the whole file. By default, only the checksums
+            of compressed arrays are checked.
+        trusted_pickle: Whether to load arrays of Python objects, as in files of tensorpack's NumpySerializer. These arrays are pickles,
+            which can run any code. Pass ``True`` only for a local file that you trust.
 
-    A sample is a dict with one row of each array, as an array, or as a number if the array has one dimension. An array ``__key__``, which
-    highway's writer adds, is not a field: it holds the keys of the samples. In a file of tensorpack's NumpySerializer, a sample is a
+    A sample is a dict with one row of each array. A row is an array, or a number if the array has one dimension. highway's writer adds an
+    array ``__key__``. It contains the keys of the samples, and is not a field. In a file of tensorpack's NumpySerializer, a sample is a
     datapoint: a tuple or a dict.
 
     Raises:
         OSError: the file cannot be opened (when it is first read).
-        DatasetError: the file is incomplete, its arrays differ in length, or an array cannot be read, as for :class:`Npy`; or the file has
-            changed since it was opened.
+        DatasetError: the file is incomplete or has changed since it was opened; or the arrays differ in length; or an array cannot be read,
+            for the reasons listed in :class:`Npy`.
 
     >>> np.savez("points.npz", x=np.zeros((3, 2), np.float32), label=np.arange(3))
     >>> dataset = Npz("points.npz")
@@ -283,14 +284,14 @@ class Npz(_OfFile):
 
     @property
     def keys(self) -> Sequence[str] | None:
-        """The samples' keys, if the file has keys."""
+        """The keys of the samples; ``None`` if the file has no keys."""
         return self._columns.keys
 
     def __getitems__(self, numbers: Sequence[int]) -> list[Any]:
-        """Return several samples; rows that lie one after the other are read at once."""
+        """Return several samples. Consecutive rows are read at once."""
         columns = self._columns
         wanted = [range(columns.length)[number] for number in numbers]
-        if self.trusted_pickle and list(columns.rows) == ["buffer"]:  # written by tensorpack: the rows are datapoints
+        if self.trusted_pickle and list(columns.rows) == ["buffer"]:  # tensorpack wrote the file, so the rows are datapoints
             return [row if isinstance(row, dict) else tuple(row) for row in columns.rows["buffer"](wanted)]
         values = zip(*(rows(wanted) for rows in columns.rows.values()), strict=True)
         return [dict(zip(columns.rows, row, strict=True)) for row in values]

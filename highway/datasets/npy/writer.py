@@ -19,14 +19,14 @@ from highway.errors import ItemError
 
 
 class _Rows:
-    """The rows of an array that grows, in a file without a name, which disappears with the process."""
+    """The rows of an array that grows. They are in a file without a name, which disappears when the process ends."""
 
     def __init__(self, name: str, first: np.ndarray, folder: str) -> None:
         self._name, self._shape, self._dtype = name, first.shape, first.dtype
         self.file: IO[bytes] = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115  # closed by its writer
 
     def add(self, value: Any) -> None:
-        self.file.write(alike(self._name, value, self._shape, self._dtype).tobytes())  # in C order
+        self.file.write(alike(self._name, value, self._shape, self._dtype).tobytes())  # tobytes() returns the values in C order
 
     def save(self, out: IO[bytes], count: int) -> None:
         header = {"descr": np.lib.format.dtype_to_descr(self._dtype), "fortran_order": False, "shape": (count, *self._shape)}
@@ -56,17 +56,17 @@ class ColumnLike(Protocol):
     """A collection of the values of one field."""
 
     def add(self, value: Any, /) -> None:
-        """Append a value. Raises ItemError if its shape or dtype differs from the first value."""
+        """Append a value. Raises ItemError if its shape or dtype differs from the shape or dtype of the first value."""
 
 
 C = TypeVar("C", bound=ColumnLike)
 
 
 class RowsWriter(Generic[C]):
-    """Adds samples with the same fields, to a column for each field; see :func:`npz_writer`.
+    """Appends the fields of samples to columns. All samples must have the same fields; see :func:`npz_writer`.
 
     Args:
-        column: Returns the column for a field, from its name and its first value. The field ``__key__`` has the keys.
+        column: Returns the column for a field, from the field's name and first value. The field ``__key__`` contains the keys.
     """
 
     def __init__(self, column: Callable[[str, Any], C]) -> None:
@@ -78,7 +78,7 @@ class RowsWriter(Generic[C]):
         """Append a row to each array.
 
         Raises:
-            ItemError: the sample has other fields than the first sample, a field has another shape or dtype, or no array can hold a field.
+            ItemError: the fields differ from the fields of the first sample in their names, shapes or dtypes, or no array can hold a field.
         """
         row = {KEYS: key, **sample}
         if not self.samples:
@@ -108,10 +108,10 @@ def _listed(names: Mapping[str, Any]) -> str:
 
 
 def alike(name: str, value: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
-    """Return a value as an array, if it has this shape and dtype.
+    """Return a value as an array, and check its shape and dtype.
 
     Raises:
-        ItemError: the value has another shape or dtype, or is not an array. The message names the field and the way out.
+        ItemError: the value is not an array, or its shape or dtype is wrong. The message names the field and a solution.
     """
     row = as_array(name, value)
     if (row.shape, row.dtype) != (shape, dtype):
@@ -123,10 +123,10 @@ def alike(name: str, value: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -
 
 
 def as_array(name: str, value: Any) -> np.ndarray:
-    """Return a value as an array; numbers become int64, float64 and bool.
+    """Return a value as an array. Numbers become int64, float64 or bool.
 
     Raises:
-        ItemError: the value is neither an array nor a number. The message names the field and the way out.
+        ItemError: the value is neither an array nor a number. The message names the field and a solution.
     """
     if (dtype := NUMBERS.get(type(value))) is not None:
         return np.asarray(value, dtype)
@@ -140,24 +140,24 @@ def as_array(name: str, value: Any) -> np.ndarray:
 
 @contextmanager
 def npz_writer(path: str) -> Iterator[RowsWriter[_Rows | _Texts]]:
-    """Write samples with the same fields into an uncompressed ``.npz`` file. The file gets its name only when it is complete.
+    """Write samples into an uncompressed ``.npz`` file. The file gets its final name only when it is complete.
 
-    Each field becomes an array with a row for each sample. Numbers become int64, float64 and bool. Each ``str`` takes the space of the
-    longest ``str`` of its field. The keys are in the array ``__key__``.
+    All samples must have the same fields. Each field becomes an array with one row per sample. Numbers become int64, float64 or bool. Each
+    ``str`` takes as much space as the longest ``str`` of the same field. The array ``__key__`` contains the keys.
     """
     with writing(path, durable=True) as part, ExitStack() as stack:
         writer = _arrays_for(part, stack)
         yield writer
         with zipfile.ZipFile(part, "w", zipfile.ZIP_STORED) as archive:
             for name, column in writer.columns.items():
-                member = zipfile.ZipInfo(f"{name}.npy")  # without the time, so that the same samples make the same bytes
+                member = zipfile.ZipInfo(f"{name}.npy")  # without a time, so that equal samples give equal files
                 with archive.open(member, "w", force_zip64=True) as out:
                     column.save(out, writer.samples)
 
 
 @contextmanager
 def npy_writer(path: str) -> Iterator[RowsWriter[_Rows | _Texts]]:
-    """Write samples with one field into a ``.npy`` file, without their keys. The file gets its name only when it is complete."""
+    """Write samples with one field into a ``.npy`` file, without their keys. The file gets its final name only when it is complete."""
     with writing(path, durable=True) as part, ExitStack() as stack:
         writer = _arrays_for(part, stack)
         yield writer

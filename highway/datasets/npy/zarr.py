@@ -1,4 +1,4 @@
-"""Random access to the rows of Zarr arrays, with the package zarr."""
+"""Random access to the rows of Zarr arrays, by the package zarr."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from highway.stores.url import shown
 class Zarr:
     """The rows of Zarr arrays, in format 2 or 3. All arrays must have the same number of rows.
 
-    Each read of a row reads and decodes its whole chunk (or shard of chunks), so use ``shuffle="blocks"``.
+    Reading a row reads and decodes the whole chunk of the row (or its shard of chunks), so use ``shuffle="blocks"``.
 
     Args:
-        path: The folder of a group of arrays, or of one array. If it is in a store, it is copied into the cache.
-        fields: The arrays to read, under new names: ``{"image": "img;image"}`` reads the first array that exists. ``None`` reads all
-            arrays. It must be ``None`` if ``path`` is one array.
+        path: The folder of a group of arrays, or of one array. A folder in a store is copied into the local cache of files.
+        fields: A dict from field names to arrays. ``{"image": "img;image"}`` reads the first of the arrays ``img`` and ``image`` that
+            exists. ``None`` reads all arrays. ``fields`` must be ``None`` if ``path`` is one array.
 
     A sample is a dict with one row of each array of the group: an array, or a number if the array has one dimension. If ``path`` is a
     single array, a sample is a row of this array.
 
     Raises:
-        ConfigError: zarr is not installed, or ``fields`` is given for one array.
+        ConfigError: zarr is not installed; or ``fields`` is given, but ``path`` is one array.
         FileNotFoundError: the group or array does not exist (when it is first read).
         DatasetError: the group or array is damaged, or the arrays differ in length.
 
@@ -76,7 +76,7 @@ class Zarr:
         return self.__getitems__([number])[0]
 
     def __getitems__(self, numbers: Sequence[int]) -> list[Any]:
-        """Return several samples; each chunk is read once for all of them."""
+        """Return several samples. Each chunk is read once for all these samples."""
         wanted, places = np.unique([range(len(self))[number] for number in numbers], return_inverse=True)
         columns = {}
         for name, array in self._arrays.items():
@@ -89,17 +89,17 @@ class Zarr:
         return [{name: rows[place].copy() for name, rows in columns.items()} for place in places]
 
     def blocks(self) -> list[range]:
-        """Return the rows of each chunk, or shard, of the array whose rows are largest."""
+        """Return ranges of rows: the chunks (or shards) of the array whose rows are largest."""
         array = max(self._arrays.values(), key=lambda array: array.nbytes)
         size = (getattr(array, "shards", None) or array.chunks)[0]
         return [range(begin, min(begin + size, len(self))) for begin in range(0, len(self), size)]
 
     def locate(self, number: int) -> str:
-        """Return the path and the number of a row."""
+        """Return the path and the index of a row."""
         return f"{shown(self.path)}: row {number}"
 
     def fingerprint(self) -> str:
-        """Return a text that changes when a file of the group is added, removed or written to, or when other arrays are selected."""
+        """Return a text that changes when a file of the group is added, removed or written to, and that differs for different arrays."""
         root = local(self.path)
         files = ((name, os.path.join(root, name)) for name in files_below(root, hidden=()))
         return f"{fingerprint_of(files)} {self.fields}"

@@ -1,5 +1,5 @@
-"""Tables in columns: Parquet, Arrow and Hugging Face. Read them by row number, and write them.
+"""Column tables: Parquet, Arrow and Hugging Face. Read their rows by index, and write Parquet and Arrow.
 
-May use the same rooms as ``datasets``, and pyarrow. Only ``backend`` imports pyarrow, on its first use. Begin with
-``table``, then ``values``.
+May use the same rooms as ``datasets``, and pyarrow. Only ``backend`` imports pyarrow, on the first use. Begin with ``table``, then
+``values``.
 """

@@ -1,4 +1,4 @@
-"""Random access to the rows of Arrow files, including folders of Hugging Face. The files are mapped into memory."""
+"""Random access to the rows of Arrow files, including folders that Hugging Face saved. The files are mapped into memory."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _OTHERS = {
     b"PAR1": "a Parquet file; read it by Parquet(...)",
     b"FEA1": "Feather of version 1; write it anew by pyarrow.feather.write_feather(table, path, compression='uncompressed')",
 }
-_LARGE = 1 << 14  # bytes: larger values are read from the file, without the GIL, instead of copied from the map
+_LARGE = 1 << 14  # values with more bytes are read from the file without the GIL, not copied from the mapped memory
 
 
 def expect_whole(stream: pa.Buffer, end: int) -> None:
@@ -45,12 +45,12 @@ class _Mapped:
 
     Args:
         path: The file.
-        budget: Maximum bytes of the decompressed batches of a stream.
+        budget: Maximum number of bytes of the decompressed batches of a stream.
     """
 
     def __init__(self, path: str, budget: int) -> None:
         with pa.memory_map(path) as file:
-            self.content = file.read_buffer()  # the map remains when the file is closed
+            self.content = file.read_buffer()  # the mapped memory stays valid when the file is closed
         begin = self.content[:8].to_pybytes()
         self.batches: list[pa.RecordBatch] = []
         if begin.startswith(_FILE):
@@ -68,7 +68,7 @@ class _Mapped:
             return
         first = file.get_batch(0)
         self.is_mapped = self.holds(first)
-        if not self.is_mapped:  # decode the fastest column for the number of rows
+        if not self.is_mapped:  # to count the rows, decode the column that is fastest to decode
             number = next((n for n, field in enumerate(self.schema) if pa.types.is_primitive(field.type)), 0)
             file = self._reader([number])
         for number in range(file.num_record_batches):
@@ -100,7 +100,7 @@ class _Mapped:
         return ipc.open_file(self.content, options=ipc.IpcReadOptions(included_fields=numbers, use_threads=False))
 
     def holds(self, batch: pa.RecordBatch) -> bool:
-        """Return whether a batch is uncompressed, so that the mapped file contains its values."""
+        """Return whether the values of a batch are in the mapped file, because the batch is uncompressed."""
         buffers = (buffer for column in batch.columns for buffer in column.buffers() if buffer is not None and buffer.size)
         return all(self.offset(buffer) is not None for buffer in buffers)
 
@@ -115,23 +115,23 @@ class _Mapped:
 class Arrow(FilesTable[_Mapped]):
     """The rows of Arrow files, in the order of the files and of the rows in them.
 
-    It reads files and streams of the IPC format, including Feather, and folders of Hugging Face's ``save_to_disk``, without the package
-    ``datasets``. Uncompressed files are mapped into memory and read row by row, so ``shuffle=True`` costs nothing. Compressed files, such
-    as Feather by default, are read in whole record batches, so use ``shuffle="blocks"``.
+    This dataset reads files and streams of the IPC format, including Feather. It also reads folders of Hugging Face's ``save_to_disk``, and
+    does not need the package ``datasets``. Uncompressed files are mapped into memory and read row by row, so ``shuffle=True`` costs
+    nothing. Compressed files are read in whole record batches, so use ``shuffle="blocks"``. Feather files are compressed by default.
 
     Args:
         paths: A folder, a file, a pattern such as ``"train-*.arrow"`` (braces expand), or a list of these, as for
             :class:`~highway.datasets.Parquet`.
-        fields: The columns to read, by new name: ``{"image": "img", "label": "fine_label;label"}`` reads the first column that exists.
-            ``None`` reads all columns except ``__key__``, under their own names.
-        key: The column with the samples' keys. ``None``: ``__key__`` if it exists, else the row numbers.
-        nulls: The value that replaces nulls, by field: ``{"caption": ""}``. In other fields a null is an error.
-        cache_mb: Maximum MiB of decoded record batches of compressed files, not counting the batches being decoded.
+        fields: A dict from field names to columns. ``{"label": "fine_label;label"}`` reads the first of the columns ``fine_label`` and
+            ``label`` that exists. ``None`` reads all columns except ``__key__``, under their own names.
+        key: The column that contains the keys of the samples. ``None``: ``__key__`` if this column exists, otherwise the row numbers.
+        nulls: A dict from field names to values that replace nulls: ``{"caption": ""}``. A null in any other field raises an error.
+        cache_mb: Maximum size in MiB of the cached record batches of compressed files. Batches that are being decoded do not count.
 
     A sample is a dict, as for :class:`~highway.datasets.Parquet`.
 
     Raises:
-        ConfigError: pyarrow is not installed, or the folder holds a ``DatasetDict``, which has splits.
+        ConfigError: pyarrow is not installed, or the folder contains a ``DatasetDict``, which has splits.
         FileNotFoundError: there are no such files (when it is first read).
         DatasetError: a file is not in Arrow format, is damaged or truncated, or has changed since it was opened; columns are missing, or
             have different types in two files; or there is a null.
@@ -148,7 +148,7 @@ class Arrow(FilesTable[_Mapped]):
 
     def _files_at(self, path: str) -> Sequence[str]:
         if is_url(path) and not glob.has_magic(name := without_options(path)) and not name.endswith(self.suffixes):
-            path = local(path)  # copies the folder from a store, because only local files can be mapped
+            path = local(path)  # copies a folder in a store to this machine, because only local files can be mapped
         return _saved_files(path) or files_at(path, self.suffixes)
 
     def _found(self) -> list[TableFile]:
@@ -169,7 +169,7 @@ class Arrow(FilesTable[_Mapped]):
             batch, access = mapped.reader(columns).get_batch(piece.index), IN_MEMORY
             size = batch.get_total_buffer_size()
         batch = batch.select(columns)
-        batch.validate(full=True)  # here, because reading single rows does not check the offsets
+        batch.validate(full=True)  # check the offsets here, because reading single rows does not check them
         return DecodedRows(layout.with_partitions([batch], piece), layout.selection.columns, access), size
 
     def _column_of(self, layout: FilesLayout[_Mapped], file: int, name: str) -> Iterable[pa.RecordBatch]:
@@ -186,7 +186,7 @@ class Arrow(FilesTable[_Mapped]):
 
 
 def _memory(mapped: _Mapped, file: Callable[[], UnchangingFile], buffer: pa.Buffer) -> Bytes:
-    """Return a function that reads a buffer. The function must not refer to a table, because decoded buffers would stay in memory."""
+    """Return a function that reads a buffer. The function must not refer to a table, because the table would keep decoded buffers alive."""
     copied, offset = in_memory(buffer), mapped.offset(buffer)
     if offset is None or buffer.size < _LARGE:
         return copied
@@ -194,10 +194,10 @@ def _memory(mapped: _Mapped, file: Callable[[], UnchangingFile], buffer: pa.Buff
 
 
 def _saved_files(folder: str) -> Sequence[str]:
-    """Return the files of a folder written by ``save_to_disk``, in order; an empty list for other folders.
+    """Return the files of a folder of ``save_to_disk``, in order. For any other folder, return an empty list.
 
     Raises:
-        ConfigError: it has splits.
+        ConfigError: the folder has splits.
         DatasetError: the folder has an index of its rows (``indices``), or does not list its files.
     """
     if splits := _json(folder, "dataset_dict.json"):

@@ -1,4 +1,4 @@
-"""Imports pyarrow on its first use, or raises an error that explains how to install it."""
+"""Import pyarrow on the first use, or raise an error that explains how to install pyarrow."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class _Library:
             found = getattr(importlib.import_module(self._module), name)
         except ImportError as error:
             raise ConfigError(f"Parquet and Arrow files need pyarrow: {pip_install('arrow')}") from error
-        setattr(self, name, found)  # not asked again
+        setattr(self, name, found)  # the next access finds the attribute here
         return found
 
 

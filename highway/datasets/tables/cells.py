@@ -1,12 +1,12 @@
-"""Convert the fields of samples to the values of columns; :mod:`highway.datasets.tables.values` converts them back.
+"""Convert the fields of samples to values of columns. :mod:`highway.datasets.tables.values` converts the values back.
 
 =======================================  =======================================================================================
 field                                    column
 =======================================  =======================================================================================
 ``bytes``; ``str``                       binary; string
-a number or boolean of NumPy's           the same dtype
-a number or boolean of Python's          int64, float64, bool
-``np.datetime64``, ``np.timedelta64``    date, timestamp or duration of the same unit; datetimes in seconds are an error
+a NumPy number or boolean                the same dtype
+a Python number or boolean               int64, float64, bool
+``np.datetime64``, ``np.timedelta64``    date, timestamp or duration of the same unit; datetimes in seconds raise an error
 an array of one dimension                list of the same dtype
 an array of several dimensions           ``arrow.variable_shape_tensor``: data and shape
 a dict or list that JSON can hold        ``arrow.json``
@@ -26,7 +26,7 @@ from highway.datasets.tables.values import EXTENSION, JSON, TENSOR
 from highway.datasets.writing import NUMBERS, kind_of
 from highway.errors import ItemError
 
-_LARGEST = 1 << 30  # maximum bytes of a value; the values of a block must be below 2 GiB in total
+_LARGEST = 1 << 30  # maximum number of bytes of a value; the values of a block must be below 2 GiB in total
 _TIMES = {f"{kind}8[{unit}]" for kind, units in {"M": ("D", "ms", "us", "ns"), "m": ("s", "ms", "us", "ns")}.items() for unit in units}
 _WAY_OUT = "make it bytes, a str, a number, an array of numbers, or a dict or list that JSON can hold"
 
@@ -50,7 +50,7 @@ class Kind(NamedTuple):
 
 
 def cell(value: Any) -> tuple[Kind, Any, int]:
-    """Return the kind of a value, the value in the form for writing, and the approximate bytes of this form.
+    """Return the kind of a value, the value as it is written, and the approximate number of bytes of the written value.
 
     Raises:
         ItemError: no column can hold the value. The message names its type and a solution.
@@ -100,11 +100,11 @@ def _array(value: Any) -> np.ndarray:
     if not (is_time or (dtype.kind in "biuf" and dtype.itemsize <= 8)):
         shown = f"an array of {array.dtype}, shape {array.shape}" if array.ndim else repr(array[()])
         raise ItemError(f"{shown}; {_WAY_OUT}")
-    return array.astype(dtype)  # a copy, because it stays here until it is written
+    return array.astype(dtype)  # a copy, because the value is kept until it is written
 
 
 def column_type(name: str, kind: Kind) -> pa.Field:
-    """Return the column for values of a kind."""
+    """Return the type of the column for values of a kind."""
     if kind.what in _TEXTS:
         return pa.field(name, _TEXTS[kind.what](), metadata={EXTENSION: JSON} if kind.what == "json" else None)
     element = pa.from_numpy_dtype(np.dtype(kind.dtype))
@@ -115,7 +115,7 @@ def column_type(name: str, kind: Kind) -> pa.Field:
 
 
 def column_of(values: Sequence[Any], field: pa.Field, kind: Kind) -> pa.Array:
-    """Return the column of some values of a kind, in the form of :func:`cell`."""
+    """Return a column of values that :func:`cell` returned, all of one kind."""
     if kind.what in _TEXTS:
         return pa.array(values, field.type)
     if kind.ndim == 0:

@@ -26,7 +26,7 @@ from highway.stores.file import fingerprint_of, open_file, states_of
 from highway.stores.unchanging import UnchangingFile
 from highway.stores.url import is_url, shown, without_options
 
-_OPEN = 100  # maximum open files; most processes may open 1024
+_OPEN = 100  # maximum number of open files; the usual limit of a process is 1024
 _HIDDEN = (".", "_")
 
 F = TypeVar("F")
@@ -36,13 +36,13 @@ class FilesLayout(TableLayout, Generic[F]):
     """The files of a table.
 
     Args:
-        found: The paths of the files, and the values in the names of their folders.
+        found: The paths of the files, and the column values in the names of their folders.
 
     Attributes:
         names: Names of the files in messages.
-        open: Returns a file by its number.
+        open: Returns a file by its index.
         details: Further information on each file, by its index.
-        footers: The last bytes of the files to open next, if they were fetched.
+        footers: The last bytes of the files to open next, if these bytes were fetched in advance.
         partitions: The columns that are in the names of folders.
     """
 
@@ -56,16 +56,16 @@ class FilesLayout(TableLayout, Generic[F]):
         self.partitions: Mapping[str, pa.Array] = {}
 
     def settle(self, pieces: list[Piece], schema: pa.Schema, selection: Selection, nulls: Mapping[str, Any] | None, budget: int) -> None:
-        """Set the pieces and columns, when all files have been opened."""
+        """Set the pieces and columns. Call this method when all files have been opened."""
         super().__init__(pieces, schema, selection, nulls, budget, self.names[0])
 
     @property
     def in_files(self) -> list[str]:
-        """The columns to read that are in the files, not in the names of folders."""
+        """The names of the columns to read, without columns that are in the names of folders."""
         return [name for name in dict.fromkeys(self.selection.columns) if name not in self.partitions]
 
     def with_partitions(self, batches: list[pa.RecordBatch], piece: Piece) -> list[pa.RecordBatch]:
-        """Return the rows of a piece with the columns that are in the names of its folders."""
+        """Add the columns in the names of folders to the rows of a piece."""
         values = {name: column[piece.file] for name, column in self.partitions.items() if name in self.selection.columns}
         if not self.in_files:
             return [pa.record_batch({name: pa.repeat(value, piece.rows) for name, value in values.items()})]
@@ -93,11 +93,11 @@ class FilesTable(Table[FilesLayout[F]]):
 
     @abstractmethod
     def _decode_piece(self, layout: FilesLayout[F], piece: Piece) -> tuple[DecodedRows, int]:
-        """As :meth:`_decode`, but raises the errors of pyarrow."""
+        """Do the work of :meth:`_decode`. Raises pyarrow's errors."""
 
     @abstractmethod
     def _column_of(self, layout: FilesLayout[F], file: int, name: str) -> Iterable[pa.RecordBatch]:
-        """Return one column of a file. Raises the errors of pyarrow."""
+        """Return one column of a file. Raises pyarrow's errors."""
 
     @property
     def files(self) -> list[str]:
@@ -112,7 +112,7 @@ class FilesTable(Table[FilesLayout[F]]):
         return files_at(path, self.suffixes)
 
     def fingerprint(self) -> str:
-        """Return a text that changes when files are added, removed, renamed or written to, or other fields are read."""
+        """Return a text that changes when files are added, removed, renamed or written to, and that differs for different fields."""
         return f"{fingerprint_of((path, path) for path in self.files)} {self.fields} {self.key} {self.nulls}"
 
     def _open(self) -> FilesLayout[F]:
@@ -144,7 +144,7 @@ class FilesTable(Table[FilesLayout[F]]):
         return selection
 
     def _check(self, layout: FilesLayout[F], file: int) -> None:
-        if (found := layout.open(file)).is_here:  # in a store, each response identifies the version of the file
+        if (found := layout.open(file)).is_here:  # for a file in a store, each response identifies the version of the file
             found.check()
 
     def _decode(self, layout: FilesLayout[F], piece: Piece) -> tuple[DecodedRows, int]:
@@ -165,7 +165,7 @@ class FilesTable(Table[FilesLayout[F]]):
 
     @contextmanager
     def _naming(self, name: str, what: str) -> Iterator[None]:
-        """Add the name of the file to errors of pyarrow."""
+        """Add the name of the file to pyarrow's errors."""
         try:
             yield
         except unreadable() as error:
@@ -175,9 +175,10 @@ class FilesTable(Table[FilesLayout[F]]):
 
 
 def files_at(path: str, suffixes: Sequence[str]) -> list[str]:
-    """Return the files in a folder and its subfolders, or the files of a path with expanded braces and patterns.
+    """Return the files in a folder and its subfolders. For another path, expand braces and patterns and return the files.
 
-    As in pyarrow, files and folders whose names begin with ``.`` or ``_`` are skipped: they are unfinished, backups or metadata.
+    As in pyarrow, files and folders whose names begin with ``.`` or ``_`` are skipped, because they are unfinished files, backups or
+    metadata.
 
     Raises:
         FileNotFoundError: there are no files.
@@ -186,7 +187,7 @@ def files_at(path: str, suffixes: Sequence[str]) -> list[str]:
         name = without_options(path)
         if glob.has_magic(name) or _ends(name, suffixes):
             return files_of(path)
-        from highway.stores.listing import listing_of  # imported here, because files on this machine do not need it
+        from highway.stores.listing import listing_of  # imported here, because it is not needed for files on this machine
 
         listing = listing_of(path)
         seen = [number for number, key in enumerate(listing.keys) if not any(part.startswith(_HIDDEN) for part in key.split("/"))]

@@ -21,7 +21,7 @@ def encoded_stream(stream: Any) -> Any:
     """Return a copy of a stream that does not decode images and sounds.
 
     Raises:
-        ConfigError: ``stream`` is not an ``IterableDataset``, or the installed version of the package does not support this.
+        ConfigError: ``stream`` is not an ``IterableDataset``, or the installed version of the package ``datasets`` is not supported.
     """
     if not hasattr(stream, "features") or not hasattr(stream, "load_state_dict"):
         way_out = "; Reader(HuggingFace(...)) reads tables" if hasattr(stream, "features") else ""
@@ -32,7 +32,7 @@ def encoded_stream(stream: Any) -> Any:
 
 
 def _own_part(part: Any) -> Any:
-    """Return a copy of a part of a stream and its nested parts, because each part stores its position. The copy shares the data."""
+    """Copy a part of a stream and its nested parts, because each part stores its position. The copy shares the data."""
     own = copy.copy(part)
     for name, value in list(vars(part).items()):
         if _is_part(value):
@@ -47,26 +47,26 @@ def _is_part(value: Any) -> bool:
 
 
 def has_shuffle_buffer(stream: Any) -> bool:
-    """Return whether a stream shuffles in a buffer. Its state does not contain the buffer, so buffered examples would be lost."""
+    """Return whether a stream shuffles in a buffer. The stream's state does not contain the buffer, so a resume loses its examples."""
     parts = [stream._ex_iterable]
-    for part in parts:  # the list grows meanwhile
+    for part in parts:  # the loop also visits the parts that it adds
         for value in vars(part).values():
             parts += filter(_is_part, value if isinstance(value, list) else [value])
     return any("ShuffledExamples" in type(part).__name__ for part in parts)
 
 
 def examples_from(stream: Any, epoch: int, state: Any, passed: int) -> Iterator[dict[str, Any]]:
-    """Return the examples of an epoch after ``state``, without the first ``passed`` examples."""
+    """Return the examples of an epoch after ``state``. Skip the first ``passed`` of them."""
     stream.set_epoch(epoch)
     stream.load_state_dict(state)
     return islice(iter(stream), passed, None)
 
 
 class ExampleConverter:
-    """Converts examples to samples in the form of table rows.
+    """Converts examples to the same samples as the rows of a table.
 
     Args:
-        stream: The stream of the examples. If it knows its columns (``features``), they are used.
+        stream: The stream of the examples. If it has ``features``, they determine the columns.
         fields: As for :func:`select`.
         key: As for :func:`select`.
         nulls: The value that replaces nulls, by field.
@@ -80,7 +80,7 @@ class ExampleConverter:
         self._selection: Selection | None = None
 
     def __call__(self, example: Mapping[str, Any], where: str) -> tuple[str | None, dict[str, Any]]:
-        """Return the key of an example, if any, and the sample."""
+        """Return the key of an example (or ``None``), and the sample."""
         if self._selection is None:
             self._selection = self._select(self._schema or pa.schema([(name, pa.null()) for name in example]))
             self._fields = SampleFields(self._selection, self._nulls, self._name)

@@ -35,7 +35,7 @@ class HubLayout(TableLayout):
         name: Name of the table in messages.
 
     Attributes:
-        mapped: The files that are mapped into memory, with their states, by the number of the part of the table.
+        mapped: A dict from the index of a part of the table to the files that are mapped into memory, with their states.
     """
 
     def __init__(self, table: Any, wanted: HuggingFace, name: str) -> None:
@@ -64,7 +64,7 @@ class HubLayout(TableLayout):
 
     @property
     def length(self) -> int:
-        """Number of rows, in the order of the table."""
+        """The number of rows."""
         return len(self.spans) if self.order is None else len(self.order)
 
 
@@ -73,23 +73,26 @@ class HubLayout(TableLayout):
 class HuggingFace(Table[HubLayout]):
     """The rows of a Hugging Face table, in the order that ``select``, ``filter`` and ``shuffle`` have defined.
 
-    ``Reader`` also accepts the table itself. In addition, this class keeps images and audio encoded, so that highway can decode the images,
-    and keeps the dtypes of arrays. It has keys, label names, and a fingerprint, by which caches and checkpoints detect changes.
+    ``Reader`` also accepts a table without this class. This class has these advantages: images and audio stay encoded, so that highway can
+    decode the images; arrays keep their dtypes; and samples have keys, label names, and a fingerprint by which caches and checkpoints
+    detect changes.
 
     Args:
-        dataset: A table of the package datasets, a folder of ``save_to_disk`` or its URL, or a name for ``load_dataset``.
+        dataset: A table of the package ``datasets``, a folder of ``save_to_disk`` or the URL of such a folder, or a name for
+            ``load_dataset``.
         split: The split to read, such as ``"train"``.
         config: The second argument of ``load_dataset``, for names with several configurations.
-        fields: The columns to read, by new name: ``{"image": "img", "label": "fine_label;label"}`` reads the first column that exists.
-            ``None`` reads all columns except ``__key__``, under their own names.
-        key: The column with the samples' keys. ``None``: ``__key__`` if it exists, else the row numbers.
-        nulls: The value that replaces nulls, by field: ``{"caption": ""}``. In other fields a null is an error.
+        fields: A dict from field names to columns. ``{"label": "fine_label;label"}`` reads the first of the columns ``fine_label`` and
+            ``label`` that exists. ``None`` reads all columns except ``__key__``, under their own names.
+        key: The column that contains the keys of the samples. ``None``: ``__key__`` if this column exists, otherwise the row numbers.
+        nulls: A dict from field names to values that replace nulls: ``{"caption": ""}``. A null in any other field raises an error.
 
-    A sample is a dict, as for :class:`~highway.datasets.Parquet`. If an image is only the path of a file, the file is read.
+    A sample is a dict, as for :class:`~highway.datasets.Parquet`. If a table stores only the path of an image, the image file is read.
 
     Raises:
-        ConfigError: the package datasets is not installed; there are several splits; the table has a transform; the table is a stream (use
-            :class:`~highway.modules.HuggingFaceSource`); or ``blocks()`` is called, but the rows of the table were reordered.
+        ConfigError: the package ``datasets`` is not installed; there are several splits, and ``split`` is ``None``; the table has a
+            transform; the table is a stream (use :class:`~highway.modules.HuggingFaceSource`); or ``blocks()`` is called, but the rows of
+            the table were reordered.
         DatasetError: a column is missing, or there is a null.
 
     >>> from datasets import Dataset
@@ -123,7 +126,7 @@ class HuggingFace(Table[HubLayout]):
     def _decode(self, layout: HubLayout, piece: Piece) -> tuple[DecodedRows, int]:
         batch = layout.batches[piece.index]
         with _naming(layout.name):
-            batch.validate(full=True)  # here, because reading single rows does not check the offsets
+            batch.validate(full=True)  # check the offsets here, because reading single rows does not check them
         return DecodedRows([batch], layout.selection.columns, Access(in_memory, read_whole)), 0
 
     def _column(self, layout: HubLayout, name: str) -> Iterator[pa.RecordBatch]:
@@ -164,7 +167,7 @@ class HuggingFace(Table[HubLayout]):
         return found
 
     def fingerprint(self) -> str:
-        """Return a text that changes when the table changes, or other fields are selected."""
+        """Return a text that changes when the table changes, and that differs for different fields."""
         return f"{self._loaded()._fingerprint} {self.fields} {self.key} {self.nulls}"
 
 
@@ -175,10 +178,10 @@ def _expect_table(found: Any) -> None:
 
 
 def load(dataset: Any, split: str | None, config: str | None, streaming: bool = False) -> Any:
-    """Return a table of Hugging Face, or a stream. ``dataset`` is a table, a stream, a dict of these by split, or a name.
+    """Return a table or stream of Hugging Face. ``dataset`` is a table, a stream, a dict from splits to these, a folder, or a name.
 
     Raises:
-        ConfigError: the package datasets is not installed, or there are several splits and ``split`` is not one of their names.
+        ConfigError: the package ``datasets`` is not installed, or there are several splits and ``split`` is not one of their names.
     """
     found = dataset
     if isinstance(dataset, str):
@@ -189,7 +192,8 @@ def load(dataset: Any, split: str | None, config: str | None, streaming: bool = 
         if any(exists(join(dataset, name)) for name in ("state.json", "dataset_dict.json")):
             folder = local(dataset)
             with _naming(shown(dataset)):
-                found = datasets.load_from_disk(folder, keep_in_memory=False)  # mapped, as _expect_whole needs it
+                # Mapped into memory, because _expect_whole checks mapped files.
+                found = datasets.load_from_disk(folder, keep_in_memory=False)
         elif is_url(dataset):
             raise FileNotFoundError(f"{shown(dataset)!r}: no folder of save_to_disk; Parquet and Arrow read files in stores")
         else:
@@ -205,7 +209,7 @@ def load(dataset: Any, split: str | None, config: str | None, streaming: bool = 
 
 
 def _expect_whole(table: Any) -> None:
-    """Raise DatasetError if a mapped file has more rows than were found, because zeros in a damaged file look like its end."""
+    """Raise DatasetError if a mapped file has more rows than were found. Zeros in a damaged file look like its end."""
     for path in dict.fromkeys(chain.from_iterable(map(_mapped, (*_parts(table.data), *_parts(table._indices))))):
         with _naming(path), pa.memory_map(path) as file:
             content = file.read_buffer()
@@ -216,7 +220,7 @@ def _expect_whole(table: Any) -> None:
 
 
 def _parts(table: Any) -> list[list[Any]]:
-    """Return the parts of a table one below the other, each as a list of tables with different columns."""
+    """Split a table into parts with consecutive rows. Return each part as a list of tables that have different columns of these rows."""
     return [] if table is None else getattr(table, "blocks", [[table]])
 
 
@@ -227,7 +231,7 @@ def _mapped(part: list[Any]) -> list[str]:
 
 @contextmanager
 def _naming(name: str) -> Iterator[None]:
-    """Add the name of the table to errors of pyarrow and datasets."""
+    """Add the name of the table to errors of pyarrow and ``datasets``."""
     try:
         yield
     except Exception as error:
@@ -238,7 +242,7 @@ def _naming(name: str) -> Iterator[None]:
 
 
 def _order_of(indices: Any) -> np.ndarray | None:
-    """Return the row at each position, without a copy if the indices are contiguous; ``None`` if the order is unchanged."""
+    """Return the row at each position (without a copy if the indices are contiguous), or ``None`` if the order is unchanged."""
     if indices is None:
         return None
     column = indices.column(0)

@@ -1,4 +1,4 @@
-"""Random access to the rows of Parquet files, read row group by row group."""
+"""Random access to the rows of Parquet files. The files are read row group by row group."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from highway.errors import DatasetError
 from highway.parameters.checks import checked
 from highway.stores.unchanging import FileRange, UnchangingFile
 
-_FOOTER = 1 << 16  # bytes to read at a file's end; most footers are smaller
-_AT_ONCE = 64  # number of footers, or of row groups' keys, to fetch at once
+_FOOTER = 1 << 16  # number of bytes to read at the end of a file; most footers are smaller
+_AT_ONCE = 64  # number of footers, or of key columns of row groups, to fetch at once
 
 
 @checked
@@ -24,22 +24,23 @@ _AT_ONCE = 64  # number of footers, or of row groups' keys, to fetch at once
 class Parquet(FilesTable[Any]):
     """The rows of Parquet files, in the order of the files and of the rows in them.
 
-    highway reads and decodes whole row groups, with the selected columns. If all decoded row groups fit into a quarter of ``cache_mb``,
-    they stay in memory for the next epochs. Otherwise, a row group is removed when all its rows have been read.
+    highway reads and decodes the selected columns of whole row groups. If all decoded row groups fit into a quarter of ``cache_mb``, they
+    stay in memory for the next epochs. Otherwise, a row group is removed when all its rows have been read.
 
-    Use ``shuffle="blocks"``: it decodes each row group of a window once, at about a hundred thousand rows per second. With
-    ``shuffle=True``, nearly every row costs a whole row group, so the rate is a few hundred rows per second. highway then logs a warning.
+    Use ``shuffle="blocks"``. It decodes each row group of a window once, at about a hundred thousand rows per second. With
+    ``shuffle=True``, nearly every row requires decoding a whole row group, so the rate is a few hundred rows per second. highway then logs
+    a warning.
 
     Args:
-        paths: A folder, a file, a pattern such as ``"train-*.parquet"`` (braces expand), their URL, or a list of these. A folder stands for
-            all files in it and its subfolders. Names that begin with ``.`` or ``_`` are skipped. Subfolders such as ``label=0`` define a
-            column ``label``, as in Hive and Spark.
-        fields: The columns to read, by new name: ``{"image": "img", "label": "fine_label;label"}`` reads the first column that exists.
-            ``None`` reads all columns except ``__key__``, under their own names.
-        key: The column with the samples' keys. ``None``: ``__key__`` if it exists, else the row numbers.
-        nulls: The value that replaces nulls, by field: ``{"caption": ""}``. In other fields a null is an error.
-        cache_mb: Maximum MiB of decoded row groups, not counting the row groups being decoded. The row groups of a window, by default 16,
-            should fit; otherwise, some are decoded several times.
+        paths: A folder, a file, a pattern such as ``"train-*.parquet"`` (braces expand), the URL of one of these, or a list of these. A
+            folder stands for all files in it and its subfolders. Names that begin with ``.`` or ``_`` are skipped. Subfolders such as
+            ``label=0`` define a column ``label``, as in Hive and Spark.
+        fields: A dict from field names to columns. ``{"label": "fine_label;label"}`` reads the first of the columns ``fine_label`` and
+            ``label`` that exists. ``None`` reads all columns except ``__key__``, under their own names.
+        key: The column that contains the keys of the samples. ``None``: ``__key__`` if this column exists, otherwise the row numbers.
+        nulls: A dict from field names to values that replace nulls: ``{"caption": ""}``. A null in any other field raises an error.
+        cache_mb: Maximum size in MiB of the cached row groups. Row groups that are being decoded do not count. Choose a size that holds the
+            row groups of a window (16 by default). If they do not fit, some row groups are decoded several times.
 
     A sample is a dict. Numbers, labels and arrays have the dtype of their column. Images of Hugging Face stay encoded, as ``bytes``.
     :mod:`highway.datasets.tables.values` lists the other types.
@@ -74,7 +75,7 @@ class Parquet(FilesTable[Any]):
         return found.metadata, found.schema_arrow, [found.metadata.row_group(number).num_rows for number in range(found.num_row_groups)]
 
     def _check_size(self, layout: FilesLayout[Any], piece: Piece) -> None:
-        """Raise DatasetError if a row group does not fit into the memory for all row groups."""
+        """Raise DatasetError if a row group does not fit into the cache."""
         group, columns = layout.details[piece.file].row_group(piece.index), layout.selection.columns
         if group.total_byte_size <= layout.budget:
             return
@@ -86,7 +87,7 @@ class Parquet(FilesTable[Any]):
             )
 
     def _read(self, layout: FilesLayout[Any], file: int, groups: Sequence[int], columns: list[str]) -> Iterator[pa.Table]:
-        """Yield columns of a file's row groups. In a store, all are fetched at once."""
+        """Yield columns of a file's row groups. If the file is in a store, all row groups are fetched at once."""
         opened, metadata = layout.open(file), layout.details[file]
         leaves = [] if opened.is_here else [leaf for group in groups for leaf in _leaves(metadata.row_group(group), columns)]
         held = [part for parts in fetched([_range(opened, leaf) for leaf in leaves]) for part in parts]
@@ -98,7 +99,7 @@ class Parquet(FilesTable[Any]):
         (table,) = self._read(layout, piece.file, [piece.index], layout.in_files)
         if table.num_rows != piece.rows:
             raise pa.ArrowInvalid(f"expected {piece.rows} rows, found {table.num_rows}")
-        table.validate(full=True)  # here, because reading single rows does not check the offsets
+        table.validate(full=True)  # check the offsets here, because reading single rows does not check them
         return DecodedRows(layout.with_partitions(table.to_batches(), piece), layout.selection.columns), table.get_total_buffer_size()
 
     def _column_of(self, layout: FilesLayout[Any], file: int, name: str) -> Iterable[pa.RecordBatch]:
@@ -109,7 +110,7 @@ class Parquet(FilesTable[Any]):
 
 
 def _leaves(group: Any, columns: list[str]) -> list[Any]:
-    """Return the stored columns that hold the given columns in a row group. A nested column has several stored columns."""
+    """Return the stored columns of the given columns in a row group. A nested column consists of several stored columns."""
     leaves = (group.column(number) for number in range(group.num_columns))
     return [leaf for leaf in leaves if leaf.path_in_schema.partition(".")[0] in columns or leaf.path_in_schema in columns]
 

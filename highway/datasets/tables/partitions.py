@@ -28,10 +28,10 @@ class TableFile(NamedTuple):
 
 
 def table_files(named: Sequence[tuple[str, Sequence[str]]]) -> list[TableFile]:
-    """Return files with the values from the names of their folders. Only folders below the common parent of the user's paths count.
+    """Return the files, with the column values from the names of their folders. Folders above the user's paths do not count.
 
     Args:
-        named: The paths that the user gave, each with its files.
+        named: A list of the paths that the user gave, each with its files.
     """
     folders = [_fixed(path, files) for path, files in named]
     common = len(list(takewhile(lambda parts: len(set(parts)) == 1, zip(*folders, strict=False))))
@@ -39,9 +39,9 @@ def table_files(named: Sequence[tuple[str, Sequence[str]]]) -> list[TableFile]:
 
 
 def _fixed(path: str, files: Sequence[str]) -> list[str]:
-    """Return the folder of a path, split into parts.
+    """Return the folder of a path, split into its parts.
 
-    For a path with a pattern, this is the part before the pattern. For a file, it is the folder of the file.
+    For a path with a pattern, this is the folder before the pattern. For a file, this is the folder of the file.
     """
     parts = without_options(path).rstrip("/").split("/")
     pattern = next((place for place, part in enumerate(parts) if set(part) & set(_PATTERN)), None)
@@ -56,12 +56,12 @@ def _values(file: str, above: int) -> dict[str, str]:
 
 
 def columns_of(files: Sequence[TableFile], own: Sequence[str]) -> Mapping[str, pa.Array]:
-    """Return the columns in the names of folders, with a value for each file. Columns that the files contain are skipped.
+    """Return the columns in the names of folders, with one value for each file. Skip columns that the files contain (``own``).
 
     Raises:
-        DatasetError: the folders of some files name other columns.
+        DatasetError: the folder names of two files define different columns.
     """
-    from highway.datasets.tables.backend import pa  # here, since only files that are read need pyarrow
+    from highway.datasets.tables.backend import pa  # imported here, because pyarrow is needed only when files are read
 
     first = files[0].values if files else {}
     for file in files:

@@ -11,8 +11,8 @@ from highway.engine.cancel import check_cancelled
 
 T = TypeVar("T")
 
-_STAYING = 4  # pieces whose rows were all taken stay while all pieces use at most 1 / 4 of the budget
-_LOOK = 0.1  # seconds between two checks whether the stage was cancelled, while another thread decodes
+_STAYING = 4  # pieces whose rows were all taken stay in the cache while all pieces use at most 1 / 4 of the budget
+_LOOK = 0.1  # while another thread decodes: seconds between two checks whether the stage was cancelled
 
 
 class _Kept(Generic[T]):
@@ -25,14 +25,15 @@ class Pieces(Generic[T]):
 
     If several threads need a piece, one thread decodes it. The other threads decode other pieces that they need, and then wait.
 
-    When all rows of a piece were taken, the epoch does not need the piece again. It is then removed, unless all pieces use at most a
-    quarter of the budget: a small table is decoded once for all epochs. If there is no room, the least recently used pieces are removed.
+    When all rows of a piece were taken, the epoch does not need the piece again, so the piece is removed. It stays if all pieces use at
+    most a quarter of the budget, so that a small table is decoded once for all epochs. If the budget is full, the least recently used
+    pieces are removed.
 
     Args:
-        budget: Maximum bytes of all cached pieces. At least one piece is always kept. Pieces being decoded are not counted.
+        budget: Maximum number of bytes of all cached pieces. At least one piece is always kept. Pieces that are being decoded do not count.
 
     Attributes:
-        again: Number of pieces that were decoded again after their removal for lack of room.
+        again: Number of pieces that were decoded again, because they had been removed when the budget was full.
     """
 
     def __init__(self, budget: int) -> None:
@@ -49,8 +50,8 @@ class Pieces(Generic[T]):
 
         Args:
             wanted: The indexes.
-            decode: Returns a piece, and its bytes of memory. It is an argument, because a reference to a table's method would be a cycle,
-                and only the garbage collector could free the table.
+            decode: Returns a piece, and its number of bytes in memory. It is an argument, because an attribute that refers to a method of
+                the table would be a reference cycle.
         """
         missing = []
         for number in wanted:
@@ -68,7 +69,7 @@ class Pieces(Generic[T]):
         """Count rows that were taken from a piece. The piece has ``rows`` rows."""
         if (held := self._kept.get(number)) is not None and held.size:
             with self._changed:
-                held.taken += taken - rows if held.is_done else taken  # these are the first rows of the next epoch
+                held.taken += taken - rows if held.is_done else taken  # if all rows were taken before, these are rows of the next epoch
                 held.is_done = held.taken >= rows
                 if held.is_done:
                     self._shrink(self._budget // _STAYING, lambda _, one: one.is_done)
@@ -108,7 +109,7 @@ class Pieces(Generic[T]):
         self._forgotten.update(self._shrink(self._budget, lambda one, _: one != number))
 
     def _shrink(self, most: int, is_removable: Callable[[int, _Kept[T]], bool]) -> list[int]:
-        """Remove the least recently used of some pieces until all pieces have at most ``most`` bytes, and return their indexes."""
+        """Remove the least recently used pieces until all pieces have at most ``most`` bytes. Return the indexes of the removed pieces."""
         removed = []
         while self._total > most and (others := [one for one, held in self._kept.items() if held.size and is_removable(one, held)]):
             removed.append(min(others, key=lambda one: self._kept[one].used))

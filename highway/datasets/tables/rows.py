@@ -16,7 +16,7 @@ class DecodedRows:
     """Decoded rows.
 
     Args:
-        batches: The rows, one batch after the other.
+        batches: The rows, as consecutive batches.
         columns: The columns to convert.
         access: Access to the memory of the rows.
     """
@@ -26,7 +26,7 @@ class DecodedRows:
         self._values = [[values_of(batch.column(name), batch.schema.field(name), access) for name in columns] for batch in batches]
 
     def at(self, row: int) -> tuple[list[Value], int]:
-        """Return a function for each column, and the row's index. Such a function returns the value at an index."""
+        """Return a function for each column, and the index to pass to these functions, which return the values of the row."""
         if len(self._values) == 1:
             return self._values[0], row
         batch, row = self._spans.place(row)
@@ -54,8 +54,8 @@ class SampleFields:
         """Return a sample.
 
         Args:
-            values: Functions that return the values of ``selection.columns``.
-            at: The row.
+            values: A function for each of ``selection.columns``, which returns the value at an index.
+            at: The index to pass to these functions.
             where: Returns the name of the row for error messages.
 
         Raises:
@@ -67,7 +67,7 @@ class SampleFields:
                 found = value(at)
                 if found is None:
                     found = self._for_null(field)
-            except ValueError as error:  # DatasetError, too
+            except ValueError as error:  # DatasetError is a ValueError
                 raise DatasetError(f"{where()}, column {self._selection.columns[len(sample)]!r}: {error}") from error
             sample[field] = found
         return sample

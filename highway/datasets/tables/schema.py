@@ -10,16 +10,16 @@ from highway.datasets.dataset import chosen
 from highway.datasets.tables.backend import pa
 from highway.errors import DatasetError
 
-KEY = "__key__"  # the column with the samples' keys, by default
+KEY = "__key__"  # the default column of the samples' keys
 
 
 class Selection(NamedTuple):
-    """The columns to read of a table.
+    """The columns of a table that are read.
 
     Args:
         columns: The names of the columns, in the order of the fields.
         fields: The names of these columns in a sample.
-        key: The column of the keys, if any.
+        key: The column of the keys, or ``None``.
     """
 
     columns: list[str]
@@ -28,18 +28,18 @@ class Selection(NamedTuple):
 
     @property
     def needed(self) -> list[str]:
-        """All columns to read, without repetitions."""
+        """All columns that are read, each once."""
         return list(dict.fromkeys([*self.columns, *([self.key] if self.key else [])]))
 
 
 def select(schema: pa.Schema, fields: Mapping[str, str] | None, key: str | None, path: str) -> Selection:
-    """Return the columns to read of a table.
+    """Select the columns of a table that are read.
 
     Args:
-        schema: The columns.
-        fields: New names, each with the columns, separated by ``;``. The first column that exists is used. ``None``: all columns except
-            ``__key__``.
-        key: The column of the keys; ``None``: ``__key__``, if it exists.
+        schema: The columns of the table.
+        fields: A dict from field names to columns, which are separated by ``;``. The first column that exists is used. ``None``: all
+            columns except ``__key__``.
+        key: The column of the keys. ``None``: ``__key__``, if this column exists.
         path: The file, for errors.
 
     Raises:
@@ -72,7 +72,7 @@ def check_same(selection: Selection, first: pa.Schema, first_path: str, other: p
 
 
 def class_names(schema: pa.Schema, selection: Selection) -> list[str] | None:
-    """Return the label names in a schema of Hugging Face: of the field ``label``, or of the first field with label names."""
+    """Return the label names that Hugging Face stored in a schema: of the field ``label``, or else of the first field with label names."""
     found = dict[str, list[str]]()
     for field, column in zip(selection.fields, selection.columns, strict=True):
         feature = _features(schema).get(column)
@@ -84,6 +84,6 @@ def class_names(schema: pa.Schema, selection: Selection) -> list[str] | None:
 def _features(schema: pa.Schema) -> Mapping[str, Any]:
     try:
         features = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))["info"]["features"]
-    except (ValueError, KeyError, TypeError):  # metadata may be invalid
+    except (ValueError, KeyError, TypeError):  # the metadata can be invalid
         return {}
     return features if isinstance(features, Mapping) else {}

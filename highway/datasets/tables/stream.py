@@ -1,4 +1,4 @@
-"""A file object from which pyarrow reads. Parts of the file may have been fetched before."""
+"""A file object from which pyarrow reads. It can use parts of the file that were fetched before."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from highway.engine.cancel import check_cancelled
 from highway.stores.file import read_ranges
 from highway.stores.unchanging import FileRange, SeekableFile, UnchangingFile
 
-Held = tuple[int, bytes]  # the position and the bytes of a part of a file
+Held = tuple[int, bytes]  # a part of a file: its position and its bytes
 
 
 def fetched(ranges: Sequence[FileRange]) -> list[list[Held]]:
-    """Return, for each range, the parts of its file in memory. Ranges of files in a store are fetched concurrently."""
+    """Fetch ranges of files in a store concurrently. Return a list of parts in memory for each range. It is empty for local files."""
     stored = [one for one in ranges if not one.file.is_here]
     parts = iter(zip(stored, read_ranges(stored), strict=True))
     return [[] if one.file.is_here else [(one.offset, next(parts)[1])] for one in ranges]
 
 
 class FileStream(SeekableFile):
-    """A file object with its own position, for one thread.
+    """A file object with its own position. Only one thread can use it.
 
     Args:
         file: The file to read.

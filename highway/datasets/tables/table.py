@@ -18,7 +18,7 @@ from highway.datasets.tables.schema import Selection, class_names
 
 log = logging.getLogger("highway")
 
-_OFTEN = 64  # pieces decoded again before a warning is logged
+_OFTEN = 64  # number of pieces that are decoded again before a warning is logged
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +26,9 @@ class Piece:
     """A part of a table that is always decoded completely.
 
     Args:
-        file: The index of its file.
-        index: The index in the file.
-        first: The index of its first row in the file.
+        file: The index of the piece's file.
+        index: The index of the piece in the file.
+        first: The index of the piece's first row in the file.
         rows: Number of rows.
     """
 
@@ -46,7 +46,7 @@ class TableLayout:
         schema: The columns.
         selection: The columns to read.
         nulls: The value that replaces nulls, by field.
-        budget: Maximum bytes of decoded pieces.
+        budget: Maximum number of bytes of decoded pieces.
         name: Name of the table in messages.
     """
 
@@ -58,15 +58,15 @@ class TableLayout:
         self.fields = SampleFields(selection, nulls, name)
         self.spans = Spans(piece.rows for piece in pieces)
         self.decoded: Pieces[DecodedRows] = Pieces(budget)
-        self.given = self.times = 0  # number of samples returned, and of pieces decoded
-        self.kept = 0  # bytes decoded since pyarrow released memory
+        self.given = self.times = 0  # number of returned samples, and of decoded pieces
+        self.kept = 0  # number of bytes that were decoded since pyarrow released memory
 
 
 L = TypeVar("L", bound=TableLayout)
 
 
 class Table(PartedDataset, Generic[L]):
-    """Random access to rows as dicts, read piece by piece."""
+    """Random access to rows as dicts. The rows are read piece by piece."""
 
     piece: ClassVar[str]  # the name of a piece in messages
 
@@ -76,7 +76,7 @@ class Table(PartedDataset, Generic[L]):
 
     @abstractmethod
     def _decode(self, layout: L, piece: Piece) -> tuple[DecodedRows, int]:
-        """Return the rows of a piece, with the values of ``selection.columns``, and their bytes of memory."""
+        """Decode a piece. Return its rows with the columns ``selection.columns``, and their number of bytes in memory."""
 
     @abstractmethod
     def _column(self, layout: L, name: str) -> Iterable[pa.RecordBatch]:
@@ -86,7 +86,7 @@ class Table(PartedDataset, Generic[L]):
         """Return the name of a row of a piece, for messages."""
         return f"{layout.name}: row {piece.first + row}"
 
-    def _check(self, layout: L, file: int) -> None:  # only tables that can change override it
+    def _check(self, layout: L, file: int) -> None:  # tables whose files can change override this method
         """Raise DatasetError if a file has changed."""
 
     @opened
@@ -123,7 +123,7 @@ class Table(PartedDataset, Generic[L]):
         decoded = self._decode(layout, layout.pieces[number])
         layout.times += 1
         layout.kept += decoded[1]
-        if layout.kept > layout.budget // 16:  # otherwise pyarrow keeps freed memory, several times the budget
+        if layout.kept > layout.budget // 16:  # otherwise pyarrow would keep freed memory of several times the budget
             layout.kept = 0
             pa.default_memory_pool().release_unused()
         if layout.decoded.again == _OFTEN and layout.given < layout.times * len(layout.spans) / len(layout.pieces) / 4:
@@ -152,7 +152,7 @@ class Table(PartedDataset, Generic[L]):
 
     @property
     def keys(self) -> Sequence[str]:
-        """The samples' keys: the values of the key column, or the row numbers if there is no such column."""
+        """The keys of the samples: the values of the key column, or the row numbers if there is no key column."""
         return LazyKeys(self._key, len(self))
 
     @property
@@ -161,7 +161,7 @@ class Table(PartedDataset, Generic[L]):
         return self._layout.classes
 
     def locate(self, number: int) -> str:
-        """Return the file of a sample, and its row number in the file."""
+        """Return the file of a sample, and the sample's row number in the file."""
         layout = self._layout
         piece, row = layout.spans.place(number)
         return self._where(layout, layout.pieces[piece], row)

@@ -3,19 +3,19 @@
 =====================================  ==============================================================================================
 column                                 value
 =====================================  ==============================================================================================
-integers, floats, bool                 a number of NumPy's, of the column's dtype
+integers, floats, bool                 a NumPy number of the column's dtype
 string; binary                         ``str``; ``bytes``
 nested lists of numbers                an array of the column's dtype; a list of arrays if the inner lists differ in length
 tensors (Arrow's two extension types)  an array
 struct of ``bytes`` and ``path``       the bytes; Hugging Face stores images and sounds in this form
 other structs and lists                a dict; a list
-dictionary                             the value that the index in the row refers to
+dictionary                             the value to which the row's index refers
 date, timestamp, duration              ``np.datetime64``, ``np.timedelta64``
 JSON (Arrow's extension type)          the value of the JSON text
-all others                             the value of pyarrow's ``as_py``
+all other types                        the result of pyarrow's ``as_py``
 =====================================  ==============================================================================================
 
-All values own their memory. Nulls are ``None``. A null in a list of numbers is an error.
+All values own their memory. A null becomes ``None``. A null in a list of numbers raises an error.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ import numpy as np
 from highway.datasets.tables.backend import pa
 from highway.errors import DatasetError
 
-TENSOR = "arrow.variable_shape_tensor"  # this name and the next: https://arrow.apache.org/docs/format/CanonicalExtensions.html
+TENSOR = "arrow.variable_shape_tensor"  # both names: https://arrow.apache.org/docs/format/CanonicalExtensions.html
 JSON = "arrow.json"
-EXTENSION = b"ARROW:extension:name"  # key in a field's metadata, for types that pyarrow does not know
+EXTENSION = b"ARROW:extension:name"  # key in the metadata of a field whose type pyarrow does not know
 
-Value = Callable[[int], Any]  # returns a column's value by its row
-Span = Callable[[int, int], Any]  # returns the values from one row up to another as one array
-Bytes = Callable[[int, int], bytes]  # returns the memory from one position to another
+Value = Callable[[int], Any]  # a function that returns the value of a column in a row
+Span = Callable[[int, int], Any]  # a function that returns the values from one row to another as one array
+Bytes = Callable[[int, int], bytes]  # a function that returns the memory from one position to another
 
 
 class Access(NamedTuple):
@@ -69,7 +69,7 @@ IN_MEMORY = Access(in_memory, refuse_path)
 
 
 def values_of(array: pa.Array, field: pa.Field, access: Access) -> Value:
-    """Return a function that returns a column's values, with ``None`` for nulls. Its errors do not name the place."""
+    """Return a function that returns a column's values, with ``None`` for nulls. The function's errors do not name the row."""
     value = _extension(array, field, access) or _plain(array, access)
     if not array.null_count:
         return value
@@ -135,7 +135,7 @@ def _bits(buffer: pa.Buffer, offset: int) -> Callable[[int], bool]:
 
 
 def _all_valid(array: pa.Array) -> np.ndarray:
-    """Return the numbers of an array without a copy. If a number is null, the result has an arbitrary value at its position."""
+    """Return the numbers of an array without a copy. The value at the position of a null is arbitrary."""
     values = pa.Array.from_buffers(array.type, len(array), [None, array.buffers()[1]], 0, array.offset) if array.null_count else array
     numbers: np.ndarray = values.to_numpy()
     return numbers
@@ -155,7 +155,7 @@ def _times(array: pa.Array, access: Access) -> Value:
 
 
 def _offsets(array: pa.Array) -> np.ndarray:
-    """Return the starts of the parts of the values, and the end of the last part: int32 or int64, without a copy."""
+    """Return the start of each list or text in the values, and the end of the last one: int32 or int64, without a copy."""
     if not len(array):
         return np.zeros(1, np.int32)
     is_large = pa.types.is_large_list(array.type) or pa.types.is_large_string(array.type) or pa.types.is_large_binary(array.type)
@@ -184,7 +184,7 @@ def _fixed_binary(array: pa.Array, access: Access) -> Value:
 
 
 def _starts(array: pa.Array) -> Callable[[int, int], np.ndarray]:
-    """Return a function of two rows. It returns the starts of the lists between these rows, and the last end."""
+    """Return a function of two row indexes. It returns the starts of the lists between them, and the end of the last list."""
     if not pa.types.is_fixed_size_list(array.type):
         offsets = _offsets(array)
         return lambda begin, end: offsets[begin : end + 1]
@@ -202,7 +202,7 @@ def _lists(array: pa.Array, access: Access) -> Value:
 
 
 def _span(array: pa.Array) -> Span:
-    """Return a function that returns consecutive numbers or lists as one array, or as a list of arrays if lengths differ."""
+    """Return a function that returns consecutive numbers or lists as one array. Lists of different lengths become a list of arrays."""
     inside = _numbers_span(array) if _is_number(array.type) or pa.types.is_boolean(array.type) else _lists_span(array)
 
     def span(begin: int, end: int) -> Any:

@@ -118,14 +118,14 @@ def table_writer(path: str, begin: Callable[[pa.Schema], Any], rows_per_block: i
 def parquet_writer(
     path: str, rows_per_block: int | None = None, compression: str = "snappy", durable: bool = False
 ) -> Iterator[SampleWriter]:
-    """Write a Parquet file. It gets its name only when it is complete; see :func:`highway.datasets.writing.writing`.
+    """Write a Parquet file. The file gets its final name only when it is complete; see :func:`highway.datasets.writing.writing`.
 
-    :class:`~highway.datasets.Parquet` reads the same samples again, with fields, dtypes, shapes and keys. The keys are in the column
-    ``__key__``.
+    :class:`~highway.datasets.Parquet` reads the same samples from this file, with equal fields, dtypes, shapes and keys. The column
+    ``__key__`` contains the keys.
 
     Args:
         path: The file.
-        rows_per_block: Rows of a row group; ``None``: as many rows as fit into 16 MiB.
+        rows_per_block: Number of rows of a row group. ``None``: as many rows as fit into 16 MiB.
         compression: ``"snappy"``, ``"zstd"``, ``"none"``, or another compression of Parquet.
         durable: Whether to wait until the file is on the disk, so that it survives a crash of the machine.
 
@@ -138,11 +138,11 @@ def parquet_writer(
 
 @contextmanager
 def arrow_writer(path: str, rows_per_block: int | None = None, durable: bool = False) -> Iterator[SampleWriter]:
-    """Write an uncompressed Arrow file, whose rows can be read one by one. Otherwise the same as :func:`parquet_writer`.
+    """Write an uncompressed Arrow file, whose rows can be read one by one. File name and keys are the same as in :func:`parquet_writer`.
 
     Args:
         path: The file.
-        rows_per_block: Rows of a record batch; ``None``: as many rows as fit into 16 MiB.
+        rows_per_block: Number of rows of a record batch. ``None``: as many rows as fit into 16 MiB.
         durable: Whether to wait until the file is on the disk, so that it survives a crash of the machine.
 
     >>> with arrow_writer("photos.arrow") as writer:
