@@ -34,8 +34,8 @@ class OtherFiles:
     Args:
         dataset: The h5py dataset.
         path: The file that contains the dataset.
-        name: The name in messages.
-        allowed: Whether other files may be read.
+        name: Name of the dataset in messages.
+        allowed: Whether reading other files is allowed.
 
     Raises:
         DatasetError: other files exist but are not allowed, are missing, or are too short.
@@ -53,7 +53,7 @@ class OtherFiles:
             )
         folder = os.path.dirname(os.path.abspath(path))
         for file, offset, size in dataset.external or ():
-            prefix = os.environ.get("HDF5_EXTFILE_PREFIX", "").replace("${ORIGIN}", folder)  # the path, as HDF5 finds it
+            prefix = os.environ.get("HDF5_EXTFILE_PREFIX", "").replace("${ORIGIN}", folder)  # build the path as HDF5 does
             self._add(os.path.abspath(os.path.join(prefix, os.fsdecode(file))), 0 if size == h5py.h5f.UNLIMITED else offset + size)
         for source in dataset.virtual_sources() if dataset.is_virtual else ():
             self._check_source(dataset, path, folder, source)

@@ -13,9 +13,9 @@ from highway.datasets.writing import SampleWriter, writing
 from highway.engine.batch import how_to_flatten
 from highway.errors import ItemError
 
-_BLOCK = 16 << 20  # bytes of a row group or record batch by default
-_ROWS = 1 << 16  # and maximum rows
-_MOST = 1 << 29  # maximum bytes, even if the user requested more rows
+_BLOCK = 16 << 20  # default number of bytes of a row group or record batch
+_ROWS = 1 << 16  # maximum number of rows of a row group or record batch by default
+_MOST = 1 << 29  # maximum number of bytes, even if the user requested more rows
 
 
 class TableWriter:
@@ -31,10 +31,10 @@ class TableWriter:
         self.samples = 0
 
     def add(self, key: str, sample: Mapping[str, Any]) -> None:
-        """Append a sample. Its fields must match the first sample's in names and types.
+        """Append a sample. Its fields must have the same names and types as the fields of the first sample.
 
         Raises:
-            ItemError: its fields differ, or no column can hold a value. The message names the sample and the field.
+            ItemError: names or types of fields differ, or no column can hold a value. The message names the sample and the field.
         """
         cells = {
             KEY: self._cell(key, KEY, key),
@@ -78,7 +78,7 @@ class TableWriter:
         self._columns, self._size = {field: [] for field in self._kinds}, 0
 
     def finish(self) -> None:
-        """Write the remaining samples and the file's end. Without samples, the columns are unknown, and this raises ValueError."""
+        """Write the remaining samples and the end of the file. Raises ValueError without samples, because the columns are unknown."""
         if self._file is None:
             raise ValueError(f"{self._path}: no sample was added, so there are no columns; add one, or write no file")
         if self._columns[KEY]:
@@ -86,26 +86,26 @@ class TableWriter:
         self._file.close()
 
     def forget(self) -> None:
-        """Close the file without finishing it."""
+        """Close the unfinished file."""
         if self._file is not None:
             self._file.close()
 
 
 def begin_parquet(path: str, schema: pa.Schema, compression: str) -> Any:
-    """Begin a Parquet file with page checksums. Columns of short values also have dictionaries and statistics."""
+    """Create a Parquet file with page checksums. Columns of short values also have dictionaries and statistics."""
     short = [field.name for field in schema if not pa.types.is_binary(field.type) and not field.type.num_fields]
     options = {"use_dictionary": short, "write_statistics": short, "write_page_checksum": True}
     return pq.ParquetWriter(path, schema, compression=compression, **options)
 
 
 def begin_arrow(path: str, schema: pa.Schema) -> Any:
-    """Begin an Arrow file."""
+    """Create an Arrow file."""
     return ipc.new_file(path, schema)
 
 
 @contextmanager
 def table_writer(path: str, begin: Callable[[pa.Schema], Any], rows_per_block: int | None) -> Iterator[TableWriter]:
-    """Yield a writer. It begins the file at ``path`` with the first sample. At the end, complete the file, unless there was an error."""
+    """Yield a writer, which creates the file at ``path`` for the first sample. At the end, complete the file if there was no error."""
     writer = TableWriter(path, begin, rows_per_block)
     try:
         yield writer
