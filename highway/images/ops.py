@@ -108,18 +108,16 @@ def translate_or_none() -> Callable[..., Any] | None:
     return found
 
 
-def lookup(image: np.ndarray, table: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
+def lookup(image: np.ndarray, table: np.ndarray) -> np.ndarray:
     """Replace each value ``v`` of a uint8 image by ``table[v]``.
 
     Args:
         image: uint8.
         table: uint8 ``(256,)``, or ``(C, 256)`` for a table for each channel of an ``(H, W, C)`` image.
-        out: Array for the result, if shape and dtype fit.
     """
     if table.ndim == 2:
-        return merged([lookup(plane, one) for plane, one in zip(channels_of(image), table, strict=True)], out)
-    target = usable(out, image.shape, image.dtype)
-    target = np.empty(image.shape, np.uint8) if target is None else target
+        return merged([lookup(plane, one) for plane, one in zip(channels_of(image), table, strict=True)])
+    target = np.empty(image.shape, np.uint8)
     if (translate := translate_or_none()) and image.size:
         source = image if image.flags.c_contiguous else np.ascontiguousarray(image)
         translate(source.data, table.tobytes(), out=target.data)

@@ -36,14 +36,13 @@ def open_file(path: str, state: FileState | None = None) -> UnchangingFile:
     return UnchangingFile(path, state)
 
 
-def read_ranges(ranges: Sequence[FileRange], cached: bool = True) -> list[bytes]:
+def read_ranges(ranges: Sequence[FileRange]) -> list[bytes]:
     """Return parts of files. This reads local parts one after another, and parts of objects concurrently.
 
     It checks a local file for changes once, after all its parts are read.
 
     Args:
         ranges: The parts.
-        cached: Whether to use the cache.
 
     Raises:
         FileNotFoundError, PermissionError, StoreError: a file cannot be read.
@@ -61,7 +60,7 @@ def read_ranges(ranges: Sequence[FileRange], cached: bool = True) -> list[bytes]
         return read_ranges_here(ranges)
     from highway.stores.remote import read_stored
 
-    fetched = dict(zip(stored, read_stored([ranges[place] for place in stored], cached), strict=True))
+    fetched = dict(zip(stored, read_stored([ranges[place] for place in stored]), strict=True))
     return [fetched[place] if place in fetched else file.read(offset, size) for place, (file, offset, size) in enumerate(ranges)]
 
 

@@ -37,11 +37,11 @@ Example = dict[str, Any]
 _PLACES = ((0.1, 0.15, 0.55, 0.8), (0.6, 0.4, 0.9, 0.9))  # of the invented boxes for user images, as fractions of the sides
 
 
-def packaged(names: Sequence[str] = SHOWN) -> dict[str, Example]:
+def packaged() -> dict[str, Example]:
     """Return photographs of the package with their objects, by name."""
     dataset = COCO(FOLDER, ANNOTATIONS, masks=True, keypoints=True, crowds=False)
     found = {}
-    for name in names:
+    for name in SHOWN:
         sample = dataset[dataset.keys.index(f"{name}.jpg")]
         rows = {role: sample[role] for role in ("boxes", "labels", "visibility")}
         found[name] = {"image": decode(sample["image"]), **rows, "mask": sample["masks"], "points": sample["keypoints"]}
