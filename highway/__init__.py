@@ -56,9 +56,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import ``Connection`` and ``open`` on first use, because most pipelines need neither sockets nor the table of formats.
+    """Import ``Connection`` and ``open`` on first use, because most pipelines need neither sockets nor dataset formats.
 
-    ``open`` is not in ``__all__``, because ``from highway import *`` would hide Python's own.
+    ``open`` is not in ``__all__``, because ``from highway import *`` would then hide Python's ``open``.
     """
     if name == "open":
         from highway.datasets.opening import open

@@ -8,7 +8,7 @@ from highway.process import interrupt
 def main() -> int:
     """Run the command line and return the exit code."""
     interrupt.leave_quietly()
-    from highway import cli  # here, because it takes a while
+    from highway import cli  # imported here, because this import takes a while
 
     return interrupt.run_command(cli.main)
 

@@ -22,7 +22,7 @@ class Cell:
 
     Args:
         full: The text.
-        short: The text if there is little room; by default the same.
+        short: The text if there is little room; by default the full text.
         style: The style of a terminal, such as ``"red"``.
     """
 
@@ -45,12 +45,12 @@ def number(value: float | None, digits: int = 0, style: str = "") -> Cell:
 
 
 def terminal_width() -> int:
-    """Return the characters of a line of the terminal, or of ``COLUMNS``; :data:`WIDTH` if there is no terminal."""
+    """Return the width of the terminal in characters: the variable ``COLUMNS`` if it is set, or :data:`WIDTH` if there is no terminal."""
     return shutil.get_terminal_size((WIDTH, 0)).columns
 
 
 def wrapped(text: str, width: int, indent: str = "") -> str:
-    """Return a text whose lines break only between words; continued lines begin with ``indent``.
+    """Break a text into lines, only between words. Lines after the first begin with ``indent``.
 
     >>> print(wrapped("- give it more workers", 16, "  "))
     - give it more
@@ -61,7 +61,7 @@ def wrapped(text: str, width: int, indent: str = "") -> str:
 
 
 def percent(part: float) -> str:
-    """Return a fraction, 0 to 1, in percent."""
+    """Return a fraction from 0 to 1 as a percentage."""
     return f"{100 * min(part, 1.0):.0f}%"
 
 
@@ -75,7 +75,7 @@ def _with_unit(value: float, digits: int) -> str:
 
 @dataclass
 class Fitted:
-    """A table that fits a width.
+    """A table that was fitted to a width.
 
     Args:
         columns: Indices of the remaining columns.
@@ -98,7 +98,7 @@ class Fitted:
         return [max(map(len, column)) for column in zip(*self.rows, strict=True)]
 
     def text(self, left: Sequence[int] = (0,)) -> str:
-        """Return the table as lines, with the columns ``left`` left-aligned, and the others right-aligned."""
+        """Return the table as lines. The columns ``left`` are left-aligned, and the other columns are right-aligned."""
         aligned = [(str.ljust if column in left else str.rjust, width) for column, width in zip(self.columns, self.widths, strict=True)]
         rows = ([align(text, width) for (align, width), text in zip(aligned, row, strict=True)] for row in self.rows)
         return "\n".join((" " * self.gap).join(row).rstrip() for row in rows)
@@ -109,9 +109,9 @@ def fit(rows: Sequence[Sequence[Cell]], width: int, drop: Sequence[int] = (), na
 
     Args:
         rows: The cells; the first row is the heading.
-        width: Characters.
-        drop: Columns that may be dropped, the least important first.
-        names: The columns whose texts may be cut.
+        width: Maximum number of characters of a line.
+        drop: Columns that can be dropped, the least important first.
+        names: Columns whose texts can be cut.
     """
     kept = list(range(len(rows[0])))
     for is_short, gap, left_out in [(False, GAP, 0), (True, GAP, 0), *((True, 1, count) for count in range(len(drop) + 1))]:

@@ -1,7 +1,7 @@
 """The name of this package on the package index, and a check for another project called ``highway`` in the same folder.
 
-The distribution is ``highway-data``. Another project, whose distribution is called ``highway``, has the same import name. If both are
-installed, the later installation overwrites files of the earlier one.
+The distribution of this package is ``highway-data``. The distribution ``highway`` belongs to another project, but has the same import name.
+If both distributions are installed, the later installation overwrites files of the earlier installation.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def version_of(distribution: str) -> str:
 
 
 def check() -> None:
-    """Warn if the other project is installed beside this one.
+    """Warn if the other project is installed in the same folder as this package.
 
     Raises:
         ImportError: the other project has replaced this package's ``highway/__init__.py``, or its uninstallation has removed the file.

@@ -3,25 +3,25 @@
 ::
 
     HighwayError
-    ├── EndOfStream      (EOFError)    there are no more items: the normal end, or stop()
-    ├── PipelineError    (TypeError)   stages that do not fit together, or a wrong call, such as a loop over a sink
-        ├── ConfigError      (ValueError)  a topology file, URL or parameter that cannot be used as written
+    ├── EndOfStream      (EOFError)    there are no more items: the source has ended, or stop() was called
+    ├── PipelineError    (TypeError)   stages that do not fit together, or a method that this pipeline does not support
+    ├── ConfigError      (ValueError)  a topology file, URL or parameter that cannot be used as written
     │   └── ParameterError (TypeError)  an unknown parameter, or an invalid value
-    ├── ItemError        (TypeError, ValueError)  an item that a link or a file cannot take
+    ├── ItemError        (TypeError, ValueError)  an item that cannot be sent over a link or written to a file
     ├── FrameError       (ValueError)  received bytes that are not a message
     ├── DatasetError     (ValueError)  samples that a dataset cannot return, or that have changed
     ├── ImageError       (ValueError)  an image file that cannot be used
     ├── ShardError       (ValueError)  a shard that cannot be used
-    ├── DamagedError                   samples of a cache that differ from those written
+    ├── DamagedError                   samples in a cache that do not match their checksums, or cannot be read
     ├── CacheFullError   (OSError)     samples that do not fit into a cache
     ├── LinkError        (OSError)     a socket that cannot be bound, reached or used
-    ├── StoreError       (OSError)     an object store that does not answer, or answers wrongly
-    ├── RemoteError      (RuntimeError) a child process that died, or its error, if the type cannot be created here
+    ├── StoreError       (OSError)     an object store that does not answer, or sends an invalid answer
+    ├── RemoteError      (RuntimeError) a child process that died, or raised an error whose type cannot be created here
     └── StuckError       (RuntimeError) a pipeline that did not stop
 
     Cancelled            (BaseException) ends the code of a stage whose items are no longer needed
 
-If the code of a stage raises an error, the consumer gets this error itself, with notes that name the place.
+If the code of a stage raises an error, the consumer gets the original error, with notes that name the stage.
 """
 
 from highway import distribution
@@ -54,7 +54,7 @@ class EndOfStream(HighwayError, EOFError):
 
 
 class PipelineError(HighwayError, TypeError):
-    """The stages do not fit together, or a method does not fit the pipeline, such as ``dequeue()`` if the last stage is a sink.
+    """The stages do not fit together, or the pipeline does not support a method, such as ``dequeue()`` if the last stage is a sink.
 
     >>> try:
     ...     Pipeline([range(3), range(3)])
@@ -76,11 +76,11 @@ class ConfigError(HighwayError, ValueError):
 
 
 class ParameterError(ConfigError, TypeError):
-    """An unknown parameter, or an invalid value. The message names the class, the value and the expected form."""
+    """A parameter is unknown, or its value is invalid. The message names the class, the value and the expected form."""
 
 
 class ItemError(HighwayError, TypeError, ValueError):
-    """A link or file cannot take an item because of its type or size. The message names the field and a solution."""
+    """An item cannot be sent over a link or written to a file because of its type or size. The message names the field and a solution."""
 
 
 class FrameError(HighwayError, ValueError):
@@ -100,18 +100,18 @@ class DatasetError(HighwayError, ValueError):
 
 
 class ImageError(HighwayError, ValueError):
-    """An image file cannot be used: it is no image, damaged, truncated, too large or too small."""
+    """An image file cannot be used: the file is not an image, is damaged or truncated, or the image is too large or too small."""
 
 
 class ShardError(HighwayError, ValueError):
-    """A shard is no tar archive, is damaged or truncated, or has an invalid sample. The message names the sample and its position."""
+    """A shard is not a tar archive, is damaged or truncated, or has an invalid sample. The message names the sample and its position."""
 
 
 class DamagedError(HighwayError):
-    """Samples of a cache that do not match their checksums, or cannot be read.
+    """Samples in a cache do not match their checksums, or cannot be read.
 
     Args:
-        rows: The numbers of the samples in the cache.
+        rows: Indices of the damaged samples in the cache.
     """
 
     def __init__(self, message: str, rows: list[int]) -> None:
@@ -120,7 +120,7 @@ class DamagedError(HighwayError):
 
 
 class CacheFullError(HighwayError, OSError):
-    """The samples need more than the cache's budget, or the disk is full."""
+    """The samples need more space than the cache's budget, or the disk is full."""
 
 
 class LinkError(HighwayError, OSError):
@@ -135,7 +135,7 @@ class LinkError(HighwayError, OSError):
 
 
 class StoreError(HighwayError, OSError):
-    """An object store does not answer, or answers wrongly, even after retries. The message never contains a credential."""
+    """An object store does not answer, or sends an invalid answer, even after retries. The message never contains a credential."""
 
 
 class RemoteError(HighwayError, RuntimeError):
@@ -152,13 +152,14 @@ class RemoteError(HighwayError, RuntimeError):
 
 
 class StuckError(HighwayError, RuntimeError):
-    """A pipeline did not stop. Its process must exit without waiting for the threads."""
+    """A pipeline did not stop. The process must exit without waiting for the threads of the pipeline."""
 
 
 class Cancelled(BaseException):
     """Ends the code of a stage whose items are no longer needed.
 
-    It is a ``BaseException``, so ``except Exception`` in a stage does not catch it. A loop over a pipeline never raises it.
+    ``Cancelled`` is a ``BaseException``, so ``except Exception`` in a stage does not catch it. A loop over a pipeline never raises
+    ``Cancelled``.
 
     >>> log = []
     >>> class Waiting:

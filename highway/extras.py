@@ -13,15 +13,15 @@ from highway.errors import ConfigError
 
 
 def pip_install(extra: str) -> str:
-    """Return the command that installs the packages of an extra, from the source of this installation."""
+    """Return the command that installs the packages of an extra, from the same source as this installation."""
     checkout = os.path.dirname(os.path.dirname(__file__))
-    if os.path.isfile(os.path.join(checkout, "pyproject.toml")):  # imported from there, as after `pip install -e`
+    if os.path.isfile(os.path.join(checkout, "pyproject.toml")):  # highway is imported from a checkout, as after `pip install -e`
         return f"pip install -e {shlex.quote(f'{checkout}[{extra}]')}"
     return f"pip install {shlex.join(_requirements(extra))}"
 
 
 def _requirements(extra: str) -> list[str]:
-    """Return what pip should install: the distribution's name if it came from an index, else its source (PEP 610).
+    """Return the arguments for ``pip install``: the distribution's name if it was installed from an index, otherwise its source (PEP 610).
 
     If the source no longer exists, such as a deleted clone, return the packages of the extra.
     """
@@ -47,10 +47,10 @@ def _requirements(extra: str) -> list[str]:
 
 
 def import_extra(module: str, extra: str, what: str) -> Any:
-    """Return a module of an extra.
+    """Import and return a module of an extra.
 
     Raises:
-        ConfigError: the module is not installed; the message has ``what`` (the component that needs the module) and the command.
+        ConfigError: the module is not installed. The message contains ``what`` (the component that needs the module) and the command.
     """
     try:
         return importlib.import_module(module)

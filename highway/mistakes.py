@@ -1,4 +1,4 @@
-"""Warn of mistakes that raise no error, such as a map that writes into its input. Only the first items are checked.
+"""Warn of mistakes that raise no error, such as a map that writes into its input. Only the first items are checked for mistakes.
 
 ``logging.getLogger("highway.mistakes").disabled = True`` switches these warnings off.
 """
@@ -20,9 +20,9 @@ import xxhash
 
 log = logging.getLogger("highway.mistakes")
 
-FIRST_ITEMS = 4  # that are checked
+FIRST_ITEMS = 4  # number of items that are checked
 _MOST_BYTES = 1 << 26  # maximum bytes of the arrays of a checked item
-_ENOUGH_BYTES = 1 << 24  # no more items are checked after so many bytes
+_ENOUGH_BYTES = 1 << 24  # after so many bytes of arrays, no more items are checked
 _MOST_ENTRIES = 1000  # lists and dicts with more entries are not compared
 _MOST_OBJECTS = 5_000  # maximum number of objects that are searched for the owner of an item
 _SWITCH = "logging.getLogger('highway.mistakes').disabled = True switches this warning off"
@@ -37,11 +37,11 @@ class _Part(NamedTuple):
 
 
 class InputWatch:
-    """Detects whether a map writes into items that an earlier stage still holds, such as the items of the user's list.
+    """Detects whether a map writes into items to which an earlier stage still refers, such as the items of the user's list.
 
     Args:
-        earlier: The components before the map, with the names of their stages. They must not have begun, because an iterator that runs
-            refers to other objects.
+        earlier: The components before the map, with the names of their stages. The components must not have started yet, because a started
+            iterator refers to other objects than before.
     """
 
     def __init__(self, earlier: Sequence[tuple[Any, str]]) -> None:
@@ -56,7 +56,7 @@ class InputWatch:
         return [_Part(part, ids, _content(part)) for part, ids in found] if size <= _MOST_BYTES else []
 
     def warn(self, parts: list[_Part], name: str) -> bool:
-        """Warn if the map has changed a part of an item that an earlier stage holds. Return whether to stop checking."""
+        """Warn if the map has changed a part of an item to which an earlier stage refers. Return whether to stop checking."""
         written = [part for part in parts if _content(part.value) != part.before]
         seen = set[int]()
         holder = next((stage for roots, stage in self._roots if written and _holds(roots, written, seen)), None)
@@ -74,10 +74,10 @@ class InputWatch:
 
 
 def _roots(component: Any) -> list[Any]:
-    """Return a component. For an iterator, such as a generator or ``zip``, return the objects that it refers to, too."""
+    """Return a list of the component. For an iterator, such as a generator or ``zip``, add the objects to which the iterator refers."""
     found = [component]
     if hasattr(type(component), "__next__"):
-        for one in found:  # grows meanwhile
+        for one in found:  # the list grows during the loop
             if len(found) >= _MOST_ENTRIES:
                 break
             if hasattr(type(one), "__next__") or isinstance(one, tuple):  # map() and zip() have a tuple of iterators
@@ -86,7 +86,7 @@ def _roots(component: Any) -> list[Any]:
 
 
 def _holds(roots: list[Any], written: list[_Part], seen: set[int]) -> bool:
-    """Return whether the roots refer, directly or indirectly, to a changed part or to its container. Visit no object twice."""
+    """Return whether the roots refer, directly or indirectly, to a changed part or to its container. ``seen`` are the visited objects."""
     ids = frozenset[int]().union(*(part.ids for part in written))
     arrays = [part.value for part in written if isinstance(part.value, np.ndarray)]
     waiting = deque(roots)
@@ -97,7 +97,7 @@ def _holds(roots: list[Any], written: list[_Part], seen: set[int]) -> bool:
         seen.add(id(one))
         if (array := _as_array(one)) is not None and any(np.may_share_memory(array, part) for part in arrays):
             return True
-        if isinstance(one, _CLOSED) or hasattr(type(one), "__next__"):  # an iterator holds items only while it yields them
+        if isinstance(one, _CLOSED) or hasattr(type(one), "__next__"):  # an iterator refers to an item only while it yields the item
             continue
         inner = _inner(one)
         if not ids.isdisjoint(map(id, inner)):
@@ -120,7 +120,7 @@ def _inner(one: Any) -> list[Any]:
 
 
 def state_of(op: Any) -> dict[str, Any]:
-    """Return the state of a map: counters, collections and generators in its attributes and in the global variables of its function."""
+    """Return the state of a map: counters, collections and generators in its attributes, and in the variables that its function uses."""
     attributes = getattr(getattr(op, "__self__", op), "__dict__", {})
     found = {f"its attribute {name}": _state(value) for name, value in attributes.items() if not name.startswith("opened ")}
     function = op.func if isinstance(op, partial) else getattr(op, "__func__", op)
@@ -134,7 +134,7 @@ def state_of(op: Any) -> dict[str, Any]:
 
 
 def _state_outside(value: Any) -> Any:
-    """Return the state of a variable, or ``None`` if each process sets the variable once, such as a flag or a dict of open files."""
+    """Return the state of a variable. Flags and non-numeric entries of dicts do not count, because each process sets them once."""
     if isinstance(value, dict):
         return repr([one for one in value.values() if isinstance(one, (int, float))])
     return None if isinstance(value, bool) else _state(value)
@@ -161,7 +161,7 @@ class _Draws(str):
 
 
 def warn_of_state(before: dict[str, Any], op: Any, name: str) -> bool:
-    """Warn if an item changes the state of a map that runs in several processes; return whether it does."""
+    """Warn if an item has changed the state of a map that runs in several processes. Return whether the state has changed."""
     after = state_of(op)
     changed = [key for key, value in before.items() if key in after and after[key] != value]
     if draws := [key for key in changed if isinstance(after[key], _Draws)]:
@@ -190,7 +190,7 @@ def _as_array(value: Any) -> np.ndarray | None:
     if hasattr(type(value), "__dlpack__"):
         try:
             return np.from_dlpack(value)
-        except Exception:  # it is on a device, or has a dtype that NumPy lacks
+        except Exception:  # the tensor is on a device, or has a dtype that NumPy lacks
             return None
     return None
 

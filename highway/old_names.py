@@ -1,6 +1,6 @@
-"""Old names from Highway (2017), tensorcom and tensorpack, and names from torchvision and Albumentations, with highway's names.
+"""Tables of names of Highway (2017), tensorcom, tensorpack, torchvision and Albumentations, with the names that replace them in highway.
 
-``tests/data/older_systems/names.py`` lists the public names of tensorpack, and a test compares the tables with them.
+A test compares the tables with the public names of tensorpack, which ``tests/data/older_systems/names.py`` lists.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ KEYWORDS: Final[Mapping[str, str]] = {
     **_each("clip", _CLIP, "Brightness Contrast Saturation GaussianNoise Lighting"),
     **_each("rgb", _RGB, "Saturation Hue Grayscale"),
 }
-"""Replacements of parameters, by old name, or by ``Component.name`` or ``function.name`` if another component has another replacement."""
+"""Old name of a parameter -> replacement. The key is ``Component.name`` or ``function.name`` if components have different replacements."""
 
 _LAST = {"keep": False, "drop": True}
 ACCEPTED: Final[Mapping[str, tuple[str, Mapping[str, Any]]]] = {
@@ -138,9 +138,9 @@ ACCEPTED: Final[Mapping[str, tuple[str, Mapping[str, Any]]]] = {
     "rotate.order": ("interpolation", {}),
     "clipped_zoom.order": ("interpolation", {}),
 }
-"""Old parameters that are still accepted, by ``Component.name``: their new names, and changed values."""
+"""``Component.name`` of an old parameter that is still accepted -> its new name, and changed values."""
 
-_TRANSFORMS = {  # of tensorpack; then of torchvision, and of Albumentations
+_TRANSFORMS = {  # names of tensorpack, then of torchvision, then of Albumentations
     "Flip": "FlipX or FlipY",
     "Rotation": "Rotate",
     "RotationAndCropValid": "RotateAndCropValid",
@@ -216,7 +216,7 @@ _TRANSFORMS = {  # of tensorpack; then of torchvision, and of Albumentations
     "FlipTransform": "FlipX or FlipY",
     "ResizeTransform": "Resize",
 }
-_COMPONENTS = {  # of tensorpack's dataflow, and its inputs
+_COMPONENTS = {  # names of tensorpack's dataflow and input sources
     "BatchData": "Batch (remainder=False is drop_last=True)",
     "BatchDataByShape": "BatchByShape",
     "CacheData": "Cache",
@@ -250,7 +250,7 @@ _COMPONENTS = {  # of tensorpack's dataflow, and its inputs
     "DummyConstantInput": "Noise (constant=True)",
 }
 _FUNCTION, _INPUT = "highway.Stage around any function", "highway.Pipeline itself, which is iterated over and works ahead"
-_ENGINE = {  # of tensorpack, without a component in highway
+_ENGINE = {  # names of tensorpack that have no component in highway
     "DataFromGenerator": "highway.Pipeline ([function, ...]): a generator function is a source, as any iterable is",
     "DataFromIterable": "highway.Pipeline ([iterable, ...]): any iterable is a source",
     "MapData": "highway.Pipeline ([source, function]): any function is a map, and returns DROP to leave an item out",
@@ -276,7 +276,7 @@ _ENGINE = {  # of tensorpack, without a component in highway
 }
 _CONVERTERS = 'highway.Connection (converters="torch", "torch_cuda" or "numpy")'
 _ILSVRC = "highway.datasets.classification.ilsvrc"
-_DATASETS = {  # of tensorpack
+_DATASETS = {  # names of tensorpack's datasets
     "Mnist": "MNIST",
     "FashionMnist": "FashionMNIST",
     "Cifar10": "CIFAR10",
@@ -292,7 +292,7 @@ _DATASETS = {  # of tensorpack
     "BSDS500": "Files, or the recipe in docs/howto/recipes.md",
     "Caltech101Silhouettes": "Files, or the recipe in docs/howto/recipes.md",
 }
-_AUGMENTATIONS = {  # equivalents in Augmentations
+_AUGMENTATIONS = {  # names with an equivalent in Augmentations
     "AugmentImageComponent": "field=",
     "AugmentImageComponents": "boxes=, points=, mask=",
     "AugmentImageCoordinates": "points=",
@@ -347,7 +347,7 @@ CLASSES: Final[Mapping[str, str]] = {
     "to_device": "highway.adapters.torch.to_device, or that of highway.adapters.jax",
     "to_dataset": "highway.adapters.tensorflow.to_dataset",
 }
-"""Replacements of classes, by old name."""
+"""Old name of a class -> replacement."""
 
 _TRAINING = "highway.adapters.tensorflow (to_dataset), .torch (to_device) and others: highway feeds batches to your framework, which trains"
 
@@ -356,7 +356,7 @@ METHODS: Final[Mapping[str, str]] = {
     "get_per_channel_mean": "mean_image().mean(axis=(0, 1)), of this split; tensorpack's default is mean_image(['train', 'test'])",
     "get_label_names": "classes",
 }
-"""Replacements of methods of tensorpack's data sets, by name."""
+"""Method of tensorpack's datasets -> replacement."""
 
 MODULES: Final[Mapping[str, str]] = {
     "highway.modules.processing": "highway.modules",
@@ -381,4 +381,4 @@ MODULES: Final[Mapping[str, str]] = {
     "highway.engine.Stop": "highway (EndOfStream)",
     "highway.zcom": "highway (Connection) and highway.tenbin (tenbin's functions)",
 }
-"""Replacements of the names in removed modules; submodules are included."""
+"""Name of a removed module -> replacement of the names in this module and its submodules."""

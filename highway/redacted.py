@@ -7,7 +7,7 @@ import re
 _URL = re.compile(
     r"([A-Za-z][A-Za-z0-9+.-]*://)"
     r"(?:[^\s/?#@]*:[^\s/?#]*@|(?<=http://)[^\s/?#'\"]*@|(?<=https://)[^\s/?#'\"]*@"
-    r"|(?!\[)[^\s/?#@]*:(?!\d*(?:[/?#'\"\s]|$))[^\s'\"]*@)?"  # a password that contains / ? or #; digits alone are a port
+    r"|(?!\[)[^\s/?#@]*:(?!\d*(?:[/?#'\"\s]|$))[^\s'\"]*@)?"  # a password can contain / ? or #, but digits alone are a port
     r"([^\s?'\"]*)(?:\?[^\s'\"]*)?"
 )
 _NEARLY_URL = re.compile(r"(?<=[:/]/)[^\s/?#'\"@]+:[^\s/?#'\"@]+@")  # for example http:/me:secret@host or http//me:secret@host

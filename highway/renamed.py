@@ -1,7 +1,7 @@
-"""Raise errors for old names, with the new name. :mod:`highway.old_names` lists the names.
+"""Raise errors for old names. The errors show the new names, which :mod:`highway.old_names` lists.
 
-:class:`Finder` raises the error for modules, and :func:`raise_missing` for classes. The check of a component's parameters calls
-:func:`new_name`. :func:`current` still accepts a few old parameters.
+:class:`Finder` raises the error for modules, and :func:`raise_missing` for classes. The code that checks the parameters of a component
+calls :func:`new_name`. A few old parameters are still accepted: :func:`current` converts them.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ _STAGES = {"albumentations": "Albumentations", "torchvision": "TorchvisionV2"}  
 
 
 def new_class(name: str) -> str:
-    """Return ``; use `` and the replacement of an old class; empty if the name is unknown."""
+    """Return ``; use `` and the replacement of an old class, or an empty text if the name is unknown."""
     return f"; use {CLASSES[name]}" if name in CLASSES else ""
 
 
 def new_method(name: str) -> str:
-    """Return ``; use `` and the replacement of an old data set's method; empty if the name is unknown."""
+    """Return ``; use `` and the replacement of a method of an old dataset, or an empty text if the name is unknown."""
     return f"; use {METHODS[name]}" if name in METHODS else ""
 
 
 def stage_of(transform: object) -> str:
-    """Return the stage that applies a transform of another package; empty if there is none."""
+    """Return the stage that applies a transform of another package, or an empty text if there is none."""
     return _STAGES.get(type(transform).__module__.partition(".")[0], "")
 
 
@@ -48,7 +48,7 @@ def applied_by(transform: object) -> str:
 
 
 def new_name(component: str, keyword: str) -> str:
-    """Return ``; `` and the replacement of a component's old parameter; empty if the name is unknown."""
+    """Return ``; `` and the replacement of a component's old parameter, or an empty text if the name is unknown."""
     advice = KEYWORDS.get(f"{component}.{keyword}") or KEYWORDS.get(keyword)
     return f"; {advice.format(component=component)}" if advice else ""
 
@@ -93,10 +93,10 @@ _PUBLIC = ("highway", "highway.modules", "highway.transforms", "highway.datasets
 
 
 def raise_missing(module: str, name: str) -> NoReturn:
-    """Raise the error for a name that a module does not have. The error shows the new name of an old class, or the module that has the
+    """Raise the error for a name that a module does not have. The error shows the new name of an old class, or another module with the
     name.
 
-    For an old class, the error is always an ImportError, because ``from module import name`` discards the text of an AttributeError.
+    For an old class, the error is an ImportError, because ``from module import name`` discards the text of an AttributeError.
     """
     if here := _HERE.get(f"{module}.{name}"):
         raise ImportError(f"there is no {name} in {module}; use {here}")
@@ -113,7 +113,7 @@ def raise_missing(module: str, name: str) -> NoReturn:
 
 
 def _is_import_statement() -> bool:
-    """Return whether a module is asked for a name by ``from module import name``, not by ``getattr`` or ``hasattr``."""
+    """Return whether the missing name comes from a ``from module import name``, not from ``getattr`` or ``hasattr``."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code.co_name in ("raise_missing", "__getattr__", "find"):
         frame = frame.f_back
@@ -126,7 +126,7 @@ def explain_missing(module: str) -> None:
 
 
 class Finder:
-    """The last entry of ``sys.meta_path``. It finds no module. For an old module, it raises an error with the new place of each name."""
+    """The last entry of ``sys.meta_path``. It finds no module, but for an old module raises an error with the replacements of its names."""
 
     @staticmethod
     def find_spec(name: str, path: object = None, target: object = None) -> None:

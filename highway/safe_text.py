@@ -1,7 +1,7 @@
-"""Text from peers, files and servers, made safe for display.
+"""Make text from peers, files and servers safe for display.
 
-Such text may contain escape sequences, which control a terminal, line breaks, which forge lines of a log, and characters that XML does not
-allow. All code that shows such text calls one of these two functions.
+Such text can contain escape sequences that control a terminal, line breaks that forge lines of a log, and characters that XML does not
+allow. All code that shows such text calls :func:`for_terminal` or :func:`for_markup`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def for_terminal(text: object) -> str:
 
 
 def for_markup(text: object) -> str:
-    r"""Return a text for XML and HTML: the text of :func:`for_terminal`, with entities such as ``&lt;`` for markup characters.
+    r"""Return a text for XML and HTML: the result of :func:`for_terminal`, with entities such as ``&lt;`` for markup characters.
 
     >>> for_markup("<b>\x00")
     '&lt;b&gt;\\x00'
@@ -48,7 +48,7 @@ class _Shown:
 
 def _make_safe(record: logging.LogRecord) -> bool:
     """Make the arguments of a log message safe for all handlers."""
-    if isinstance(record.args, Mapping):  # logging takes it out of the tuple if it is the only argument
+    if isinstance(record.args, Mapping):  # logging unpacks a mapping that is the only argument
         record.args = (record.args,)
     if isinstance(record.args, tuple):
         record.args = tuple(argument if isinstance(argument, (int, float)) else _Shown(argument) for argument in record.args)
@@ -56,7 +56,7 @@ def _make_safe(record: logging.LogRecord) -> bool:
 
 
 def guard_log(name: str) -> None:
-    """Make each message of a logger a single line without escape sequences."""
+    """Make each message of a logger one line without escape sequences."""
     logger: Any = logging.getLogger(name)
     if _make_safe not in logger.filters:
         logger.addFilter(_make_safe)

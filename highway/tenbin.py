@@ -1,11 +1,11 @@
-"""Arrays as bytes, in memory, in ``.ten`` files and on sockets: the functions of tensorcom's ``tenbin``, under the same names.
+"""Encode arrays as bytes in memory, in ``.ten`` files and on sockets. The functions have the names of tensorcom's ``tenbin``.
 
 >>> import numpy as np
 >>> from highway import tenbin
 >>> tenbin.decode_buffer(tenbin.encode_buffer([np.arange(3, dtype=np.uint8)]))
 [array([0, 1, 2], dtype=uint8)]
 
-The format is specified in ``docs/reference/wire.md``. SCTP is not supported.
+The format is specified in ``docs/reference/wire.md``. Unlike in tensorcom, SCTP is not supported.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ __all__ = [
 
 
 class Socket(Protocol):
-    """The methods that the socket functions need; a ``zmq.Socket`` has them."""
+    """The methods that the functions for sockets call. A ``zmq.Socket`` has these methods."""
 
     def send(self, data: Any) -> Any: ...
     def recv(self) -> Any: ...
@@ -109,7 +109,7 @@ def zsend_single(socket: Socket, l: Sequence[Array], infos: Sequence[str] | None
 
 
 def zrecv_single(socket: Socket, infos: Infos = False) -> Any:
-    """Receive arrays as a message of one frame; see the example of :func:`zsend_single`.
+    """Receive arrays from a message of one frame; see the example of :func:`zsend_single`.
 
     Args:
         socket: A ``zmq.Socket``.
@@ -138,7 +138,7 @@ def zsend_multipart(socket: Socket, l: Sequence[Array], infos: Sequence[str] | N
 
 
 def zrecv_multipart(socket: Socket, infos: Infos = False) -> Any:
-    """Receive arrays as a multipart message; see the example of :func:`zsend_multipart`.
+    """Receive arrays from a multipart message; see the example of :func:`zsend_multipart`.
 
     Args:
         socket: A ``zmq.Socket``.

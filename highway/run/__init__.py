@@ -1,6 +1,7 @@
-"""Run one role in this process, or all roles of a topology: start, report, drain and restart them.
+"""Run one role in this process, or run all roles of a topology: start, watch, drain and restart their processes.
 
-``role`` runs the pipeline of one role, and ``report`` sends its reports to its launcher. ``supervise`` runs all roles (``replica`` is one
-replica, ``child`` its process) with a launcher. It depends only on the protocol in ``launcher``; ``launchers`` has one module for each kind
-of place. May use: topology, observe, engine, process, wire. Begin with ``supervise``.
+Begin with ``supervise``. ``role`` runs the pipeline of one role in this process, and ``report`` sends reports about the role to the
+launcher. ``supervise`` runs all roles of a topology: ``replica`` is one replica, and ``child`` is the process of a replica. ``supervise``
+depends only on the protocol in ``launcher``. ``launchers`` has one module for each engine. May use: topology, observe, engine, process,
+wire.
 """

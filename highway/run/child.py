@@ -1,4 +1,4 @@
-"""A process of a replica, in the launcher: its state, known from reports."""
+"""A process of a replica, as the launcher sees the process: its state according to its reports."""
 
 from __future__ import annotations
 
@@ -23,12 +23,13 @@ class Child:
 
     Args:
         started: Start time, by ``time.monotonic()``.
-        error: The error that ended the process, as the process reported it.
+        error: The message of the error that ended the process, from the reports of the process.
         leaving: Whether the process was asked to end.
-        done: Whether the process reported that it has ended normally, and has delivered all its items.
-        wanted: Whether its remaining items are still needed.
-        code: The exit code; negative for a signal; ``None`` while it runs, or before all its reports are read.
-        idle: Seconds for which the process has received nothing although it waited for input.
+        done: Whether the process has reported that it ended normally and delivered all its items.
+        wanted: Whether the undelivered items of the process are still needed.
+        code: The exit code, or the negative number of the signal that ended the process. ``None`` until the process has ended and all its
+            reports are read.
+        idle: Seconds for which the process has waited for input without receiving an item.
     """
 
     handle: Handle
@@ -42,7 +43,7 @@ class Child:
     idle: float = 0.0
 
     def poll(self) -> bool:
-        """Handle the reports of the process, and return whether it has ended."""
+        """Handle the reports of the process. Return whether the process has ended."""
         code = self.handle.poll()
         for report in self.handle.reports():
             if report.stats:
@@ -57,20 +58,20 @@ class Child:
         return code is not None
 
     def ask(self, number: int, wanted: bool = True) -> None:
-        """If the process runs, ask it to end: SIGTERM drains it, SIGINT stops it. ``wanted``: whether its remaining items are needed."""
+        """If the process runs, ask it to end: SIGTERM drains, SIGINT stops. ``wanted``: whether its undelivered items are still needed."""
         if not self.poll():
             self.leaving, self.wanted = True, wanted
             self.handle.signal(number)
 
     @property
     def failed(self) -> bool:
-        """Whether the process has ended, but not normally."""
+        """Whether the process has ended, but neither normally nor as requested."""
         as_it_should = (self.code == 0 and self.done) or (self.leaving and self.code in _ASKED)
         return self.code is not None and not as_it_should
 
     @property
     def was_killed(self) -> bool:
-        """Whether a signal from outside has ended the process."""
+        """Whether a signal of another process or of the system has killed the process."""
         return self.failed and (self.code or 0) < 0 and -(self.code or 0) not in _CRASHES
 
     @property
@@ -80,7 +81,7 @@ class Child:
 
     @property
     def how(self) -> str:
-        """How the process ended, in two or three words."""
+        """How the process ended, in a few words."""
         code = self.code or 0
         if not self.failed:
             return "ended" if not self.leaving else "was drained" if self.done else "was stopped"
@@ -90,5 +91,5 @@ class Child:
 
     @property
     def failure(self) -> str:
-        """How the process ended, with the error."""
+        """How the process ended, and the error."""
         return f"({self.how.removeprefix('was ').removeprefix('failed with ')}): {self.error or 'it ended without a word'}"

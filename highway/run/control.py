@@ -1,8 +1,8 @@
 """Find a running process of a role on this machine, and ask it to drain.
 
-Each process listens under a name in Linux's abstract namespace, which has no file and disappears with the process. The name contains the
-user, the topology file, the role and the replica's number. If a process on this machine already has this number, the name has the first
-free number after the replicas of the file. Both processes must belong to the same user.
+Each process listens under a name in Linux's abstract namespace. The name has no file, and disappears with the process. The name contains
+the user, the topology file, the role and the number of the replica. If another process on this machine already has this number, the process
+uses the first free number above the numbers of the file's replicas. Both processes must belong to the same user.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from highway.process.readable import readable
 from highway.topology.process_spec import RoleKey
 from highway.wire.address import peer_process
 
-JOINED = 64  # maximum additional processes of a role on one machine, besides its replicas
+JOINED = 64  # maximum processes of a role on one machine in addition to the replicas of the file
 
 _DRAIN = b"drain"
 _LARGEST = 4096
@@ -38,7 +38,7 @@ def _listen(address: str) -> socket.socket | None:
     listener.setblocking(False)
     try:
         listener.bind(address)
-    except OSError:  # another process has this name
+    except OSError:  # another process listens under this name
         listener.close()
         return None
     listener.listen()
@@ -46,7 +46,7 @@ def _listen(address: str) -> socket.socket | None:
 
 
 def _received(connection: socket.socket) -> bytes:
-    """Return a message; empty if the other end has closed."""
+    """Return the next message; empty if the other end has closed."""
     try:
         return connection.recv(_LARGEST)
     except OSError:
@@ -54,19 +54,19 @@ def _received(connection: socket.socket) -> bytes:
 
 
 class ControlServer:
-    """Receives the request to drain.
+    """Lets other processes ask this process to drain.
 
-    The caller waits for ``sockets`` and then calls :meth:`poll`. Outside Linux there are no sockets.
+    The owner waits until some of ``sockets`` are readable, and then calls :meth:`poll`. Outside Linux, there are no sockets.
 
     Args:
         key: The role of the process.
-        replica: The number in the file.
-        on_drain: Called once, when the process is asked to drain.
+        replica: The number of the replica in the file.
+        on_drain: Called at the first request to drain.
     """
 
     def __init__(self, key: RoleKey, replica: int, on_drain: Callable[[], None] = lambda: None) -> None:
         self.number: int | None = None
-        """The number for ``highway drain``; ``None`` if it cannot be reached."""
+        """The number of this process for ``highway drain``; ``None`` if ``highway drain`` cannot reach this process."""
         self.drains = False
         self._on_drain = on_drain
         self._listener: socket.socket | None = None
@@ -83,7 +83,7 @@ class ControlServer:
         return [self._listener, *self._clients] if self._listener else []
 
     def poll(self, ready: Collection[Any]) -> bool:
-        """Serve the ready sockets, and return whether the process must drain."""
+        """Serve the readable sockets. Return whether the process must drain."""
         for sock in self.sockets:
             if sock in ready:
                 if sock is self._listener:
@@ -93,9 +93,9 @@ class ControlServer:
         return self.drains
 
     def answer(self, items: int, complete: bool) -> None:
-        """Report to the clients the number of delivered items, and whether all items were delivered."""
+        """Tell the clients the number of delivered items, and whether all items were delivered."""
         for client in self._clients:
-            with contextlib.suppress(OSError):  # the client did not wait
+            with contextlib.suppress(OSError):  # the client has not waited for the answer
                 client.send(json.dumps({"items": items, "complete": complete}).encode(), socket.MSG_NOSIGNAL)
 
     def __enter__(self) -> Self:
@@ -107,7 +107,7 @@ class ControlServer:
             sock.close()
 
     def _accept(self, listener: socket.socket) -> None:
-        with contextlib.suppress(OSError):  # the caller has given up
+        with contextlib.suppress(OSError):  # the client has given up
             client, _ = listener.accept()
             client.setblocking(False)
             if peer_process(client)[1] in (os.getuid(), 0):
@@ -126,15 +126,15 @@ class ControlServer:
 
 @dataclass
 class ControlClient:
-    """A connection to the control server of a running process. The owner closes the ``connection``."""
+    """A connection to the control server of a running process. The owner of the client must close ``connection``."""
 
     name: str
     number: int
     connection: socket.socket
 
     def ask(self) -> None:
-        """Ask the process to drain; returns at once."""
-        with contextlib.suppress(OSError):  # the process is ending already, which wait() notices
+        """Ask the process to drain, without waiting."""
+        with contextlib.suppress(OSError):  # the process is already ending, which wait() notices
             self.connection.send(_DRAIN, socket.MSG_NOSIGNAL)
 
     def wait(self) -> tuple[int, bool] | None:
@@ -145,12 +145,12 @@ class ControlClient:
         """
         pid, _ = peer_process(self.connection)
         answer = self.answer()
-        with contextlib.suppress(OSError), open(os.pidfd_open(pid)) as process:  # the process is gone already, or in another container
+        with contextlib.suppress(OSError), open(os.pidfd_open(pid)) as process:  # the process has already ended, or is in another container
             readable([process])
         return answer
 
     def answer(self) -> tuple[int, bool] | None:
-        """Wait for the answer of the process, which it sends when its pipeline has ended. Returns the same as :meth:`wait`."""
+        """Wait for the answer that the process sends when its pipeline has ended. The result is that of :meth:`wait`."""
         if not (said := _received(self.connection)):
             return None
         answer = json.loads(said)

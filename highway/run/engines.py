@@ -1,4 +1,4 @@
-"""Engines: places where the processes of a topology can run. ``launchers/table`` lists them."""
+"""Engines: places where the processes of a topology can run. ``launchers/table`` lists the engines."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from highway.topology import Topology
 from highway.topology.wiring import Wiring
 
 Show = Callable[[str, str, bool], None]
-"""Shows a line: the name of the process that printed it, the text, and whether it is from standard error."""
+"""Function that shows a printed line. Arguments: name of the process, text, and whether the text is from standard error."""
 
 
 class Option(NamedTuple):
-    """An option of ``highway launch`` for one engine: its name without ``--``, and its arguments for argparse."""
+    """An option of ``highway launch`` for one engine: the name without ``--``, and the arguments for argparse."""
 
     name: str
     settings: Mapping[str, Any]
@@ -28,10 +28,10 @@ class Engine:
     """A place where the processes of a topology can run: a :class:`LiveEngine` or a :class:`RenderingEngine`.
 
     Args:
-        name: The name for ``--on``.
-        what: The place where the engine runs processes, in words.
-        problems: Yields a ConfigError for each part of a topology that the engine does not support.
-        options: Options that only this engine has.
+        name: The value of ``--on`` that selects the engine.
+        what: A description of the place where the engine runs processes.
+        problems: Function of a topology that yields a ConfigError for each part that the engine does not support.
+        options: Options of ``highway launch`` that only this engine has.
     """
 
     name: str
@@ -43,26 +43,26 @@ class Engine:
         """Check that the engine can run a topology.
 
         Raises:
-            ConfigError: the engine cannot run the topology; the message has a line for each reason.
+            ConfigError: the engine cannot run the topology. The message has a line for each reason.
         """
         if texts := list(map(str, self.problems(topology))):
             raise ConfigError("\n".join(texts))
 
 
 def placed_anywhere(topology: Topology) -> Wiring:
-    """Return all processes of a topology for an engine that chooses the hosts: they find each other by name."""
+    """Return the processes of a topology for an engine that chooses their hosts. The processes find each other by name."""
     return Wiring.scaling(topology.anywhere())
 
 
 @dataclass(frozen=True, kw_only=True)
 class LiveEngine(Engine):
-    """An engine in which highway starts processes, watches them and shows their output, as on this machine.
+    """An engine for which highway starts the processes, watches them and shows their output, as on this machine.
 
     Args:
-        connect: Returns a launcher.
-        placed: Returns the processes of a topology, with their links in this engine.
-        preview: Returns the texts for the engine, such as job scripts, by name. ``None``: the engine uses no texts.
-        may_be_ended_by: The library that may end the launcher's process without raising an error. Empty: no library does this.
+        connect: Function that returns a launcher.
+        placed: Function that returns the processes of a topology, with the links that they have in this engine.
+        preview: Function that returns the texts for the engine, such as job scripts, by name. ``None``: the engine uses no texts.
+        may_be_ended_by: Name of a library that can end the launcher's process without raising an error. Empty: there is no such library.
     """
 
     connect: Callable[[Wiring, argparse.Namespace, Show], Launcher]
@@ -73,10 +73,10 @@ class LiveEngine(Engine):
 
 @dataclass(frozen=True, kw_only=True)
 class RenderingEngine(Engine):
-    """An engine whose own tools start processes from files.
+    """An engine whose own tools start the processes from files that highway writes.
 
     Args:
-        render: Returns the contents of these files by name.
+        render: Function that returns the contents of the files by name.
     """
 
     render: Callable[[Topology, argparse.Namespace], Mapping[str, str]]

@@ -1,9 +1,9 @@
-"""The folder that the hosts of a run share. The launcher writes orders for each replica's job into the folder, and jobs write news.
+"""The folder that the hosts of a run share. The launcher writes orders for the job of each replica, and the jobs write news.
 
-News are the output, reports and counts of the replica's process (:class:`~highway.run.remote.News`).
+News are the output, the reports and the counts of a replica's process (:class:`~highway.run.remote.News`).
 
-A file that changes is replaced atomically. A file that grows is opened and closed for each line, because a network file system shows the
-line to other hosts only after the file is closed.
+To change a file, a process replaces the file atomically. To append a line, a process opens and closes the file, because a network file
+system shows the line to other hosts only after the file is closed.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from highway.run.remote import News
 
 T = TypeVar("T")
 
-SEGMENT = 1 << 20  # bytes after which the next file of news begins; the reader deletes read files
+SEGMENT = 1 << 20  # bytes after which the writer begins the next file; the reader deletes files that it has read
 
 
 class JobOrder(msgspec.Struct, frozen=True):
     """The launcher's orders for the job of a replica.
 
     Args:
-        start: The required number of starts of the replica's process. The last start uses ``spec``.
+        start: How many times the job must have started the replica's process in total. The last start uses ``spec``.
         spec: The process to run, a :class:`~highway.run.launcher.LaunchSpec` in JSON.
-        signals: Signals to send to that process, in order.
+        signals: Signals to send to the process of the last start, in order.
         version: The launcher's version of highway.
     """
 
@@ -41,7 +41,7 @@ class JobOrder(msgspec.Struct, frozen=True):
 
 
 class Claim(msgspec.Struct, frozen=True):
-    """The job that holds a replica, and the number of starts of its process. If a job finds another holder, it was replaced."""
+    """The job that holds a replica, and the number of starts of the replica's process. A job that finds another holder was replaced."""
 
     holder: str = ""
     start: int = 0
@@ -55,7 +55,7 @@ class RoleSoftware(msgspec.Struct, frozen=True):
 
 
 class Line(msgspec.Struct, frozen=True):
-    """A message of a job: the number of the process's start, and its news; ``None`` while no process runs."""
+    """A message of a job: the number of starts so far, and news of the last process; ``None`` if there is no news."""
 
     start: int
     news: News | None = None
@@ -64,8 +64,8 @@ class Line(msgspec.Struct, frozen=True):
 class RunFolder:
     """The folder of a run.
 
-    A *place* is the base name of a replica's files (:func:`place_of`). A *holder* is the name of a job's files: the job's ID, and the
-    number of times that Slurm has queued the job again.
+    A *place* is the base name of a replica's files (:func:`place_of`). A *holder* is the base name of a job's files: the job's ID, and how
+    many times Slurm has requeued the job.
 
     Args:
         path: The folder.
@@ -77,7 +77,7 @@ class RunFolder:
         self._orders, self._news = path / "orders", path / "news"
 
     def make(self) -> None:
-        """Create the folder. Processes that join the run may have published their addresses there already.
+        """Create the folder. The subfolder for the rendezvous may already exist, because processes can join the run before it starts.
 
         Raises:
             OSError: the folder cannot be created, or belongs to an earlier run.
@@ -87,7 +87,7 @@ class RunFolder:
             folder.mkdir()
 
     def order(self, place: str) -> JobOrder | None:
-        """Return the order for the job of a place, if the launcher has given one."""
+        """Return the order for the job of a place; ``None`` if the launcher has not given an order."""
         return _read(self._orders / f"{place}.json", JobOrder)
 
     def want(self, place: str, order: JobOrder) -> None:
@@ -103,12 +103,12 @@ class RunFolder:
         _write(self._orders / f"{place}.claim", msgspec.json.encode(claim))
 
     def agree(self, role: str, made: RoleSoftware) -> RoleSoftware:
-        """Publish the software of a process of a role, and return the software that the role's first process has published."""
+        """Publish the software of a process of a role. Return the software that the first process of the role has published."""
         path = self._orders / place_of(role, "made")
         own = path.with_name(f".{path.name}.{made.host}.{os.getpid()}")
         own.write_bytes(msgspec.json.encode(made))
         with contextlib.suppress(FileExistsError):
-            path.hardlink_to(own)  # a link, because it keeps an existing file, unlike a rename, even on network file systems
+            path.hardlink_to(own)  # a link keeps an existing file, even on network file systems, but a rename replaces it
         own.unlink()
         return _read(path, RoleSoftware) or made
 
@@ -131,18 +131,18 @@ class RunFolder:
         return NewsReader(self._news / holder)
 
     def holders(self) -> set[str]:
-        """Return the jobs that have written news."""
+        """Return the holders that have written news."""
         return {name.rpartition(".")[0] for name in os.listdir(self._news)}
 
 
 class NewsWriter:
-    """Writes the news of a job, into files whose names end with numbers."""
+    """Writes the news of a job into a sequence of numbered files."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._number = path, 0
 
     def tell(self, line: Line) -> None:
-        """Add a line."""
+        """Append a line."""
         with open(f"{self._path}.{self._number}", "ab") as file:
             file.write(msgspec.json.encode(line) + b"\n")
             if file.tell() > SEGMENT:
@@ -150,17 +150,17 @@ class NewsWriter:
 
 
 class NewsReader:
-    """Reads the files of a :class:`NewsWriter`, and deletes files that are read."""
+    """Reads the files of a :class:`NewsWriter`, and deletes each file when it was read."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._number, self._offset = path, 0, 0
 
     def hear(self) -> Sequence[Line]:
-        """Return the new lines."""
+        """Return the lines that were written since the last call."""
         lines: list[bytes] = []
         is_last = False
         while not is_last:
-            is_last = not os.path.exists(f"{self._path}.{self._number + 1}")  # before reading: only the last file grows
+            is_last = not os.path.exists(f"{self._path}.{self._number + 1}")  # checked before reading, because only the last file grows
             lines += self._read()
             if not is_last:
                 os.unlink(f"{self._path}.{self._number}")
@@ -182,7 +182,7 @@ def place_of(role: str, replica: int | str) -> str:
 
 
 def newest(holders: Collection[str], job: str) -> str:
-    """Return the last holder of a job; empty if the job has written nothing. A job that is queued again gets a new holder."""
+    """Return the last holder of a job; empty if the job has written nothing. Slurm's requeue of a job begins a new holder."""
     found = [int(holder.rpartition(".")[2]) for holder in holders if holder.rpartition(".")[0] == job]
     return f"{job}.{max(found)}" if found else ""
 

@@ -1,7 +1,7 @@
 """``python -m highway.run.job FOLDER PLACE``: the program of a replica's job, on its host.
 
-The program starts the process of the replica when the launcher orders this, and writes reports for the launcher to a shared folder. The
-program ends when the launcher no longer needs it or has ended, or when the engine stops the job.
+The program starts the process of the replica when the launcher gives an order, and writes news for the launcher to a shared folder. The
+program ends when the launcher has ended or no longer needs the job, or when the engine stops the job.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ from highway.run.report import RoleReport
 from highway.wire.rendezvous import own_address
 
 LOOK = 0.5  # seconds between two checks of the launcher's order
-TELL = 2.0  # seconds between two writes of statistics, which are also a sign of life; printed lines are written after a tenth of that
-CHECK = 5.0  # seconds between two checks for the launcher
-KEEP = 60.0  # seconds to wait for another start after a process has failed
+TELL = 2.0  # seconds between two writes of statistics, which are also a sign of life; printed lines are written after a tenth of TELL
+CHECK = 5.0  # seconds between two checks whether the launcher lives
+KEEP = 60.0  # seconds to wait for an order to start another process, after a process has failed
 ORPHANED = 120.0  # seconds without a sign of life from the launcher before the job ends
-LEAVE = 60.0  # seconds that the process may then take to end
+LEAVE = 60.0  # maximum seconds until the process of a leaving job has ended
 
 
 class Job:
-    """Runs the processes of a replica, one after another.
+    """Runs the processes of a replica, one process at a time.
 
     Args:
         folder: The folder of the run.
-        place: The name of the replica's files in the folder (:func:`~highway.run.folder.place_of`).
-        holder: The name of this job.
-        address: Address of this host for others.
+        place: The base name of the replica's files in the folder (:func:`~highway.run.folder.place_of`).
+        holder: The base name of this job's files in the folder.
+        address: Address of this host for other hosts.
     """
 
     def __init__(self, folder: RunFolder, place: str, holder: str, address: str) -> None:
         self._folder, self._place, self._holder, self._address = folder, place, holder, address
         self._writer = folder.writer(holder)
-        self._start = folder.claim(place).start  # if this job replaces another job, the process that the other job started has ended
+        self._start = folder.claim(place).start  # if this job replaces another job, the process of the other job has ended
         folder.take(place, Claim(holder, self._start))
         self._agent: Agent | None = None
         self._signals_sent = 0
@@ -54,11 +54,11 @@ class Job:
         self._asked = self._leaving = False
 
     def leave(self, *_: object) -> None:
-        """Drain the process, and end when the process has ended. This is a signal handler."""
+        """Drain the process, and end the job when the process has ended. This method is a signal handler."""
         self._asked = True
 
     def run(self) -> None:
-        """Run until the job is not needed any more."""
+        """Run until the job is no longer needed."""
         due = 0.0
         try:
             while time.monotonic() < self._until and not (self._leaving and self._agent is None):
@@ -69,7 +69,7 @@ class Job:
                     self._leave()
                 if self._agent is None:
                     self._tell()
-                    time.sleep(LOOK)  # a shared folder sends no notifications, so it is polled
+                    time.sleep(LOOK)  # poll, because a shared folder sends no notifications
                 else:
                     self._hear(self._agent.news(LOOK))
         finally:
@@ -77,7 +77,7 @@ class Job:
                 self._agent.close()
 
     def _look(self) -> None:
-        """Follow the launcher's order, if the launcher still exists."""
+        """Follow the launcher's order. From time to time, check whether the launcher lives and this job holds the replica."""
         if time.monotonic() >= self._checked + CHECK:
             self._check()
         order = self._folder.order(self._place)
@@ -96,7 +96,7 @@ class Job:
             self._heartbeat, self._heard = heartbeat, self._checked
         if self._checked > self._heard + ORPHANED:
             self._asked = True
-        if self._folder.claim(self._place).holder != self._holder:  # the launcher considered this host lost
+        if self._folder.claim(self._place).holder != self._holder:  # another job has replaced this job, because the launcher lost this host
             self._until = 0.0
 
     def _begin(self, order: JobOrder) -> None:
@@ -111,7 +111,7 @@ class Job:
         self._agent = Agent(LaunchSpec.from_json(order.spec), self._address, [f"--rendezvous=folder:{self._folder.rendezvous}"])
 
     def _differs(self, order: JobOrder) -> str:
-        """Return a description of software that differs from the rest of the run; empty if it is the same."""
+        """Return a message if software on this host differs from the software of the run, otherwise an empty text."""
         if order.version != highway.__version__:
             return f"{self._address} has highway {highway.__version__}, and who launched it {order.version}; install the same on both"
         role = LaunchSpec.from_json(order.spec).process.key.role
@@ -131,12 +131,12 @@ class Job:
             self._hear(msgspec.structs.replace(news, reports=[*news.reports, RoleReport(draining=True)]))
 
     def _hear(self, news: News) -> None:
-        """Collect news to write. Statistics alone are written only from time to time."""
+        """Collect news, and write them if this is due."""
         for text, is_error in news.lines:
             print(text, file=sys.stderr if is_error else sys.stdout, flush=True)
         self._untold.append(news)
         if news.code is not None:
-            is_wanted_again = news.code and not self._signals_sent  # a process that was asked to end may be started again, but not soon
+            is_wanted_again = news.code and not self._signals_sent  # if the process was asked to end, do not wait for another start
             self._until = min(self._until, time.monotonic() + (KEEP if is_wanted_again else 0.0))
             if self._agent is not None:
                 self._agent.close()
@@ -144,7 +144,7 @@ class Job:
         self._tell()
 
     def _tell(self) -> None:
-        """Write the collected news, or a sign of life if it is due."""
+        """Write the collected news or a sign of life, if due. Errors and the end are written at once, statistics only after ``TELL``."""
         reports = [report for news in self._untold for report in news.reports]
         matters = [report for report in reports if not report.stats]
         lines = [line for news in self._untold for line in news.lines]
@@ -160,7 +160,7 @@ class Job:
 
 
 def main(folder: str, place: str) -> None:
-    """Run the job of the replica whose files are called ``place``."""
+    """Run the job of the replica with the base name ``place``."""
     environment = os.environ
     job = environment.get("SLURM_ARRAY_JOB_ID", environment["SLURM_JOB_ID"])
     job += f"_{environment['SLURM_ARRAY_TASK_ID']}" if "SLURM_ARRAY_TASK_ID" in environment else ""

@@ -1,6 +1,7 @@
 """The interface of launchers. A launcher starts processes on this machine, in a cluster or by a scheduler.
 
-Supervision, restarts, drains and the final table use only these two protocols. ``launchers/local`` implements them for this machine.
+The code for supervision, restarts, drains and the final table uses only the protocols :class:`Launcher` and :class:`Handle`.
+``launchers/local`` implements them for this machine.
 """
 
 from __future__ import annotations
@@ -16,14 +17,15 @@ from highway.topology.process_spec import ProcessSpec
 from highway.wire.tally import Counts
 
 DRAIN = 10.0  # seconds for items in flight to arrive when the run is terminated
-STOP_SECONDS = 30  # seconds between an engine's drain and kill, more than a run needs to stop by itself
+STOP_SECONDS = 30  # seconds after a drain before an engine kills the processes; a run needs less to stop by itself
 
 
 @dataclass(frozen=True)
 class LaunchSpec:
-    """A process to start.
+    """The specification of a process to start.
 
-    ``process`` contains all information for the process, so it reads no file. ``arguments`` are the arguments of ``highway run`` for it.
+    ``process`` contains all parts of the topology that the process needs, so the process reads no topology file. ``arguments`` are the
+    arguments of ``highway run`` for the process.
     """
 
     name: str
@@ -36,7 +38,7 @@ class LaunchSpec:
 
     @classmethod
     def from_json(cls, text: bytes | str) -> LaunchSpec:
-        """Parse the text of :meth:`to_json`."""
+        """Return the specification in a text of :meth:`to_json`."""
         name, process, arguments = json.loads(text)
         return cls(name, ProcessSpec.from_json(process), arguments)
 
@@ -46,45 +48,51 @@ class Handle(Protocol):
 
     @property
     def address(self) -> str:
-        """Address under which other hosts reach the host of the process; empty while it has no host."""
+        """Address at which other hosts reach the host of the process; empty while the process has no host."""
 
     def poll(self) -> int | None:
-        """Return its exit code, or minus the signal that ended it; ``None`` while it runs. After the end, all its reports are available."""
+        """Return the exit code, or the negative number of the signal that ended the process; ``None`` while the process runs.
+
+        If the result is not ``None``, :meth:`reports` has all reports of the process.
+        """
 
     def signal(self, number: int) -> None:
-        """Send a signal if the process runs: SIGTERM drains it, SIGINT stops it, SIGKILL kills it and all processes that it has started."""
+        """If the process runs, send it a signal: SIGTERM drains, SIGINT stops, SIGKILL also kills all processes that it has started."""
 
     def reports(self) -> Sequence[RoleReport]:
-        """Return its reports since the last call."""
+        """Return the reports of the process since the last call."""
 
     def counts(self) -> Counts:
-        """Return its counts of messages received and sent over links. After its end, they are exact, unless it ``is_lost``."""
+        """Return the counts of messages that the process received and sent over links.
+
+        After the end of the process, the counts are exact, unless the process ``is_lost``.
+        """
 
     @property
     def is_lost(self) -> bool:
-        """Whether the engine has lost the process. The counts are then the last reported counts, and the true counts may be higher."""
+        """Whether the engine has lost the process. :meth:`counts` then returns the last reported counts; the true counts may be higher."""
 
 
 class Launcher(Protocol):
     """Starts processes somewhere, and shows their output.
 
-    A launcher that is also a :class:`~highway.run.supervise.Watcher` gets the states of the replicas, to pass them to its engine.
+    A launcher that is also a :class:`~highway.run.supervise.Watcher` gets the states of the replicas, and passes them to its engine.
     """
 
     def start(self, spec: LaunchSpec) -> Handle:
-        """Start a process; returns at once."""
+        """Start a process, without waiting for it."""
 
     def wait(self, seconds: float) -> bool:
-        """Wait at most ``seconds`` for an event of a process; return whether a process has printed or reported something.
+        """Wait at most ``seconds`` for an event of a process. Return whether there was an event, such as output, a report or an end.
 
         Raises:
-            ConfigError: a process waits for a host or node that it can never get; the run ends.
+            ConfigError: a process waits for a host or node that it can never get. The run then ends.
         """
 
     def close(self) -> None:
-        """Kill all processes, and the processes that they have started."""
+        """Kill all processes, and all processes that they have started."""
 
 
 def file_arguments(options: argparse.Namespace) -> list[str]:
-    """Return the arguments ``--set`` and ``--plugin`` for ``highway run``, so that it reads the topology files in the same way."""
+    """Return the arguments ``--set`` and ``--plugin``, so that ``highway run`` reads the topology files in the same way as this command."""
     return [f"--{name}={value}" for name in ("set", "plugin") for value in getattr(options, name)]

@@ -1,4 +1,4 @@
-"""The last checks before processes start on this machine: whether the ports are free, and whether the addresses are known."""
+"""The last checks before processes start on this machine: whether ports are free, and whether addresses are known."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from highway.topology.checking import LinkEnd
 
 
 def preflight(ends: Iterable[LinkEnd], any_order: bool = False) -> None:
-    """Check that processes that start here can open the ports of their links, and know the addresses of the other ends.
+    """Check that processes on this machine will be able to open the ports of their links, and to find the addresses of other ends.
 
     Args:
-        ends: The processes' ends of links.
-        any_order: Whether a name of another end may have no address before its process runs.
+        ends: The ends of links of these processes.
+        any_order: Whether the host name of another end is allowed to have no address yet, because its process may start later.
 
     Raises:
         ConfigError: a port is in use, an address does not belong to this machine, or a name has no address.
@@ -28,7 +28,7 @@ def preflight(ends: Iterable[LinkEnd], any_order: bool = False) -> None:
 
 
 def _problem(host: str, port: int, bind: bool) -> str:
-    """Return a description of why an address cannot be used here; empty if it can."""
+    """Return why an address cannot be used on this machine, or an empty text if it can be used."""
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     except (OSError, UnicodeError) as error:

@@ -1,6 +1,6 @@
-"""A process on a host that an engine has chosen: the host's side, which runs the process, and the launcher's side.
+"""A process on a host that an engine has chosen. :class:`Agent` runs the process on this host. :class:`RemoteProcess` is in the launcher.
 
-The host's side sends :class:`News` to the launcher's side. The engine decides how: as JSON in files, or as Python objects.
+The agent sends :class:`News` to the launcher. The engine determines the form: JSON in files, or Python objects.
 """
 
 from __future__ import annotations
@@ -24,12 +24,13 @@ class News(msgspec.Struct, frozen=True):
     """The output, reports and counts of a process since the previous news.
 
     Args:
-        address: Address of its host for others.
-        lines: The output: texts, and whether they are from standard error.
-        reports: The reports.
-        counts: The counts of messages received and sent over links.
-        code: The exit code, or minus the signal that ended it; ``None`` while it runs.
-        counts_at: Path on that host for :func:`highway.wire.tally.read_kept`, for the counts after the sender of the news was killed.
+        address: Address of the process's host for other hosts.
+        lines: The output: for each line, the text and whether it is from standard error.
+        reports: The reports of the process.
+        counts: The counts of messages that the process received and sent over links.
+        code: The exit code, or the negative number of the signal that ended the process; ``None`` while the process runs.
+        counts_at: Path of the counts on the process's host. If the agent is killed, :func:`highway.wire.tally.read_kept` can read the
+            counts there.
     """
 
     address: str
@@ -45,18 +46,18 @@ class News(msgspec.Struct, frozen=True):
 
     @classmethod
     def from_json(cls, line: bytes | str) -> News:
-        """Parse the line of :meth:`to_json`."""
+        """Return the news in a line of :meth:`to_json`."""
         return msgspec.json.decode(line, type=cls)
 
 
 class Agent:
-    """Runs a process on this host, which an engine has chosen, and returns its news.
+    """Runs a process on this host, which an engine has chosen, and returns news of the process.
 
     Args:
         spec: The process to run.
-        address: Address of this host for others.
+        address: Address of this host for other hosts.
         arguments: Further arguments of ``highway run``.
-        keep: Seconds for which the process's counts can be read after this agent was killed.
+        keep: Seconds for which the counts of the process can be read after this agent was killed.
     """
 
     def __init__(self, spec: LaunchSpec, address: str, arguments: Sequence[str] = (), keep: float = 0.0) -> None:
@@ -71,17 +72,17 @@ class Agent:
         """Wait at most ``seconds`` for an event of the process, and return the news."""
         self._launcher.wait(seconds)
         code = self._process.poll()
-        while code is not None and self._launcher.wait(0):  # its last output
+        while code is not None and self._launcher.wait(0):  # read the last output of the process
             pass
         lines, self._lines = self._lines, []
         return News(self.address, lines, [*self._process.reports()], self._process.counts(), code, self._launcher.counts_at)
 
     def signal(self, number: int) -> None:
-        """Send the process a signal, as :meth:`highway.run.launcher.Handle.signal`."""
+        """Send the process a signal; see :meth:`highway.run.launcher.Handle.signal`."""
         self._process.signal(number)
 
     def drain(self) -> None:
-        """Drain the process through :mod:`highway.run.control`. Later requests to drain have no effect."""
+        """Drain the process through :mod:`highway.run.control`. Later calls have no effect."""
         for found in find(self._key):
             with found.connection:
                 if peer_process(found.connection)[0] == self._process.popen.pid:
@@ -96,9 +97,9 @@ class RemoteProcess:
     """A process on another host: a :class:`highway.run.launcher.Handle`.
 
     Args:
-        name: The name of its replica.
+        name: The name of the process's replica.
         show: As for :class:`~highway.run.launchers.local.LocalLauncher`.
-        ask: Sends the process a signal.
+        ask: Function that sends the process a signal.
     """
 
     def __init__(self, name: str, show: Callable[[str, str, bool], None], ask: Callable[[int], None]) -> None:
@@ -110,7 +111,7 @@ class RemoteProcess:
         self.is_lost = False
 
     def hear(self, news: News) -> None:
-        """Process its news."""
+        """Handle news of the process."""
         self.address, self.counts_at, self._counts, self._code = news.address, news.counts_at, news.counts, news.code
         for report in news.reports:
             on = f" (on {news.address})" if report.error and news.address not in report.error else ""
@@ -119,7 +120,7 @@ class RemoteProcess:
             self._show(self.name, text, is_error)
 
     def lose(self, why: str, code: int = -9, counts: Counts | None = None) -> None:
-        """Record that no more news will come, because the process or its host is gone or cannot be reached.
+        """Record that no more news will come, because the process or its host has gone or cannot be reached.
 
         ``counts`` are the final counts of the process, if its host can still report them."""
         if self._code is None:
@@ -128,19 +129,19 @@ class RemoteProcess:
             self._reports.append(RoleReport(error=why))
 
     def poll(self) -> int | None:
-        """Return its exit code, if it has ended."""
+        """Return the exit code if the process has ended, otherwise ``None``."""
         return self._code
 
     def signal(self, number: int) -> None:
-        """Send the process a signal, if it runs."""
+        """If the process runs, send it a signal."""
         if self._code is None:
             self._ask(number)
 
     def reports(self) -> Sequence[RoleReport]:
-        """Return its reports since the last call."""
+        """Return the reports of the process since the last call."""
         reports, self._reports = self._reports, []
         return reports
 
     def counts(self) -> Counts:
-        """Return its counts of messages received and sent over links, from its last news."""
+        """Return the counts of messages that the process received and sent over links, from the last news."""
         return self._counts

@@ -1,4 +1,4 @@
-"""A replica of a role, in the launcher: its current or last process, and the reports."""
+"""A replica of a role, as the launcher sees it: the current or last process, and the ended processes."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ from highway.wire.tally import Counts
 
 
 class Replica:
-    """A replica of a role, in a sequence of child processes.
+    """A replica of a role. A sequence of child processes runs the replica, one process at a time.
 
-    ``spec`` returns the process to start. It is called at each start, because the addresses of other processes may not be known earlier.
+    ``spec`` returns the specification of the process to start. :meth:`start` calls ``spec`` each time, because the addresses of other
+    processes may not be known earlier.
     """
 
     def __init__(self, process: Process, role: Role, spec: Callable[[str, Process], LaunchSpec]) -> None:
@@ -27,48 +28,48 @@ class Replica:
         self.phase: Phase = "ended"
         self.restarts = 0
         self._restarts = Restarts(role.restart)
-        self.due = 0.0  # when it is started again, in the phase waiting
+        self.due = 0.0  # in the phase "waiting": time of the next start
         self._spec = spec
         self._child: Child | None = None
         self._last: PipelineStats | None = None
         self._error = ""
-        self.departures: list[Departure] = []  # its ended processes
-        self._counts = Counts()  # the sum of the departures' counts, because there may be thousands of departures
+        self.departures: list[Departure] = []  # the ended processes
+        self._counts = Counts()  # the sum of the departures' counts, stored because there can be thousands of departures
 
     @property
     def name(self) -> str:
-        """The name in messages."""
+        """The name of the replica in messages."""
         return self.state().name
 
     @property
     def child(self) -> Child:
-        """The current or last process."""
+        """The current or last process of the replica."""
         assert self._child is not None, "it was not started"
         return self._child
 
     @property
     def has_begun(self) -> bool:
-        """Whether a process of this replica was ever started."""
+        """Whether a process of this replica has ever been started."""
         return self._child is not None
 
     @property
     def is_leaving(self) -> bool:
-        """Whether its process runs and was asked to end."""
+        """Whether the process runs, but was asked to end."""
         return self._runs and self.child.leaving
 
     @property
     def is_beginning(self) -> bool:
-        """Whether its process was started, but has not reported statistics yet."""
+        """Whether the process was started, but has not reported statistics yet."""
         return self._runs and not self.child.leaving and self.child.stats is None
 
     @property
     def is_working(self) -> bool:
-        """Whether its process works and was not asked to end."""
+        """Whether the process has reported statistics, and was not asked to end."""
         return self._runs and not self.child.leaving and self.child.stats is not None
 
     @property
     def has_ended_by_itself(self) -> bool:
-        """Whether its process has ended normally without a request, so that no more items will come."""
+        """Whether the process has ended normally without a request, so that no more items will come."""
         return self.phase == "ended" and self.has_begun and not self.child.leaving and not self.child.failed
 
     @property
@@ -77,11 +78,11 @@ class Replica:
 
     @property
     def is_over(self) -> bool:
-        """Whether the replica has no running process, and will have none unless the role is scaled up."""
+        """Whether no process of the replica runs, and no process will be started unless the role is scaled up."""
         return self.phase in ("ended", "failed")
 
     def state(self) -> ReplicaState:
-        """Return its current state."""
+        """Return the current state of the replica."""
         child, phase = self._child, self.phase
         stats = child.stats if child and child.stats else self._last
         if child and phase in ("starting", "running"):
@@ -94,7 +95,7 @@ class Replica:
         )
 
     def start(self, launcher: Launcher) -> None:
-        """Start its process, for the first time or again."""
+        """Start a process of the replica."""
         child = Child(launcher.start(self._spec(self.name, self.process)))
         if self._child:
             self.restarts += 1
@@ -103,10 +104,10 @@ class Replica:
         self._child = child
 
     def settle(self, may_restart: bool) -> str:
-        """Note that its process has ended, and decide whether to restart it.
+        """Note that the process has ended, and decide whether to start another process.
 
         Returns:
-            A message without the replica's name; empty if it ended normally.
+            A message without the replica's name; empty if the process ended normally.
         """
         child = self.child
         counts = child.handle.counts()
@@ -126,36 +127,36 @@ class Replica:
         return f"{how or 'has ended'}; started again in {delay:g} s ({which})"
 
     def give_up(self) -> None:
-        """Do not start the process again."""
+        """Do not start another process."""
         if self.phase == "waiting":
             self.phase = "failed" if self.child.failed else "ended"
 
     def ask(self, number: int, wanted: bool = True) -> None:
-        """Ask its process, if one runs, to end: SIGTERM drains it, SIGINT stops it; ``wanted`` is whether its items are still needed."""
+        """If a process runs, ask it to end: SIGTERM drains, SIGINT stops. ``wanted``: whether its undelivered items are still needed."""
         if not self.is_over and self._child:
             self._child.ask(number, wanted)
 
     def kill(self) -> None:
-        """Kill its process and all processes that it has started."""
+        """Kill the process and all processes that it has started."""
         if not self.is_over and self._child:
             self._child.handle.signal(signal.SIGKILL)
 
 
 class Restarts:
-    """Counts consecutive restarts of one replica's process. After a long enough run, the count begins again."""
+    """Counts the consecutive restarts of a replica. After a process has run long enough, the count starts again at 0."""
 
     def __init__(self, spec: RestartSpec) -> None:
         self.spec = spec
         self.streak = 0
 
     def follow(self, failed: bool) -> bool:
-        """Return whether an ended process should be started again, without regard to the limit of restarts."""
+        """Return whether the restart policy starts another process after the end of a process, regardless of the limit."""
         return self.spec.when == "always" or (self.spec.when == "on-failure" and failed)
 
     def delay(self, ran: float) -> float | None:
-        """Return the seconds to wait before the next start, doubled each time; ``None`` if the limit is reached.
+        """Return the seconds to wait before the next start, or ``None`` if the limit of restarts is reached. The seconds double each time.
 
-        ``ran`` is the run time of the process in seconds.
+        ``ran`` is for how many seconds the ended process ran.
         """
         if ran >= self.spec.max_delay_s:
             self.streak = 0

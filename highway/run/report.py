@@ -1,4 +1,4 @@
-"""Reports of a process to its launcher about its role: lines of JSON."""
+"""Reports of a process to its launcher about the role that the process runs. Each report is a line of JSON."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from highway.run.role import Terminated
 
 
 class Reporter:
-    """Reports the state of a role to the launcher of this process, through a pipe: a line of JSON each time."""
+    """Reports the state of a role to the launcher of this process, through a pipe."""
 
     def __init__(self, descriptor: int) -> None:
         self._out = os.fdopen(descriptor, "wb")
         self._parent = os.getppid()
 
     def progress(self, stats: PipelineStats) -> None:
-        """Report the statistics.
+        """Report the statistics of the pipeline.
 
         Raises:
             Terminated: the launcher has ended.
@@ -29,7 +29,7 @@ class Reporter:
         self._send(RoleReport(stats))
 
     def draining(self) -> None:
-        """Report that another process than the launcher asked the role to end. The launcher does not start it again."""
+        """Report that a process other than the launcher asked the role to end, so that the launcher does not restart it."""
         self._send(RoleReport(draining=True))
 
     def error(self, message: str) -> None:
@@ -37,14 +37,14 @@ class Reporter:
         self._send(RoleReport(error=message))
 
     def done(self) -> None:
-        """Report that the role has ended normally and delivered all its items. A process that ends without this report has failed."""
+        """Report that the role has ended normally and delivered all its items. If a process exits with 0 without this report, it failed."""
         self._send(RoleReport(done=True))
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        """Close the pipe. If the launcher is gone, unsent data is dropped."""
+        """Close the pipe. If the launcher has gone, unsent reports are dropped."""
         with contextlib.suppress(BrokenPipeError):
             self._out.close()
 
@@ -59,7 +59,7 @@ class Reporter:
 
 
 class RoleReport(NamedTuple):
-    """A line that a :class:`Reporter` wrote: one of four kinds."""
+    """A report that a :class:`Reporter` wrote. Each report sets one of the four fields."""
 
     stats: PipelineStats | None = None
     error: str = ""

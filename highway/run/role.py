@@ -1,4 +1,4 @@
-"""Run one role in this process: run its pipeline, send reports, and drain or stop on request."""
+"""Run one role in this process: run the role's pipeline, send reports, and drain or stop on request."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ log = logging.getLogger("highway")
 TICK = 0.5  # seconds between two reports
 
 _ASKED = (signal.SIGINT, signal.SIGTERM)
-_LAST_RESORT = 15  # maximum seconds that a process takes to end
+_LAST_RESORT = 15  # seconds after which a process that does not end is killed
 
 
 class Terminated(SystemExit):
-    """The process was asked to end: by SIGTERM, or because its launcher has ended.
+    """The process was asked to end by SIGTERM, or its launcher has ended.
 
     The attribute ``drained`` tells whether the process delivered all items in flight before it ended.
     """
@@ -38,14 +38,14 @@ class Terminated(SystemExit):
 
 
 def _deafen() -> None:
-    """From now on, ignore SIGTERM, and make SIGINT kill the process at once."""
+    """From now on, ignore SIGTERM, and let SIGINT kill the process immediately."""
     if signals.are_heard():
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def stay(tell: Callable[[], None]) -> None:
-    """Report the end of the role, and wait for SIGINT or SIGTERM, which may come before the wait begins."""
+    """Report the end of the role by calling ``tell``. Then wait for SIGINT or SIGTERM, even if the signal came during ``tell``."""
     with signals.received(_ASKED) as heard:
         tell()
         while os.read(heard, 1)[0] not in _ASKED:
@@ -61,21 +61,21 @@ def run(
 ) -> None:
     """Run a pipeline until its source ends. Without a sink, the items are dropped.
 
-    Another thread waits for the pipeline, so that this thread can report and, if it is the main thread, receive signals.
+    A separate thread consumes the items, so that this thread can send reports and, if it is the main thread, receive signals.
 
     Args:
         pipeline: The pipeline to run.
-        progress: Called every ``tick`` seconds, and once at the end, also after an error.
-        tick: Seconds.
-        drain_timeout: Seconds after SIGTERM to deliver items in flight. Then, or at a second signal, the pipeline is stopped. 0: stop it at
-            once.
-        control: Receives requests to drain, too.
+        progress: Called with the statistics every ``tick`` seconds, and once at the end, even after an error.
+        tick: Seconds between two calls of ``progress``.
+        drain_timeout: Maximum seconds to deliver items in flight after SIGTERM. After these seconds, or at a second signal, the pipeline is
+            stopped. 0: stop the pipeline immediately.
+        control: A server that receives further requests to drain.
 
     Raises:
-        Terminated: the process was asked to end, by SIGTERM or by ``progress``, or it was not drained in time.
+        Terminated: the process was asked to end by SIGTERM or by ``progress``, or was not drained in time.
         KeyboardInterrupt: the role was interrupted.
-        StuckError: the pipeline did not stop when asked to.
-        Exception: an error of a stage or of ``progress``.
+        StuckError: the pipeline did not stop on request.
+        Exception: a stage or ``progress`` raised an error.
     """
     failure: list[BaseException] = []
     ended, writing = os.pipe()
@@ -85,7 +85,7 @@ def run(
             try:
                 pool.submit(_consume, pipeline, failure, writing)
             except RuntimeError as error:
-                os.close(writing)  # otherwise closed by the thread that could not be started
+                os.close(writing)  # the thread, which could not be started, would have closed it
                 error.add_note("the system gives this process no more threads; raise the limit (ulimit -u, or the container's pids)")
                 raise
             terminated = _attend(pipeline, lambda: progress(pipeline.stats()), tick, drain_timeout, ended, heard, control)
@@ -94,14 +94,14 @@ def run(
             if terminated:
                 raise Terminated(drained=True)
         except Terminated:
-            signal.alarm(_LAST_RESORT)  # the kernel kills the process if it does not end by itself
+            signal.alarm(_LAST_RESORT)  # if the process does not end by itself, the kernel kills it
             _deafen()
             raise
         except KeyboardInterrupt:
             _deafen()
             raise
         finally:
-            until = time.monotonic() + STOP_TIMEOUT + 1.0  # stop() takes no longer than STOP_TIMEOUT even if a stage does not stop
+            until = time.monotonic() + STOP_TIMEOUT + 1.0  # even if a stage does not stop, stop() takes no longer than STOP_TIMEOUT
             pipeline.stop()
             pool.shutdown(wait=False)
             stuck = not readable([ended], max(1.0, until - time.monotonic()))
@@ -120,10 +120,10 @@ def _attend(
     heard: int,
     control: ControlServer | None,
 ) -> bool:
-    """Wait until the pipeline has ended, and return whether SIGTERM caused that.
+    """Wait until the pipeline has ended. Return whether it ended after SIGTERM.
 
     Raises:
-        Terminated, KeyboardInterrupt: it has not ended, and must be stopped.
+        Terminated, KeyboardInterrupt: the pipeline has not ended, and must be stopped.
     """
     until, terminated = float("inf"), False
     while True:

@@ -1,4 +1,4 @@
-"""Scale a role: add a replica if the replicas are too busy, and remove a replica if fewer replicas are enough."""
+"""Scale roles: add a replica if the replicas of a role are too busy, and remove a replica if fewer replicas are enough."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from highway.run.replica import Replica
 from highway.topology.spec import AutoscaleSpec
 from highway.topology.wiring import Wiring
 
-LOAD = 0.8  # target fraction of time that the replicas of a role with `autoscale` work: above it, a replica is added
-SLACK = 0.6  # a replica is removed if the remaining replicas would then work less than this fraction of the time
+LOAD = 0.8  # if the replicas of a role work more than this fraction of the time, a replica is added
+SLACK = 0.6  # if one fewer replica would work less than this fraction of the time, a replica is removed
 PAUSE = 0.25  # seconds between two checks
-AGAIN = 60.0  # seconds before another attempt to start a replica, after one failed
-IDLE = 2.0  # if the stream has ended, seconds without a message before a replica is expected to get no more
+AGAIN = 60.0  # seconds until the next attempt to add a replica, after a replica could not be added
+IDLE = 2.0  # seconds without a message after the end of the stream, before a replica is expected to get no more messages
 PATIENCE = 86_400.0  # maximum seconds for a removed replica to deliver its items
 
 
@@ -33,9 +33,9 @@ class Look(NamedTuple):
 
     Args:
         time: Seconds.
-        replicas: Number of replicas.
-        load: Mean fraction of the recent time, 0 to 1, in which a replica had work. A replica that has not begun counts as 0.
-        waiting: Messages that wait for the replicas; ``None`` if unknown.
+        replicas: Number of running replicas.
+        load: Mean fraction of the recent time, from 0 to 1, in which a replica worked. A replica that has not begun counts as 0.
+        waiting: Number of messages that wait for the replicas; ``None`` if unknown.
     """
 
     time: float
@@ -45,12 +45,12 @@ class Look(NamedTuple):
 
 
 def wanted(looks: Sequence[Look], scale: AutoscaleSpec) -> int:
-    """Return the required number of replicas: the current number, or one more or one fewer.
+    """Return the number of replicas that the role should have: the current number, one more, or one fewer.
 
-    A replica is added only if messages have waited recently.
+    The number grows only if messages may have waited recently.
 
     Args:
-        looks: The looks since the last change of the number, oldest first; at least one look.
+        looks: The looks since the last change of the number of replicas, oldest first. At least one look.
     """
     last, lately, long = looks[-1], _during(looks, scale.grow_s), _during(looks, scale.shrink_s)
     if lately and last.replicas < scale.max and last.load > LOAD and any(look.waiting != 0 for look in lately):
@@ -61,7 +61,7 @@ def wanted(looks: Sequence[Look], scale: AutoscaleSpec) -> int:
 
 
 def _during(looks: Sequence[Look], seconds: float) -> Sequence[Look]:
-    """Return the looks of the last ``seconds``; none if they do not cover that time."""
+    """Return the looks of the last ``seconds``, or an empty list if all looks together cover less time."""
     since = looks[-1].time - seconds
     return [look for look in looks if look.time >= since] if looks[0].time <= since else []
 
@@ -79,7 +79,7 @@ class Scaler:
     Args:
         replicas: All possible replicas.
         launcher: Starts the replicas.
-        say: Shows a message about each change, with the reason.
+        say: Function that shows a message about each change, with the reason.
     """
 
     def __init__(self, replicas: Sequence[Replica], wiring: Wiring, launcher: Launcher, say: Callable[[str], None]) -> None:
@@ -93,11 +93,11 @@ class Scaler:
         self._whole = wiring.whole_links if self._roles else set()
 
     def step(self, states: Sequence[ReplicaState], has_ended: Callable[[str], bool]) -> None:
-        """Start or drain a replica of each role if necessary; call this method several times per second.
+        """Start or drain a replica of each role if necessary. Call this method several times per second.
 
         Args:
             states: The states of all replicas of the run.
-            has_ended: Returns whether all roles that feed a role have ended.
+            has_ended: Function of a role's name that returns whether all roles that feed this role have ended.
         """
         if not self._roles or (now := time.monotonic()) < self._due:
             return
@@ -115,7 +115,8 @@ class Scaler:
     def excuse(self, replica: Replica) -> bool:
         """Return whether the run continues without a replica whose process has failed.
 
-        The run continues if the replica could not be added, or if it was lost while it was drained and its role allows restarts."""
+        The run continues if the replica could not be added. The run also continues if the replica was lost while it was drained, and its
+        role allows restarts."""
         role = self._roles.get(replica.process.role)
         return role is not None and role.excuse(replica)
 
@@ -127,8 +128,8 @@ class _Role:
         self.any_name = replicas[0].name
         self._replicas, self._extra, self._scale = replicas, replicas[scale.min :], scale
         self._launcher, self._say = launcher, say
-        self._free = set(replicas[replicas[0].role.replicas :])  # replicas that may be started; not those that a user has drained
-        self._added: set[Replica] = set()  # added replicas that have not begun to work
+        self._free = set(replicas[replicas[0].role.replicas :])  # replicas that can be started, without those that a user has drained
+        self._added: set[Replica] = set()  # added replicas that have not begun to work yet
         self._looks: deque[Look] = deque()
         self._there: list[Child | Literal[False]] = []
         self._first: dict[Child, PipelineStats | None] = {}
@@ -170,7 +171,7 @@ class _Role:
         return True
 
     def _look(self, now: float, waiting: int | None) -> None:
-        """Note the load of the replicas, once each has reported since the last change of their number."""
+        """Note the load of the replicas, as soon as each replica has reported since the last change of their number."""
         self._added -= {replica for replica in self._added if replica.is_working}
         there = [replica for replica in self._replicas if replica.is_working or (replica.is_beginning and replica in self._added)]
         figures = {replica.child: replica.child.stats for replica in there}
@@ -187,7 +188,7 @@ class _Role:
 
     def _add(self, last: Look) -> None:
         if not (free := [replica for replica in self._extra if replica.is_over and replica in self._free]):
-            return  # the others are still draining, or were drained by a user
+            return  # the other replicas are still draining, or a user has drained them
         replica = free[0]
         self._free.remove(replica)
         self._added.add(replica)
@@ -198,7 +199,7 @@ class _Role:
             self._postpone(replica, f"({error})")
 
     def _remove(self, last: Look) -> None:
-        """Drain the last added replica, which may not have begun to work."""
+        """Drain the last added replica, even if it has not begun to work."""
         beginning = [replica for replica in self._extra if replica.is_beginning and replica in self._added]
         running = [replica for replica in self._extra if replica.is_working]
         for replica in [*running, *beginning][-1:]:

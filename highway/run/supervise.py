@@ -1,4 +1,4 @@
-"""Run all roles of a topology, each replica in its own process, and supervise them until the last process has ended."""
+"""Run all roles of a topology, each replica in its own process, and supervise the processes until the last process has ended."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from highway.topology.plan import Process
 from highway.topology.wiring import Wiring, depths_of
 from highway.wire.address import remove_if_dead
 
-GRACE = 3.0  # seconds for the other roles to end by themselves after the last sink has ended
-STOP_TIMEOUT = 8.0  # seconds for a process to end on request; a pipeline's own stop() takes at most 5
-IDLE = 2.0  # if all senders have ended, seconds without a message before a replica is expected to get no more
+GRACE = 3.0  # seconds that the other roles have to end by themselves, after the last sink has ended
+STOP_TIMEOUT = 8.0  # maximum seconds for a process to end on request; the stop() of a pipeline takes at most 5
+IDLE = 2.0  # seconds without a message after all senders have ended, before a replica is expected to get no more messages
 TICK = 0.25  # seconds between two checks of all processes, if there is no event
-REPEATED = 1.0  # seconds in which SIGTERM counts once, because the end of a job may signal this process twice
+REPEATED = 1.0  # seconds in which several SIGTERM count as one, because the end of a job may signal this process twice
 MOMENT = 0.05  # minimum seconds between two checks
-HIGHWAY = "highway"  # the name of the launcher's own messages
+HIGHWAY = "highway"  # the name that marks messages of the launcher itself
 
 
 @runtime_checkable
@@ -49,11 +49,11 @@ class Result:
     """The result of a launch.
 
     Args:
-        code: 0 without failures, or if ``restart`` allowed all failures; 1 if a role failed; 128 plus the signal's number if a signal ended
-            the run.
-        message: A description of the failure; empty if there was none.
+        code: The exit code: 0 if nothing failed or ``restart`` allowed all failures, 1 if a role failed, or 128 plus the signal's number if
+            a signal ended the run.
+        message: A description of the failure; empty if there was no failure.
         states: The final state of each replica.
-        departures: The ended processes, replica by replica.
+        departures: The ended processes, in the order of their replicas.
     """
 
     code: int
@@ -71,20 +71,21 @@ def launch(
     watchers: Sequence[Watcher] = (),
     drain_timeout: float = DRAIN,
 ) -> Result:
-    """Run processes of a topology until they have ended, and leave no process running.
+    """Run processes of a topology until all processes have ended.
 
-    The launch ends when all sinks have ended: the roles that send nothing over a link. The other roles then have some seconds to end before
-    they are stopped. If a process fails and is not started again, the other processes are stopped. SIGTERM drains the
-    run: roles that receive nothing from another role of this launch end their sources, and all items in flight are delivered. SIGINT stops
-    all processes. A second signal kills them.
+    Sinks are roles that send nothing over a link. When all sinks have ended, the other roles have ``GRACE`` seconds to end, and are then
+    stopped. If a process fails and is not restarted, all other processes are stopped.
+
+    SIGTERM drains the run: roles that receive nothing from another role of this launch end their sources, and all items in flight are
+    delivered. SIGINT stops all processes. A second signal kills all processes.
 
     Args:
         wiring: The processes of a topology without errors.
-        launcher: Starts the processes, and is closed at the end.
-        arguments: Arguments of ``highway run`` for each process, besides its role and replica.
+        launcher: Starts the processes. The launcher is closed at the end.
+        arguments: Arguments of ``highway run`` for each process, in addition to ``--role`` and ``--replica``.
         display: Shows the launcher's messages, and the statistics.
-        watchers: Further receivers of the states.
-        drain_timeout: Seconds for items in flight to arrive after SIGTERM. 0: stop all processes at once.
+        watchers: Further objects that get the states of the replicas.
+        drain_timeout: Maximum seconds for items in flight to arrive after SIGTERM. 0: SIGTERM stops all processes immediately.
     """
     topology = wiring.topology
 
@@ -131,7 +132,7 @@ class _Watch:
 
     @contextlib.contextmanager
     def signals(self) -> Iterator[None]:
-        """Record SIGINT and SIGTERM instead of being killed by them."""
+        """Record SIGINT and SIGTERM, so that these signals do not kill this process."""
         before = {number: signal.signal(number, lambda number, _: self._note(number)) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
             yield
@@ -168,13 +169,13 @@ class _Watch:
         return Result(self.code, self.message, self._states())
 
     def _wait(self) -> None:
-        """Wait for an event, and then a moment for more events, because checking all replicas after each event takes too long."""
+        """Wait for an event, and then a moment for more events, because a check of all replicas after each event would take too long."""
         try:
             happened, until = self.launcher.wait(TICK), time.monotonic() + MOMENT
             while happened and (left := until - time.monotonic()) > 0:
                 happened = self.launcher.wait(left)
         except ConfigError as error:
-            if all(state.phase == "starting" for state in self._states()):  # nothing has begun, so there is nothing to account for
+            if all(state.phase == "starting" for state in self._states()):  # no process has begun, so there are no items to account for
                 raise
             if not (self.stopping or self.draining):
                 self.code, self.message = 1, str(error)
@@ -184,7 +185,7 @@ class _Watch:
         return [replica for replica in self.replicas if not replica.is_over and replica.phase != "waiting"]
 
     def _states(self) -> list[ReplicaState]:
-        """Return the states of all replicas. Read receivers first, so that the count of sent messages includes all received ones."""
+        """Return the states of all replicas. Receivers are read first, so that all received messages are also counted as sent."""
         asked = {replica: replica.state() for replica in self.downstream_first if replica.has_begun}
         return [asked[replica] for replica in self.replicas if replica.has_begun]
 
@@ -195,7 +196,7 @@ class _Watch:
         return states
 
     def _settle(self, replica: Replica) -> None:
-        """Decide what to do after the end of a replica's process."""
+        """Handle the end of a replica's process."""
         starved = self._ended_feeders(replica.process.role)
         said = replica.settle(may_restart=not (self.draining or self.stopping))
         if replica.child.failed and self.scaler.excuse(replica):
@@ -212,7 +213,7 @@ class _Watch:
             self._stop(signal.SIGINT)
 
     def _start_again(self, replica: Replica) -> None:
-        """Start a replica again, unless all roles that feed it have ended; then the run continues to its end without it."""
+        """Restart a replica. If all roles that feed the replica have ended, do not restart it: the run continues to its end without it."""
         if not (starved := self._ended_feeders(replica.process.role)):
             replica.start(self.launcher)
             return
@@ -221,17 +222,17 @@ class _Watch:
             self._blame(replica, f"{replica.name} failed {replica.child.failure}; not started again, since {_all(starved)} ended before")
 
     def _blame(self, replica: Replica, message: str) -> None:
-        """Report that a replica failed and got no more items afterwards, and decide whether the whole run has failed.
+        """Report that a replica has failed and will get no more items. Decide whether the whole run has failed.
 
-        With ``restart``, a process may be killed at any moment, and the exit code must not depend on the moment. The run fails if the
-        stream did not reach its end (a sink was killed), or if the process itself raised an error.
+        If ``restart`` allows a process to be killed, the exit code must not depend on the moment of the kill. The run fails if a sink was
+        killed, because the stream did not reach its end, or if the process itself raised an error.
         """
         self.display.line(HIGHWAY, message, True)
         if not self.code and (replica.process.role in self.wiring.sinks or not replica.departures[-1].was_killed):
             self.code, self.message = 1, message
 
     def _ended_feeders(self, role: str) -> set[str]:
-        """Return the roles that feed ``role`` if all of them have ended, otherwise no roles. A new replica would then get no items."""
+        """Return the roles that feed ``role`` if all these roles have ended, so that a new replica gets no items; otherwise no roles."""
         feeding = self.wiring.feeders[role]
         return feeding if all(other.is_over for other in self._replicas_of(feeding)) else set()
 
@@ -241,14 +242,14 @@ class _Watch:
     def _end_what_gets_nothing(self) -> None:
         """Drain replicas that wait for items although all their senders have ended.
 
-        Such a replica may have started too late to receive their end, or a sender was killed before it could announce it.
+        Such a replica may have started too late to receive the end messages, or a sender was killed before it could announce its end.
         """
         for replica in self._running():
             child, starved = replica.child, self._ended_feeders(replica.process.role)
             if child.leaving or child.idle < IDLE or not starved or replica.process.role not in self.wiring.fed_here:
                 continue
             senders = sum(len(other.departures) for other in self._replicas_of(starved))
-            if child.handle.counts().senders > senders:  # there are other senders
+            if child.handle.counts().senders > senders:  # processes outside of this launch also send to the replica
                 continue
             self.display.line(HIGHWAY, f"{replica.name} is drained: {_all(starved)} ended, and nothing has come for {IDLE:g} s", True)
             replica.ask(signal.SIGTERM)
@@ -256,7 +257,7 @@ class _Watch:
                 self._blame(replica, f"{replica.name} {replica.departures[-1].how}, and nothing came any more when it was started again")
 
     def _judge(self) -> None:
-        """Decide from the ended processes and the deadlines whether the other processes must end."""
+        """Stop or kill the remaining processes if necessary, according to the ended processes and the deadlines."""
         self._end_what_gets_nothing()
         sinks = self._replicas_of(self.wiring.sinks)
         if sinks and all(replica.is_over for replica in sinks) and self.deadline is None:
@@ -282,7 +283,7 @@ class _Watch:
                 self._stop(number)
 
     def _drain(self) -> None:
-        """End the sources. The items in flight and then the ends of the streams pass through the other roles."""
+        """End the sources. The other roles deliver the items in flight, and end when their streams have ended."""
         self.draining, self.deadline = True, time.monotonic() + self.drain_timeout
         self.scaler.withdraw()
         for replica in self.replicas:

@@ -1,8 +1,8 @@
-"""Keep ends of links that the program did not close, until it is safe to close them.
+"""Keep ends of links that the program did not close, until highway can close them safely.
 
-A finaliser runs at any moment, on the thread that drops the last reference or collects garbage. It must not touch a socket of ZeroMQ, and
-must not wait. Therefore it passes the end to the thread that opened the end, which closes it. If this thread has ended, another thread
-closes the end.
+A finaliser can run at any moment, on the thread that drops the last reference or collects garbage. The finaliser must not touch a socket of
+ZeroMQ, and must not wait. Therefore the finaliser passes the end of the link to the thread that opened the end, and this thread closes the
+end. If the thread has ended, another thread closes the end.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Closable(Protocol):
     """Any object with ``close()``."""
 
     def close(self) -> None:
-        """Close the object. This may wait for ``linger_ms``."""
+        """Close the object. Can wait for up to ``linger_ms``."""
 
 
 class OwnerThread(NamedTuple):
@@ -31,7 +31,7 @@ class OwnerThread(NamedTuple):
 
     @property
     def may_close_here(self) -> bool:
-        """Whether this thread may close the end: it is the owner, or the owner has ended."""
+        """Whether this thread may close the end: this thread is the owner, or the owner has ended."""
         return self.pid == os.getpid() and (self.thread is threading.current_thread() or not self.thread.is_alive())
 
 
@@ -40,18 +40,18 @@ _abandoned: deque[tuple[OwnerThread, Closable]] = deque()
 
 
 def opened(end: Closable) -> OwnerThread:
-    """Register an end that this thread opened, and return its owner. An end that is still open at exit is closed then."""
+    """Register an end that this thread opened, and return its owner. Ends that are still open when the process exits are closed then."""
     _open[end] = owner = OwnerThread(os.getpid(), threading.current_thread())
     return owner
 
 
 def hand_over(owner: OwnerThread, end: Closable) -> None:
-    """Keep an end until :func:`close_abandoned`. For finalisers: touches no socket, takes no lock, waits for nothing."""
+    """Keep an end until :func:`close_abandoned`. Finalisers can call this function: it touches no socket, takes no lock and never waits."""
     _abandoned.append((owner, end))
 
 
 def close_abandoned() -> None:
-    """Close the ends that this thread, or a thread that has ended, opened and dropped."""
+    """Close the abandoned ends that were opened by this thread, or by a thread that has ended."""
     for _ in range(len(_abandoned)):
         try:
             owner, end = _abandoned.popleft()

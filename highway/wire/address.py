@@ -21,12 +21,13 @@ log = logging.getLogger("highway")
 SOCKETS_FOLDER = f"/tmp/highway-{os.getuid()}"
 """Folder of the sockets of a topology's ``ipc`` links.
 
-It does not depend on the environment: processes that join from another terminal must find it, and ``TMPDIR`` may be too long for a socket.
+The path does not depend on the environment, because processes that join from another terminal must find the folder. ``TMPDIR`` is not used,
+because its path can be too long for a socket.
 """
 
 _CREDENTIALS = struct.Struct("3i")
 CLOSING = 0.5  # maximum seconds until a closed socket releases its path
-LOOKS = 20  # number of checks in this time; time alone does not count, because the process may be suspended
+LOOKS = 20  # number of checks in this time; a count in addition to the time, because the process can be suspended
 
 
 def interface(url: str, location: str) -> str:
@@ -47,7 +48,7 @@ def interface(url: str, location: str) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether only this machine can reach a host, given its name or address."""
+    """Return whether the name or address of a host is a loopback address, which only this machine can reach."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -65,7 +66,7 @@ def warn_unresolved(url: str, location: str) -> None:
 def check_folder(url: str, path: str) -> None:
     """Create :data:`SOCKETS_FOLDER` if a socket's path is in it.
 
-    Other users must not be able to write to it, because they could replace the other end of a link.
+    Other users must not be able to write to the folder, because they could replace the other end of a link.
 
     Raises:
         LinkError: another user can write to the folder.
@@ -84,9 +85,9 @@ def check_folder(url: str, path: str) -> None:
 
 
 def check_free(url: str, path: str) -> None:
-    """Raise LinkError if a process listens on a path, because ZeroMQ would silently replace its socket.
+    """Raise LinkError if a process listens on a path, because ZeroMQ would silently replace the socket of this process.
 
-    The check is repeated for a moment, because ZeroMQ closes sockets in the background.
+    The check is repeated for half a second, because ZeroMQ closes sockets in the background.
     """
     user = None
     for _ in range(LOOKS):
@@ -102,10 +103,10 @@ def check_free(url: str, path: str) -> None:
 
 
 class SocketFile(NamedTuple):
-    """The file of a UNIX socket. ZeroMQ does not remove it, because another socket may use the path by now."""
+    """The file of a UNIX socket. ZeroMQ never removes the file, because another socket may use the same path by then."""
 
     path: str
-    number: int  # identity of the inode
+    number: int  # inode number
 
     @classmethod
     def at(cls, path: str) -> SocketFile | None:
@@ -118,13 +119,13 @@ class SocketFile(NamedTuple):
 
     def remove(self) -> None:
         """Remove the file, unless another file has taken its place."""
-        with contextlib.suppress(OSError):  # somebody else has removed it
+        with contextlib.suppress(OSError):  # another process has removed the file
             if os.lstat(self.path).st_ino == self.number:
                 os.unlink(self.path)
 
 
 def remove_if_dead(path: str) -> None:
-    """Remove the file of a UNIX socket if no process listens on it, because its process was killed."""
+    """Remove the file of a UNIX socket if no process listens on the socket any more, such as after a kill."""
     file = SocketFile.at(path)
     with socket.socket(socket.AF_UNIX) as probe:
         if file is not None and probe.connect_ex(path) == errno.ECONNREFUSED:
@@ -132,13 +133,13 @@ def remove_if_dead(path: str) -> None:
 
 
 def peer_process(connection: socket.socket) -> tuple[int, int]:
-    """Return the process ID and user ID at the other end of a UNIX socket: for an end that connects, of the process that bound it."""
+    """Return the process ID and user ID of the other end of a UNIX socket. For an end that connects, the binding process counts."""
     process, user, _ = _CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
     return process, user
 
 
 def peer_user(connection: socket.socket) -> int | None:
-    """Return the user ID at the other end of a UNIX socket; ``None`` for other sockets."""
+    """Return the user ID of the other end of a UNIX socket; ``None`` for sockets of other kinds."""
     if connection.family != socket.AF_UNIX:
         return None
     _, user = peer_process(connection)
@@ -157,7 +158,7 @@ def of_another_user(link: object, user: int, locations: Sequence[str]) -> LinkEr
 
 
 def way_out(number: int, address: str) -> str:
-    """Return advice about an address that cannot be used, as the last part of a sentence; ``number`` is the ``errno``."""
+    """Return advice about an address that cannot be used, as the last part of an error message; ``number`` is the ``errno``."""
     if number == errno.EADDRINUSE:
         port = address.rsplit(":", 1)[-1]
         return (

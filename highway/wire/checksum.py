@@ -1,7 +1,7 @@
-"""A checksum for each array of a ``.ten`` file, after the dimensions in its header, where stock tensorcom does not read.
+"""Checksums for the arrays of a ``.ten`` file. Each header ends with a checksum after the dimensions. Stock tensorcom ignores these bytes.
 
-It is the last 16 bytes of the header's chunk: ``~HwXxh3~`` and the little-endian xxh3_64 of the preceding header bytes and the data.
-Files without checksums (of tensorcom or of highway 0.1.0) are read without a check. Messages on the wire have no checksums.
+The last 16 bytes of the header's chunk are ``~HwXxh3~`` and the little-endian xxh3_64 of the preceding header bytes and the data. Files of
+tensorcom or of highway 0.1.0 have no checksums, and are read without a check. Messages on the wire have no checksums.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ def with_checksums(frames: Sequence[Buffer]) -> list[Buffer]:
 
 
 def check(frames: Sequence[Buffer]) -> None:
-    """Check the checksums of alternating headers and data. If one array has a checksum, all arrays must have a checksum.
+    """Verify the checksums of alternating headers and data. If one array has a checksum, all arrays must have a checksum.
 
     Raises:
-        FrameError: a checksum is wrong, or other bytes follow a header of highway.
+        FrameError: a checksum is wrong or missing, or unknown bytes follow a header.
     """
     headers = [memoryview(header).cast("B") for header in frames[::2]]
     if not any(behind_header(header)[:8] == envelope.MAGIC or header[-_SUM.size : -8] == MAGIC for header in headers):
@@ -46,7 +46,7 @@ def check(frames: Sequence[Buffer]) -> None:
 
 
 def _end_of(header: Buffer, position: int) -> bytes:
-    """Return the checksum after a header; empty if there is none."""
+    """Return the checksum after a header, or empty bytes if there is no checksum."""
     behind = behind_header(header)
     end = bytes(behind[envelope.length(behind) :])
     if end and (len(end) != _SUM.size or not end.startswith(MAGIC)):

@@ -1,6 +1,7 @@
 """Chunks: several buffers in one buffer or file, for tenbin messages and ``.ten`` files. The public module is :mod:`highway.tenbin`.
 
-A chunk is ``~TenBin~``, the int64 length, the bytes, and zero padding to a multiple of 64 bytes.
+A chunk has four parts: the bytes ``~TenBin~``, the length of the data as an int64, the data, and zeros. The zeros pad the data to a
+multiple of 64 bytes, not the chunk.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def roundup(n: int, k: int = 64) -> int:
 
 
 def encode_chunks(l: Sequence[Buffer]) -> bytearray:  # noqa: E741 - tensorcom's name
-    """Concatenate buffers into one, each with magic, length and padding.
+    """Return one buffer with a chunk for each of the given buffers.
 
     Args:
         l: The buffers.
@@ -61,7 +62,7 @@ def encode_chunks(l: Sequence[Buffer]) -> bytearray:  # noqa: E741 - tensorcom's
 
 
 def decode_chunks(buf: Buffer) -> list[memoryview]:
-    """Return the chunks in a buffer, as views of it.
+    """Return the data of each chunk in a buffer, as views of the buffer.
 
     Args:
         buf: The bytes.
@@ -77,10 +78,10 @@ def decode_chunks(buf: Buffer) -> list[memoryview]:
 
 
 def _chunks(nbytes: int, part: Callable[[int, int], Buffer]) -> Iterator[tuple[int, int]]:
-    """Yield the offset and the length of each chunk in ``nbytes`` bytes. Raises the errors of :func:`decode_chunks`.
+    """Yield the offset and the length of the data of each chunk in ``nbytes`` bytes. Raises the errors of :func:`decode_chunks`.
 
     Args:
-        part: Returns the bytes between two offsets, or up to the end.
+        part: Function of two offsets that returns the bytes between them, or fewer bytes at the end.
     """
     offset = 0
     while offset < nbytes:
@@ -108,11 +109,11 @@ def encode_buffer(l: Sequence[Array], infos: Sequence[str] | None = None) -> byt
 
 
 def decode_buffer(buf: Buffer, infos: Infos = False) -> Any:
-    """Return the arrays in one buffer, as views of it. Raises the errors of :func:`decode_chunks` and :func:`decode_list`.
+    """Return the arrays in one buffer, as views of the buffer. Raises the errors of :func:`decode_chunks` and :func:`decode_list`.
 
     Args:
         buf: The bytes.
-        infos: ``True`` returns ``(arrays, infos)``. A list is compared with the names in the buffer.
+        infos: ``True`` returns ``(arrays, infos)``. If a list is given, the names in the buffer must equal the list.
 
     >>> decode_buffer(encode_buffer([np.uint8([1, 2])]))
     [array([1, 2], dtype=uint8)]
@@ -140,13 +141,13 @@ def write_chunk(stream: BinaryIO, buf: Buffer) -> None:
 
 
 def read_chunk(stream: BinaryIO) -> bytes | bytearray | None:
-    """Read one chunk, or return ``None`` at the end.
+    """Read one chunk and return its data, or ``None`` at the end of the stream.
 
     Args:
         stream: A binary file.
 
     Raises:
-        FrameError: there is no chunk, or it is incomplete.
+        FrameError: the next bytes are not a chunk, or the chunk is incomplete.
 
     >>> import io
     >>> bytes(read_chunk(io.BytesIO(encode_chunks([b"ab"]))))
@@ -188,7 +189,7 @@ def read(stream: BinaryIO, n: int = 999999, infos: Infos = False) -> Any:
         infos: As for :func:`decode_buffer`.
 
     Raises:
-        FrameError: the arrays are incomplete, or not tenbin.
+        FrameError: the stream is not tenbin, or ends within an array.
 
     >>> import io
     >>> stream = io.BytesIO(encode_buffer([np.uint8([1, 2])]))
@@ -208,7 +209,7 @@ def read(stream: BinaryIO, n: int = 999999, infos: Infos = False) -> Any:
 
 
 def save(fname: str | os.PathLike[str], *args: Array, infos: Sequence[str] | None = None, nocheck: bool = False) -> None:
-    """Write arrays to a file, whose name must end in ``.ten`` unless ``nocheck``.
+    """Write arrays to a file. The name must end in ``.ten``, unless ``nocheck`` is true.
 
     Args:
         fname: Path of the file.
@@ -226,17 +227,17 @@ def save(fname: str | os.PathLike[str], *args: Array, infos: Sequence[str] | Non
 
 
 def load(fname: str | os.PathLike[str], infos: Infos = False, nocheck: bool = False, mmap: bool = False) -> Any:
-    """Return the arrays in a file, whose name must end in ``.ten`` unless ``nocheck``.
+    """Return the arrays in a file. The name must end in ``.ten``, unless ``nocheck`` is true.
 
     Args:
         fname: Path of the file.
         nocheck: Whether the name may have another ending than ``.ten``.
-        infos: ``True`` returns ``(arrays, infos)``; a list is compared with the infos in the file.
-        mmap: Whether to map the file into memory instead of reading it. Without checksums, only the used pages are read. Do not truncate
-            the file while its arrays are in use, because this kills the process.
+        infos: ``True`` returns ``(arrays, infos)``. If a list is given, the names in the file must equal the list.
+        mmap: Whether to map the file into memory instead of reading the file. If the file has no checksums, only the used pages are read.
+            Do not truncate the file while its arrays are in use: access to a truncated part kills the process.
 
     Raises:
-        FrameError: the file is truncated, not tenbin, or its checksums do not match; the message begins with the file's name.
+        FrameError: the file is truncated or not tenbin, or a checksum does not match. The message begins with the file's name.
 
     >>> save("a.ten", np.uint8([1, 2]))
     >>> load("a.ten")
@@ -253,7 +254,9 @@ def load(fname: str | os.PathLike[str], infos: Infos = False, nocheck: bool = Fa
 
 
 def load_chunks(fname: str | os.PathLike[str], mmap: bool = False) -> list[memoryview]:
-    """Return the chunks in a file, as copies that are aligned to 64 bytes. With ``mmap``, return views of the file.
+    """Return the data of each chunk in a file, aligned to 64 bytes.
+
+    With ``mmap``, the data are views of the mapped file. The data from a pipe are views of all bytes that were read, and are not aligned.
 
     Raises:
         FrameError: the file is not a sequence of chunks.
@@ -262,13 +265,13 @@ def load_chunks(fname: str | os.PathLike[str], mmap: bool = False) -> list[memor
         size = os.fstat(stream.fileno()).st_size
         if mmap and size:
             return decode_chunks(_mmap.mmap(stream.fileno(), 0, access=_mmap.ACCESS_READ))
-        if not size:  # empty, or a pipe
+        if not size:  # the file is empty, or a pipe
             return decode_chunks(stream.read())
         return read_aligned(stream, size)
 
 
 def read_aligned(stream: BufferedReader | BytesIO, size: int) -> list[memoryview]:
-    """Return the chunks in a stream of ``size`` bytes, each aligned to 64 bytes.
+    """Return the data of each chunk in a stream of ``size`` bytes, aligned to 64 bytes.
 
     Raises:
         FrameError: the stream is not a sequence of chunks.
@@ -278,7 +281,7 @@ def read_aligned(stream: BufferedReader | BytesIO, size: int) -> list[memoryview
         stream.seek(begin)
         return stream.read(end - begin)
 
-    # ``size`` bytes are enough, because a padded chunk in the file also has a magic number and a length.
+    # ``size`` bytes are enough for all data: a chunk in the file has the same padding, and also ``~TenBin~`` and a length.
     memory, chunks = aligned((size,), np.uint8).data, list[memoryview]()
     for begin, length in _chunks(size, part):
         chunk, memory = memory[:length], memory[roundup(length) :]

@@ -19,7 +19,7 @@ Frame = tenbin.Buffer
 
 
 class Message(NamedTuple):
-    """A decoded message. ``envelope`` is ``None`` if the sender does not send envelopes; ``infos`` are the infos of the arrays."""
+    """A decoded message. ``envelope`` is ``None`` if the sender does not send envelopes. ``infos`` are the names of the arrays."""
 
     item: Any
     envelope: Envelope | None
@@ -32,7 +32,7 @@ _OTHER = (
 )
 
 
-_BRIEF = 512  # maximum bytes of a first frame to compare with earlier frames
+_BRIEF = 512  # maximum bytes of a first frame that is compared with earlier first frames
 _NUMBER_KEY, _PASSPORT_KEY = packb("number"), packb("passport")
 _WIDTHS = {0xCC: 2, 0xCD: 3, 0xCE: 5, 0xCF: 9}  # length of a msgpack number in bytes, by its first byte
 
@@ -40,21 +40,22 @@ _WIDTHS = {0xCC: 2, 0xCD: 3, 0xCE: 5, 0xCF: 9}  # length of a msgpack number in 
 class Codec(Protocol):
     """Converts items to frames and back.
 
-    ``single``: whether a message is always one frame. ``has_envelopes``: whether each message has an envelope, not only the end message.
+    ``single``: whether each message is one frame. ``has_envelopes``: whether each message has an envelope; otherwise only the end has one.
     """
 
     single: bool
     has_envelopes: bool
 
     def encode(self, item: Any, envelope: Envelope, allow64: bool = False, infos: Sequence[str] | None = None) -> list[Frame]:
-        """Return the frames of a message. This also sets the envelope's description of the item (``kind``, ``names``, ``bools``).
+        """Return the frames of a message. The codec sets the fields of the envelope that describe the item (``kind``, ``names``,
+        ``bools``).
 
         Raises:
-            TypeError: a field cannot be sent; the message names it and the way out.
+            TypeError: a field cannot be sent. The message names the field and a solution.
         """
 
     def decode(self, frames: Sequence[Frame]) -> Message:
-        """Return the message, as views of the frames.
+        """Return the message. Its arrays are views of the frames.
 
         Raises:
             FrameError: the frames are not a message.
@@ -62,13 +63,13 @@ class Codec(Protocol):
 
 
 class Tensorcom:
-    """tenbin with the envelope as an extension of the first header: a header and a data frame for each array."""
+    """tenbin with a header frame and a data frame for each array. The envelope is an extension of the first header."""
 
     single = False
     has_envelopes = True
 
     def encode(self, item: Any, envelope: Envelope, allow64: bool = False, infos: Sequence[str] | None = None) -> list[Frame]:
-        """As :meth:`Codec.encode`. If a key of a dict has up to 8 ASCII characters, it is also the info of the array."""
+        """See :meth:`Codec.encode`. If a key of a dict has up to 8 ASCII characters, the key is also the info of the array."""
         kind, keys, values = _parts(item)
         if not values and not (envelope.end or envelope.mark):
             raise ItemError("an item without fields cannot be sent; drop it (return DROP)")
@@ -107,10 +108,10 @@ class _Form(NamedTuple):
 def _form(kind: ItemKind, keys: tuple[Any, ...], types: tuple[Any, ...], allow64: bool, infos: tuple[str, ...] | None) -> _Form:
     """Return the form of items with fields of these types.
 
-    The type is ``(dtype, shape)`` for an array, ``(dtype, shape, True)`` for bytes, and the class for any other value.
+    The type of a field is ``(dtype, shape)`` for an array, ``(dtype, shape, True)`` for bytes, and the class for any other value.
 
     Raises:
-        TypeError: such an item cannot be sent. The message names the field and a solution.
+        TypeError: items of this form cannot be sent. The message names the field and a solution.
     """
     names = keys if kind == "dict" else range(len(types))
     for name, type_ in zip(names, types, strict=True):
@@ -142,18 +143,18 @@ _BYTE = np.dtype(np.uint8)
 
 
 class _First(NamedTuple):
-    """The decoded content of first frames that differ only in the number of the message.
+    """The decoded content of the first frames of messages that differ only in the number of the message.
 
-    Such frames come from one sender. Their items have the same form and no passports.
+    Such messages come from one sender. Their items have the same form and no passports.
     """
 
     layout: tenbin.ArrayLayout
     before: tuple[Any, ...]  # the envelope's fields up to the number
-    behind: tuple[Any, ...]  # and the fields after it
+    behind: tuple[Any, ...]  # the envelope's fields after the number
 
 
 def _read_before(frame: Frame) -> tuple[_First | None, int]:
-    """Return the cached content and the number of a first frame, or ``None`` and 0 if its content is not in the cache."""
+    """Return the cached content of a first frame and the number of its message, or ``(None, 0)`` if the content is not in the cache."""
     whole = b"" if (view := memoryview(frame)).nbytes > _BRIEF else bytes(view)
     begin = whole.find(_NUMBER_KEY) + len(_NUMBER_KEY)
     if not len(_NUMBER_KEY) <= begin < len(whole) or _PASSPORT_KEY in whole:
@@ -168,11 +169,11 @@ def _read_before(frame: Frame) -> tuple[_First | None, int]:
 
 @lru_cache(256)
 def _without_number(before: bytes, code: int, behind: bytes) -> _First | None:
-    """Return the content of first frames with these bytes around the number, or ``None`` if the frame has other parts.
+    """Return the content of first frames with these bytes around the number, or ``None`` if the bytes are not such a frame.
 
     Args:
         before: The bytes before the number.
-        code: The first byte of a number of several bytes; 0 if the number has one byte.
+        code: The first byte of the number if the number has several bytes; 0 if the number has one byte.
         behind: The bytes after the number.
     """
     start = bytes([code]) + bytes(_WIDTHS[code] - 2) if code else b""
@@ -189,7 +190,7 @@ def _without_number(before: bytes, code: int, behind: bytes) -> _First | None:
 
 
 class Tenbin(Tensorcom):
-    """The same as :class:`Tensorcom`, but in a single frame, which costs one copy. ``Connection(multipart=False)`` sends this form."""
+    """The content of :class:`Tensorcom` in a single frame, which costs one copy. ``Connection(multipart=False)`` sends this form."""
 
     single = True
 
@@ -209,7 +210,7 @@ class Msgpack:
     has_envelopes = False
 
     def encode(self, item: Any, envelope: Envelope, allow64: bool = False, infos: Sequence[str] | None = None) -> list[Frame]:
-        """As :meth:`Codec.encode`, but also for numbers, strings, and nested lists and dicts. 64-bit arrays are always allowed."""
+        """See :meth:`Codec.encode`. Items can also have numbers, strings, and nested lists and dicts. 64-bit arrays are always allowed."""
         for name, value in zip(names(item), fields(item), strict=True):
             if (found := _named_tuple(value)) is not None:  # the receiver would get a plain tuple
                 raise tenbin.no_array(name, found)
@@ -225,7 +226,7 @@ class Msgpack:
 
 
 def _named_tuple(value: Any) -> type | None:
-    """Return the type of the first named tuple in a field, or ``None``."""
+    """Return the type of the first named tuple in a field, or ``None`` if there is no named tuple."""
     if hasattr(value, "_fields"):
         return type(value)
     parts = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
@@ -249,7 +250,7 @@ def named(name: str) -> Codec:
 
 
 def _parts(item: Any) -> tuple[ItemKind, tuple[Any, ...], Sequence[Any]]:
-    """Return the kind of an item, a dict's keys, and the values. This is faster than :func:`batch.names` and :func:`batch.fields`."""
+    """Return the kind of an item, the keys of a dict, and the values. Faster than :func:`batch.names` and :func:`batch.fields`."""
     if isinstance(item, tuple):
         return "tuple", (), item
     if isinstance(item, dict):

@@ -1,9 +1,9 @@
-"""Receivers confirm to a sender which messages they have taken, and that they have read the end of the stream.
+"""Receivers report to a sender how many messages they have taken, and confirm that they have read the end of the stream.
 
-A receiver connects to the server of each sender that it receives from (:mod:`highway.wire.goodbye`). It sends ``ACK``, the sender's name,
-eight random bytes that identify the receiver, and then records. A record has a state, and the number of this sender's messages that the
-receiver has taken. If the connection ends while the state is ``READING``, the receiver was killed or cut off, and the messages on their way
-to it are lost.
+A receiver connects to the server (:mod:`highway.wire.goodbye`) of each sender from which it receives messages. The receiver sends ``ACK``,
+the sender's name, eight random bytes that identify the receiver, and then records. A record has a state, and the number of messages that
+the receiver has taken from this sender. If the connection ends while the state is ``READING``, the receiver was killed or cut off, and the
+messages on their way to this receiver are lost.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from typing import Final
 from highway.wire.address import peer_process
 
 ACK: Final = b"~HwyAck~"
-READING, ENDED, CLOSED = b"r", b"e", b"c"  # it reads; it has read the end; its program closes it before the end
-MOST_CHANNELS: Final = 256  # maximum number of these connections of a sender or a receiver; each needs a descriptor
+READING, ENDED, CLOSED = b"r", b"e", b"c"  # states of a receiver: reads; has read the end; was closed by its program before the end
+MOST_CHANNELS: Final = 256  # maximum number of report connections of a sender or a receiver; each connection needs a descriptor
 OFTEN: Final = 0.5  # minimum seconds between two reports, if there are many messages
 MOST_UNTOLD: Final = 1024  # maximum number of messages between two reports
-LAST_WORD: Final = 1.0  # seconds that a receiver waits for its connection when it closes
-CONNECTS: Final = 0.2  # seconds that a receiver waits for its connection at the first message of a sender
+LAST_WORD: Final = 1.0  # seconds that a closing receiver waits until its last report is sent
+CONNECTS: Final = 0.2  # seconds that a receiver waits until it is connected, at the first message of a sender
 LASTS: Final = (
-    5.0  # seconds; a sender that closes a connection sooner accepts no reports (it has too many connections, or is an old version)
+    5.0  # seconds; a sender that closes a connection sooner accepts no reports: it has too many connections, or is an old version
 )
-MOST_WAITS: Final = 8  # maximum number of senders for which it waits in this way, because ports may be unreachable
+MOST_WAITS: Final = 8  # maximum number of senders for which a receiver waits ``CONNECTS``, because ports may be unreachable
 _ID: Final = 8  # bytes
 _RECORD: Final = struct.Struct("<cQ")
 _CUT: Final = (errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH)
-# The system probes an idle connection, and gives up after a minute. This works while the other process is busy or stopped. The link's own
-# connection cannot be probed in this way: ZeroMQ's heartbeats, and a limit for unacknowledged data (TCP_USER_TIMEOUT), would also close the
-# connection of a receiver that reads nothing for a minute.
+# The system probes an idle connection, and gives up after a minute without a reply. A busy or stopped process does not matter, because the
+# system replies to the probes. The link's own connection has no such probes: ZeroMQ's heartbeats, or a limit for unacknowledged data
+# (TCP_USER_TIMEOUT), would also close the connection of a receiver that reads nothing for a minute.
 KEEPALIVE: Final = {socket.TCP_KEEPIDLE: 30, socket.TCP_KEEPINTVL: 10, socket.TCP_KEEPCNT: 3}
 
 
@@ -46,10 +46,10 @@ class Receiver:
     """The last report of a receiver.
 
     Args:
-        label: Its process on this machine, or its host, for messages.
+        label: The receiver's process if it runs on this machine, or its host, for messages.
         state: ``READING``, ``ENDED`` or ``CLOSED``.
-        taken: Number of messages that it has taken.
-        is_cut: Whether the network to it failed, so that ZeroMQ may still count it as connected.
+        taken: Number of messages that the receiver has taken.
+        is_cut: Whether the network failed. ZeroMQ may then still count the receiver as connected.
     """
 
     label: str
@@ -60,7 +60,7 @@ class Receiver:
 
 @dataclass
 class _Caller:
-    """A connection from a receiver: received bytes that were not processed yet, and the receiver, when it has sent its name."""
+    """A connection from a receiver: received bytes that were not processed yet, and the receiver as soon as it has sent its name."""
 
     said: bytearray = field(default_factory=bytearray)
     name: bytes = b""
@@ -68,11 +68,11 @@ class _Caller:
 
 
 class Confirmations:
-    """The confirmations of a sender's receivers. One thread receives them, and other threads may read the results.
+    """The reports of a sender's receivers. One thread receives the reports, and other threads can read the results.
 
     Attributes:
-        connections: The open connections.
-        lock: Hold it to read several results that belong together.
+        connections: The open connections from receivers.
+        lock: Hold the lock to read several results that belong together.
         heard_at: Time of the last report.
         named: Number of receivers that have reported.
     """
@@ -92,12 +92,12 @@ class Confirmations:
 
     @property
     def reading(self) -> list[Receiver]:
-        """Receivers that are connected and have not read the end."""
+        """Connected receivers that have not read the end of the stream."""
         return [receiver for receiver in list(self._connected.values()) if receiver.state == READING]
 
     @property
     def ended(self) -> int:
-        """Number of receivers that are connected and have read the end."""
+        """Number of connected receivers that have read the end of the stream."""
         return sum(receiver.state == ENDED for receiver in list(self._connected.values()))
 
     @property
@@ -106,7 +106,7 @@ class Confirmations:
         return list(self._lost.values())
 
     def unreachable(self, live: int) -> int:
-        """Return how many of the link's ``live`` connections lead to receivers that were cut off, which ZeroMQ has not noticed."""
+        """Return how many of the link's ``live`` connections lead to receivers that were cut off without ZeroMQ noticing the cut."""
         return max(0, min(sum(receiver.is_cut for receiver in self.lost), live - self.connected))
 
     @property
@@ -115,7 +115,7 @@ class Confirmations:
         return sum(receiver.taken for receiver in (*self._gone, *list(self._connected.values()), *self.lost))
 
     def welcome(self, sock: socket.socket) -> bool:
-        """Take over the connection of a receiver that has named the sender; return ``False`` if there are too many."""
+        """Take over the connection of a receiver that has named the sender. Return ``False`` if there are too many connections."""
         if len(self.connections) >= MOST_CHANNELS:
             return False
         keep_alive(sock)
@@ -154,7 +154,7 @@ class Confirmations:
 
     def _part(self, caller: _Caller, is_cut: bool) -> None:
         receiver = caller.receiver
-        if receiver is None or self._connected.get(caller.name) is not receiver:  # it has connected again
+        if receiver is None or self._connected.get(caller.name) is not receiver:  # the receiver has connected again
             return
         if receiver.state == READING:
             receiver.is_cut = is_cut
@@ -165,16 +165,17 @@ class Confirmations:
 
 
 class ReportChannel:
-    """The connection of a receiver to a sender. Only the receiving thread uses it. It waits only for the first report and when it closes.
+    """The connection over which a receiver reports to a sender, for the receiving thread only. Only the first report and closing can wait.
 
     Args:
-        hello: The first bytes: ``ACK``, the sender's name, and random bytes that name the receiver.
-        call: Returns a connection to the sender, which may still be in progress.
-        patience: Seconds to wait for the first report. The sender then knows this receiver, even if it reads nothing for a long time.
+        hello: The first bytes to send: ``ACK``, the sender's name, and random bytes that identify the receiver.
+        call: Function that returns a connection to the sender, even if the connection is not established yet.
+        patience: Seconds to wait until the first report is sent, so that the sender knows this receiver even if it then reads nothing for a
+            long time.
 
     Attributes:
-        taken: Number of messages that were taken.
-        due: The number of messages at which to report.
+        taken: Number of messages that the receiver has taken from this sender.
+        due: Value of ``taken`` at which the next report is due.
     """
 
     def __init__(self, hello: bytes, call: Callable[[], socket.socket], patience: float = 0.0) -> None:
@@ -188,7 +189,7 @@ class ReportChannel:
         self.taken, self.due = 0, 1
 
     def report(self) -> None:
-        """Report how many messages were taken. Adapt the number of messages between two reports to their rate."""
+        """Report how many messages were taken. Adapt the number of messages between two reports to the rate of the messages."""
         now = time.monotonic()
         is_soon = now < self._reported_at + OFTEN
         self._step = min(self._step * 2, MOST_UNTOLD) if is_soon else max(1, self._step // 2)
@@ -196,16 +197,16 @@ class ReportChannel:
         self._say(READING)
 
     def end(self) -> None:
-        """Confirm the end of the stream, and that everything before it was taken."""
+        """Confirm that the end of the stream and all messages before the end were read."""
         self._say(ENDED)
 
     def catch_up(self) -> None:
-        """Report the messages that were not reported yet. Called while no messages arrive."""
+        """Report the messages that were not reported yet. Called while no message arrives."""
         if self._owed or self._reported < self.taken:
             self._say(self._state)
 
     def is_over(self) -> bool:
-        """Return whether the end is confirmed and the sender has closed."""
+        """Return whether the end is confirmed and the sender has closed the connection."""
         if self._state != ENDED or self._owed or self._socket is None:
             return self._is_unreachable
         try:
@@ -216,7 +217,7 @@ class ReportChannel:
             return True
 
     def close(self, patience: float = LAST_WORD) -> None:
-        """Report that this receiver closes, unless it has read the end; wait at most ``patience`` seconds. Closing again does nothing."""
+        """Close, and report this unless the receiver has read the end. Wait at most ``patience`` seconds. Closing again does nothing."""
         if self._socket is not None and os.getpid() == self._pid:
             if self._state == READING:
                 self._say(CLOSED)
@@ -231,7 +232,7 @@ class ReportChannel:
         self._send()
 
     def _send(self) -> None:
-        for _ in range(2):  # the second time, if the network was cut and the sender has given up the connection
+        for _ in range(2):  # two attempts, because the network may have been cut, and the sender may have given up the first connection
             if self._is_unreachable:
                 break
             try:
@@ -242,7 +243,7 @@ class ReportChannel:
                 self._socket.send(self._owed if self._is_known else self._hello + self._owed)
                 self._is_known = True
                 break
-            except (BlockingIOError, TimeoutError):  # it is still being established, or the sender's thread does not run
+            except (BlockingIOError, TimeoutError):  # the connection is still being established, or the sender's thread does not run
                 return
             except OSError:
                 self._is_unreachable = not self._is_known or time.monotonic() < self._called_at + LASTS

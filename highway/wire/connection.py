@@ -1,4 +1,4 @@
-"""``Connection``: one end of a link, for a training loop or a script. Arguments and methods are tensorcom's."""
+"""``Connection``: one end of a link, for a training loop or a script. Its arguments and methods are those of tensorcom's ``Connection``."""
 
 from __future__ import annotations
 
@@ -27,40 +27,41 @@ class Connection:
         for xs, ys in highway.Connection("zsub://127.0.0.1:7880", epoch=1000000):
             train(xs, ys)
 
-    Use it on the thread that created it. Iteration ends after ``total`` samples, or when all senders have announced their end, and closes
-    the connection. :class:`~highway.modules.ZMQSink` announces its end. Stock tensorcom peers do not, and a ``Connection`` does only with
-    ``?end=1`` in its URL. If you leave the loop early, or send, use a ``with`` block or call :meth:`close`. Otherwise you get a
-    ResourceWarning, and highway closes the connection later.
+    Use a connection only on the thread that created it. A loop over a connection ends after ``total`` samples, or when all senders have
+    announced their end. The loop then closes the connection. :class:`~highway.modules.ZMQSink` announces its end. A ``Connection``
+    announces its end only if its URL has ``?end=1``, and stock tensorcom senders never announce their end. If you send, or leave the loop
+    early, use a ``with`` block or call :meth:`close`. Otherwise you get a ResourceWarning, and highway closes the connection later.
 
     Args:
-        url: One URL or several. The scheme determines the socket and which end binds (see :mod:`highway.wire.url`). ``None`` if you call
-            :meth:`connect` later.
-        epoch: The value of ``len()``, for frameworks that need the length of an epoch.
-        total: Number of samples after which iteration ends. -1: no limit.
-        multipart: Whether a message has one frame for each header and array, or a single frame.
-        infos: For sending: one name of up to 8 ASCII characters for each array. For receiving: ``True`` returns ``(arrays, infos)``, and a
-            list is compared with the received names.
-        device: Device of torch tensors into which received arrays are converted. ``None`` keeps numpy arrays.
+        url: One URL or several. The scheme determines the type of the socket, and which end binds (see :mod:`highway.wire.url`). With
+            ``None``, call :meth:`connect` later.
+        epoch: The ``len()`` of the connection, for frameworks that need the length of an epoch.
+        total: Number of samples after which a loop over the connection ends. -1: no limit.
+        multipart: Whether to send each header and each array in a separate frame, or the whole message in a single frame.
+        infos: To send: one name of up to 8 ASCII characters for each array. To receive: ``True`` returns ``(arrays, infos)``. If a list is
+            given, the received names must equal the list.
+        device: Device of PyTorch. If given, received arrays become tensors on this device. ``None`` keeps numpy arrays.
         allow64: Whether arrays with 64-bit elements may be sent.
-        raw: Whether to return a message's frames undecoded.
-        batch_transforms: Functions to apply to the arrays of a received message, in order. If there are fewer functions than arrays, they
-            repeat from the first. ``None`` instead of a function does not change its array.
-        batch_count: Whether a message counts as the samples in its first array. ``False``: it counts as one sample.
-        converters: Functions to apply after ``batch_transforms``, in the same form; or ``"torch"``, ``"torch_cuda"`` or ``"numpy"``.
-        report: While iterating, number of samples between two printed lines about the rate. -1: print nothing.
-        stats_horizon: Number of recent messages for the recent rates in :attr:`stats`.
-        noexpand: Whether to keep braces in the URL unexpanded.
-        on_error: ``"raise"`` raises an error for a message that cannot be decoded; ``"skip"`` skips the message. Both count it as
+        raw: Whether to return the undecoded frames of each message.
+        batch_transforms: Functions to apply to the arrays of a received message: the first function to the first array, and so on. If there
+            are fewer functions than arrays, the list of functions repeats. ``None`` instead of a function keeps the array unchanged.
+        batch_count: Whether a message counts as ``len(first_array)`` samples. ``False``: a message counts as one sample.
+        converters: Functions to apply after ``batch_transforms``, in the same form as ``batch_transforms``; or ``"torch"``,
+            ``"torch_cuda"`` or ``"numpy"``.
+        report: In a loop, number of samples between two printed lines about the rate. -1: print nothing.
+        stats_horizon: Number of messages from which the recent rates in :attr:`stats` are computed.
+        noexpand: Whether braces in the URL are not expanded.
+        on_error: ``"raise"`` raises an error for a message that cannot be decoded. ``"skip"`` skips the message. Both count the message as
             ``malformed`` in :attr:`counters`.
-        writable: Whether received arrays are writable copies, aligned to 64 bytes. By default, they are read-only views of the message:
-            writing raises numpy's ``assignment destination is read-only``, and ``torch.from_numpy`` warns. Tensors of
-            ``converters="torch"`` are always writable; frames of ``raw`` never are.
+        writable: Whether received arrays are writable copies, aligned to 64 bytes. By default, received arrays are read-only views of the
+            message: writing raises numpy's ``assignment destination is read-only``, and ``torch.from_numpy`` warns. Tensors of
+            ``converters="torch"`` are always writable. Frames of ``raw`` are never writable.
 
     Attributes:
-        stats: Counts and rates of messages and bytes, a :class:`Statistics`.
-        counters: Received ``messages``, ``bytes``, ``gaps``, ``duplicates``, ``late`` and ``malformed``.
-        batch_size: Samples in the last received message; 1 before the first.
-        sampler, batch_sampler: ``None``, for frameworks that read these attributes of each loader.
+        stats: A :class:`Statistics` with counts and rates of messages and bytes.
+        counters: Dict of received ``messages``, ``bytes``, ``gaps``, ``duplicates``, ``late`` and ``malformed``.
+        batch_size: Number of samples in the last received message; 1 before the first message.
+        sampler, batch_sampler: ``None``. Some frameworks read these attributes of each loader.
 
     Raises:
         ConfigError: the URL or a converter is invalid.
@@ -137,7 +138,7 @@ class Connection:
     def connect(self, url: str | Sequence[str], topic: str = "") -> None:
         """Open the socket for one URL, or for several URLs that share the socket.
 
-        A second call adds URLs, for instance of a second publisher.
+        A second call adds URLs to the socket, for instance the URL of a second publisher.
 
         Args:
             url: One URL, or several.
@@ -163,10 +164,10 @@ class Connection:
             self._end.wait_for_receivers()
 
     def send(self, data: Any, allow64: bool = False, timeout: float | None = None) -> None:
-        """Send arrays. If the receivers are slow, this waits.
+        """Send arrays. If the receivers are slow, wait until there is room.
 
         Args:
-            data: The arrays, in a list, tuple or dict. Do not change them afterwards.
+            data: The arrays, in a list, tuple or dict. Do not change the arrays after this call.
             allow64: Whether arrays with 64-bit elements may be sent, even if the connection's ``allow64`` is false.
             timeout: Seconds to wait for room; ``None``: no limit.
 
@@ -184,7 +185,7 @@ class Connection:
     write = send
 
     def recv(self, timeout: float | None = None) -> Any:
-        """Wait for a message and return its transformed and converted arrays: a list, or a dict if a dict was sent.
+        """Wait for a message, and return its arrays after ``batch_transforms`` and ``converters``: a list, or a dict if a dict was sent.
 
         The arrays are read-only, unless the connection is ``writable``.
 
@@ -194,7 +195,7 @@ class Connection:
         Raises:
             EndOfStream: all senders have ended.
             TimeoutError: no message came within ``timeout`` seconds.
-            FrameError: the message is malformed, or its infos differ from ``infos``. The next call returns the next message.
+            FrameError: the message is malformed, or its names differ from ``infos``. The next call returns the next message.
             LinkError: the connection is closed, or can only send.
         """
         if self._ended:
@@ -218,11 +219,11 @@ class Connection:
         return data if self.infos is None else tenbin.check_infos(data, list(message.infos), self.infos)
 
     def serve(self, source: Iterable[Any], report: int | None = None) -> None:
-        """Send all items of ``source``, then wait until all messages have left this process.
+        """Send all items of ``source``. Then wait until all messages have left this process.
 
         Args:
-            source: Yields the items, in the form of :meth:`send`.
-            report: Number of samples between two printed lines about the rate; by default the connection's ``report``.
+            source: Yields items that :meth:`send` accepts.
+            report: Number of samples between two printed lines about the rate. Default: the connection's ``report``.
 
         Raises:
             LinkError: the last messages could not be delivered.
@@ -233,10 +234,10 @@ class Connection:
             self._end.finish()
 
     def items(self, report: int | None = None) -> Iterator[Any]:
-        """Yield received messages, until ``total`` samples have come or all senders have ended.
+        """Yield received messages until ``total`` samples have come, or until all senders have ended.
 
         Args:
-            report: Samples between two printed lines about the rate; by default the connection's ``report``.
+            report: Number of samples between two printed lines about the rate. Default: the connection's ``report``.
         """
         yield from self._reported(self._received(), report)
 
@@ -266,7 +267,7 @@ class Connection:
         return to_dataset(self, signature)
 
     def close(self) -> None:
-        """Close the socket. Waiting messages are still sent in the background, for up to ``linger_ms``. Closing again does nothing."""
+        """Close the socket. Unsent messages are still sent in the background, for up to ``linger_ms``. Closing again does nothing."""
         if self._end:
             self._end.close()
         self._end = None

@@ -1,4 +1,4 @@
-"""Functions that ``Connection`` applies to the arrays of a message."""
+"""Select and apply the functions that ``Connection`` applies to the arrays of a message."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ def converters(given: str | Converter | Sequence[Converter | None] | None, devic
     """Return the functions for ``converters=`` and ``device=``. If only a device is given, arrays become torch tensors.
 
     Raises:
-        ConfigError: no converter has this name, or torch is needed and missing.
+        ConfigError: no converter has this name, or torch is needed but not installed.
     """
     if given is None and device is not None:
         given = "torch"
     if isinstance(given, str):
-        from highway.adapters.arrays import named  # imported only here, because only a converter with a name needs the adapters
+        from highway.adapters.arrays import named  # imported here, because only a converter given by name needs the adapters
 
         return [named(given, device)]
     return listify(given)
 
 
 def transform_with(values: Sequence[Any], functions: Sequence[Converter | None]) -> list[Any]:
-    """Apply a function to each value. If there are fewer functions than values, they repeat from the first."""
+    """Apply the first function to the first value, and so on. If there are fewer functions than values, the list of functions repeats."""
     if not functions:
         return list(values)
     chosen = [functions[position % len(functions)] for position in range(len(values))]
@@ -32,7 +32,7 @@ def transform_with(values: Sequence[Any], functions: Sequence[Converter | None])
 
 
 def listify(given: Any) -> list[Any]:
-    """Return a list: empty for ``None``, the elements of a list or tuple, or a list of the single value."""
+    """Return a list: empty for ``None``, the elements of a list or tuple, or ``[given]`` for any other value."""
     if given is None:
         return []
     return list(given) if isinstance(given, (list, tuple)) else [given]

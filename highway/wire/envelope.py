@@ -1,7 +1,8 @@
-"""Metadata of a message: bytes after the dimensions in the first array's header. Other readers of tenbin ignore them.
+"""The envelope of a message: metadata after the dimensions in the first array's header. Other readers of tenbin ignore these bytes.
 
-Layout: ``~Highwy~``, int64 version (1), int64 length of the payload, the payload, zeros up to a multiple of 8. The payload is a msgpack
-map; ``docs/reference/wire.md`` lists its keys. Each field of a received payload is checked, and its size is limited.
+Layout: ``~Highwy~``, the version 1 as int64, the length of the payload as int64, the payload, and zeros up to a multiple of 8 bytes. The
+payload is a msgpack map. ``docs/reference/wire.md`` lists the keys of the map. Each field of a received payload is checked, and the size of
+each field is limited.
 """
 
 from __future__ import annotations
@@ -23,31 +24,31 @@ KINDS = get_args(ItemKind)
 MAGIC = b"~Highwy~"
 VERSION = 1
 MAX_PAYLOAD = 1 << 20  # bytes
-MAX_ROW = 1024  # maximum elements of a list: msgpack allocates lists before it reads them, and lists can be nested
-NAME_BYTES = range(8, 33)  # bytes of a sender's name, which receivers store
-MOST_MADE = 512  # characters of a sender's software and host
-NUMBERS = range(1 << 63)  # of messages
+MAX_ROW = 1024  # maximum elements of a list, because msgpack allocates a list before it reads the elements, and lists can be nested
+NAME_BYTES = range(8, 33)  # possible lengths of a sender's name in bytes, limited because receivers store the names
+MOST_MADE = 512  # maximum characters of ``made``
+NUMBERS = range(1 << 63)  # valid numbers of messages
 _START = struct.Struct("<8sqq")
-_packed = msgpack.Packer().pack  # packer of a number, because msgpack.packb creates a packer for each call
+_packed = msgpack.Packer().pack  # packs a number; msgpack.packb would create a packer for each call
 
 
 class Envelope(NamedTuple):
     """The metadata of a message.
 
     Args:
-        kind: Whether the item is a tuple, a list, a dict or one bare array.
-        names: The fields of a dict.
+        kind: The type of the item: a tuple, a list, a dict or a single array.
+        names: The keys of a dict.
         bools: Positions of boolean arrays, which are sent as ``u1``.
         passport: The item's passport, if it has one.
         sender: Random bytes that identify the run of a sender; empty if the sender does not number its messages.
-        number: The message's number among the messages of the sender, from 0; in an end message, the number of messages.
-        shared: Whether the sender distributes its messages over several receivers. Each receiver then sees gaps in the numbers.
-        end: Whether this is an end message, which announces the end of the sender. Its arrays are empty.
-        made: The sender's software for images, and its host. Empty if unknown.
-        mark: Whether this message is a mark, which tells a leaving receiver that it has read all its messages. Its arrays are empty.
-        leave: TCP port at which receivers announce that they leave. 0: only receivers on the same machine can announce this. ``None``: no
-            receiver can.
-        extra: Whether receivers do not count this sender among the ended senders.
+        number: The position of the message among the messages of the sender, from 0. In an end message, the total number of messages.
+        shared: Whether the sender distributes its messages over several receivers. Each receiver then sees gaps between the numbers.
+        end: Whether this is an end message, which announces the end of the sender. The arrays of an end message are empty.
+        made: The sender's software for images, and the sender's host. Empty if unknown.
+        mark: Whether this is a mark, which tells a leaving receiver that it has read all its messages. The arrays of a mark are empty.
+        leave: TCP port at which receivers announce that they leave. 0: only receivers on the sender's machine can announce that they leave.
+            ``None``: no receiver can announce that it leaves.
+        extra: Whether receivers do not count this sender when they count ended senders.
         byte_strings: Positions of ``bytes``, such as image files, which are sent as ``u1``.
     """
 
@@ -74,7 +75,7 @@ _DEFAULTS = Envelope._field_defaults
 
 
 def pack(envelope: Envelope, form: Form | None = None) -> bytes:
-    """Return the extension of a header, in a multiple of 8 bytes. ``form`` replaces the envelope's description of the item."""
+    """Return the extension of a header, padded to a multiple of 8 bytes. ``form`` replaces the envelope's description of the item."""
     passport, sender, number = envelope[3:6]
     fixed: _Fixed = (*(form or (*envelope[:3], envelope.byte_strings)), sender, *envelope[6:12])
     packed_number = _packed(number) if sender else b""
@@ -87,7 +88,7 @@ def pack(envelope: Envelope, form: Form | None = None) -> bytes:
 
 @lru_cache(1024)  # without passports, the messages of a sender differ only in their number
 def _around_number(fixed: _Fixed, width: int) -> tuple[bytes, bytes]:
-    """Return the bytes before and after the number (of ``width`` bytes) in extensions without passports."""
+    """Return the bytes before and after the number in extensions without passports. The number has ``width`` bytes."""
     first, second, third = _constants(fixed, False)
     whole = _whole(first + second + bytes(width) + third, fixed[1], None)
     begin = _START.size + len(first + second)
@@ -130,7 +131,7 @@ def length(extension: bytes | memoryview) -> int:
 
 @lru_cache(1024)
 def _constants(fixed: _Fixed, has_passport: bool) -> tuple[bytes, bytes, bytes]:
-    """Return the constant parts of the payloads of a stream: before the passport, between passport and number, and after the number."""
+    """Return the constant bytes of a stream's payloads: before the passport, between the passport and the number, and after the number."""
     kind, names, bools, byte_strings, sender, shared, end, made, mark, leave, extra = fixed
     if len(names) > MAX_ROW:
         raise ItemError(f"{len(names)} fields; expected at most {MAX_ROW}, which receivers take")
@@ -154,16 +155,16 @@ def _constants(fixed: _Fixed, has_passport: bool) -> tuple[bytes, bytes, bytes]:
 
 
 def _pairs(values: dict[str, Any]) -> bytes:
-    """Return the keys and values of a small map without its header, a single byte."""
+    """Return the keys and values of a small map in msgpack, without the header of the map, which is a single byte."""
     packed: bytes = msgpack.packb(values)
     return packed[1:]
 
 
 def unpack(extension: bytes | memoryview) -> Envelope | None:
-    """Return the envelope after the dimensions of a header, or ``None`` if the bytes are not highway's.
+    """Return the envelope in an extension, or ``None`` if the extension is not highway's.
 
     Raises:
-        FrameError: the bytes begin like an envelope, but are truncated or invalid.
+        FrameError: the extension begins like an envelope, but is truncated or invalid.
     """
     if extension[:8] != MAGIC:
         return None
@@ -216,7 +217,7 @@ def _check_made(made: tuple[Any, ...]) -> None:
 
 
 def _plain(passport: Passport) -> tuple[Any, ...]:
-    """Return a passport for sending. Its keys are one string, so the number of values does not depend on the batch size."""
+    """Return a passport for sending. All keys are in one string, so the number of values does not depend on the batch size."""
     if wrong := [key for key in passport.keys if "\0" in key]:
         raise ItemError(f"a sample key holds a zero character, which separates keys on the wire: {wrong[0]!r:.80}")
     epoch, index, origin, keys, times, _ = passport
@@ -234,7 +235,7 @@ def _passport(values: tuple[Any, ...]) -> Passport:
     return Passport(epoch, index, Origin(host, role, replica), () if keys is None else tuple(keys.split("\0")), times)
 
 
-_Types = dict[str, tuple[type, ...]]  # the expected type, and other types that are accepted
+_Types = dict[str, tuple[type, ...]]  # field -> the expected type, and further accepted types
 _TYPES: _Types = {
     "kind": (str,),
     "names": (tuple,),
@@ -260,7 +261,7 @@ def _check(name: str, value: Any, types: tuple[type, ...]) -> None:
 
 
 def _checked(where: str, values: Iterable[Any], types: _Types) -> list[Any]:
-    """Check one value for each type, and return the checked values. Additional values, from later versions, are ignored."""
+    """Check one value for each type, and return the checked values. Additional values, which later versions send, are ignored."""
     checked = []
     for (name, expected), value in zip(types.items(), values):
         _check(where + name, value, expected)

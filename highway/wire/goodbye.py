@@ -1,14 +1,15 @@
-"""Lets a receiver over tcp or ipc leave without a loss: it notifies its senders, and they pause until it has left (docs/adr/0010-drain.md).
+"""Let a receiver over tcp or ipc leave without a loss: its senders pause until the receiver has left (docs/adr/0010-drain.md).
 
-Each sender has a server on a separate thread. The server listens on a UNIX socket in the abstract namespace, whose name contains the name
-of the sender. If the link goes to other machines, the server also listens on a TCP port, which the sender's messages announce. Over any
-transport, receivers also use this server to confirm which messages they have taken (:mod:`highway.wire.confirmation`).
+Each sender has a server on a separate thread. The server listens on a UNIX socket in the abstract namespace. The name of this socket
+contains the name of the sender. If the link goes to other machines, the server also listens on a TCP port, and the sender's messages
+contain this port. Receivers over any transport use the same server to report how many messages they have taken
+(:mod:`highway.wire.confirmation`).
 
 1. The receiver connects to the server, and sends the sender's name.
-2. The sender pauses, and replies with the number of messages that it has sent. On each connection of the link, it then sends marks with
-   this number in place of items.
-3. The receiver reads until it finds this mark. All earlier messages of the connection come before it. A mark with a lower number was for
-   another receiver, which left earlier.
+2. The sender pauses, and replies with the number of messages that it has sent. On each connection of the link, the sender then sends marks
+   with this number instead of items.
+3. The receiver reads until it finds a mark with this number. All earlier messages of the connection come before this mark. A mark with a
+   lower number was for another receiver, which left earlier.
 4. The receiver confirms the mark, closes its end of the link, and then closes the connection to the server.
 5. The sender continues with the other receivers.
 """
@@ -35,19 +36,19 @@ from highway.wire.transports.protocol import Frame, Peers
 from highway.wire.url import Link
 
 MAGIC: Final = b"~HwyBye~"
-STILL_READING, FOUND = b"\0", b"\1"  # a leaving receiver sends the first repeatedly, as a sign of life, and the second at the mark
+STILL_READING, FOUND = b"\0", b"\1"  # a leaving receiver repeats STILL_READING as a sign of life, and sends FOUND when it has read the mark
 _NUMBER: Final = struct.Struct("<Q")  # the sender's reply: how many messages it had sent when it paused
 PAUSE: Final = 20.0  # seconds that a receiver may take to leave; then the sender continues anyway
-SILENCE: Final = 3.0  # seconds between two signs of life of a receiver, at most
-READING: Final = 0.1  # seconds between two signs of life
-HELLO: Final = 2.0  # seconds that a caller may take to name the sender, because on a busy machine it may be delayed after it has connected
+SILENCE: Final = 3.0  # maximum seconds between two signs of life of a receiver
+READING: Final = 0.1  # seconds after which a receiver sends the next sign of life
+HELLO: Final = 2.0  # seconds that a caller may take to name the sender; on a busy machine, a caller can be slow after it has connected
 GONE: Final = 5.0  # seconds that ZeroMQ may take to notice that a receiver is gone
 ROUND: Final = 0.05  # seconds between two rounds of marks
 PENDING: Final = 128  # maximum number of callers that have not named the sender yet; the oldest is dropped for a new caller
 
 
 class LeaveServer:
-    """A sender's server for its receivers. The constructor starts its thread, and :meth:`close` ends the thread.
+    """A sender's server for its receivers. The constructor starts the thread of the server, and :meth:`close` ends the thread.
 
     Args:
         link: The link of the receivers.
@@ -56,9 +57,9 @@ class LeaveServer:
         mark: A function that takes the number of sent messages, and returns the frames of a mark.
 
     Attributes:
-        port: TCP port that the server listens on besides the UNIX socket; 0 without a TCP port.
-        left: Number of receivers that left after they had read all messages sent to them.
-        confirmed: The confirmations of the receivers.
+        port: TCP port on which the server listens in addition to the UNIX socket; 0 if the server has no TCP port.
+        left: Number of receivers that left after they had read all messages that were sent to them.
+        confirmed: The reports of the receivers.
 
     Raises:
         OSError: the server cannot listen.
@@ -71,12 +72,12 @@ class LeaveServer:
         self._pid = os.getpid()
         self._callers: dict[socket.socket, _Caller] = {}
         self._paused_at = self._rests_until = self._marks_at = float("-inf")
-        # For the last pause: messages sent before it, receivers that left during it, and connections that had closed before it.
+        # For the last pause: messages sent before the pause, receivers that left during it, and connections that had closed before it.
         self._number = self._gone = self._closed_before = 0
         self._listening = [socket.create_server(path_of(name), family=socket.AF_UNIX, backlog=PENDING)]
         self.port = self.left = 0
         if (host := interface(link, sender.bound)) and not is_loopback(host):
-            with contextlib.suppress(OSError):  # then only receivers on this machine can connect
+            with contextlib.suppress(OSError):  # without a TCP port, only receivers on this machine can connect
                 self._listening.append(socket.create_server((host, 0), family=_family_of(host), backlog=PENDING))
                 self.port = self._listening[-1].getsockname()[1]
         self._closing, self._wake = socket.socketpair()
@@ -84,7 +85,7 @@ class LeaveServer:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop listening. Does not wait for receivers that are leaving. Closing again does nothing."""
+        """Stop listening, without waiting for receivers that are leaving. Closing again does nothing."""
         if os.getpid() == self._pid and self._wake.fileno() >= 0:
             self._wake.send(b"\0")
             self._thread.join()
@@ -92,7 +93,7 @@ class LeaveServer:
                 each.close()
 
     def _serve(self) -> None:
-        """Serve all callers concurrently, so that a silent or slow caller delays no other."""
+        """Serve all callers concurrently, so that a silent or slow caller delays no other caller."""
         try:
             while True:
                 ready = readable([self._closing, *self._listening, *self._callers, *self.confirmed.connections], self._patience())
@@ -122,7 +123,7 @@ class LeaveServer:
     def _accept(self, listener: socket.socket) -> None:
         try:
             connection, _ = listener.accept()
-        except OSError:  # the caller has given up, or there is no free descriptor: try again after a moment
+        except OSError:  # the caller has given up, or there is no free descriptor; try again later
             readable([self._closing], ROUND)
             return
         connection.setblocking(False)
@@ -134,15 +135,15 @@ class LeaveServer:
             self._drop(connection)
 
     def _hear(self, sock: socket.socket) -> None:
-        """Receive from a caller: first the name of this sender, which only its receivers know; then its progress."""
+        """Receive from a caller: first the name of this sender, which only the sender's receivers know, then the progress of the caller."""
         caller = self._callers.get(sock)
-        if caller is None:  # it was dropped a moment ago
+        if caller is None:  # the caller was dropped in this round
             return
         try:
             said = sock.recv(64 if caller.is_known else len(self._hellos[0]) - len(caller.said))
         except BlockingIOError:
             return
-        except OSError:  # it closed without reading the number
+        except OSError:  # the caller closed without reading the number
             said = b""
         caller.heard = time.monotonic()
         if caller.is_known:
@@ -172,7 +173,7 @@ class LeaveServer:
                 is_late = False
                 if self._may_begin(now):
                     caller.leaves_since = caller.heard = now
-                    with contextlib.suppress(OSError):  # it has closed already
+                    with contextlib.suppress(OSError):  # the caller has closed already
                         sock.send(_NUMBER.pack(self._number))
             if is_late:
                 self._drop(sock)
@@ -188,7 +189,8 @@ class LeaveServer:
     def _may_begin(self, now: float) -> bool:
         """Return whether a receiver may leave now, and pause the sender for it.
 
-        Several receivers may leave in one pause. After a pause the sender runs for at least as long, so that repeated calls cannot stop it.
+        Several receivers may leave in one pause. After a pause, the sender runs for at least the duration of the pause, so that repeated
+        calls cannot stop the sender.
         """
         if self._sender.is_paused:
             return now < self._paused_at + PAUSE
@@ -218,15 +220,15 @@ class LeaveServer:
 
 @dataclass
 class _Caller:
-    """A connection to the server, and its progress.
+    """A caller's connection to the server, and the progress of the caller.
 
     Args:
-        since: Time of the connection.
-        said: The part of the sender's name received so far.
-        is_known: Whether it named the sender.
-        leaves_since: Time when the sender was paused for it; ``None`` before that.
-        heard: Time when it last sent something.
-        is_found: Whether it has read a mark.
+        since: Time when the caller connected.
+        said: The part of the sender's name that has been received so far.
+        is_known: Whether the caller has named the sender.
+        leaves_since: Time when the sender was paused for the caller; ``None`` before the pause.
+        heard: Time when the caller last sent something.
+        is_found: Whether the caller has read a mark.
     """
 
     since: float
@@ -238,18 +240,18 @@ class _Caller:
 
 
 class Leave:
-    """The receiver's side: notifies senders that it leaves, and tracks which marks are missing. Only the receiving thread uses it."""
+    """The receiver's side: notifies senders that the receiver leaves, and tracks which marks are missing. For the receiving thread only."""
 
     def __init__(self) -> None:
         self._asked: dict[bytes, socket.socket] = {}
         self._told: set[bytes] = set()
-        self._numbers: dict[bytes, bytes] = {}  # the reply of each sender, as far as it has been received
+        self._numbers: dict[bytes, bytes] = {}  # the received part of each sender's reply
         self._due = 0.0
         self.marked: set[bytes] = set()
         self.unreachable: set[bytes] = set()
 
     def tell(self, name: bytes, port: int | None, host: str) -> None:
-        """Notify a sender, or continue to notify it; ``port`` is the port that the sender announced, if any."""
+        """Begin or continue to notify a sender; ``port`` is the port that the sender announced, if any."""
         if name in self._told or name in self.unreachable:
             return
         try:
@@ -272,7 +274,7 @@ class Leave:
                 self._asked[name].send(FOUND)
 
     def waits_for(self, name: bytes) -> bool:
-        """Return whether a reachable sender has not sent its mark yet."""
+        """Return whether the sender can be reached, but its mark has not been read yet."""
         if name in self.unreachable or name in self.marked:
             return False
         if name in self._told:
@@ -290,7 +292,7 @@ class Leave:
         return True
 
     def go_on(self) -> None:
-        """Send a sign of life to the senders, if it is due."""
+        """Send a sign of life to the senders if the next sign of life is due."""
         if (now := time.monotonic()) >= self._due:
             self._due = now + READING
             for name in self._told - self.unreachable:
@@ -304,7 +306,7 @@ class Leave:
 
 
 def has_back_channel(link: Link) -> bool:
-    """Return whether receivers can notify a link's senders that they leave: push and pull over a transport that has marks."""
+    """Return whether receivers can notify a link's senders that they leave: on push and pull links over a transport that has marks."""
     return not link.fans_out and link.transport.departure == "marks"
 
 
@@ -314,7 +316,7 @@ def path_of(name: bytes) -> str:
 
 
 def interface(link: Link, bound: Sequence[str]) -> str:
-    """Return the local address of a link: where it is bound, or from where it reaches its first address; ``""`` if it is unknown."""
+    """Return the local IP address of a link: the bound address, or the address from which it reaches its first peer; ``""`` if unknown."""
     locations = [address.removeprefix("tcp://") for address in bound or link.addresses if address.startswith("tcp://")]
     if not locations:
         return rendezvous.directory(str(link)).host if link.transport.is_named else ""
@@ -336,7 +338,7 @@ def _family_of(host: str) -> socket.AddressFamily:
 
 
 def call(name: bytes, port: int | None, host: str) -> socket.socket:
-    """Connect to a sender's server without waiting. The socket that is returned may not be connected yet.
+    """Begin to connect to a sender's server, without waiting. The connection of the returned socket may not be established yet.
 
     Raises:
         OSError: the sender cannot be reached.
@@ -357,7 +359,7 @@ def call(name: bytes, port: int | None, host: str) -> socket.socket:
 
 
 def _may_ask(connection: socket.socket) -> bool:
-    """Return whether the other side may belong to this user. Only a UNIX socket reports its user."""
+    """Return whether the other side may belong to this user. Only a UNIX socket reports the user of the other side."""
     return connection.family != socket.AF_UNIX or peer_user(connection) == os.getuid()
 
 

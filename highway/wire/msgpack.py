@@ -1,11 +1,11 @@
 """The codec of Highway 2017: an item as msgpack, with arrays in the format of the package msgpack-numpy, all in one frame.
 
 An array is the map ``{"nd": True, "type": "|u1", "kind": "", "shape": [...], "data": bytes}`` with byte strings as keys; a numpy scalar is
-``{"nd": False, "type": ..., "data": ...}``. Arrays of Python objects, which msgpack-numpy would pickle, are errors on both sides.
+``{"nd": False, "type": ..., "data": ...}``. Arrays of Python objects, which msgpack-numpy would pickle, raise errors on both sides.
 
-Highway used msgpack before version 1.0, which wrote byte strings as texts. The first array of a message shows this. Such a message is
-decoded as Highway decoded it: its texts become ``bytes``. A value of a database without arrays is decoded in this way if it holds a text
-that is not UTF-8, such as a JPEG.
+Highway 2017 used msgpack before version 1.0, which wrote byte strings as texts. The keys of the first array in a message show whether this
+version wrote the message. The texts of such a message become ``bytes``, as in Highway 2017. A value of a database without arrays is decoded
+in the same way if it contains a text that is not UTF-8, such as a JPEG file.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ import numpy as np
 from highway.errors import FrameError, ItemError
 from highway.wire.envelope import check_sender
 
-MAX_ROW = 10_000  # maximum elements of a list or map: msgpack allocates them before it reads them, and they can be nested
-END = 0x48  # the code of the extension type for the end of a sender
-_ARRAY = re.compile(rb"[\x83\x85](?:\xc4\x02|\xa2)nd[\xc2\xc3](?:\xc4\x04|\xa4)type")  # the map that holds an array
-_KINDS = "biufcSU"  # kinds of dtypes that hold plain values
+MAX_ROW = 10_000  # maximum elements of a list or map: msgpack allocates a list before it reads the elements, and lists can be nested
+END = 0x48  # code of the msgpack extension type of an end message
+_ARRAY = re.compile(rb"[\x83\x85](?:\xc4\x02|\xa2)nd[\xc2\xc3](?:\xc4\x04|\xa4)type")  # beginning of the map that represents an array
+_KINDS = "biufcSU"  # kinds of dtypes whose elements are plain values
 
 
 class StreamEnd(NamedTuple):
-    """An end message: the name of the sender, and the number of its messages."""
+    """An end message: the name of the sender, and how many messages it has sent."""
 
     sender: bytes
     number: int
@@ -48,10 +48,10 @@ def encode(item: Any) -> bytes:
 
 
 def decode(frame: Any, stored: bool = False) -> Any:
-    """Return the item in a frame. Its arrays are read-only views of msgpack's copies of their bytes. Lists become tuples.
+    """Return the item in a frame. Arrays are read-only views of the bytes that msgpack has copied. Lists become tuples.
 
     Args:
-        frame: The message, or the value.
+        frame: The message, or a value of a database.
         stored: Whether ``frame`` is a value of a database.
 
     Raises:
@@ -85,20 +85,20 @@ def _unpacked(view: memoryview, hook: Callable[[dict[Any, Any]], Any], raw: bool
 
 
 class _BytesAsText(Exception):
-    """An array in a map whose keys are texts."""
+    """The keys of the map that represents an array are texts, not byte strings."""
 
 
 def _has_bytes_as_text(frame: bytes, without_array: bool) -> bool:
-    """Return whether msgpack before version 1.0 wrote a message. The first key of its first array is then a text, not a byte string.
+    """Return whether msgpack before version 1.0 wrote a message: the first key of its first array is a text, not a byte string.
 
-    Return ``without_array`` for a message without arrays.
+    For a message without arrays, return ``without_array``.
     """
     old, new = frame.find(b"\xa2nd"), frame.find(b"\xc4\x02nd")
     return (old < new or new < 0) if old >= 0 else new < 0 and without_array
 
 
 def begins_array(value: bytes | memoryview) -> bool:
-    """Return whether an array of msgpack-numpy begins near the start of a value. The value may be invalid."""
+    """Return whether an array of msgpack-numpy begins near the start of a value, even if the value is invalid."""
     return _ARRAY.search(value, 0, 4096) is not None
 
 
@@ -137,7 +137,7 @@ def _decode(value: dict[Any, Any]) -> Any:
         raise FrameError(f"an array of shape {shape} of {dtype} needs {math.prod(shape) * dtype.itemsize} bytes; {len(data)} are there")
     try:
         array: np.ndarray[Any, Any] = np.ndarray(shape, dtype, data)
-    except ValueError as error:  # numpy does not support so many or so large dimensions
+    except ValueError as error:  # numpy does not support this number or size of dimensions
         raise FrameError(f"an array of shape {shape!r:.80}: {error}") from None
     return array if value[b"nd"] else array[()]
 

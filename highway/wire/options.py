@@ -12,7 +12,7 @@ from highway.errors import ConfigError
 from highway.parameters.location import did_you_mean
 
 PeerKind = Literal["any", "highway"]
-"""Which programs may be at the other end of a link."""
+"""Programs that are allowed at the other end of a link."""
 
 OLD_NAMES: Mapping[str, str] = {"hwm_mb": "budget_mb"}  # still accepted
 
@@ -24,21 +24,22 @@ class LinkOptions:
     Args:
         codec: How items become frames: ``tensorcom`` (two frames for each array: header, data), ``tenbin`` (the same content in a single
             frame) or ``msgpack`` (the format of Highway 2017).
-        budget_mb: Megabytes of messages that may wait at each end of each connection, by default 64. At least two messages may wait, at
-            most 1000 at a sender and four at a receiver. Three more may be in transit. On a same-host link (``+shm``): the megabytes of
-            shared memory that the sender may use, by default 256. One message may use half of it.
-        linger_ms: Maximum milliseconds that the sender waits at the end of a stream while no receiver is connected.
-        max_mb: Maximum size of a frame in megabytes; a receiver disconnects a peer that sends a larger frame.
-        senders: Number of senders that must end before a receiver ends. If the receiver binds, all connected senders must end, too. 0: one
-            sender, or for a receiver that connects, one for each URL.
-        receivers: Number of receivers that must be connected before the first item is sent.
+        budget_mb: Maximum megabytes of messages that wait at each end of each connection, by default 64. Independent of this limit, at
+            least two messages can wait, and at most 1000 at a sender and four at a receiver. Three more messages can be in transit. On a
+            same-host link (``+shm``): the maximum megabytes of shared memory that the sender uses, by default 256. One message can use at
+            most half of these megabytes.
+        linger_ms: Maximum milliseconds that the sender waits for a receiver at the end of a stream, while no receiver is connected.
+        max_mb: Maximum size of a frame in megabytes. A receiver disconnects from a peer that sends a larger frame.
+        senders: Number of senders that must end before the stream of a receiver ends. If the receiver binds, all connected senders must
+            also have ended. 0: one sender for a receiver that binds, and one sender for each URL of a receiver that connects.
+        receivers: Number of receivers that must be connected before the sender sends the first item.
         end: Whether the sender tells the receivers when its stream has ended.
-        tap: Address at which viewers can attach to the sender, such as ``ipc://@name`` or ``tcp://host:port``; none by default.
-        extra: Whether the sender is temporary. Receivers get its end message, but do not count it among ``senders``.
-        peers: ``any``: all programs may connect. ``highway``: only programs that announce that they are highway. Both sides need the same
-            value.
-        topology: Identifies the topology file of this side. With ``peers=highway``, two sides of different files on one machine do not
-            connect.
+        tap: Address at which viewers can attach to the sender, such as ``ipc://@name`` or ``tcp://host:port``. Empty: no tap.
+        extra: Whether the sender is temporary. Receivers get the end message of a temporary sender, but do not count it for ``senders``.
+        peers: ``any``: all programs can connect. ``highway``: only programs that announce that they are highway can connect. Both sides
+            need the same value.
+        topology: Identifies the topology file of this side. With ``peers=highway``, sides of different topology files on one machine do not
+            connect to each other.
     """
 
     codec: str = "tensorcom"
@@ -58,7 +59,7 @@ DEFAULTS = LinkOptions()
 
 
 def parse_options(url: str, query: str, defaults: LinkOptions) -> LinkOptions:
-    """Return the options in a query; other options keep their defaults.
+    """Return the options of a link. Options that are not in the query keep their defaults.
 
     Raises:
         ConfigError: an option is unknown, or its value is invalid. The message names the ``url``.
@@ -97,4 +98,4 @@ _CONVERT: dict[str, tuple[Callable[[str], object], str]] = {
     "PeerKind": ({"any": "any", "highway": "highway"}.__getitem__, "any or highway"),
     "bool": ({"0": False, "1": True, "false": False, "true": True}.__getitem__, "0 or 1"),
 }
-"""Type of an option -> function that converts a text, and the expected form."""
+"""Type of an option -> function that converts a text to this type, and the form of the text for error messages."""

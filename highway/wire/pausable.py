@@ -1,4 +1,4 @@
-"""A sender that a second thread may also use, to pause it, to send marks (:mod:`highway.wire.goodbye`), or to check its connections."""
+"""A sender that a second thread can pause, send marks with (:mod:`highway.wire.goodbye`), and check for closed connections."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from highway.engine.context import here
 from highway.wire.transports.protocol import Frame, Peers, TransportSender, deadline_of
 from highway.wire.url import Link
 
-SLICE: Final = 0.15  # maximum seconds that a thread holds the sender; more than the 0.1 s of one wait of the socket
-MARK: Final = 0.025  # maximum seconds that a mark waits for room
+SLICE: Final = 0.15  # maximum seconds that a thread holds the lock of the sender; more than 0.1 s, the time of one wait of the socket
+MARK: Final = 0.025  # maximum seconds to wait for room for a mark
 LOOK_EVERY: Final = 1.0  # seconds between two checks of the connections while nothing is sent
 
 
 class PausableSender:
-    """A :class:`~highway.wire.transports.protocol.TransportSender` that a second thread may pause, and send marks with.
+    """A :class:`~highway.wire.transports.protocol.TransportSender` that a second thread can pause and send marks with.
 
     Attributes:
-        is_paused: Whether the sending thread must wait; the other thread resets it.
+        is_paused: Whether the sending thread must wait. :meth:`pause` sets this flag, and the second thread resets it.
     """
 
     def __init__(self, sender: TransportSender) -> None:
@@ -61,18 +61,18 @@ class PausableSender:
             return self._sender.unread()
 
     def close(self, linger: float) -> None:
-        if os.getpid() == self._pid:  # in a forked child, nobody releases the lock
+        if os.getpid() == self._pid:  # in a forked child, no thread would release the lock
             with self._lock:
                 self._sender.close(linger)
 
     def pause(self) -> int:
-        """Make the sending thread wait; return the number of messages that it has sent."""
+        """Make the sending thread wait. Return the number of messages that the thread has sent."""
         self.is_paused = True
-        with self._lock:  # so that it is not in the middle of a message
+        with self._lock:  # so that the sending thread is not in the middle of a message
             return self._sent
 
     def mark(self, frames: Sequence[Frame]) -> None:
-        """Send a mark over each connection that has room. The second thread calls this."""
+        """Send a mark over each connection that has room. Only the second thread calls this method."""
         with self._lock, contextlib.suppress(TimeoutError):
             peers = self._sender.peers()
             for _ in range(peers.live if peers else 0):
@@ -101,10 +101,10 @@ class PausableSender:
 
 
 class Caretaker(threading.Thread):
-    """Checks a sender's connections while nothing is sent, because ZeroMQ keeps 11 kB for each closed connection until a check.
+    """Checks a sender's connections while nothing is sent, because ZeroMQ keeps 11 kB for each closed connection until the next check.
 
     Args:
-        sender: The sender, which other threads use at the same time.
+        sender: The sender. Other threads can use it at the same time.
     """
 
     def __init__(self, sender: PausableSender) -> None:

@@ -1,4 +1,4 @@
-"""Rates of messages by number and size, in total and recently."""
+"""Count messages and bytes, and compute their rates."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections import deque
 
 
 class Statistics:
-    """Count messages and their sizes, and compute rates.
+    """Counts messages and their sizes, and computes rates: since the start, and for the recent messages.
 
     Args:
-        horizon: Number of recent messages for the recent rates.
+        horizon: Number of messages from which the recent rates are computed.
     """
 
     def __init__(self, horizon: int = 1000) -> None:
@@ -32,19 +32,19 @@ class Statistics:
         self.recent.append((self.last, x))
 
     def rate(self) -> float:
-        """Return messages per second since the start."""
+        """Return the messages per second since the start."""
         return _ratio(self.count, self.last - self.start)
 
     def throughput(self) -> float:
-        """Return size per second since the start."""
+        """Return the size per second since the start."""
         return _ratio(self.total, self.last - self.start)
 
     def recent_rate(self) -> float:
-        """Return messages per second over the horizon; 0 before the second message."""
+        """Return the messages per second of the recent messages; 0 before the second message."""
         return _ratio(len(self.recent) - 1, self._span())
 
     def recent_throughput(self) -> float:
-        """Return size per second over the horizon; 0 before the second message."""
+        """Return the size per second of the recent messages; 0 before the second message."""
         return _ratio(sum(size for _, size in list(self.recent)[1:]), self._span())
 
     def summary(self) -> str:

@@ -21,31 +21,31 @@ from highway.wire.url import Link, joined
 log = logging.getLogger("highway")
 
 CHECK_EVERY_AT_THE_END = 0.1  # seconds between two checks of the connections after a sender has ended
-CHECK_EVERY = 1.0  # the same before a sender has ended
-TELL_AFTER = 10.0  # seconds without a message, and without a sender that could send one, before a warning; the interval then doubles
-TELL_SILENCE_AFTER = 60.0  # the same while such a sender is connected
+CHECK_EVERY = 1.0  # seconds between two checks of the connections before a sender has ended
+TELL_AFTER = 10.0  # seconds without a message before a warning, if no connected sender could send a message; the interval then doubles
+TELL_SILENCE_AFTER = 60.0  # seconds without a message before a warning, while a connected sender could send a message
 TELL_AT_LEAST = 600.0  # maximum seconds between two warnings
 
 FOR_EVER = float("inf")
 
 wait_for_senders: float | None = None
-"""Seconds that receivers of this process wait while no sender is connected; then their stream ends.
+"""Seconds that receivers of this process wait while no sender is connected. Then the stream ends.
 
-``None`` means for ever.
+``None``: no limit.
 """
 
 
 class LinkReceiver:
-    """The receiving end of a link. The constructor opens the socket. Use it in a ``with`` block, on one thread.
+    """The receiving end of a link. The constructor opens the socket. Use the receiver in a ``with`` block, on one thread.
 
     Args:
         link: The link to receive from.
-        counters: Dict that counts ``messages`` and ``bytes`` of the wire, the items ``received``, ``gaps``, ``duplicates``, ``late``,
+        counters: Dict in which the receiver counts ``messages``, ``bytes``, ``received`` items, ``gaps``, ``duplicates``, ``late``,
             ``malformed``, ``senders``, ``ended`` and ``strangers``.
 
     Attributes:
         bound: Addresses that peers can connect to; empty if this end connects.
-        transport_end: The transport's end, which provides the frames.
+        transport_end: The receiving end of the transport, which provides the frames.
 
     Raises:
         ConfigError: the codec is unknown.
@@ -63,7 +63,7 @@ class LinkReceiver:
         self.bound = self.transport_end.bound
 
     def attach(self, link: Link) -> None:
-        """Open further addresses on the same socket.
+        """Open the addresses of another link on the socket of this receiver.
 
         Raises:
             ConfigError: the URLs cannot share the socket.
@@ -76,7 +76,7 @@ class LinkReceiver:
 
     @property
     def connections(self) -> int:
-        """Number of connections to senders so far, including closed connections; 0 if the transport does not report them."""
+        """Number of connections to senders so far, including closed connections; 0 if the transport does not report connections."""
         peers = self.transport_end.peers()
         return peers.seen if peers else 0
 
@@ -84,7 +84,7 @@ class LinkReceiver:
         """Wait for the next item.
 
         Raises:
-            EndOfStream: all senders have ended. Each later call raises this error again.
+            EndOfStream: all senders have ended. Each later call also raises this error.
             TimeoutError: no message came within ``timeout`` seconds.
             FrameError: the message is malformed. The next call returns the next message.
         """
@@ -117,17 +117,17 @@ class LinkReceiver:
         raise EndOfStream(f"{self._link}: the stream has ended")
 
     def recv_raw(self, timeout: float | None = None) -> list[Any]:
-        """Return the undecoded frames of the next message or end message. Raises the errors of :meth:`recv` except ``FrameError``."""
+        """Return the undecoded frames of the next message (or end message). Raises the errors of :meth:`recv` except ``FrameError``."""
         frames = self._frames(deadline_of(timeout))
         if frames is None:
             raise EndOfStream(f"{self._link}: the stream has ended")
         return frames
 
     def _frames(self, deadline: float) -> list[Any] | None:
-        """Wait for the frames of the next message, or return ``None`` if all senders have ended and gone.
+        """Wait for the next message and return its frames. Return ``None`` if the stream is over.
 
         Raises:
-            TimeoutError: nothing came before ``deadline`` (of ``time.monotonic()``).
+            TimeoutError: no message came before ``deadline``, a time of ``time.monotonic()``.
         """
         while True:
             left = FOR_EVER if deadline == FOR_EVER else max(0.0, deadline - time.monotonic())
@@ -150,14 +150,14 @@ class LinkReceiver:
             return frames
 
     def leave(self) -> None:
-        """If possible, notify the senders, so that they use other receivers. Messages that they sent before can still be received."""
+        """If possible, notify the senders, so that they use other receivers. Messages that were sent before can still be received."""
         self.transport_end.refuse()
         if has_back_channel(self._link):
             self._leave = Leave()
             self.awaits_marks()
 
     def awaits_marks(self) -> bool:
-        """After :meth:`leave`, return whether a sender may have sent messages that were not received yet."""
+        """Return whether a sender might have sent messages that were not received yet. Call this after :meth:`leave`."""
         if self._leave is None:
             return False
         self._leave.go_on()
@@ -167,7 +167,7 @@ class LinkReceiver:
         return any(self._leave.waits_for(name) for name in senders)
 
     def untold(self) -> int:
-        """Return the number of connected senders that could not be notified. Their messages in transit are lost."""
+        """Return the number of connected senders that could not be notified. The messages in transit from these senders are lost."""
         peers = None if self._leave is None else self.transport_end.peers()
         return 0 if peers is None or self._leave is None else max(0, self._unended(peers) - len(self._leave.marked))
 
@@ -185,12 +185,12 @@ class LinkReceiver:
         self.close()
 
     def _source(self, envelope: Envelope, frames: Sequence[Any]) -> SourceAddress:
-        """Return the source of a message. If the transport does not report it, each sender counts as a connection."""
+        """Return the source of a message. If the transport does not report sources, the sender's name replaces the connection."""
         return self.transport_end.source(frames) or SourceAddress(envelope.sender)
 
     @property
     def _enough(self) -> bool:
-        """Whether enough senders have ended, so that the stream can end."""
+        """Whether enough senders have ended for the stream to end."""
         names, connections, wanted = self._senders.ended, self._senders.connections, self._link.options.senders
         if self._link.bind:
             return min(names, connections) >= (wanted or 1)
@@ -198,7 +198,7 @@ class LinkReceiver:
         return names >= wanted if wanted else max(names, connections) >= len(self._link.locations)
 
     def is_over(self) -> bool:
-        """Return whether no more messages will come. If more may come, log the reason at times. Called when there is nothing to read."""
+        """Return whether no more messages will come. If messages can come, log why at times. Called when there is nothing to read."""
         peers = self.transport_end.peers()
         if peers is None:
             return self._link.bind and self._enough
@@ -213,14 +213,14 @@ class LinkReceiver:
         return self._wait_on(peers, unended > 0)
 
     def _unended(self, peers: Peers) -> int:
-        """Return the number of open connections over which no end message has come.
+        """Return the number of open connections over which no end message has come yet.
 
-        A closed connection counts as the connection of an ended sender.
+        If senders have ended, closed connections are assumed to be connections of ended senders.
         """
         return max(0, peers.live - max(0, self._senders.connections - (peers.seen - peers.live)))
 
     def _wait_on(self, peers: Peers, may_come: bool) -> bool:
-        """Log the reason for waiting, at growing intervals. Return whether the wait has been long enough."""
+        """Log the reason for waiting, at growing intervals. Return whether the receiver has waited for ``wait_for_senders`` seconds."""
         silence, now = self._silence, time.monotonic()
         if silence.messages != self.counters["messages"] or silence.may_come != may_come:
             self._silence = silence = _Silence(self.counters["messages"], now, TELL_SILENCE_AFTER if may_come else TELL_AFTER, may_come)
@@ -250,13 +250,13 @@ class LinkReceiver:
 
 @dataclass
 class _Silence:
-    """A time without messages.
+    """A period without messages.
 
     Args:
-        messages: Number of messages before it.
-        since: The start.
+        messages: Number of messages before the period.
+        since: Start of the period.
         tell: Seconds after the start at which the next warning is due.
-        may_come: Whether a connected sender may send a message.
+        may_come: Whether a connected sender could send a message.
     """
 
     messages: float

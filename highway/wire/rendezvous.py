@@ -1,8 +1,8 @@
 """Connect links by names instead of addresses: ``zpush+named://images.reader.0``.
 
-The end that binds takes a free port, and publishes its address under the name at the rendezvous of the run. The end that connects looks up
-the name, and connects to each new address. A separate thread uses the rendezvous. The threads that move data only read the last known
-addresses.
+The end that binds uses a free port, and publishes its address under the name at the rendezvous of the run. The end that connects looks up
+the name, and connects to each new address of the name. A separate thread uses the rendezvous. The threads that move data read only the last
+known addresses.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from highway.wire.registries.table import KINDS
 
 log = logging.getLogger("highway")
 
-REFRESH = 1.0  # seconds between two queries of all names; less while some names are unknown, at first a tenth
-SHOWN = 4  # maximum names in a message
+REFRESH = 1.0  # seconds between two queries of all names; shorter while some names are unknown, beginning with a tenth
+SHOWN = 4  # maximum names in a log message
 TELL_AFTER = 10.0  # seconds without an address for a name, or without an answer, before a warning
 CLOSE = 5.0  # maximum seconds until the querying thread ends
 
 
 class Directory:
-    """The addresses of names that this process knows. A separate thread updates them until it is closed.
+    """The addresses that this process knows, by name. A separate thread updates the addresses until :meth:`close`.
 
-    If the rendezvous has lost the address of an own name, this publishes it again. If the rendezvous has another address for the name,
-    another process has replaced this one, so this does not publish.
+    If the rendezvous has lost the address of a name of this process, the thread publishes the address again. If the rendezvous has another
+    address for the name, another process has replaced this process, so the thread does not publish.
 
     Args:
         rendezvous: The rendezvous to use.
-        host: Address of this host for others: a name or an IP address.
+        host: Address of this host for other hosts: a name or an IP address.
 
     Attributes:
         version: A number that changes when an address changes.
@@ -50,7 +50,7 @@ class Directory:
         self._lock, self._wake = threading.Lock(), threading.Event()
         self._threads: list[threading.Thread] = []
         self._silence = _Silence()
-        self._asked_at: float | None = None  # time of a query without an answer
+        self._asked_at: float | None = None  # time of the query that is waiting for an answer
         self._is_closed, self._closed = False, threading.Event()
 
     def publish(self, name: str, url: str) -> None:
@@ -60,22 +60,22 @@ class Directory:
         self._begin()
 
     def follow(self, name: str) -> None:
-        """Begin to query the address of a name."""
+        """Begin to query the rendezvous for the address of a name."""
         with self._lock:
             self._wanted.add(name)
         self._begin()
 
     def address(self, name: str) -> str:
-        """Return the last known address of a name, as a URL; empty if it is unknown."""
+        """Return the last known address of a name, as a URL; empty if no address is known."""
         return self._known.get(name, "")
 
     def close(self) -> None:
-        """Stop querying and publishing; known addresses stay known."""
+        """Stop the thread. The known addresses remain available."""
         self._is_closed = True
         self._wake.set()
         self._closed.set()
         for thread in self._threads:
-            thread.join(CLOSE)  # a folder that hangs blocks its thread
+            thread.join(CLOSE)  # a folder that does not answer can block the thread
 
     def _begin(self) -> None:
         if not self._threads:
@@ -86,7 +86,7 @@ class Directory:
         self._wake.set()
 
     def _watch(self) -> None:
-        """Report a rendezvous that hangs, such as a folder of a dead file server. The querying thread cannot do this."""
+        """Warn if the rendezvous hangs, such as a folder on a dead file server. The querying thread cannot warn, because it waits."""
         while not self._closed.wait(REFRESH):
             asked = self._asked_at
             if asked is not None and time.monotonic() >= asked + TELL_AFTER:
@@ -125,11 +125,11 @@ class Directory:
 
 
 class _Silence:
-    """Warns once if the rendezvous does not answer, and once for each unknown name."""
+    """Warns once if the rendezvous does not answer, and once for each name that stays unknown."""
 
     def __init__(self) -> None:
         self._is_told = False
-        self._since: dict[str, float] = {}  # when each name was first missed
+        self._since: dict[str, float] = {}  # time since which each name is unknown
         self._told: set[str] = set()
         self._junk: dict[str, object] = {}
 
@@ -166,7 +166,7 @@ def use(rendezvous: Rendezvous, host: str = "") -> Directory:
 
     Args:
         rendezvous: The rendezvous; the same for all processes of a run.
-        host: Address of this host for others; by default :func:`own_address`.
+        host: Address of this host for other hosts. Default: :func:`own_address`.
     """
     global _directory
     _directory = Directory(rendezvous, host or own_address())
@@ -187,31 +187,32 @@ def directory(url: str) -> Directory:
 
 
 def own_address() -> str:
-    """Return this host's address for others: the address of its name, or of its default route if the name has a loopback or foreign
-    address.
+    """Return this host's address for other hosts: the address of its name, or of its default route.
 
-    A host without such an address has its loopback address.
+    The address of the default route is returned if the name has a loopback address, or an address of another host.
+
+    If there is no default route, return the loopback address.
     """
     with contextlib.suppress(OSError):
         if not is_loopback(address := socket.gethostbyname(socket.gethostname())):
             return _probed(lambda probe: probe.bind((address, 0)))
-    with contextlib.suppress(OSError):  # sends nothing; this address is reserved (RFC 5737), so the route to it is the default route
+    with contextlib.suppress(OSError):  # sends nothing; the address is reserved (RFC 5737), so its route is the default route
         return _probed(lambda probe: probe.connect(("192.0.2.1", 9)))
     return "127.0.0.1"
 
 
 def _probed(use: Callable[[socket.socket], None]) -> str:
-    """Return the address of a socket after ``use``."""
+    """Return the local address of a socket after ``use(socket)``."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         use(probe)
         return str(probe.getsockname()[0])
 
 
 def join(text: str, host: str = "", run: str = "") -> None:
-    """Set the rendezvous of this process from a text. To set the same text again has no effect.
+    """Set the rendezvous of this process from a text. A second call with the same text has no effect.
 
     Args:
-        text: As for :func:`parse`. For a kind whose places are names of runs, such as ``ray``, the kind alone is enough. The place is then
+        text: As for :func:`parse`. If the places of the kind are names of runs, as for ``ray``, the kind is enough. The place is then
             ``run``.
         host: As for :func:`use`.
         run: The name of the run.

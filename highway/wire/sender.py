@@ -1,4 +1,4 @@
-"""The sending end of a link: writes numbered items into a socket, and announces the end of the stream.
+"""The sending end of a link: send numbered items over a socket, and announce the end of the stream.
 
 ``docs/reference/wire.md`` describes how the end of a stream is announced, and the guarantees.
 """
@@ -29,28 +29,29 @@ from highway.wire.url import Link, joined
 
 log = logging.getLogger("highway")
 
-LOOK_EVERY = 0.5  # seconds between two checks whether a message still has to be sent
+LOOK_EVERY = 0.5  # seconds between two checks whether to give up a message, because the pipeline is drained
 CHECK_EVERY = 0.01  # seconds between two checks of unsent messages and connections
 TELL_AFTER = 10.0  # seconds of waiting for receivers before a warning
-TELL_AGAIN = 1.0  # maximum seconds between two end messages to the same receivers: a receiver without room for an end message is skipped
-TELL_READING_AFTER = 60.0  # seconds before a warning, if receivers that have not read the end take no messages
-MOST_SILENT = 600.0  # the same, before the sender ends without knowing which messages they will take
-FIRST_REPORT = 1.0  # seconds within which a receiver that reads sends its first report
+TELL_AGAIN = 1.0  # maximum seconds until the end message is repeated, because a receiver without room for the end message was skipped
+TELL_READING_AFTER = 60.0  # seconds before a warning, if receivers have not read the end and take no messages
+MOST_SILENT = 600.0  # seconds until the sender then ends, without knowing which messages these receivers will take
+FIRST_REPORT = 1.0  # maximum seconds until a receiver that reads sends its first report
 
 
 class LinkSender:
-    """The sending end. Opens its socket at once; use it in a ``with`` block, on one thread.
+    """The sending end of a link. The constructor opens the socket. Use the sender in a ``with`` block, on one thread.
 
     Args:
         link: The link to send to.
         allow64: Whether arrays with 64-bit elements may be sent, unless :meth:`send` overrides it.
-        made: This process's software and host, for the envelope; empty by default.
-        hears_leave: Whether receivers can announce that they leave, and confirm the messages that they have taken. This needs a thread.
+        made: The software and the host of this process, for the envelope; empty by default.
+        hears_leave: Whether receivers can announce that they leave, and report the messages that they have taken. If true, a thread is
+            started.
 
     Attributes:
         name: The sender's name in messages: random bytes.
         bound: Addresses that peers can connect to; empty if this end connects.
-        transport_end: The sender of the transport, which sends the frames.
+        transport_end: The sending end of the transport, which sends the frames.
         tap: The tap for viewers, if the link has one.
 
     Raises:
@@ -64,7 +65,7 @@ class LinkSender:
         self.name = os.urandom(8)
         self._number = 0
         self._closed = False
-        self._empty: Any = np.empty(0, np.uint8)  # the arrays of an end: an empty batch, for a peer that does not know ends
+        self._empty: Any = np.empty(0, np.uint8)  # the item of an end message: an empty batch, for peers that do not know end messages
         self.transport_end: TransportSender = opener_of(link.transport).open_sender(link)
         self.bound = self.transport_end.bound
         self._leave: LeaveServer | None = None
@@ -83,18 +84,18 @@ class LinkSender:
                     self._confirmed = self._leave.confirmed
                 if link.bind and has_marks:
                     self._caretaker = Caretaker(pausable)
-            except (OSError, RuntimeError) as error:  # RuntimeError: since Python 3.12, a script that has ended cannot start threads
+            except (OSError, RuntimeError) as error:  # RuntimeError: since Python 3.12, threads cannot start after the script has ended
                 log.info("%s: receivers cannot announce that they leave, and then lose the messages on their way: %s", link, error)
         self.tap = open_tap(link)
 
     def attach(self, link: Link) -> None:
-        """Open further addresses on the same socket. Raises the errors of :meth:`highway.wire.receiver.LinkReceiver.attach`."""
+        """Open the addresses of another link on this socket. Raises the errors of :meth:`highway.wire.receiver.LinkReceiver.attach`."""
         whole = joined([self._link, link])
         self.transport_end.attach(link)
         self._link = whole
 
     def wait_for_receivers(self) -> bool:
-        """Wait until as many receivers are connected as the link's options require; return False if the pipeline is drained first."""
+        """Wait until the link's required number of receivers is connected. Return False if the pipeline is drained before that."""
         wanted, told = self._link.options.receivers, time.monotonic() + TELL_AFTER
         while (peers := self.transport_end.peers()) is not None and peers.live < wanted:
             if time.monotonic() > told:
@@ -108,13 +109,13 @@ class LinkSender:
 
     @property
     def receivers(self) -> int:
-        """Receivers that have been connected, concurrently or one after another; 0 if the transport does not report it."""
+        """Number of receivers that have been connected so far; 0 if the transport does not report connections."""
         peers = self.transport_end.peers()
         return peers.seen if peers else 0
 
     @property
     def strangers(self) -> int:
-        """Connections that were refused because the other end does not speak the transport's protocol."""
+        """Number of connections that were refused because the other end does not speak the transport's protocol."""
         peers = self.transport_end.peers()
         return peers.strangers if peers else 0
 
@@ -127,14 +128,14 @@ class LinkSender:
         timeout: float | None = None,
         allow64: bool | None = None,
     ) -> bool:
-        """Send an item. Do not change it afterwards. Waits if the receivers are slow.
+        """Send an item. If the receivers are slow, wait until there is room. Do not change the item after this call.
 
         Returns:
-            Whether to continue: False if the pipeline was drained before a receiver came for the first item.
+            Whether to continue: False if the pipeline was drained before the first receiver connected.
 
         Raises:
-            LinkError: the pipeline was drained and no receiver came, so that items are lost.
-            TypeError: a field cannot be sent; the message names it and the way out.
+            LinkError: the pipeline was drained and no receiver came, so items are lost.
+            TypeError: a field cannot be sent. The message names the field and a solution.
             TimeoutError: there was no room within ``timeout`` seconds.
         """
         if passport is not None:
@@ -152,13 +153,13 @@ class LinkSender:
         return True
 
     def _deliver(self, frames: Sequence[Any], timeout: float | None) -> bool:
-        """Send a message. If the pipeline is drained while no receiver is connected, wait for one for at most ``linger_ms``.
+        """Send a message. If the pipeline is drained and no receiver is connected, wait at most ``linger_ms`` for an earlier receiver.
 
         Returns:
-            Whether it was sent. If not, no receiver has ever come, and only items that this process itself created are lost.
+            Whether the message was sent. If not, no receiver has ever connected, and only items that this process itself created are lost.
 
         Raises:
-            LinkError: no receiver came, and received items are lost.
+            LinkError: no receiver came, and the message and later messages are lost.
         """
         if timeout is not None or not in_stage():
             self.transport_end.send(frames, timeout)
@@ -177,19 +178,19 @@ class LinkSender:
                 log.info("%s: drained before its receivers came, so nothing was sent", self._link)
                 return False
             since = now if since is None else since
-            if not peers.seen or now - since >= self._link.options.linger_ms / 1000:  # a receiver that was connected may reconnect
+            if not peers.seen or now - since >= self._link.options.linger_ms / 1000:  # an earlier receiver may reconnect
                 raise LinkError(
                     f"{self._link}: drained while no receiver was connected, so message {self._number} and those after it were not sent; "
                     "with receivers=1 or more in the URL or the link, a sender takes no item before its receivers are connected"
                 )
 
     def finish(self) -> None:
-        """Wait until all messages have left this process, and announce the end to the receivers, if the link's options require it.
+        """Wait until all messages have left this process. If the link's option ``end`` is true, announce the end to the receivers.
 
-        While a receiver is connected there is no time limit; without a receiver, the limit is ``linger_ms``.
+        While a receiver is connected, there is no time limit. Without a receiver, the limit is ``linger_ms``.
 
         Raises:
-            LinkError: messages could not be delivered, or are not known to have arrived; the error has their number.
+            LinkError: messages could not be delivered, or are not known to have arrived. The error tells how many.
         """
         self._drain()
         if self._link.options.end:
@@ -203,10 +204,10 @@ class LinkSender:
                     self.tap.finish(frames)
 
     def close(self, linger: float | None = None) -> None:
-        """Close the socket; unsent messages may leave within ``linger`` seconds (the link's, by default) in the background.
+        """Close the socket. Unsent messages are still sent in the background for ``linger`` seconds, by default the link's ``linger_ms``.
 
-        If ``linger`` is not given, and messages wait while no receiver is connected, wait for a receiver for the link's time. If no
-        receiver comes, log a warning.
+        If ``linger`` is not given, and there are unsent messages but no connected receiver, wait at most ``linger_ms`` for a receiver. If
+        no receiver comes, log a warning.
         """
         if self._closed:
             return
@@ -220,7 +221,7 @@ class LinkSender:
             linger = self._link.options.linger_ms / 1000
             deadline = time.monotonic() + linger
             while (unsent := self._lost()) and time.monotonic() < deadline:
-                time.sleep(CHECK_EVERY)  # no transport signals when messages have left: check again until the deadline
+                time.sleep(CHECK_EVERY)  # poll, because no transport signals when messages have left
             if unsent:
                 log.warning("%s: %d messages were not delivered: no receiver came within %g s", self._link, unsent, linger)
         self.transport_end.close(linger)
@@ -256,7 +257,7 @@ class LinkSender:
             unreachable = 0 if peers is None else self._confirmed.unreachable(peers.live)
             if peers is not None and peers.live > unreachable:
                 since = time.monotonic()
-                if unreachable:  # its messages cannot leave, and the other receivers need not wait for that
+                if unreachable:  # messages to unreachable receivers cannot leave, and the other receivers need not wait for them
                     return
             elif time.monotonic() - since > linger:
                 raise LinkError(
@@ -273,8 +274,8 @@ class LinkSender:
         linger = self._link.options.linger_ms / 1000
         told, live, again, calm = 0, peers.live, 0.0, 0
         deadline, interval = time.monotonic() + linger, min(max(linger / 2, 10 * CHECK_EVERY), TELL_AGAIN)
-        waits = bool(self._number) or not here().draining  # whether to wait for a first receiver: not if drained before any message
-        # A publisher also drops an end if a subscriber is slow, so it repeats the end until the subscriber disconnects.
+        waits = bool(self._number) or not here().draining  # whether to wait for the first receiver: not if drained before any message
+        # If a subscriber is slow, a publisher drops end messages, too, so it repeats the end message until the subscriber disconnects.
         may_come = self._link.bind or len(self._link.locations) > 1 or self._link.fans_out
         self._told_at = time.monotonic()
         while (
@@ -284,7 +285,7 @@ class LinkSender:
             or self._awaits_confirmation(peers)
         ):
             now, is_confirmed = time.monotonic(), self._is_confirmed(peers)
-            is_due = peers.seen > told or (now > again and not is_confirmed)  # new receivers; and again, in case one was skipped
+            is_due = peers.seen > told or (now > again and not is_confirmed)  # for new receivers, and again for skipped receivers
             if peers.live and is_due:
                 heard, calm = self._tell(frames, peers.live), 0
                 if heard and peers.seen > told:
@@ -292,7 +293,8 @@ class LinkSender:
                 again = now + interval
             if peers.live != live:
                 live, deadline = peers.live, now + linger
-            # Receivers that have read the end do not read further end messages. First unsent(): unsent messages become unread.
+            # Receivers that have read the end do not read further end messages. unsent() comes first, because unsent messages become
+            # unread.
             is_calm = is_confirmed or not (self.transport_end.unsent() or self.transport_end.unread())
             calm = calm + 1 if is_calm else 0
             is_over = (now > deadline and calm) or (not may_come and told and calm > 2)
@@ -309,7 +311,7 @@ class LinkSender:
             peers = self.transport_end.peers() or peers
 
     def _is_cut_off(self, peers: Peers, told: int) -> bool:
-        """Return whether messages may be lost: no receiver has got the end message, and a receiver has left without notice."""
+        """Return whether messages may be lost: no receiver was sent the end message, and a receiver has left without notice."""
         if told or peers.live or self._leave is None or here().draining:
             return False
         return peers.seen > self._leave.left
@@ -319,7 +321,7 @@ class LinkSender:
         return 0 < peers.live <= self._confirmed.ended + self._confirmed.unreachable(peers.live)
 
     def _awaits_confirmation(self, peers: Peers) -> bool:
-        """Return whether a receiver has yet to confirm that it has read the end, or to connect for that; not if the pipeline is drained."""
+        """Return whether to wait for a receiver that has not confirmed the end yet, or is not known yet; not if the pipeline is drained."""
         if self._leave is None or here().draining:
             return False
         linger, now = self._link.options.linger_ms / 1000, time.monotonic()
@@ -329,7 +331,7 @@ class LinkSender:
                 self._tell_after = float("inf")
                 log.warning("%s: the stream has ended; waiting until %s has read the end", self._link, _named(reading))
             return silent < (MOST_SILENT if peers.live else linger)
-        # Other programs and earlier versions never connect. A receiver that reads connects within some milliseconds.
+        # Other programs and earlier versions never connect to report. A receiver that reads connects within some milliseconds.
         patience = linger if self._link.options.peers == "highway" and peers.live else min(linger, FIRST_REPORT)
         unknown = peers.seen - self._confirmed.named
         if peers.live:
@@ -337,11 +339,11 @@ class LinkSender:
         return unknown > 0 and now - self._told_at < patience
 
     def _check_arrived(self) -> None:
-        """Check that no receiver was killed or cut off with messages on their way to it.
+        """Check that no receiver was killed or cut off while messages were on their way to this receiver.
 
         Raises:
-            LinkError: messages are not known to have arrived. If a launcher counts the messages of this process, or if it is drained, this
-                is a warning.
+            LinkError: messages are not known to have arrived. If a launcher counts the messages of this process, or the pipeline is
+                drained, log a warning instead of this error.
         """
         peers = self.transport_end.peers()
         with self._confirmed.lock:
@@ -364,7 +366,7 @@ class LinkSender:
         try:
             self.transport_end.send_to_each(self._addressed(frames), receivers, 10 * CHECK_EVERY)
         except TimeoutError:
-            return False  # the receivers are slow, and get the end in the next round
+            return False  # the receivers are slow, and get the end message in the next round
         return True
 
 
@@ -379,7 +381,7 @@ def _wait() -> None:
 
 
 def _emptied(item: Any) -> Any:
-    """Return an item of the same structure without samples."""
+    """Return an item with the same structure as ``item``, but without samples."""
     plain = [np.empty(0) if isinstance(value, (dict, tuple)) else value for value in batch.fields(item)]
     values = [np.frombuffer(value, np.uint8) if type(value) is bytes else np.asarray(value) for value in plain]
     return batch.rebuild(item, [np.empty((0, *value.shape[1:]), value.dtype) for value in values])

@@ -1,7 +1,7 @@
-"""Track a receiver's senders: missing and duplicate numbers, and ended senders.
+"""Track the senders of a receiver: the numbers of their messages, and which senders have ended.
 
-Its size is bounded: it stores at most ``MOST`` senders, each with the last ``WINDOW`` numbers. The first ``NAMED`` senders have their own
-counters.
+The memory is bounded: at most ``MOST`` senders are stored, each with the last ``WINDOW`` numbers. The first ``NAMED`` senders have their
+own counters.
 """
 
 from __future__ import annotations
@@ -27,35 +27,35 @@ T = TypeVar("T")
 
 MOST: Final = 10_000
 NAMED: Final = 100
-WINDOW: Final = 4096  # maximum stored numbers, one byte each
-LABEL: Final = 64  # characters of a host's or role's name
+WINDOW: Final = 4096  # maximum stored numbers of a sender, one byte for each number
+LABEL: Final = 64  # maximum characters of a host's or role's name
 
 
 class SequenceNumbers:
-    """The numbers that have come from one sender.
+    """The numbers of the messages that have come from one sender.
 
     Args:
         label: Name of the sender in messages and counters.
         warns: Whether to log a warning at the first fault.
         first: The first number received.
-        leave, host: Where receivers tell the sender that they leave: the port, as in an envelope, and its host.
-        in_order: Whether a missing number can no longer come. If several connections lead to the same sender, which distributes its
-            messages over them, it can still come. In this case, a number counts as missing after ``WINDOW`` later numbers, or the end, have
-            come.
-        channel: Where to report to the sender, if it accepts reports.
+        leave, host: Port (as in an envelope) and host at which receivers notify the sender that they leave.
+        in_order: Whether the messages come in order, so that a skipped number is missing. If several connections lead to one sender, which
+            distributes its messages over the connections, a skipped number can come later. A number then counts as missing after ``WINDOW``
+            later numbers or the end have come.
+        channel: The connection for reports to the sender, if the sender accepts reports.
     """
 
     def __init__(
         self, label: str, warns: bool, first: int, leave: int | None, host: str, in_order: bool, channel: ReportChannel | None = None
     ) -> None:
         self.label, self.warns, self.leave, self.host, self.channel = label, warns, leave, host, channel
-        self.next = 0  # one above the highest number received
+        self.next = 0  # the highest received number plus 1
         self._first, self._in_order = first, in_order
         self._settled = 0  # missing numbers below this number are already counted
         self._came = bytearray(WINDOW)
 
     def take(self, number: int) -> tuple[int, int, bool]:
-        """Note a message's number. Return the counts of missing numbers before and after ``first``, and whether it is a duplicate."""
+        """Note a message's number. Return how many numbers are missing before and after ``first``, and whether the number came twice."""
         if number < self.next:
             if self.next - number > WINDOW:  # too old to be stored
                 return 0, 0, False
@@ -75,7 +75,7 @@ class SequenceNumbers:
         return *missing, False
 
     def end(self, number: int) -> tuple[int, int]:
-        """Note the total number of messages; return the missing numbers in the form of :meth:`take`."""
+        """Note the total number of messages. Return the counts of missing numbers before and after ``first``."""
         missing = self._settle(max(number, self.next))
         self.next = max(number, self.next)
         return missing
@@ -92,21 +92,21 @@ class SequenceNumbers:
 
 
 class Senders:
-    """All senders of one receiver.
+    """The senders of one receiver.
 
     Args:
         link: The receiver's link.
-        counters: Dict that counts ``gaps``, ``duplicates``, ``late``, ``malformed``, ``senders`` and ``ended``.
+        counters: Dict in which ``gaps``, ``duplicates``, ``late``, ``malformed``, ``senders`` and ``ended`` are counted.
 
     Attributes:
-        ended: Senders that have ended, without ``extra`` senders.
-        connections: Connections over which an end message has come.
+        ended: Number of senders that have ended, without ``extra`` senders.
+        connections: Number of connections over which an end message has come.
     """
 
     def __init__(self, link: Link, counters: dict[str, float]) -> None:
         self.link, self._counters = link, counters
         self._numbers: dict[bytes, SequenceNumbers] = {}
-        self._on: dict[Hashable, set[bytes]] = {}  # the senders that were first heard over a source
+        self._on: dict[Hashable, set[bytes]] = {}  # names of the senders whose first message came over a connection
         self._ended: dict[bytes, None] = {}
         self._ended_on: dict[Hashable, set[bytes]] = {}
         self._warned_of_ends = False
@@ -116,7 +116,7 @@ class Senders:
         start(counters)
 
     def take(self, envelope: Envelope, source: Callable[[Envelope, Sequence[Any]], SourceAddress], frames: Sequence[Any]) -> None:
-        """Note a message; ``source`` is called for a new sender."""
+        """Note a message. For a new sender, ``source`` is called to get the source of the message."""
         known = self._numbers.get(envelope.sender)
         if known is None:
             known = self._hear(envelope, source(envelope, frames))
@@ -130,14 +130,14 @@ class Senders:
             self._count(known, envelope, late, gaps, again)
 
     def end(self, envelope: Envelope, source: SourceAddress, connections: int) -> bool:
-        """Note an end message, and return whether it is accepted.
+        """Note an end message. Return whether the end message is accepted.
 
-        It is accepted if its sender has sent messages, or if no other sender has used this connection.
+        An end message is accepted if its sender has sent messages, or if no other sender has used the same connection.
 
         Args:
             envelope: The envelope of the end message.
             source: The source of the end message.
-            connections: The number of connections that have had the identifier of this source.
+            connections: The number of connections that have had the identifier of this connection.
         """
         known = self._numbers.get(envelope.sender)
         if known is None:
@@ -167,18 +167,18 @@ class Senders:
         return True
 
     def catch_up(self) -> None:
-        """Report to the senders what was not reported, while nothing comes."""
+        """Send the senders the reports that are still missing. Called while no message arrives."""
         for channel in self._channels.values():
             channel.catch_up()
 
     def close(self) -> None:
-        """Tell the senders that this receiver closes. Its end of the link must be closed before."""
+        """Notify the senders that this receiver closes. Close the receiving end of the link before."""
         deadline = time.monotonic() + LAST_WORD
         for channel in self._channels.values():
             channel.close(max(0.0, deadline - time.monotonic()))
 
     def unended(self) -> dict[bytes, SequenceNumbers]:
-        """Return the senders that have sent messages and have not ended, by name."""
+        """Return a dict of the senders that have not ended. The keys are the names of the senders."""
         return {name: known for name, known in self._numbers.items() if name not in self._ended}
 
     def _refuse(self, envelope: Envelope) -> bool:
@@ -205,7 +205,7 @@ class Senders:
         return _keep(self._numbers, envelope.sender, known)
 
     def _channel(self, envelope: Envelope, host: str) -> ReportChannel | None:
-        """Return where to report to a sender; ``None`` if it does not listen, or is a publisher."""
+        """Return the connection for reports to a sender; ``None`` if the sender accepts no reports, or is a publisher."""
         for name in [name for name, channel in self._channels.items() if channel.is_over()]:
             self._channels.pop(name).close()
         if envelope.leave is None or self.link.fans_out or len(self._channels) >= MOST_CHANNELS:
@@ -215,7 +215,7 @@ class Senders:
         return self._channels.setdefault(envelope.sender, channel)
 
     def _count(self, known: SequenceNumbers, envelope: Envelope, late: int, gaps: int, again: bool) -> None:
-        # A receiver that pulls gets a share of a distributed stream. A subscriber gets all messages, even from the tap of such a link.
+        # A receiver that pulls gets only a share of a shared stream. A subscriber gets all messages, even from the tap of such a link.
         if envelope.shared and (not self.link.fans_out or envelope.end):
             late = gaps = 0
         for name, count in (("late", late), ("gaps", gaps), ("duplicates", int(again))):
@@ -231,7 +231,7 @@ class Senders:
 
 
 def _keep(known: dict[Any, T], key: Hashable, value: T) -> T:
-    """Return the value stored under a key; store ``value`` if there is none, and drop the oldest entry if there are ``MOST``."""
+    """Return the value of a key. If the key is missing, store ``value``, and drop the oldest entry if there are ``MOST`` entries."""
     if key not in known:
         if len(known) >= MOST:
             del known[next(iter(known))]

@@ -1,6 +1,6 @@
 """Count the messages that this process receives and sends over links. The launcher can read the counts even if this process is killed.
 
-The counts are int64s in memory that the launcher shares, updated with each message.
+The counts are int64s in memory that this process shares with the launcher. Each message updates the counts.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from highway.process.memory import anonymous_file
 
 @dataclass(frozen=True)
 class Counts:
-    """Messages of all links of a process, without end messages.
+    """Counts for all links of a process. End messages do not count.
 
     Args:
-        received: Messages taken from links, including malformed messages.
-        senders: Senders of these messages.
-        sent: Messages handed to links, including a message that is being sent.
-        receivers: Receivers that were connected, concurrently or one after another. A receiver that connects again is counted again.
-        connections: Connections to senders that this process has had as a receiver; 0 if it was killed.
+        received: Messages that the process took from links, including malformed messages.
+        senders: Senders of the received messages.
+        sent: Messages that the process passed to links, including a message that is being sent.
+        receivers: Receivers that have been connected so far. A receiver that reconnects counts twice.
+        connections: Connections to senders that this process has had as a receiver; 0 if the process was killed.
     """
 
     received: int = 0
@@ -38,11 +38,11 @@ class Counts:
 
 RECEIVED, SENDERS, SENT, RECEIVERS, CONNECTIONS = range(5)  # index of each count
 SIZE: Final = 5 * 8  # bytes
-NAME: Final = "highway-tally"  # of the memory, in /proc
+NAME: Final = "highway-tally"  # name of the memory in /proc
 
 
 class Tally:
-    """The launcher's side: the counts of a process. Close it after use."""
+    """The launcher's side: the counts of one process. Close the tally after use."""
 
     def __init__(self) -> None:
         self.descriptor = anonymous_file(NAME)
@@ -51,14 +51,14 @@ class Tally:
         self._last = Counts()
 
     def read(self) -> Counts:
-        """Return the current counts; after :meth:`close`, return the last counts."""
+        """Return the current counts. After :meth:`close`, return the last counts."""
         if not self._memory.closed:
             with memoryview(self._memory).cast("q") as values:
                 self._last = Counts(*values)
         return self._last
 
     def close(self) -> None:
-        """Release the memory; the process keeps its own mapping."""
+        """Release the launcher's mapping of the memory. The process keeps its own mapping."""
         if not self._memory.closed:
             self.read()
             self._memory.close()
@@ -66,10 +66,10 @@ class Tally:
 
 
 def read_kept(path: str) -> Counts:
-    """Return the counts at a path in ``/proc``, where another process has the descriptor of a :class:`Tally`.
+    """Return the counts in the memory of a :class:`Tally`, whose descriptor another process has at a path in ``/proc``.
 
     Raises:
-        OSError: that process has ended, or the path does not hold counts.
+        OSError: the other process has ended, or the file at the path has no counts.
     """
     if NAME not in os.readlink(path):
         raise FileNotFoundError(f"{path}: no counts of highway")
@@ -86,10 +86,10 @@ def share(descriptor: int) -> None:
     """Begin to count in the memory of a :class:`Tally`.
 
     Args:
-        descriptor: The descriptor, inherited from the launcher.
+        descriptor: The descriptor of the memory, inherited from the launcher.
     """
     global _here
-    memory = mmap.mmap(descriptor, SIZE)  # freed when the process ends
+    memory = mmap.mmap(descriptor, SIZE)  # stays mapped until the process ends
     os.close(descriptor)
     _here = memoryview(memory).cast("q")
 

@@ -1,7 +1,7 @@
-"""A tap: a second output at the sending end of a link, for viewers that come and go (``docs/howto/look.md``).
+"""A tap: a second output at the sending end of a link, for viewers that connect and disconnect at any time (``docs/howto/look.md``).
 
-A tap is a publisher beside the link's socket. While nobody has subscribed, it gets no messages. A slow viewer misses messages, because the
-link never waits for viewers.
+A tap is a publisher in addition to the link's socket. While no viewer has subscribed, the tap gets no messages. A slow viewer misses
+messages, because the link never waits for viewers.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ log = logging.getLogger("highway")
 
 CHECK_VIEWERS_EVERY = 0.05  # seconds between two checks for subscribers
 VIEWERS_MAY_STAY = 1.0  # maximum seconds to wait for viewers to disconnect after the end of the stream
-END_AGAIN_EVERY = 0.02  # seconds between two announcements of the end of the stream
-LINGER = 0.5  # maximum seconds for the last messages to leave
-# The ``budget_mb`` of the tap. At least two messages may always wait, so this small budget means exactly two messages for each viewer. The
-# high-water mark is then constant: to set it again while subscribers come and go crashes libzmq 4.3.5.
+END_AGAIN_EVERY = 0.02  # seconds between two end messages
+LINGER = 0.5  # maximum seconds for which unsent messages are still sent after closing
+# The ``budget_mb`` of the tap. At least two messages can always wait, so this small budget means exactly two messages for each viewer. The
+# high-water mark then never changes: setting the mark while subscribers connect or disconnect crashes libzmq 4.3.5.
 LEAST = 2e-6
 NEVER = float("inf")
-ANY_SIZE = 1e6  # as ``max_mb``: the tap takes every frame that the link takes
+ANY_SIZE = 1e6  # ``max_mb`` of the tap: the tap sends every frame that the link sends
 
 
 def open_tap(link: Link) -> Tap | None:
-    """Return the tap of a link's options; ``None`` if the options have no tap, or the address is in use or unavailable."""
+    """Open the tap of a link's options. Return ``None`` if the options have no tap, or if the address is in use or unavailable."""
     if not link.options.tap:
         return None
     try:
         return Tap(link)
     except LinkError as error:
-        if error.errno == errno.EADDRINUSE:  # as when a process has joined with the number of another process
+        if error.errno == errno.EADDRINUSE:  # for example because a process has joined with the same number as another process
             log.info("%s: another process was first on this link, so viewers see its messages, not those of this process", link)
             return None
         log.info("%s: the tap is off, nobody can look into this end of the link: %s", link, error)
@@ -46,14 +46,14 @@ def open_tap(link: Link) -> Tap | None:
 
 
 class Tap:
-    """Shows viewers the messages of a link. The constructor opens the socket. Use it only on the sending thread.
+    """Sends the messages of a link to viewers. The constructor opens the socket. Use the tap only on the sending thread.
 
     Args:
-        link: The link, with its ``tap`` option.
+        link: A link with the option ``tap``.
 
     Attributes:
-        sender: The end that transports its frames.
-        bound: The address that was bound.
+        sender: The sending end of the transport, which sends the frames of the tap.
+        bound: The bound address.
         is_watched: Whether there were viewers at the last check.
 
     Raises:
@@ -69,7 +69,7 @@ class Tap:
         self.is_watched = False
 
     def offer(self, frames: Sequence[Frame]) -> None:
-        """Send a message to the viewers, without waiting for them. Do not change its frames afterwards."""
+        """Send a message to the viewers, without waiting for them. Do not change the frames after this call."""
         now = time.monotonic()
         if self.is_watched or now >= self._due:
             self._pass_on(frames, now)
@@ -77,7 +77,7 @@ class Tap:
     def finish(self, frames: Sequence[Frame]) -> None:
         """Announce the end of the stream to the viewers.
 
-        The end message is repeated until they have disconnected, for at most ``VIEWERS_MAY_STAY`` seconds, because slow viewers miss
+        The end message is repeated until the viewers have disconnected, for at most ``VIEWERS_MAY_STAY`` seconds, because slow viewers miss
         messages.
         """
         deadline = time.monotonic() + VIEWERS_MAY_STAY
@@ -88,7 +88,7 @@ class Tap:
             cancel.wait(END_AGAIN_EVERY)
 
     def close(self, linger: float = LINGER) -> None:
-        """Close the socket; unsent messages may leave within ``linger`` seconds, in the background."""
+        """Close the socket. Unsent messages are still sent in the background for ``linger`` seconds, but at most for ``LINGER`` seconds."""
         self._due, self.is_watched = NEVER, False
         self.sender.close(min(linger, LINGER))
 

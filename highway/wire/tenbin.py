@@ -1,8 +1,8 @@
 """The tenbin format. :mod:`highway.wire.chunks` puts several arrays into one buffer. The public module is :mod:`highway.tenbin`.
 
-Every array is a header and its data in C order. A header is a row of little-endian int64s: the dtype's code (8 ASCII bytes, zero padded),
-an info (8 ASCII bytes), the rank (0 to 9), the dimensions. This module ignores further int64s; :mod:`highway.wire.envelope` stores metadata
-in them.
+Every array is a header, and the data in C order. A header is a sequence of little-endian int64s: the code of the dtype (8 ASCII bytes,
+padded with zeros), an info (8 ASCII bytes: the name of the array), the rank (0 to 9), and the dimensions. This module ignores int64s after
+the dimensions, in which :mod:`highway.wire.envelope` stores metadata.
 
 Names and semantics are the same as in tensorcom. Decoded arrays are read-only views of the buffers.
 """
@@ -38,7 +38,7 @@ long_to_short: dict[str, str] = {
     "uint32": "u4",
     "uint64": "u8",
 }
-"""numpy's name of a dtype -> its code in a header. Stock tensorcom can neither send nor read ``u4``."""
+"""numpy's name of a dtype -> code of the dtype in a header. Stock tensorcom can neither send nor read ``u4``."""
 short_to_long: dict[str, str] = {short: long for long, short in long_to_short.items()}
 
 MAX_RANK = 9
@@ -64,7 +64,7 @@ def bytelen(a: Buffer) -> int:
 
 
 def bytedata(a: Buffer) -> Buffer:
-    """Return the bytes of a buffer or array, without a copy if it is contiguous.
+    """Return the bytes of a buffer or array, without a copy if the buffer or array is contiguous.
 
     Args:
         a: An array, or any object with a buffer.
@@ -84,7 +84,7 @@ def str64(s: str) -> int:
         s: Up to 8 ASCII characters.
 
     Raises:
-        ValueError: the text is longer, or not ASCII.
+        ValueError: the string has more than 8 characters, or is not ASCII.
 
     >>> str64("ab")
     25185
@@ -99,7 +99,7 @@ def unstr64(i: int) -> str:
         i: The integer.
 
     Raises:
-        FrameError: the number holds bytes that are not ASCII.
+        FrameError: the bytes of the integer are not ASCII.
 
     >>> unstr64(str64("ab"))
     'ab'
@@ -115,7 +115,7 @@ def check_acceptable_input_type(data: Sequence[Array], allow64: bool) -> None:
         allow64: Whether 64-bit elements are allowed.
 
     Raises:
-        TypeError: a value is not an array, has an unsupported dtype, or has 64-bit elements without ``allow64``.
+        TypeError: a value is not an array, has an unsupported dtype, or has 64-bit elements although ``allow64`` is false.
 
     >>> check_acceptable_input_type([np.zeros(3, np.float32)], allow64=False)
     """
@@ -148,15 +148,16 @@ def check_type(dtype: np.dtype[Any], rank: int, field: object, allow64: bool) ->
 
 
 def check_infos(data: Any, infos: Sequence[str], required_infos: Infos = None) -> Any:
-    """Return ``data`` after a comparison of its names with the required names.
+    """Check that the names of arrays equal the required names, and return ``data``.
 
     Args:
         data: The arrays.
         infos: The names of the arrays.
-        required_infos: The required names. ``True`` checks nothing and returns ``(data, infos)``. ``None`` or ``False`` checks nothing.
+        required_infos: The required names. ``True`` checks nothing and returns ``(data, infos)``. ``None`` or ``False`` checks nothing and
+            returns ``data``.
 
     Raises:
-        FrameError: the infos differ.
+        FrameError: the names differ from the required names.
 
     >>> arrays = [np.uint8([1, 2])]
     >>> check_infos(arrays, ["labels"], ["labels"]) is arrays
@@ -172,16 +173,16 @@ def check_infos(data: Any, infos: Sequence[str], required_infos: Infos = None) -
 
 
 def encode_header(a: Array, info: str = "", extension: bytes = b"") -> bytes:
-    """Return the header of an array. ``extension`` follows the dimensions; stock tensorcom ignores it.
+    """Return the header of an array. Stock tensorcom ignores ``extension``.
 
     Args:
         a: The array.
         info: A name of up to 8 ASCII characters.
-        extension: Bytes after the dimensions.
+        extension: Bytes to append after the dimensions.
 
     Raises:
-        TypeError: the format has no such dtype.
-        ValueError: the info has more than 8 characters, or the array more than 9 dimensions.
+        TypeError: the format does not support the dtype.
+        ValueError: the info has more than 8 characters, or the array has more than 9 dimensions.
 
     >>> len(encode_header(np.zeros((2, 3), np.float32), "images"))
     40
@@ -207,7 +208,7 @@ def decode_header(h: Buffer) -> tuple[tuple[int, ...], np.dtype[Any], str]:
         h: The bytes of the header.
 
     Raises:
-        FrameError: the buffer is not a header. The message names the expected content and the position.
+        FrameError: the buffer is not a header. The message names the position and the expected content.
 
     >>> decode_header(encode_header(np.zeros((2, 3), np.float32), "images"))
     ((2, 3), dtype('<f4'), 'images')
@@ -216,16 +217,16 @@ def decode_header(h: Buffer) -> tuple[tuple[int, ...], np.dtype[Any], str]:
 
 
 def encode_list(l: Sequence[Array], infos: Sequence[str] | None = None) -> list[Buffer]:  # noqa: E741 - tensorcom's name
-    """Return arrays as buffers: alternating headers and data.
+    """Return arrays as a list of buffers: alternating headers and data.
 
-    The data are views, unless an array is not contiguous or not little-endian. Booleans become ``u1``.
+    The data of an array are a view of the array if the array is contiguous and little-endian, otherwise a copy. Booleans become ``u1``.
 
     Args:
         l: The arrays.
         infos: As for :func:`encode_buffer`.
 
     Raises:
-        TypeError, ValueError: as :func:`encode_header`; or the number of ``infos`` differs from the number of arrays.
+        TypeError, ValueError: as for :func:`encode_header`; or the number of ``infos`` differs from the number of arrays.
 
     >>> len(encode_list([np.uint8([1, 2]), np.uint8([3])]))
     4
@@ -240,14 +241,14 @@ def encode_list(l: Sequence[Array], infos: Sequence[str] | None = None) -> list[
 
 
 def decode_list(l: Sequence[Buffer], infos: Infos = False) -> Any:  # noqa: E741 - tensorcom's name
-    """Return the arrays in a list of buffers, as views; with ``infos=True``, return ``(arrays, infos)``.
+    """Return the arrays in a list of buffers, as views of the buffers. With ``infos=True``, return ``(arrays, infos)``.
 
     Args:
-        l: A header and a buffer for each array.
+        l: Buffers: a header and the data of each array.
         infos: As for :func:`decode_buffer`.
 
     Raises:
-        FrameError: the buffers are not alternating headers and data, or ``infos`` is a list that differs.
+        FrameError: the buffers are not alternating headers and data, or the names differ from the list ``infos``.
 
     >>> decode_list(encode_list([np.uint8([1, 2])]))
     [array([1, 2], dtype=uint8)]
@@ -256,7 +257,7 @@ def decode_list(l: Sequence[Buffer], infos: Infos = False) -> Any:  # noqa: E741
 
 
 def decode_frames(frames: Sequence[Buffer], first: ArrayLayout | None = None) -> tuple[list[Array], list[str]]:
-    """Return the arrays in a list of buffers, as views, and their infos; ``first`` is the layout in the first header, if known.
+    """Return the arrays in a list of buffers, as views, and their infos. ``first`` is the content of the first header, if known.
 
     Raises the errors of :func:`decode_list`.
     """
@@ -295,9 +296,9 @@ class ArrayLayout(NamedTuple):
 
 
 def layout(buffer: Buffer) -> ArrayLayout:
-    """Return the content of a header; bytes after the dimensions are ignored. Raises the errors of :func:`decode_header`."""
+    """Return the content of a header. Bytes after the dimensions are ignored. Raises the errors of :func:`decode_header`."""
     view = memoryview(buffer)
-    if view.nbytes > _LARGEST:  # cut off the bytes after the dimensions, because they differ in each message, and the cache would not work
+    if view.nbytes > _LARGEST:  # cut off the bytes after the dimensions: they differ in each message, so the cache would not work
         _check_length(view.nbytes)
         view = view.cast("B")
         view = view[: _START.size + 8 * min(view[16], MAX_RANK)]
@@ -344,7 +345,7 @@ def _text(raw: bytes) -> str:
 
 
 def bytes_of(array: Array | np.generic) -> memoryview:
-    """Return the elements in C order, little-endian: a view, if they have this layout in memory."""
+    """Return the bytes of the elements in C order, little-endian. If the array has this layout in memory, the result is a view."""
     if array.dtype not in _CODES:
         array = np.asarray(array)
         array = array.view(np.uint8) if array.dtype == np.bool_ else array.astype(array.dtype.newbyteorder("<"))

@@ -6,20 +6,24 @@ The kind determines the type of the socket, and whether it binds:
 scheme    socket   who binds  used by
 ========  =======  =========  ====================================================
 zpush     push     connects   a worker that sends to a trainer
-zpull     pull     binds      that trainer
+zpull     pull     binds      a trainer that many workers send to
 zpub      pub      binds      a server that many trainers listen to
-zsub      sub      connects   one of those trainers
-zrpush    push     binds      a source that hands out work
-zrpull    pull     connects   a worker that fetches it
-zrpub     pub      connects   as zpub, but to a ``zrsub`` that binds
-zrsub     sub      binds      as zsub
+zsub      sub      connects   a trainer that listens to a server
+zrpush    push     binds      a source that many workers receive from
+zrpull    pull     connects   a worker that receives from a source
+zrpub     pub      connects   a server that sends to one ``zrsub``
+zrsub     sub      binds      a trainer that many servers send to
 ========  =======  =========  ====================================================
 
-Transports are ``tcp`` (the default; location ``host:port``), ``ipc`` (a path), ``shm`` (a name on this machine; push and pull only) and
-``inproc`` (a name within the process). Plain ``tcp://``, ``ipc://``, ``shm://`` and ``inproc://`` mean push at a sender and pull at a
-receiver; ``bind=`` selects the end that binds. ``named`` is tcp with a name instead of an address (:mod:`highway.wire.rendezvous`). Braces
-expand as in a shell, ``zsub://host:788{0..3}``. All expanded URLs share one socket, and so do the URLs of a list, which may contain both
-tcp and ipc. Port ``0`` or ``*`` is a free port. Host ``*`` means all interfaces. An empty host means the loopback interface.
+The transport is ``tcp`` (the default; the location is ``host:port``), ``ipc`` (a path), ``shm`` (a name on this machine; push and pull
+only), ``inproc`` (a name within the process) or ``named`` (a name instead of an address, see :mod:`highway.wire.rendezvous`; the data use
+tcp).
+
+Plain ``tcp://``, ``ipc://``, ``shm://`` and ``inproc://`` mean push at a sender and pull at a receiver. The argument ``bind`` then selects
+the end that binds. Port ``0`` or ``*`` is a free port. Host ``*`` means all interfaces. An empty host means the loopback interface.
+
+Braces expand as in a shell: ``zsub://host:788{0..3}`` means four URLs. All URLs of a link share one socket. A link can have URLs of both
+tcp and ipc.
 """
 
 from __future__ import annotations
@@ -52,7 +56,7 @@ SCHEMES: dict[str, tuple[Kind, bool]] = {
     "zrpub": ("pub", False),
     "zrsub": ("sub", True),
 }
-"""Scheme -> (socket, whether it binds)."""
+"""Scheme -> (type of socket, whether the end binds)."""
 
 _DEFAULT, *_ = TRANSPORTS.values()
 
@@ -61,8 +65,8 @@ class SocketKind(NamedTuple):
     """A type of socket.
 
     Args:
-        direction: Whether its end sends or receives.
-        fans_out: Whether each receiver gets every message; else each message goes to one receiver.
+        direction: Whether sockets of this type send or receive.
+        fans_out: Whether each receiver gets every message. If false, each message goes to one receiver.
     """
 
     direction: Direction
@@ -79,7 +83,7 @@ KINDS: dict[Kind, SocketKind] = {
 _URL = re.compile(r"(?P<scheme>[^:/?#+]+)(?:\+(?P<transport>[^:/?#]*))?://(?P<location>[^?#]*)(?:\?(?P<query>[^#]*))?(?:#(?P<topic>.*))?")
 _TCP = re.compile(r"(?P<host>\[[^\]]*\]|[^:\[\]]*):(?P<port>\d+|\*)")
 
-SHOWN_URLS = 4  # URLs of a link that messages show
+SHOWN_URLS = 4  # maximum URLs of a link in error and log messages
 
 
 @dataclass(frozen=True)
@@ -87,13 +91,13 @@ class Link:
     """One end of a link: the parsed URLs of one socket.
 
     Args:
-        urls: The URLs as given, after the expansion of braces.
+        urls: The given URLs, after the expansion of braces.
         kind: The type of socket.
-        bind: Whether this end binds; else it connects.
+        bind: Whether this end binds. If false, it connects.
         transports: The transport of each URL: all ``shm``, all ``inproc``, or ``tcp`` and ``ipc`` in any order.
         locations: The location of each URL: ``host:port``, a path or a name.
         topic: The topic of a publisher's messages, or the prefix of the topics that a subscriber receives.
-        options: The query.
+        options: The options in the query of the URLs.
     """
 
     urls: tuple[str, ...]
@@ -111,7 +115,7 @@ class Link:
 
     @property
     def fans_out(self) -> bool:
-        """Whether each receiver gets every message; else each message goes to one receiver."""
+        """Whether each receiver gets every message. If false, each message goes to one receiver."""
         return KINDS[self.kind].fans_out
 
     @property
@@ -121,7 +125,7 @@ class Link:
 
     @property
     def budget_mb(self) -> float:
-        """Megabytes of messages that may wait at this end, for each connection; with ``+shm``, for all connections together."""
+        """Maximum megabytes of messages that wait at this end: for each connection, or with ``+shm`` for all connections together."""
         return self.transport.budget_mb if self.options.budget_mb is None else self.options.budget_mb
 
     @property
@@ -130,7 +134,7 @@ class Link:
         return tuple(f"{transport.name}://{location}" for transport, location in zip(self.transports, self.locations, strict=True))
 
     def __str__(self) -> str:
-        """Return the URLs without their options, for messages; if there are many, only the first URLs."""
+        """Return the URLs without their options, for messages. If there are many URLs, return only the first URLs."""
         shown = [re.sub(r"\?[^#]*", "", url) for url in self.urls]
         return ", ".join(shown) if len(shown) <= SHOWN_URLS else f"{', '.join(shown[:SHOWN_URLS])} and {len(shown) - SHOWN_URLS} more"
 
@@ -143,12 +147,12 @@ def parse(
     braces: bool = True,
     defaults: LinkOptions = DEFAULTS,
 ) -> Link:
-    """Parse one URL, or several that share a socket.
+    """Parse one URL, or several URLs that share a socket.
 
     Args:
-        url: A URL or several.
-        direction: Whether items are sent or received at this end.
-        bind: Whether this end binds, for plain URLs such as ``tcp://host:port``; ``None`` means that the sender does.
+        url: One URL or several.
+        direction: Whether this end sends or receives.
+        bind: Whether this end binds, for plain URLs such as ``tcp://host:port``. ``None``: the sender binds.
         braces: Whether braces are expanded.
         defaults: Values of options that the query does not set.
 
@@ -163,7 +167,7 @@ def parse(
 
 
 def joined(links: Sequence[Link]) -> Link:
-    """Combine links that share a socket. A ConfigError names the first link that cannot share it."""
+    """Combine links into one link that shares a socket. Raises a ConfigError that names the first link that cannot share the socket."""
     first = links[0]
     for link in links[1:]:
         why = [each.alone for each in (*link.transports, *first.transports) if each.alone]
@@ -177,20 +181,20 @@ def joined(links: Sequence[Link]) -> Link:
 
 
 def _settings(link: Link) -> tuple[object, ...]:
-    """Return the settings that all URLs of a socket share."""
+    """Return the settings that must be equal for all URLs of a socket."""
     return link.kind, link.bind, link.topic, dataclasses.replace(link.options, budget_mb=link.budget_mb)
 
 
 def url_of(scheme: str, transport: Transport, location: str) -> str:
-    """Return a URL without options; the default transport is omitted."""
+    """Return a URL without options. The default transport is omitted."""
     return f"{scheme}://{location}" if transport is _DEFAULT else f"{scheme}+{transport.name}://{location}"
 
 
 def kind_of(url: str | Sequence[str]) -> Kind:
-    """Return the type of socket for the scheme of a URL, or of the first of several.
+    """Return the type of socket for the scheme of a URL. If there are several URLs, the first URL counts.
 
     Raises:
-        ConfigError: the scheme is unknown, or is a plain scheme such as ``tcp://``, which does not determine the type.
+        ConfigError: the scheme is unknown, or is a plain scheme such as ``tcp://``, which does not determine the type of socket.
     """
     first = url if isinstance(url, str) else next(iter(url), "")
     scheme = re.split(r"[+:]", first, maxsplit=1)[0]

@@ -1,4 +1,5 @@
-"""Places where processes run: one module for each kind of place, each with a :class:`highway.run.launcher.Launcher`.
+"""Engines, in which the processes of a topology run: one module or group of modules for each engine. ``table`` lists the engines.
 
-``local`` starts them on this machine. May use: topology, process, wire.
+``local``, ``ray`` and ``slurm`` have a :class:`highway.run.launcher.Launcher`. ``kubernetes`` and ``systemd`` write files for the tools of
+the engine. May use: topology, process, wire.
 """

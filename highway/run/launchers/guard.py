@@ -1,10 +1,14 @@
 """A small program that kills the processes of a launcher if the launcher was killed.
 
-It runs alone, without the rest of highway: ``python -I -S guard.py SECONDS KEEP``. Each line on its standard input names a process group,
-``+GROUP`` when its first process has started and ``-GROUP`` before that process is reaped. When standard input ends, the remaining groups
-have the given seconds to end by themselves. When the first process of a group has ended, the group is killed at once. Processes in other
-groups that the first process or its descendants have started are also killed, except daemons, whose parent has ended before. After that,
-the program waits KEEP seconds, so that other processes can read the files whose descriptors it has inherited.
+The program runs without the rest of highway: ``python -I -S guard.py SECONDS KEEP``. The launcher writes a line to the program's standard
+input for each event of a process group: ``+GROUP`` after the first process of the group has started, and ``-GROUP`` before the launcher
+reaps this process.
+
+When standard input ends, the launcher has ended. The first process of each remaining group then has SECONDS to end by itself. After its
+end, or after SECONDS, the program kills the whole group. The program also kills descendants of the first process that are in other groups,
+except daemons, whose parent has already ended.
+
+Finally, the program waits KEEP seconds. During this time, other processes can read the memory whose descriptors the program has inherited.
 """
 
 from __future__ import annotations
@@ -20,8 +24,8 @@ LOOK = 0.1  # seconds between two checks of the processes
 
 
 def main(seconds: float, keep: float) -> None:
-    """Track the groups until standard input ends. Kill the remaining groups, and then wait ``keep`` seconds."""
-    groups: dict[int, int | None] = {}  # with a pidfd of the first process, if the system has them
+    """Track the groups until standard input ends. Then kill the remaining groups, and wait ``keep`` seconds."""
+    groups: dict[int, int | None] = {}  # group -> pidfd of the first process; None if the system has no pidfds
     for line in sys.stdin:
         group = int(line[1:])
         if line[0] == "+":
@@ -29,7 +33,7 @@ def main(seconds: float, keep: float) -> None:
         elif (descriptor := groups.pop(group)) is not None:
             os.close(descriptor)
     deadline, keep = time.monotonic() + seconds, keep if groups else 0.0
-    started: dict[int, dict[int, int]] = {group: {} for group in groups}  # by each: processes, with their pidfds
+    started: dict[int, dict[int, int]] = {group: {} for group in groups}  # group -> descendants, each with its pidfd
     while groups:
         children = _children()
         for group, process in [*groups.items()]:
@@ -37,17 +41,17 @@ def main(seconds: float, keep: float) -> None:
                 _note(group, process, children, started[group])
             if time.monotonic() >= deadline or _has_ended(group, process):
                 del groups[group]
-                with contextlib.suppress(OSError):  # it has no processes any more
+                with contextlib.suppress(OSError):  # the group has no processes any more
                     os.killpg(group, signal.SIGKILL)
                 for descriptor in started[group].values():
-                    with contextlib.suppress(OSError):  # it has ended
+                    with contextlib.suppress(OSError):  # the descendant has ended
                         signal.pidfd_send_signal(descriptor, signal.SIGKILL)
         time.sleep(LOOK if groups else 0)
     time.sleep(keep)
 
 
 def _children() -> dict[int, list[int]]:
-    """Return the children of each process; empty if the system does not tell."""
+    """Return the children of each process; empty if the system has no ``/proc``."""
     found: dict[int, list[int]] = {}
     with contextlib.suppress(OSError):
         for child in filter(str.isdigit, os.listdir("/proc")):
@@ -56,7 +60,7 @@ def _children() -> dict[int, list[int]]:
 
 
 def _parent(process: int) -> int:
-    """Return the parent of a process, or 0 if it has ended."""
+    """Return the parent of a process, or 0 if the process has ended."""
     try:
         with open(f"/proc/{process}/stat", "rb") as file:
             return int(file.read().rpartition(b")")[2].split()[1])
@@ -65,11 +69,11 @@ def _parent(process: int) -> int:
 
 
 def _note(process: int, descriptor: int, children: dict[int, list[int]], started: dict[int, int]) -> None:
-    """Add the descendants of a process to ``started``. A pidfd never refers to another process, even if the number is used again."""
+    """Add the descendants of a process to ``started``, with pidfds, which never refer to a later process with the same number."""
     parents = [(process, descriptor)]
     while parents:
         parent, descriptor = parents.pop()
-        if _has_ended(parent, descriptor):  # the children may be those of a later process
+        if _has_ended(parent, descriptor):  # the children may be those of a later process with the same number
             continue
         for child in children.get(parent, ()):
             if child not in started and (found := _descriptor(child)) is not None:
@@ -84,7 +88,7 @@ def _note(process: int, descriptor: int, children: dict[int, list[int]], started
 def _descriptor(process: int) -> int | None:
     try:
         return os.pidfd_open(process) if hasattr(os, "pidfd_open") else None
-    except OSError:  # it has ended, or the kernel has no pidfds
+    except OSError:  # the process has ended, or the kernel has no pidfds
         return None
 
 

@@ -1,12 +1,12 @@
-"""Kubernetes: renders a topology as manifests, which ``kubectl apply -k`` starts. highway itself never contacts a cluster.
+"""Kubernetes: render a topology as manifests for ``kubectl apply -k``. highway itself never contacts a cluster.
 
-Each process has its own pod. Pods find each other by the names of a headless service and the ports of the file. A second topology file,
-which is merged over the user's file, contains these names. Kubernetes restarts pods even after a normal end, unless they belong to a job,
-so the kind of object depends on the role's restart policy:
+Each process has its own pod. Pods find each other by the names that a headless service gives them, and by the ports of the topology file. A
+second topology file contains these names, and is merged over the user's file. Kubernetes restarts a pod even after a normal end, unless the
+pod belongs to a Job. Therefore the kind of object depends on the role:
 
-- ``autoscale``: a Deployment with a HorizontalPodAutoscaler. A pod whose role has ended remains until it is deleted;
-- ``restart: always``: a StatefulSet;
-- otherwise an Indexed Job, which replaces a failed pod as often as the file allows.
+- A role with ``autoscale`` is a Deployment with a HorizontalPodAutoscaler. A pod whose role has ended remains until the user deletes it.
+- A role with ``restart: always`` is a StatefulSet.
+- Any other role is an Indexed Job, which replaces a failed pod as often as the file allows.
 """
 
 from __future__ import annotations
@@ -112,16 +112,16 @@ def _cannot_scale(topology: Topology, role: Role) -> Iterator[ConfigError]:
 
 FILES = "/etc/highway"  # path of the topology files in pods
 USER = 1000  # user ID in the Dockerfile's image
-METRICS_PORT = 9400  # or the next port that no link uses
+METRICS_PORT = 9400  # if a link uses this port, the next free port is taken
 
 Object = dict[str, Any]
 
-_FIELDS = {  # source of a pod's number
+_FIELDS = {  # kind of object -> the field of a pod that has its number
     "StatefulSet": "metadata.labels['apps.kubernetes.io/pod-index']",
     "Job": "metadata.annotations['batch.kubernetes.io/job-completion-index']",
 }
 _LOCKED = {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}}
-_FOLDERS: Mapping[str, Object] = {  # writable: the current directory, temporary files, arrays that processes share
+_FOLDERS: Mapping[str, Object] = {  # writable folders: the current directory, temporary files, and shared memory
     "/work": {"name": "work", "emptyDir": {}},
     "/tmp": {"name": "tmp", "emptyDir": {}},
     "/dev/shm": {"name": "shm", "emptyDir": {"medium": "Memory"}},
@@ -129,7 +129,7 @@ _FOLDERS: Mapping[str, Object] = {  # writable: the current directory, temporary
 
 
 def _render(topology: Topology, options: argparse.Namespace) -> Mapping[str, str]:
-    """Return the manifests, each a file: one set for all pods, one for each role, and the ``kustomization.yaml`` that lists them.
+    """Return the manifests by file name: common objects, the objects of each role, and the ``kustomization.yaml`` that lists the files.
 
     Raises:
         ConfigError: the files are too large for a ConfigMap, or the port for metrics is not fixed.
@@ -150,7 +150,7 @@ def _claim(text: str) -> tuple[str, str]:
     return name, path
 
 
-_claim.__name__ = "claim, NAME:/PATH,"  # the name in argparse's messages
+_claim.__name__ = "claim, NAME:/PATH,"  # argparse's messages show this name
 
 _CLAIM = "a PersistentVolumeClaim, and where all pods find what it holds, such as datasets:/data"
 ENGINE = RenderingEngine(
@@ -166,7 +166,7 @@ ENGINE = RenderingEngine(
 
 
 class _App:
-    """A topology and its settings, as objects of Kubernetes."""
+    """A topology as objects of Kubernetes."""
 
     def __init__(self, topology: Topology, options: argparse.Namespace) -> None:
         self.options, self.plan = options, topology.plan
@@ -188,14 +188,13 @@ class _App:
         return {**self._head("v1", "ConfigMap", self.name), "data": data}
 
     def service(self) -> Object:
-        """Return the service that gives pods their names, even before they are ready: they wait for each other."""
+        """Return the service that gives pods their names, even before the pods are ready, because pods wait for each other."""
         ports = [{"name": "metrics", "port": self.metrics_port}]
         spec = {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": self.labels, "ports": ports}
         return {**self._head("v1", "Service", self.name), "spec": spec}
 
     def network_policy(self) -> Object:
-        """Return the access rules: only pods of this topology reach the ports of links, and everyone reaches the read-only port of
-        metrics."""
+        """Return the access rules: only pods of this topology can reach the ports of links; everyone can reach the read-only metrics."""
         own = {"from": [{"podSelector": {"matchLabels": self.labels}}], "ports": [{"port": port} for port in self.link_ports]}
         ingress = [own] if self.link_ports else []
         ingress.append({"from": [{"namespaceSelector": {}}], "ports": [{"port": self.metrics_port}]})
@@ -283,7 +282,7 @@ class _App:
 
     @cached_property
     def _files(self) -> Mapping[str, str]:
-        """The user's files by their names in pods."""
+        """Path in pods -> content of the user's topology file."""
         files = [str(file) for file in self.options.files]
         return {f"{number}-{re.sub(r'[^A-Za-z0-9._-]', '_', Path(file).name)}": file for number, file in enumerate(files, 1)}
 
@@ -294,13 +293,13 @@ class _App:
         for role in self.roles:
             pods = [f"{self._name(role)}-{number}" for number in range(0 if role.autoscale else role.replicas)]
             hosts |= {pod: {"address": f"{pod}.{self.name}", "listen": "0.0.0.0"} for pod in pods}
-            is_list = len(role.location.path) == 2  # ``role: [stages]``: a mapping replaces this list when files merge: repeat the stages
+            is_list = len(role.location.path) == 2  # ``role: [stages]``: merging replaces this list by a mapping, so repeat the stages
             own = {"hosts": pods, "replicas": role.autoscale.min if role.autoscale else role.replicas}
             roles[role.name] = {**own, **({"stages": role.stages} if is_list else {})}
         return document.write([{"hosts": hosts, "roles": roles}])
 
     def _ports(self, role: Role) -> Sequence[int]:
-        """Return the ports that a pod of a role opens for links: the first of each range, because it is alone on its host."""
+        """Return the ports that a pod of a role opens for links: the first port of each range, because each pod has its own address."""
         links = self.plan.links.values()
         bound = [spec.port for spec in links if spec.over.has_port and role.name in names(spec, spec.bind)]
         return [port_range(port)[0] for port in [*bound, *(spec.tap for spec in links if role.name in names(spec, "from"))] if port]
@@ -316,7 +315,7 @@ class _App:
 
 
 def _retries(role: Role) -> Object:
-    """Return the number of pods of a job, and the number of replacements of a failed pod. Evictions do not count as failures."""
+    """Return the settings of a job: the number of pods, and how often a failed pod is replaced. Evictions do not count as failures."""
     again = role.restart.when != "never"
     wrong = {"action": "FailJob", "onExitCodes": {"containerName": "highway", "operator": "In", "values": [2]}}
     evicted = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
@@ -332,7 +331,7 @@ def _retries(role: Role) -> Object:
 
 
 def _resources(role: Role) -> Object:
-    """Return the requests and limits of a pod, so that it knows how many cores it has."""
+    """Return the resource requests and limits of a pod. From the limits, the process in the pod knows how many cores it has."""
     needs = role.resources
     cores = math.ceil(1000 * (needs.cpus or 0))
     given = {"cpu": f"{cores}m" if cores % 1000 else str(cores // 1000), "memory": f"{math.ceil(needs.memory_mb or 0)}M"}

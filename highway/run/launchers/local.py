@@ -1,4 +1,4 @@
-"""Processes on this machine."""
+"""Start processes on this machine."""
 
 from __future__ import annotations
 
@@ -46,34 +46,35 @@ ENGINE = LiveEngine(
     connect=_connect,
 )
 
-CHUNK = 65536  # bytes per read: the capacity of a pipe
-LONGEST = 65536  # bytes of a printed line that is shown as one line
+CHUNK = 65536  # bytes to read at once: the capacity of a pipe
+LONGEST = 65536  # maximum bytes of a printed line that is shown as one line
 PROGRESS = 5.0  # seconds between two shown states of a progress bar
-ORPHANED = 8.0  # seconds for processes to end after their launcher was killed
+ORPHANED = 8.0  # seconds that processes have to end after their launcher was killed
 
 
 class LocalLauncher:
     """Starts processes on this machine: a :class:`highway.run.launcher.Launcher`.
 
     Args:
-        show: Called with each printed line: the name of the replica, the text, and whether it is from standard error.
-        orphaned: Seconds for the other processes to end if this process is killed. After that, a guard program kills them and their
-            descendants.
-        keep: Seconds for which the guard program then keeps the counts of the first process, for :meth:`counts_at`.
+        show: Called with each printed line. Arguments: name of the replica, text, and whether the text is from standard error.
+        orphaned: If this process is killed, seconds that the started processes have to end. After that, a guard program kills them and
+            their descendants.
+        keep: Seconds for which the guard program then keeps the counts of the first process, at ``counts_at``.
     """
 
     def __init__(self, show: Show, orphaned: float = ORPHANED, keep: float = 0.0) -> None:
         self._show, self._orphaned, self._keep = show, orphaned, keep
         self.counts_at = ""
-        """Path at which :func:`highway.wire.tally.read_kept` reads the counts of the first process on this machine, if this process is
-        killed."""
+        """Path of the first process's counts for :func:`highway.wire.tally.read_kept` on this machine, after this process was killed."""
         self._guard: subprocess.Popen[bytes] | None = None
         self._selector = selectors.DefaultSelector()
         self._processes: list[LocalProcess] = []
 
     def start(self, spec: LaunchSpec) -> LocalProcess:
-        """Start a process in its own process group, so that only this launcher gets the terminal's Ctrl-C, and stops processes in
-        order."""
+        """Start a process in its own process group.
+
+        So only the launcher gets the terminal's Ctrl-C, and can stop the processes in order.
+        """
         tally, handed, (reading, writing) = Tally(), anonymous_file("highway-spec"), os.pipe()
         try:
             if self._guard is None:
@@ -109,14 +110,14 @@ class LocalLauncher:
         return process
 
     def wait(self, seconds: float) -> bool:
-        """Wait at most ``seconds`` until a process prints, reports or ends; return whether this has happened."""
+        """Wait at most ``seconds`` until a process prints, reports or ends. Return whether this has happened."""
         ready = self._selector.select(seconds)
         for key, _ in ready:
             key.data.read()
         return bool(ready)
 
     def close(self) -> None:
-        """Kill all processes, and the processes that they have started, and close all pipes."""
+        """Kill all processes and all processes that they have started, and close all pipes."""
         for process in self._processes:
             process.reap()
         for key in list(self._selector.get_map().values()):
@@ -130,14 +131,14 @@ class LocalLauncher:
 
     def _tell_guard(self, line: str) -> None:
         assert self._guard is not None and self._guard.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # it was killed
+        with contextlib.suppress(BrokenPipeError):  # the guard program was killed
             self._guard.stdin.write(f"{line}\n".encode())
 
 
 class LocalProcess:
     """A process on this machine, in its own process group: a :class:`highway.run.launcher.Handle`."""
 
-    is_lost = False  # this process shares the memory of its counts
+    is_lost = False  # the launcher shares the memory of the counts, so the counts are always exact
 
     def __init__(
         self,
@@ -151,21 +152,21 @@ class LocalProcess:
         self._tally, self._reports, self._tell_guard = tally, reports, tell_guard
 
     def poll(self) -> int | None:
-        """Return its exit code, if it has ended. This then also kills its descendants."""
+        """Return the exit code if the process has ended. In this case, also kill the processes that it has started."""
         if self.popen.returncode is None and self._has_ended():
             self.reap()
         return self.popen.returncode
 
     def signal(self, number: int) -> None:
-        """Send a signal, unless the process was reaped: its PID may be reused. SIGKILL also kills the processes that it has started."""
+        """Send a signal, unless the process was reaped and its PID can be reused. SIGKILL also kills the processes that it has started."""
         if self.popen.returncode is None and number != signal.SIGKILL:
-            os.kill(self.popen.pid, number)  # Popen.send_signal() would reap it, if it has just ended
+            os.kill(self.popen.pid, number)  # Popen.send_signal() would reap a process that has just ended
         elif self.popen.returncode is None:
             with contextlib.suppress(PermissionError):  # macOS's error for a group with only a dead process
                 os.killpg(self.popen.pid, signal.SIGKILL)
 
     def reports(self) -> Sequence[RoleReport]:
-        """Return its reports since the last call."""
+        """Return the reports of the process since the last call."""
         if self._reports is None:
             return []
         if self.popen.returncode is not None:
@@ -173,26 +174,26 @@ class LocalProcess:
         return [RoleReport.read(line) for line in self._reports.take()]
 
     def counts(self) -> Counts:
-        """Return its counts of messages received and sent over links."""
+        """Return the counts of messages that the process received and sent over links."""
         return self._tally.read()
 
     def reap(self) -> None:
-        """Kill the process, if it runs, and all processes that it has started."""
+        """Kill the process if it runs, and all processes that it has started."""
         self.signal(signal.SIGKILL)
         if self.popen.returncode is None:
-            self._tell_guard(f"-{self.popen.pid}")  # before its PID can be another's
+            self._tell_guard(f"-{self.popen.pid}")  # before another process can get the same PID
             self.popen.wait()
         self._tally.close()
 
     def _has_ended(self) -> bool:
-        """Return whether the process has ended. This does not reap it, because afterwards its PID and process group could be reused."""
-        if not hasattr(os, "waitid"):  # macOS has it from Python 3.13 on
+        """Return whether the process has ended, without reaping it: the PID and process group of a reaped process can be reused."""
+        if not hasattr(os, "waitid"):  # on macOS, Python has waitid() since version 3.13
             return self.popen.poll() is not None
         return os.waitid(os.P_PID, self.popen.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
 def _start_guard(seconds: float, keep: float, kept: int) -> subprocess.Popen[bytes]:
-    """Start the guard program: if this process is killed, it kills the others. Its own session protects it from Ctrl-C."""
+    """Start the guard program, which kills all started processes if this process is killed. A new session protects it from Ctrl-C."""
     command = [sys.executable, "-I", "-S", guard.__file__, str(seconds), str(keep)]
     null = subprocess.DEVNULL
     with interrupt.Withheld():
@@ -202,12 +203,13 @@ def _start_guard(seconds: float, keep: float, kept: int) -> subprocess.Popen[byt
 
 
 class _Lines:
-    """Reads the lines of a stream. Passes each line to ``handle``, or keeps it for :meth:`take`. Closes the stream at its end.
+    """Reads the lines of a stream. Passes each line to ``handle``, or keeps the line for :meth:`take`. Closes the stream at its end.
 
-    Text before a carriage return is dropped, because a terminal would overwrite it. The state of a progress bar is passed on every
+    Text before a carriage return is dropped, because a terminal would overwrite this text. The state of a progress bar is passed on every
     ``PROGRESS`` seconds. A line of more than ``LONGEST`` bytes becomes several lines.
 
-    ``whole_only`` is for JSON: complete lines are passed on unchanged, and an incomplete last line of a killed writer is dropped.
+    ``whole_only`` is for JSON: complete lines are passed on unchanged, and an incomplete last line, which a killed writer has left, is
+    dropped.
     """
 
     def __init__(
@@ -218,8 +220,8 @@ class _Lines:
         self._selector, self._stream, self._whole_only = selector, stream, whole_only
         self._kept: list[str] = []
         self._handle = handle or self._kept.append
-        self._rest = b""  # of an unterminated line
-        self._is_split = False  # whether the beginning of this line was passed on
+        self._rest = b""  # bytes of an unterminated line
+        self._is_split = False  # whether the beginning of the unterminated line was passed on
         self._shown = time.monotonic()
 
     def take(self) -> list[str]:
@@ -258,7 +260,7 @@ class _Lines:
         self._handle((line if self._whole_only else _last_state(line)).decode(errors="replace"))
 
     def _shorten(self) -> None:
-        """Keep only the last state of a progress bar from an unterminated line."""
+        """Keep only the last state of a progress bar in the unterminated line."""
         before, returned, rest = self._rest.rpartition(b"\r")
         if len(rest) > LONGEST:
             self._show(rest)
@@ -271,15 +273,15 @@ class _Lines:
 
 
 def _last_state(line: bytes) -> bytes:
-    """Return the part of a line that a terminal shows: after the last carriage return that is followed by text."""
+    """Return the part of a line that a terminal shows: the text after the last carriage return that has text after it."""
     return line.rstrip(b"\r").rpartition(b"\r")[2]
 
 
 def environment(own: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of a process that imports the same highway as this process, from any current directory.
+    """Return an environment in which a process imports the same highway as this process, from any current directory.
 
-    Numerical libraries get one thread each, because the stages of a role have their own threads. The user's environment overrides this
-    setting, and the role's ``own`` overrides both.
+    In this environment, each numerical library uses one thread, because the stages of a role have their own threads. The user's environment
+    overrides this setting. The role's environment, ``own``, overrides both.
     """
     home = str(Path(highway.__file__).parents[1])
     paths = [] if home == sysconfig.get_path("purelib") else [home]

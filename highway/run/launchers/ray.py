@@ -1,9 +1,9 @@
-"""Run processes on a Ray cluster. An actor for each process starts the process on its node.
+"""Start processes on a Ray cluster. Each process has an actor, which starts the process on the actor's node.
 
 The process itself does not use Ray.
 
-Ray chooses an actor's node by the ``resources`` of its role. The supervisor decides on restarts, as on every engine. Each start has a new
-actor.
+Ray chooses the node of an actor by the ``resources`` of the role. The supervisor decides on restarts, as on every engine. Each start of a
+process has a new actor.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from highway.wire.registries.ray import NAMESPACE, import_ray, start_registry
 from highway.wire.tally import Counts
 
 PATIENCE = 30.0  # seconds before a warning that a process has no node yet
-HOPELESS = 60.0  # seconds after which a process without a node is an error, if no other program could free resources
-AGAIN = 1.0  # seconds before another query to an actor whose connection broke
-REACH = 5.0  # maximum seconds for an answer of a cluster
-SETTINGS = b"\0\0\0\4\0\0\0\0\0"  # a frame of HTTP/2, the first one that both sides send
+HOPELESS = 60.0  # seconds after which a process without a node is an error, if no other program can free resources
+AGAIN = 1.0  # seconds until an actor is queried again after its connection broke
+REACH = 5.0  # maximum seconds to wait for an answer of a cluster
+SETTINGS = b"\0\0\0\4\0\0\0\0\0"  # a SETTINGS frame of HTTP/2, which both sides send first
 HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + SETTINGS
-END = 5.0  # seconds that actors may take to end
-LAST_WORDS = 40.0  # seconds that the node of a killed actor may take to report the last counts of its process
+END = 5.0  # maximum seconds for actors to end
+LAST_WORDS = 40.0  # maximum seconds for the node of a killed actor to report the last counts of the process
 
 
 def _connect(wiring: Wiring, options: argparse.Namespace, show: Show) -> RayLauncher:
@@ -48,7 +48,7 @@ def _connect(wiring: Wiring, options: argparse.Namespace, show: Show) -> RayLaun
     Raises:
         ConfigError: Ray is not installed, the cluster is unreachable or has no nodes for the roles, or already has a run of this name.
     """
-    os.environ.setdefault("RAY_NUM_REDIS_GET_RETRIES", "2")  # before the import: Ray would retry a refused token for 20 s
+    os.environ.setdefault("RAY_NUM_REDIS_GET_RETRIES", "2")  # set before Ray is imported, because Ray would retry a refused token for 20 s
     ray = import_ray()
     _join(ray, options.cluster)
     try:
@@ -64,7 +64,7 @@ ENGINE = LiveEngine(
     what="actors of a Ray cluster",
     problems=problems_apart,
     connect=_connect,
-    may_be_ended_by="Ray",  # one minute after the cluster's registry is gone
+    may_be_ended_by="Ray",  # Ray ends the process one minute after the cluster's registry has gone
     options=[
         Option("cluster", {"metavar": "ADDRESS", "default": "auto", "help": "the cluster's address (default: the one this host is in)"}),
         Option("name", {"help": "what the run is called in the cluster (default: the file's name without .yaml)"}),
@@ -87,7 +87,7 @@ def _join(ray: Any, cluster: str) -> None:
 
 
 def _look(host: str, port: int) -> None:
-    """Check that an HTTP/2 server listens, as on the head of a cluster. Without this check, Ray would retry for minutes. Raises OSError."""
+    """Raise OSError if no HTTP/2 server listens, as the head of a cluster does. Without this check, Ray would retry for minutes."""
     with socket.create_connection((host, port), REACH) as connection:
         if os.environ.get("RAY_USE_TLS", "0") in ("0", ""):
             connection.sendall(HELLO)
@@ -96,14 +96,14 @@ def _look(host: str, port: int) -> None:
 
 
 class Needs(NamedTuple):
-    """Resources that a process needs on a node. ``cpus=None`` reserves one core until the process has a node, and then no core."""
+    """Resources that a process needs on a node. ``cpus=None`` needs one free core to get a node, but then holds no core."""
 
     cpus: float | None
     gpus: float
     memory: float = 0.0  # bytes
 
     def of_node(self, placed: bool = False) -> dict[str, float]:
-        """Return the resources by Ray's names: the resources that a ``placed`` process holds, or that must be free on a node."""
+        """Return the resources that must be free on a node, or that a ``placed`` process holds, by Ray's names."""
         return {"CPU": (0 if placed else 1) if self.cpus is None else self.cpus, "GPU": self.gpus, "memory": self.memory}
 
 
@@ -113,13 +113,14 @@ _UNITS = {"CPU": (1, "cores"), "GPU": (1, "GPUs"), "memory": (1e6, "MB of memory
 def no_room(
     nodes: Mapping[str, Mapping[str, float]], free: Mapping[str, float], running: Sequence[tuple[str, Needs]], waiting: Mapping[str, Needs]
 ) -> str:
-    """Return a sentence if waiting processes fit on no node, or if other processes of the same run hold the resources; otherwise an empty
-    text.
+    """Return an error message if the waiting processes can get no node, otherwise an empty text.
+
+    Processes can get no node if no node is large enough, or if only processes of the same run hold the resources.
 
     Args:
-        nodes: Resources of each node of the cluster, by its address and by Ray's names.
+        nodes: Resources of each node of the cluster, by address of the node and by Ray's names.
         free: Free resources of the cluster.
-        running: Addresses of the run's placed processes, with the resources that they hold.
+        running: For each placed process of the run, the address of its node and its resources.
         waiting: Resources that the waiting processes require, by name of the process.
     """
     left = {address: dict(node) for address, node in nodes.items()}
@@ -128,7 +129,7 @@ def no_room(
             if address in left:
                 left[address][name] = left[address].get(name, 0) - amount
     others = any(sum(node.get(name, 0) for node in left.values()) - free.get(name, 0) > 0.01 * unit for name, (unit, _) in _UNITS.items())
-    # If other programs use the cluster, they may end and free all their resources, so compare with the whole size of each node.
+    # If other programs use the cluster, they can end and free all their resources, so compare with the whole size of each node.
     room = nodes if others else left
     hopeless = {name: needs for name, needs in waiting.items() if not any(_fits(needs, node) for node in room.values())}
     if not hopeless or (not others and len(hopeless) < len(waiting)):
@@ -143,7 +144,7 @@ def no_room(
     )
 
 
-_SHOWN = 8  # nodes in a sentence
+_SHOWN = 8  # maximum nodes in a message
 
 
 def _fits(needs: Needs, node: Mapping[str, float]) -> bool:
@@ -165,10 +166,10 @@ class RayProcess(RemoteProcess):
     def __init__(self, name: str, show: Show, actor: Any, needs: Needs) -> None:
         super().__init__(name, show, lambda number: actor.signal.remote(number))
         self.name, self.actor, self.needs, self.is_told = name, actor, needs, False
-        self.number = 0  # of the last news that was queried
-        self.since: float | None = time.monotonic()  # when it began to wait for a node
-        self.due = 0.0  # when it is queried again, after a connection broke, or given up
-        self.end: tuple[str, int] | None = None  # why it was lost, and its exit code, while its node is queried
+        self.number = 0  # number of the last queried news
+        self.since: float | None = time.monotonic()  # time when the process began to wait for a node; None when it has a node
+        self.due = 0.0  # time of the next query after a broken connection, or time to give up
+        self.end: tuple[str, int] | None = None  # while the node is queried: why the process was lost, and its exit code
         self._was_killed = False
 
     def hear(self, news: News) -> None:
@@ -176,7 +177,7 @@ class RayProcess(RemoteProcess):
         super().hear(news)
 
     def signal(self, number: int) -> None:
-        """Send a signal to the process. If the process has no node, or does not end after SIGKILL, it counts as lost."""
+        """Send a signal to the process. If the process has no node, or has already been sent SIGKILL, give it up as lost."""
         if self.poll() is None and (not self.address or self._was_killed):
             import_ray().kill(self.actor)
             self.lose(*(self.end or ("it had not begun" if not self.address else f"{self.address} does not answer", -number)))
@@ -201,7 +202,7 @@ class RayLauncher:
         self._ray, self._topology, self._software, self._run, self._show = import_ray(), wiring.topology, software, run, show
         self._registry = start_registry(run)
         self._metrics = RayMetrics(wiring, run)
-        self._asked: dict[Any, RayProcess] = {}  # by the reference of the pending answer
+        self._asked: dict[Any, RayProcess] = {}  # Ray's reference of a pending answer -> process
         self._cut_off: list[RayProcess] = []
         self._starts, self._check_due = 0, 0.0
 
@@ -211,13 +212,13 @@ class RayLauncher:
         resources = self._topology.roles[spec.process.key.role].resources
         options: dict[str, Any] = {"label_selector": resources.labels, "num_cpus": resources.cpus}
         if resources.gpus:
-            options["num_gpus"] = resources.gpus  # with any number, even 0, Ray would hold a core for the actor's lifetime
+            options["num_gpus"] = resources.gpus  # if num_gpus is set, even to 0, Ray holds a core for the actor's lifetime
         if resources.memory_mb:
             options["memory"] = int(1e6 * resources.memory_mb)
         actor = (
             self._ray.remote(RayAgent)
             .options(
-                name=f"{self._run}/{spec.name} {self._starts}",  # names are unique, and an actor that is ending still has its name
+                name=f"{self._run}/{spec.name} {self._starts}",  # a new name for each start, because an ending actor keeps its name
                 namespace=NAMESPACE,
                 scheduling_strategy="SPREAD",
                 max_concurrency=4,
@@ -229,7 +230,7 @@ class RayLauncher:
                 spec.to_json(),
                 self._run,
                 os.getcwd(),
-                {name: os.environ.get(name, "1") for name in ONE_THREAD},  # Ray sets other values
+                {name: os.environ.get(name, "1") for name in ONE_THREAD},  # because Ray sets different values
             )
         )
         process = RayProcess(spec.name, self._show, actor, Needs(resources.cpus, resources.gpus, options.get("memory", 0)))
@@ -237,7 +238,7 @@ class RayLauncher:
         return process
 
     def wait(self, seconds: float) -> bool:
-        """Wait at most ``seconds`` for news of a process; return whether news came."""
+        """Wait at most ``seconds`` for news of a process. Return whether news came."""
         for process in [one for one in self._cut_off if time.monotonic() >= one.due]:
             self._cut_off.remove(process)
             self._ask(process)
@@ -246,7 +247,7 @@ class RayLauncher:
                 del self._asked[answer]
                 process.lose(*process.end)
         if not self._asked:
-            time.sleep(seconds)  # no process runs whose news could end the wait earlier
+            time.sleep(seconds)  # no process runs, so no news can come
             return False
         ready, _ = self._ray.wait([*self._asked], timeout=seconds)
         if ready:
@@ -264,10 +265,10 @@ class RayLauncher:
         return bool(ready)
 
     def _check_room(self) -> None:
-        """Check that processes that wait for a node may get one.
+        """Check that the processes that wait for a node can get a node.
 
         Raises:
-            ConfigError: no node of the cluster is large enough, or this run alone uses the cluster and leaves too few resources free.
+            ConfigError: no node of the cluster is large enough, or only this run uses the cluster and too few resources are free.
         """
         nodes = {node["NodeManagerAddress"]: node["Resources"] for node in self._ray.nodes() if node["Alive"]}
         waiting = {one.name: one.needs for one in self._asked.values() if one.since is not None}
@@ -276,7 +277,7 @@ class RayLauncher:
             raise ConfigError(reason)
 
     def update(self, states: Sequence[ReplicaState]) -> None:
-        """Pass the states of the replicas to Ray's metrics."""
+        """Export metrics of the replicas to Ray."""
         self._metrics.update(states)
 
     def close(self) -> None:
@@ -315,7 +316,7 @@ class RayLauncher:
             self._ray.kill(process.actor)
 
     def _ask_node(self, process: RayProcess) -> bool:
-        """Query the node of a process whose actor is dead for the counts of the process; return whether the node is alive."""
+        """Query the node of a process for the counts of the process, because the actor is dead. Return whether the node is alive."""
         nodes = [node["NodeID"] for node in self._ray.nodes() if node["Alive"] and node["NodeManagerAddress"] == process.address]
         if not nodes:
             return False
@@ -326,9 +327,9 @@ class RayLauncher:
 
 
 def _why(error: Exception, address: str) -> tuple[str, int]:
-    """Return the reason why an actor was lost, as a sentence, and the assumed exit code of its process."""
+    """Return why an actor was lost, and the assumed exit code of the actor's process."""
     lines = [line for line in str(error).splitlines() if line.strip()]
     if getattr(error, "actor_init_failed", False):
         return lines[-1].removeprefix("RuntimeError: "), 1
-    why = lines[-1].partition(" Some common causes")[0]  # possible causes, in several sentences
+    why = lines[-1].partition(" Some common causes")[0]  # several sentences of possible causes are cut off
     return f"Ray has lost it{f' on {address}' if address else ''}: {why}", -signal.SIGKILL

@@ -1,4 +1,4 @@
-"""The actor on a Ray cluster. It starts a process on its node, and returns news of the process. The process itself does not use Ray."""
+"""The actor on a Ray cluster that starts a process on its node, and returns news of the process. The process itself does not use Ray."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from highway.wire.registries.ray import RayRendezvous
 from highway.wire.registries.relay import Relay
 from highway.wire.tally import read_kept
 
-LOOK = 1.0  # seconds that it waits for news
+LOOK = 1.0  # maximum seconds that a call waits for news
 
 
 def last_counts(path: str) -> tuple[int, ...]:
-    """Return the counts of a process on this node whose actor was killed. Runs as a task of Ray."""
+    """Return the counts of a process on this node after its actor was killed. Ray runs this function as a task."""
     return astuple(read_kept(path))
 
 
@@ -27,12 +27,12 @@ class RayAgent:
     """An actor that runs a process on its node, and returns its news.
 
     Args:
-        name: The name of its replica.
-        software: The software of other processes of its role.
+        name: The name of the process's replica.
+        software: The software of the other processes of the same role.
         spec: The process to run, a :class:`~highway.run.launcher.LaunchSpec` in JSON.
         run: The name of the run.
-        folder: The current directory, unless the job has its own working directory.
-        environment: Variables of the launcher's environment, which the process gets.
+        folder: The current directory of the process, unless Ray's job has its own working directory.
+        environment: Environment variables for the process, from the launcher.
     """
 
     def __init__(self, name: str, software: str, spec: str, run: str, folder: str, environment: Mapping[str, str]) -> None:
@@ -40,7 +40,7 @@ class RayAgent:
 
         self._name = name
         here = ray.util.get_node_ip_address()
-        if (own := software_here()) != software:  # a node that has joined since the launch
+        if (own := software_here()) != software:  # for example, the node has joined the cluster after the launch
             raise RuntimeError(f"the node {here} has {own}, and others that it ran on have {software}; install the same on all")
         if "working_dir" not in ray.get_runtime_context().runtime_env and os.path.isdir(folder):
             os.chdir(folder)
@@ -50,16 +50,16 @@ class RayAgent:
         self._lock, self._told, self._last = threading.Lock(), 0, b""
 
     def __repr__(self) -> str:
-        """The name in Ray's logs and dashboard."""
+        """Return the name of the actor in Ray's logs and dashboard."""
         return self._name
 
     def news(self, number: int) -> bytes:
-        """Return the news with this number. If a connection breaks, the caller asks again, and gets the same news."""
+        """Return the news with this number. If a connection breaks, the caller asks for this number again, and gets the same news."""
         with self._lock:
             if number != self._told:
                 news = self._agent.news(LOOK)
                 for text, is_error in news.lines:
-                    print(text, file=sys.stderr if is_error else sys.stdout, flush=True)  # for Ray's logs
+                    print(text, file=sys.stderr if is_error else sys.stdout, flush=True)  # printed for Ray's logs
                 self._told, self._last = number, news.to_json()
             return self._last
 
@@ -68,7 +68,7 @@ class RayAgent:
         self._agent.signal(number)
 
     def close(self) -> None:
-        """End the process and all processes that it has started."""
+        """Kill the process and all processes that it has started."""
         with self._lock:
             self._agent.close()
         self._relay.close()

@@ -1,4 +1,4 @@
-"""Export the metrics of ``--metrics`` to Ray's own metrics, with the prefix ``ray_`` and the name of the run as a label."""
+"""Export the metrics that ``--metrics`` serves to Ray's own metrics, with the prefix ``ray_`` and the name of the run as a label."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from highway.observe.metrics import registry
 from highway.observe.state import ReplicaState
 from highway.topology.wiring import Wiring
 
-PAUSE = 2.0  # seconds between two updates; Ray exports them every ten seconds, unless RAY_metrics_report_interval_ms is set
+PAUSE = 2.0  # seconds between two updates; Ray exports metrics every 10 s, unless RAY_metrics_report_interval_ms is set
 
-Point = tuple[str, tuple[tuple[str, str], ...]]  # a figure's name and its labels
+Point = tuple[str, tuple[tuple[str, str], ...]]  # the name and the labels of a metric
 
 
 class RayMetrics:
@@ -32,7 +32,7 @@ class RayMetrics:
         self._due = float("-inf")
 
     def update(self, states: Iterable[ReplicaState]) -> None:
-        """Store the states of the replicas, and export them from time to time."""
+        """Record the states of the replicas, and export metrics every ``PAUSE`` seconds."""
         self._latest.update(states)
         if time.monotonic() >= self._due:
             self.flush()
@@ -46,7 +46,7 @@ class RayMetrics:
                 point = family.name, tuple(sample.labels.items())
                 gone.discard(point)
                 self._pass_on(point, sample.value, family.type == "counter", family.documentation)
-        for point in gone:  # for example, the load of an ended replica: otherwise Ray would keep its last value
+        for point in gone:  # for example, the load of an ended replica, because Ray would keep the last value
             self._pass_on(point, 0.0, False, "")
 
     def _pass_on(self, point: Point, value: float, counts: bool, about: str) -> None:

@@ -1,4 +1,4 @@
-"""Check the nodes of a Ray cluster: whether they have the resources that the roles need, and the same software."""
+"""Check that the nodes of a Ray cluster have the resources that the roles need, and that their software is the same."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from highway.topology import Topology
 from highway.topology.plan import Role
 from highway.wire.registries.ray import import_ray
 
-PATIENCE = 30.0  # seconds before a message names the nodes that have not reported their software yet
+PATIENCE = 30.0  # seconds before a message about nodes that have not reported their software yet
 
-Node = Mapping[str, Any]  # a node in ray.nodes()
+Node = Mapping[str, Any]  # an element of ray.nodes()
 
 
 def check_nodes(topology: Topology, roles: Iterable[str], say: Callable[[str], None]) -> dict[str, str]:
-    """Return the installed software for each role. It is the same on all nodes on which the role can run.
+    """Return the installed software for each role, after a check that all nodes on which the role can run have the same software.
 
     Args:
         topology: The topology of the roles.
         roles: The names of the roles.
-        say: Called with a message while a node has not answered.
+        say: Called with a message if a node has not answered for ``PATIENCE`` seconds.
 
     Raises:
-        ConfigError: no node has the resources of a role, the nodes with these resources differ in software that pixels depend on, or a node
-            has another version of highway or reports no software.
+        ConfigError: no node has the resources of a role; nodes of a role differ in software that determines pixels; a node has a different
+            version of highway; or a node reports no software.
     """
     nodes = [node for node in import_ray().nodes() if node["Alive"]]
     fitting = {name: _fitting(topology, topology.roles[name], nodes) for name in sorted(roles)}
@@ -63,7 +63,7 @@ def _fitting(topology: Topology, role: Role, nodes: Sequence[Node]) -> list[Node
 
 
 def matches(wanted: str, label: str | None) -> bool:
-    """Return whether a label matches Ray's label selector: ``x``, ``!x``, ``in(x, y)`` or ``!in(x, y)``."""
+    """Return whether a label matches ``wanted``, a label selector of Ray: ``x``, ``!x``, ``in(x, y)`` or ``!in(x, y)``."""
     values = wanted.removeprefix("!")
     either = values[3:-1].split(",") if values.startswith("in(") and values.endswith(")") else [values]
     return (label in [value.strip() for value in either]) != wanted.startswith("!")
@@ -80,7 +80,7 @@ def _software(nodes: Mapping[str, Node], say: Callable[[str], None]) -> dict[str
     ray = import_ray()
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    def tell() -> str:  # sent by value, not by name, so that a node with another highway, or none, can run it
+    def tell() -> str:  # a local function, which Ray sends by value, so that nodes without this highway can run it
         try:
             from highway.images.software import software
         except ImportError as error:
@@ -110,7 +110,7 @@ def _software(nodes: Mapping[str, Node], say: Callable[[str], None]) -> dict[str
 
 
 def _agreed(location: Location, found: Sequence[tuple[str, str]]) -> str:
-    """Return the common software of all nodes on which a role may run; ``location`` is the place of its resources in the file."""
+    """Return the common software of all nodes on which a role can run. ``location``: place of the role's resources in the file."""
     (there, first), *others = found
     for here, text in others:
         if text != first:

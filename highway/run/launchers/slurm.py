@@ -1,8 +1,8 @@
-"""Jobs of Slurm: an array for each role with several replicas, a job for each other role.
+"""Start processes in jobs of Slurm: a job array for each role with several replicas, and a job for each other role.
 
-A job runs :mod:`highway.run.job`, which starts the process of its replica, and exchanges files with the launcher in the folder of the run.
-So a restarted process stays on its node, and does not wait in the queue again. If a node fails, Slurm requeues the job, and the next
-process runs on the new node.
+A job runs :mod:`highway.run.job`. This program starts the process of a replica, and exchanges files with the launcher in the folder of the
+run. So a restarted process stays on its node, and does not wait in the queue again. If a node fails, Slurm requeues the job, and the next
+process of the replica runs on the new node.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from highway.topology.wiring import Wiring
 LOOK = 0.3  # seconds between two reads of the jobs' news
 ASK = 3.0  # seconds between two queries to Slurm
 BEAT = 5.0  # seconds between two signs of life of the launcher for the jobs
-END = 60.0  # maximum seconds for jobs to end; Slurm kills them after 30, unless its KillWait is set
+END = 60.0  # maximum seconds for jobs to end; unless Slurm's KillWait is set, Slurm kills jobs after 30 s
 
 
 def _problems(topology: Topology) -> Iterator[ConfigError]:
-    """Yield an error for processes that must share one host, and for labels that are neither features nor options of sbatch."""
+    """Yield an error for links that need a common host, and for labels that are neither features nor options of sbatch."""
     yield from problems_apart(topology)
     for role in topology.roles.values():
         for name, value in role.resources.labels.items():
@@ -60,7 +60,7 @@ def _connect(wiring: Wiring, options: argparse.Namespace, show: Show) -> SlurmLa
     """Return a launcher that submits jobs.
 
     Raises:
-        ConfigError: Slurm is not installed or does not answer, or the folder is not new.
+        ConfigError: Slurm is not installed or does not answer, or the folder already exists.
     """
     for command in ("sbatch", "squeue", "scancel", "scontrol"):
         if shutil.which(command) is None:
@@ -79,7 +79,7 @@ def _connect(wiring: Wiring, options: argparse.Namespace, show: Show) -> SlurmLa
 
 
 def _preview(wiring: Wiring, options: argparse.Namespace) -> Mapping[str, str]:
-    """Return a dict with the commands that would submit jobs, and their scripts."""
+    """Return the commands that would submit the jobs, each with the script of the jobs."""
     folder = RunFolder(_path(wiring, options))
     roles = [wiring.topology.roles[name] for name in dict.fromkeys(process.role for process in wiring.processes)]
     return {shlex.join(submission(folder, role, range(role.replicas))): script(folder, role) for role in roles}
@@ -133,10 +133,10 @@ class SlurmLauncher:
         return self._jobs[name].start(spec)
 
     def wait(self, seconds: float) -> bool:
-        """Read the folder of the run if this is due within ``seconds``, otherwise only wait; return whether a job has sent news.
+        """Wait at most ``seconds``, and read the folder of the run if this is due. Return whether a job has sent news.
 
         Raises:
-            ConfigError: Slurm refuses a job, with Slurm's message.
+            ConfigError: Slurm refuses a job at the beginning. The error has Slurm's message.
         """
         self._submit()
         until = time.monotonic() + seconds
@@ -165,19 +165,19 @@ class SlurmLauncher:
                 if left and not asked:
                     call(["scancel", *sorted(left)])
                     asked = True
-            except ConfigError as error:  # scancel fails if a job has just ended; the next query shows whether jobs are left
+            except ConfigError as error:  # for example, a job has just ended; the next query shows whether jobs are left
                 why = f" ({error})"
-            time.sleep(LOOK if left else 0)  # Slurm does not signal when a job has ended
+            time.sleep(LOOK if left else 0)  # poll, because Slurm does not signal the end of a job
         if left:
             self._say(f"Slurm has not ended {', '.join(sorted(left))} within {END:g} s{why}; `squeue` shows them, `scancel` ends them")
 
     def _submit(self) -> None:
-        """Submit jobs for the processes that have none."""
+        """Submit jobs for the processes that have no job."""
         roles: dict[str, list[ReplicaJob]] = {}
         for job in self._jobs.values():
             if job.runs and not job.id:
                 roles.setdefault(job.role.name, []).append(job)
-        later = [] if self._is_begun else [LATER]  # none begins before all are accepted
+        later = [] if self._is_begun else [LATER]  # no job begins before Slurm has accepted all jobs
         numbers = {name: self._submit_role(jobs, later) for name, jobs in roles.items()}
         for name, number in numbers.items():
             if later:
@@ -187,7 +187,7 @@ class SlurmLauncher:
         self._is_begun = True
 
     def _submit_role(self, jobs: Sequence[ReplicaJob], options: Sequence[str]) -> str:
-        """Submit jobs of a role, and return the job's number; empty if Slurm refuses a job for a restarted process."""
+        """Submit the jobs of a role. Return Slurm's ID of the jobs; empty if Slurm refuses a job for a restarted process."""
         role = jobs[0].role
         path = self._folder.jobs / place_of(role.name, "sh")
         if not path.exists():
@@ -207,12 +207,12 @@ class SlurmLauncher:
         return number
 
     def _hear(self) -> bool:
-        """Read the news of the jobs; return whether there were any."""
+        """Read the news of the jobs. Return whether there was news."""
         holders = self._folder.holders()
         return sum(job.hear(holders) for job in self._jobs.values()) > 0
 
     def _look_at_jobs(self) -> bool:
-        """Process Slurm's states of the jobs; return whether the process of a job has ended."""
+        """React to Slurm's states of the jobs. Return whether the process of a job has ended."""
         try:
             states = job_states()
         except ConfigError as error:
@@ -221,7 +221,7 @@ class SlurmLauncher:
             self._is_told = True
             return False
         self._is_told = False
-        happened = self._hear()  # news written before Slurm was queried
+        happened = self._hear()  # read the news that jobs wrote before Slurm was queried
         for job in [job for job in self._jobs.values() if job.id]:
             did_run = job.runs
             job.judge(states.get(job.id, JobState()))

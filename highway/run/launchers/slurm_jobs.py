@@ -16,11 +16,11 @@ from highway.run.folder import RunFolder, place_of
 from highway.run.launchers.local import environment
 from highway.topology.plan import Role
 
-PREFIX = "slurm/"  # of labels that are options of sbatch
+PREFIX = "slurm/"  # prefix of labels that are options of sbatch
 OPTIONS = ("account", "exclude", "licenses", "nodelist", "partition", "qos", "reservation", "time")
 
 WAITS, RUNS = "waits", "runs"
-STATES: Mapping[str, str] = {  # the activity of a job, or its end, by Slurm's state; in all other states, it runs
+STATES: Mapping[str, str] = {  # Slurm's state of a job -> what the job does, or how it ended; in all other states, the job runs
     **dict.fromkeys(("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT"), WAITS),
     "BOOT_FAIL": "has ended, since its node did not boot",
     "CANCELLED": "was cancelled",
@@ -37,7 +37,7 @@ STATES: Mapping[str, str] = {  # the activity of a job, or its end, by Slurm's s
 
 
 def script(folder: RunFolder, role: Role) -> str:
-    """Return the script of the jobs of a role.
+    """Return the script that the jobs of a role run.
 
     Raises:
         ConfigError: a value contains a line break.
@@ -60,7 +60,7 @@ def script(folder: RunFolder, role: Role) -> str:
         **{name.removeprefix(PREFIX): value for name, value in labels.items() if name.startswith(PREFIX)},
     }
     for name, value in options.items():
-        if not str(value).isprintable():  # a comment cannot hold it: the shell would run what comes after the line break
+        if not str(value).isprintable():  # the shell would run the text after a line break as a command
             raise ConfigError(f"{role.name}: the {name} {str(value)!r} cannot be part of a Slurm script")
     head = [f"#SBATCH --{name}={shlex.quote(str(value))}" for name, value in options.items() if value]
     path = environment({})["PYTHONPATH"]
@@ -70,7 +70,7 @@ def script(folder: RunFolder, role: Role) -> str:
 
 
 def submission(folder: RunFolder, role: Role, replicas: Collection[int]) -> list[str]:
-    """Return the command that submits the jobs of some replicas."""
+    """Return the command that submits the jobs of the given replicas."""
     runs = [[number for _, number in run] for _, run in groupby(enumerate(sorted(replicas)), lambda pair: pair[1] - pair[0])]
     numbers = ",".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else f"{run[0]}" for run in runs)
     array = [f"--array={numbers}"] if role.most > 1 else []
@@ -78,10 +78,10 @@ def submission(folder: RunFolder, role: Role, replicas: Collection[int]) -> list
 
 
 def call(command: Sequence[str]) -> str:
-    """Return the output of a command of Slurm.
+    """Run a command of Slurm, and return its output.
 
     Raises:
-        ConfigError: the command failed; the error has its message.
+        ConfigError: the command failed. The error has the message of the command.
     """
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -91,7 +91,7 @@ def call(command: Sequence[str]) -> str:
 
 
 LATER = "--begin=now+1hour"
-"""Delays a job until :func:`begin`. Slurm still checks that its nodes can run it, which it does not for a held job."""
+"""Option of sbatch that delays a job until :func:`begin`. Slurm checks whether its nodes can run a delayed job, but not a held job."""
 
 
 def begin(job: str) -> None:
@@ -100,7 +100,7 @@ def begin(job: str) -> None:
 
 
 class JobState(NamedTuple):
-    """Slurm's state of a job: a key of ``STATES``, why the job waits, and its nodes."""
+    """Slurm's state of a job: the name of the state (a key of ``STATES``), why the job waits, and the nodes of the job."""
 
     name: str = ""
     reason: str = ""
@@ -108,12 +108,12 @@ class JobState(NamedTuple):
 
     @property
     def what(self) -> str:
-        """The activity of the job, or how the job ended, in words."""
+        """What the job does, or how it ended."""
         return STATES.get(self.name, RUNS)
 
 
 def job_states() -> Mapping[str, JobState]:
-    """Return Slurm's states of this user's jobs, by job ID; Slurm forgets jobs some minutes after their end.
+    """Return Slurm's states of this user's jobs, by job ID. Slurm forgets a job some minutes after its end.
 
     Raises:
         ConfigError: Slurm does not answer.

@@ -1,4 +1,4 @@
-"""systemd: a unit for each host of a topology. The settings are documented in systemd.service(5) and systemd.unit(5)."""
+"""systemd: write a unit for each host of a topology. The settings are documented in systemd.service(5) and systemd.unit(5)."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from highway.run.engines import RenderingEngine
 from highway.run.launcher import DRAIN, STOP_SECONDS, file_arguments
 from highway.topology import Topology
 
-HOSTNAME = "%H"  # systemd replaces it by the machine's name when it starts the unit
+HOSTNAME = "%H"  # systemd replaces this by the machine's name when it starts the unit
 RESTART_SECONDS = 5
-FILES = 65536  # number of descriptors: each slot of a shared-memory link needs two, and each connection one
+FILES = 65536  # maximum open descriptors: each slot of a shared-memory link needs two, and each connection one
 
 _ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "%": "%%", "$": "$$"})
 
 
 def _problems(topology: Topology) -> Iterator[ConfigError]:
-    """Yield an error for each role that no unit would run: it has no hosts, in a file that has hosts."""
+    """Yield an error for each role that no unit would run. Such a role has no hosts, although the file has hosts."""
     plan = topology.plan
     for role in plan.roles.values():
         if plan.hosts and not (role.hosts or role.external):
@@ -34,9 +34,9 @@ def _problems(topology: Topology) -> Iterator[ConfigError]:
 
 
 def _render(topology: Topology, options: argparse.Namespace) -> Mapping[str, str]:
-    """Return a unit for each host with processes, ``HOST/highway-TOPOLOGY.service``; a single unit if the file has no hosts.
+    """Return a unit for each host with processes, ``HOST/highway-TOPOLOGY.service``, or a single unit if the file has no hosts.
 
-    The units run the same ``highway`` program as this process, in the same directory and as the same user."""
+    The units run this process's ``highway`` program, in this process's current directory and as this process's user."""
     name = re.sub(r"[^\w.-]", "_", f"highway-{topology.plan.name}.service", flags=re.ASCII)
     hosts = dict.fromkeys(process.host for process in topology.processes())
     passed = [f"--metrics={options.metrics}"] if options.metrics else []
@@ -52,10 +52,10 @@ def unit_of(topology: Topology, options: argparse.Namespace, host: str, passed: 
 
     Args:
         topology: The topology.
-        options: The options of the command that has read the topology: its files, and options for ``highway run``.
-        host: A host of the file; :data:`HOSTNAME` is the host with the machine's name; empty if the file has no hosts.
+        options: The options of the command that has read the topology: the topology files, and options for ``highway run``.
+        host: A host of the file. :data:`HOSTNAME`: the host with the machine's name. Empty: the file has no hosts.
         passed: Further arguments of ``highway run``.
-        for_system: Whether the unit is for the system's systemd, not for a user's own.
+        for_system: Whether the unit is for the systemd of the system, not for the systemd of a user.
 
     Raises:
         ConfigError: a word contains a line break or another control character.
@@ -70,19 +70,19 @@ def unit(description: str, command: Sequence[str], directory: str, user: str | N
     """Return the text of a unit.
 
     Args:
-        description: The name in ``systemctl status``.
-        command: The program, as an absolute path, and its arguments. The argument :data:`HOSTNAME` becomes the machine's name.
+        description: The description of the unit in ``systemctl status``.
+        command: The absolute path of the program, and the arguments. The argument :data:`HOSTNAME` becomes the machine's name.
         directory: Current directory of the program.
-        user: User of the program, or ``None`` for a unit of a user's own systemd.
-        drain_timeout: Seconds for items in flight to arrive when the program is stopped.
+        user: User who runs the program, or ``None`` for the systemd of a user.
+        drain_timeout: Seconds for items in flight to arrive when systemd stops the program.
 
     Raises:
-        ConfigError: a word cannot be written in a unit.
+        ConfigError: a text contains a line break or another control character.
     """
     for text in (description, directory, *command):
         if not text.isprintable():
             raise ConfigError(f"{text!r} cannot be part of a unit: it contains a line break or another control character")
-    for text in (description, directory):  # systemd takes them literally, without quotes
+    for text in (description, directory):  # systemd takes these values literally, without quotes
         if text.endswith("\\") or text != text.strip():
             raise ConfigError(f"{text!r} cannot be part of a unit: it begins or ends with a space, or ends with a backslash; rename it")
     after = [] if user is None else ["Wants=network-online.target", "After=network-online.target"]
@@ -112,7 +112,7 @@ def unit(description: str, command: Sequence[str], directory: str, user: str | N
 
 
 def _highway() -> list[str]:
-    """Return the command that runs this highway: its script, or the module if it is not installed."""
+    """Return the command that runs this highway: the installed script, or ``python -m highway`` if there is no script."""
     script = Path(sysconfig.get_path("scripts"), "highway")
     return [str(script)] if script.exists() else [sys.executable, "-m", "highway"]
 
@@ -120,7 +120,7 @@ def _highway() -> list[str]:
 def _user() -> str:
     try:
         return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:  # as in a container
+    except KeyError:  # the user has no name, as in some containers
         return str(os.getuid())
 
 
@@ -129,7 +129,7 @@ def _plain(text: str) -> str:
 
 
 def _quoted(word: str) -> str:
-    """Return a word in the syntax of a command line of systemd, which differs from a shell's."""
+    """Quote a word for a command line of systemd, whose syntax differs from the syntax of a shell."""
     if word == HOSTNAME:
         return word
     escaped = word.translate(_ESCAPES)

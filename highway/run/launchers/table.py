@@ -1,4 +1,4 @@
-"""The engines that a topology can be launched on. No other code compares their names."""
+"""The table of all engines. No other code compares the names of engines."""
 
 from __future__ import annotations
 

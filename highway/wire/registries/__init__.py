@@ -1,1 +1,1 @@
-"""Publish and find names at a rendezvous. There is one module for each kind of rendezvous; ``table`` lists them."""
+"""Publish and find addresses by name at a rendezvous. Each kind of rendezvous has a module; ``table`` lists the kinds."""

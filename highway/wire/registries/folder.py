@@ -12,10 +12,10 @@ from highway.wire.registries.protocol import LONGEST
 
 
 class FolderRendezvous:
-    """A folder that all hosts see, with one file for each name.
+    """A folder that all hosts see. Each name has a file, which contains the address.
 
     Args:
-        path: The folder; it is created if it does not exist.
+        path: The folder. If it does not exist, it is created.
     """
 
     host = ""
@@ -44,9 +44,9 @@ class FolderRendezvous:
 
 
 def _text_of(file: Path) -> str:
-    """Return the content of a file, up to the length of an address; empty if it is not a file. Other users may have written it."""
+    """Return the beginning of a file; empty for a folder or pipe. The length is limited, because another user may have written the file."""
     try:
-        with os.fdopen(os.open(file, os.O_RDONLY | os.O_NONBLOCK), "rb") as opened:  # a pipe would block
+        with os.fdopen(os.open(file, os.O_RDONLY | os.O_NONBLOCK), "rb") as opened:  # do not block on a pipe
             return opened.read(LONGEST + 1).decode(errors="replace")
     except (FileNotFoundError, IsADirectoryError):
         return ""

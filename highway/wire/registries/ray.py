@@ -1,4 +1,4 @@
-"""A rendezvous in a Ray cluster: an actor on its head node, found by the name of the run. Requires ``ray.init()``."""
+"""A rendezvous in a Ray cluster: an actor on the head node, whose name contains the name of the run. Requires ``ray.init()``."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 from highway.errors import ConfigError
 
-NAMESPACE = "highway"  # of all actors' names
-TIMEOUT = 10.0  # seconds that an answer may take
+NAMESPACE = "highway"  # Ray's namespace for the names of the actors
+TIMEOUT = 10.0  # maximum seconds to wait for an answer
 
 MISSING = "Ray is not installed here: pip install ray"
 
@@ -28,18 +28,18 @@ def import_ray() -> Any:
 
 
 Since = tuple[str, int]
-"""The last change that a process knows: the ID of the registry's actor process (``life``), and the number of the change in it."""
+"""The last change that a process knows: the ID of the registry's actor process (``life``), and the number of the change in that process."""
 
 NEVER: Since = ("", 0)
 
 
 class AddressBook:
-    """An actor that stores the addresses of a run's names.
+    """An actor that stores the address of each name of a run.
 
-    If its process is lost, Ray starts a new process, and all processes publish again.
+    If the actor's process is lost, Ray starts a new process, and all processes of the run publish their addresses again.
 
-    Changes are numbered, and each address is stored with the number of its change. A new actor process has another ``life``: it ignores the
-    numbers of changes of earlier actor processes.
+    Changes are numbered, and each address is stored with the number of its change. A new actor process has a new ``life``, and starts new
+    numbers. If a process asks for changes with the ``life`` of an earlier actor process, the actor returns all addresses.
     """
 
     def __init__(self) -> None:
@@ -54,7 +54,7 @@ class AddressBook:
                 self._found[name] = self._number, address
 
     def changes(self, since: Since) -> tuple[Since, bool, dict[str, str]]:
-        """Return the number of the last change, whether the result has all names, and the addresses that came after change ``since``."""
+        """Return the last change, whether the result has all names, and the addresses that were published after the change ``since``."""
         life, last = since
         last = last if life == self._life else 0
         found = {name: address for name, (number, address) in self._found.items() if number > last}
@@ -64,10 +64,10 @@ class AddressBook:
 def start_registry(run: str) -> Any:
     """Start the registry of a run.
 
-    It runs on the head node, because the cluster cannot outlive that node. The registry ends with this process.
+    The registry runs on the head node, because the cluster cannot outlive that node. The registry ends with this process.
 
     Raises:
-        ConfigError: a run of that name already has a registry.
+        ConfigError: a run with this name already has a registry.
     """
     ray = import_ray()
     on_head = {"node:__internal_head__": 0.001}
@@ -82,7 +82,7 @@ class RayRendezvous:
     """The registry of a run in the Ray cluster that this process has joined.
 
     Args:
-        run: The name of the run. By default ``highway launch`` uses the name of its file without ``.yaml``.
+        run: The name of the run. By default, ``highway launch`` uses the name of the topology file without ``.yaml``.
 
     Raises:
         ConfigError: Ray is not installed, or this process has not joined a cluster.

@@ -1,4 +1,4 @@
-"""One process of a host uses a rendezvous for the other processes, so that they need not import its libraries."""
+"""Let one process of a host use a rendezvous for the other processes, which then need not import the libraries of the rendezvous."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ TIMEOUT = 30.0  # maximum seconds for an answer
 
 
 class Relay:
-    """Uses a rendezvous for other processes of this host, on a separate thread, until it is closed.
+    """Uses a rendezvous for other processes of this host, on a separate thread, until :meth:`close`.
 
     Args:
         rendezvous: The rendezvous to use.
 
     Attributes:
-        text: The value of ``--rendezvous`` for the other processes.
+        text: The value of the option ``--rendezvous`` for the other processes.
     """
 
     def __init__(self, rendezvous: Rendezvous) -> None:
@@ -50,12 +50,12 @@ class Relay:
 
 
 def _address(path: str) -> str:
-    """Return a path in the form that a socket takes; ``@`` begins a name in Linux's abstract namespace, which has no file."""
+    """Return the address of a UNIX socket for Python's ``socket``. A path with ``@`` is a name in Linux's abstract namespace."""
     return f"\0{path[1:]}" if path.startswith("@") else path
 
 
 def _is_ours(connection: socket.socket) -> bool:
-    """Return whether the other end belongs to this user or to root. Any user of this host may use an abstract name."""
+    """Return whether the other end belongs to this user or to root. Any user of this host can connect to an abstract name."""
     return sys.platform != "linux" or peer_process(connection)[1] in (os.getuid(), 0)
 
 
@@ -65,7 +65,7 @@ class _Server(socketserver.UnixStreamServer):
         super().__init__(path, _Question)
 
     def verify_request(self, request: Any, client_address: Any) -> bool:
-        """Return whether to answer a request: only if it comes from this user or root."""
+        """Return whether to answer a request. Only requests of this user and of root are answered."""
         return _is_ours(request)
 
 

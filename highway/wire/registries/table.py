@@ -17,9 +17,9 @@ class RendezvousKind:
 
     Args:
         name: The text before the colon.
-        open: Returns the rendezvous for the text after the colon, its place.
-        shown: The form and a description, for users; empty if only launchers use it.
-        places_are_runs: Whether a place is the name of a run. If a topology gives no place, the name of its run is the place.
+        open: Function that returns the rendezvous for the text after the colon: the place of the rendezvous.
+        shown: The form and a description, for users; empty if only launchers use this kind.
+        places_are_runs: Whether a place is the name of a run. A topology that gives no place then uses the name of its run.
     """
 
     name: str

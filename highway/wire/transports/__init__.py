@@ -2,5 +2,5 @@
 
 ``memory`` manages the memory of received messages.
 
-May use: engine (cancel), and of the wire ``url`` and ``address``.
+May use: engine (cancel), and ``url`` and ``address`` of the package ``wire``.
 """

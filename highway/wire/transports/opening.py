@@ -1,4 +1,4 @@
-"""Opens the ends of links. The package of a transport is imported when it is first needed."""
+"""Find the code that opens the ends of links. The package of a transport is imported on first use."""
 
 from __future__ import annotations
 

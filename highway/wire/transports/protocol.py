@@ -1,4 +1,4 @@
-"""The interface of a transport: a sending end and a receiving end, opened by the transport in a link's URL."""
+"""The interface of a transport: the sending end, the receiving end, and the functions that open them."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ Frame = Any  # bytes, memoryview, numpy array or zmq.Frame: anything that memory
 
 
 def deadline_of(timeout: float | None) -> float:
-    """Return the time ``timeout`` seconds from now, by ``time.monotonic()``; infinity for ``None``."""
+    """Return ``time.monotonic()`` plus ``timeout`` seconds; infinity for ``None``."""
     return float("inf") if timeout is None else time.monotonic() + timeout
 
 
 class Peers(NamedTuple):
-    """Counts of the other ends of a socket.
+    """Counts of a socket's connections to other ends.
 
     Args:
-        live: Open connections.
-        seen: Connections so far.
-        opened: Connections so far, and connections being established.
-        strangers: Connections to programs that do not speak the transport's protocol. The other fields do not count them.
+        live: Number of open connections.
+        seen: Number of connections so far.
+        opened: Number of connections so far, including connections that are being established.
+        strangers: Number of connections to programs that do not speak the transport's protocol. The other fields do not count these
+            connections.
     """
 
     live: int = 0
@@ -45,13 +46,13 @@ class SourceAddress(NamedTuple):
 
 
 class TransportEnd(Protocol):
-    """One end of a link. Use it only on the thread, and in the process, that opened it."""
+    """One end of a link. Use the end only in the process and on the thread that opened it."""
 
     bound: list[str]
     """Addresses that peers can connect to, with the actual port; empty if this end connects."""
 
     def attach(self, link: Link) -> None:
-        """Open the addresses of another link in addition to the current addresses. The other settings stay the same.
+        """Open the addresses of another link in addition to the current addresses. The settings of this end do not change.
 
         Raises:
             ConfigError: the URLs cannot share a socket.
@@ -59,19 +60,19 @@ class TransportEnd(Protocol):
         """
 
     def peers(self) -> Peers | None:
-        """Return the connections, or ``None`` if the transport does not report them."""
+        """Return the counts of connections, or ``None`` if the transport does not report connections."""
 
     def close(self, linger: float) -> None:
-        """Close. Unsent messages are still sent for ``linger`` seconds, in the background."""
+        """Close this end. Unsent messages are still sent in the background for ``linger`` seconds."""
 
 
 class TransportSender(TransportEnd, Protocol):
     """An end that sends."""
 
     def send(self, frames: Sequence[Frame], timeout: float | None = None) -> None:
-        """Send a message of one or more frames. Do not change the frames afterwards. If the receivers are slow, this waits.
+        """Send a message of one or more frames. If the receivers are slow, wait for room. Do not change the frames after this call.
 
-        The wait counts as waiting for room (:func:`highway.engine.context.Context.blocked`).
+        The time counts as waiting for room (:func:`highway.engine.context.Context.blocked`).
 
         Raises:
             TimeoutError: there was no room for the message within ``timeout`` seconds.
@@ -79,28 +80,28 @@ class TransportSender(TransportEnd, Protocol):
         """
 
     def send_to_each(self, frames: Sequence[Frame], receivers: int, timeout: float | None = None) -> None:
-        """Send a message to each connected receiver; ``receivers`` is their assumed number. Raises the errors of :meth:`send`."""
+        """Send a message to each connected receiver. ``receivers``: the assumed number of receivers. Raises the errors of :meth:`send`."""
 
     def unsent(self) -> int:
-        """Return the number of messages that are known to be in this process."""
+        """Return how many messages are known not to have left this process."""
 
     def settle(self, timeout: float) -> None:
-        """Wait at most ``timeout`` seconds until the transport gives no more messages to peers that have gone."""
+        """Wait at most ``timeout`` seconds until the transport passes no more messages to disconnected peers."""
 
     def unread(self) -> bool:
-        """Return whether a receiver has unread messages that would be lost if this end closed now."""
+        """Return whether a receiver has unread messages that are lost if this end closes now."""
 
 
 class TransportReceiver(TransportEnd, Protocol):
     """An end that receives."""
 
     def refuse(self) -> None:
-        """Make the senders use other receivers, if the transport can notify them. Messages that they have sent can still be received."""
+        """If the transport can notify the senders, make them use other receivers. Messages that were sent before can still be received."""
 
     def recv(self, timeout: float | None = None) -> list[Frame]:
-        """Wait for a message and return its frames. ``len(frame)`` is its size in bytes. Frames stay valid while they are referenced.
+        """Wait for a message and return its frames. ``len(frame)`` is the size in bytes. Frames stay valid while they are referenced.
 
-        The wait counts as waiting for input (:func:`highway.engine.context.Context.starved`).
+        The time counts as waiting for input (:func:`highway.engine.context.Context.starved`).
 
         Raises:
             TimeoutError: no message came within ``timeout`` seconds.
@@ -108,17 +109,17 @@ class TransportReceiver(TransportEnd, Protocol):
         """
 
     def source(self, frames: Sequence[Frame]) -> SourceAddress | None:
-        """Return the connection of the last message; ``None`` if the transport does not report it."""
+        """Return the source of the last received message; ``None`` if the transport does not report sources."""
 
     def times_used(self, connection: Hashable) -> int:
-        """Return the number of connections that have had this identifier: a new connection may reuse it."""
+        """Return the number of connections that have had this identifier. Identifiers of closed connections can be reused."""
 
 
 class Opener(Protocol):
-    """Opens the ends of a transport. The package of each transport has these functions."""
+    """Opens the ends of a link. The package of each transport has these functions."""
 
     def open_sender(self, link: Link) -> TransportSender:
-        """Return the sending end, which listens or connects as the link specifies.
+        """Return a sending end that listens or connects as the link specifies.
 
         Raises:
             ConfigError: this platform does not support the transport, or a name is too long.
@@ -126,7 +127,7 @@ class Opener(Protocol):
         """
 
     def open_receiver(self, link: Link) -> TransportReceiver:
-        """Return the receiving end. Raises the errors of :meth:`open_sender`."""
+        """Return a receiving end that listens or connects as the link specifies. Raises the errors of :meth:`open_sender`."""
 
     def start_threads(self, link: Link) -> None:
-        """Start the helper threads of an end, while threads can still be started."""
+        """Start the helper threads of an end early, because threads cannot be started after the end of a script."""

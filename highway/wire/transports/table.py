@@ -10,7 +10,7 @@ from typing import Literal
 from highway.wire.address import SOCKETS_FOLDER
 
 BetweenProcesses = Literal["tcp", "ipc", "shm"]
-"""Transports that link processes, and so the roles of a topology."""
+"""Transports between processes, which a topology can use to link roles."""
 
 
 @dataclass(frozen=True)
@@ -19,20 +19,22 @@ class Transport:
 
     Args:
         name: The name in URLs and topologies.
-        package: The package beside this module that opens its ends (:mod:`highway.wire.transports.opening`).
-        location: The part of its URLs after ``://``.
-        alone: End of the error message for URLs that cannot share a socket with URLs of other transports; empty if they can.
-        publishes: Whether it has publishers and subscribers, besides push and pull.
-        within_process: Whether both ends are in one process. The transport then does not report connections, and a receiver refers to the
-            sender's memory.
-        checks_user: Whether an end that connects rejects processes of other users.
+        package: The package next to this module that opens the ends of links (:mod:`highway.wire.transports.opening`).
+        location: The form of the part of a URL after ``://``.
+        alone: Reason, for error messages, why URLs of this transport cannot share a socket with URLs of other transports; empty if they can
+            share.
+        publishes: Whether the transport supports publishers and subscribers in addition to push and pull.
+        within_process: Whether both ends are in one process. If true, the transport does not report connections, and a receiver refers to
+            the sender's memory.
+        checks_user: Whether an end that connects refuses processes of other users.
         is_named: Whether the locations are names at a rendezvous (:mod:`highway.wire.rendezvous`).
-        prefix: Prefix of the locations of a topology's links, on one host.
-        budget_mb: Default megabytes that may wait at each end of each connection.
-        is_senders_budget: Whether ``budget_mb`` applies to the sender instead, for all connections together.
-        departure: How a receiver leaves without losing messages. ``"marks"``: it notifies its senders, which reply with marks
-            (:mod:`highway.wire.goodbye`). ``"at once"``: its senders use other receivers at once. ``"no"``: this is impossible.
-        loss: A sentence about losses that only this transport has, or empty.
+        prefix: Prefix of the locations that a topology uses for links on one host.
+        budget_mb: Default of the option ``budget_mb``: maximum megabytes that wait at each end of each connection.
+        is_senders_budget: Whether ``budget_mb`` is instead the limit of the sender for all connections together.
+        departure: How a receiver leaves without losing messages. ``"marks"``: the receiver notifies its senders, which reply with marks
+            (:mod:`highway.wire.goodbye`). ``"at once"``: the senders immediately use other receivers. ``"no"``: a receiver cannot leave
+            without losing messages.
+        loss: A sentence about losses that are possible only over this transport, or empty.
     """
 
     name: str
@@ -51,7 +53,7 @@ class Transport:
 
     @property
     def has_port(self) -> bool:
-        """Whether its locations are hosts and ports. Of the other transports, only ``named`` reaches other machines."""
+        """Whether the locations are ``host:port``. Of the other transports, only ``named`` reaches other machines."""
         return self.location == "host:port"
 
 
@@ -83,4 +85,4 @@ TRANSPORTS: Mapping[str, Transport] = {
         ),
     )
 }
-"""Name -> transport; the first is the default of URLs."""
+"""Name -> transport. The first transport is the default of URLs."""

@@ -1,8 +1,8 @@
 """Same-host links: messages in shared memory between processes of one user, push and pull (``docs/reference/same-host.md``).
 
-A sender copies the frames of a message into a slot of shared memory, and sends the slot's number to one receiver. The receiver returns
-read-only views of the slot. When the last view is deleted, it sends the number back. So a message costs one copy and two small packets. A
-sender waits while it has no free slot or no receiver.
+A sender copies the frames of a message into a slot of shared memory, and sends the slot's number to one receiver. The consumer of the
+receiver gets read-only views of the slot. When the last view is deleted, the receiver sends the slot's number back. So a message costs one
+copy and two small packets. A sender waits while it has no free slot or no receiver.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def open_receiver(link: Link) -> ShmReceiver:
 
 
 def start_threads(link: Link) -> None:
-    """Start nothing: an end has no threads."""
+    """Do nothing, because an end of a same-host link has no threads."""
 
 
 def _open(connections: Connections[Any], link: Link) -> None:

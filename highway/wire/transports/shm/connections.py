@@ -1,7 +1,7 @@
-"""Connect the two ends of a same-host link, by SEQPACKET sockets with names in Linux's abstract namespace.
+"""Connect the two ends of a same-host link over SEQPACKET sockets with names in Linux's abstract namespace.
 
-Such a name is not a file: it disappears with the process that listens, even if the process is killed. Each end asks the kernel for the user
-at the other end, and closes connections of other users. Then each end sends a hello.
+A name in this namespace is not a file. The name disappears with the process that listens, even if the process is killed. Each end asks the
+kernel for the user at the other end, and closes connections of other users. Then each end sends a hello.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from highway.wire.url import Link
 log = logging.getLogger("highway")
 
 RETRY: Final = 0.05  # seconds between attempts to connect to an end that does not listen yet
-MOST_PENDING: Final = 64  # maximum number of connections whose hello has not come; highway sends the hello at once
+MOST_PENDING: Final = 64  # maximum number of connections without a hello, because highway sends the hello immediately
 MOST_TOLD: Final = 16  # maximum number of different warnings that are logged
-LONGEST_NAME: Final = 80  # bytes
+LONGEST_NAME: Final = 80  # maximum bytes of a name
 
 
 class Peer(Protocol):
@@ -43,7 +43,7 @@ P = TypeVar("P", bound=Peer)
 
 @dataclass
 class _Target:
-    """An address to connect to, and to reconnect to when the connection is lost."""
+    """A name to which this end connects, and reconnects when the connection is lost."""
 
     name: str
     sock: socket.socket | None = None
@@ -52,7 +52,7 @@ class _Target:
 
 @dataclass
 class _Pending:
-    """A connection without a hello from the other end. ``calls``: whether this end has established the connection."""
+    """A connection over which no hello has come yet. ``calls``: whether this end has established the connection."""
 
     sock: socket.socket
     calls: bool
@@ -60,29 +60,29 @@ class _Pending:
 
 
 class Connections(Generic[P]):
-    """The current connections of one end of a link. For one thread.
+    """The current connections of one end of a link. Use them on one thread.
 
     Args:
         link: Name of the link in messages.
         hello: The hello of this end.
-        make_peer: Creates a peer from a connection and the other end's hello.
+        make_peer: Function that creates a peer from a connection and the other end's hello.
     """
 
     def __init__(self, link: str, hello: Hello, make_peer: Callable[[socket.socket, Hello], P]) -> None:
         self.link, self._hello, self._make_peer = link, hello, make_peer
         self.peers: list[P] = []
-        self.seen = 0  # peers so far
-        self.bound: list[str] = []  # where this end listens
+        self.seen = 0  # number of peers so far
+        self.bound: list[str] = []  # names under which this end listens
         self._pid = os.getpid()
         self._targets: list[_Target] = []
         self._watched: dict[int, socket.socket | _Pending | P] = {}
-        self._paused: list[socket.socket] = []  # listeners that pause, because there is no free descriptor
+        self._paused: list[socket.socket] = []  # listeners that do not accept, because there is no free descriptor
         self._listens_again_at = 0.0
         self._told: set[str] = set()
         self._epoll = select.epoll()
 
     def attach(self, link: Link) -> None:
-        """Listen at, or connect to, each address of a link."""
+        """Listen under, or connect to, each name of a link."""
         for name in link.locations:
             (self.listen if link.bind else self.connect)(name)
 
@@ -105,7 +105,7 @@ class Connections(Generic[P]):
         self._watch(sock, sock)
 
     def connect(self, name: str) -> None:
-        """Connect to the process that listens under a name as soon as it exists, and again when the connection is lost."""
+        """Connect to the process that listens under a name, as soon as it listens. Reconnect when the connection is lost."""
         _address(name)
         self._targets.append(_Target(name))
 
@@ -116,11 +116,11 @@ class Connections(Generic[P]):
 
     @property
     def is_over(self) -> bool:
-        """Whether there are no connections, and no connection can come."""
+        """Whether there is no connection, and none can be established."""
         return not self._watched and not self._targets
 
     def count(self) -> Peers:
-        """Return the current number of peers, the number of peers so far, and the number of connections."""
+        """Return the counts of the connections."""
         return Peers(len(self.peers), self.seen, self.seen + len(self._pending()))
 
     def check(self) -> None:
@@ -131,10 +131,10 @@ class Connections(Generic[P]):
             raise LinkError(f"{self.link} is closed")
 
     def poll(self, timeout: float) -> list[P]:
-        """Wait at most ``timeout`` seconds for an event; return the peers that have something to read, or have disconnected.
+        """Wait at most ``timeout`` seconds for an event. Return the peers that have sent something, or have disconnected.
 
         Raises:
-            LinkError: the other end is incompatible; or as :meth:`check`.
+            LinkError: the other end is incompatible, or as for :meth:`check`.
         """
         self.check()
         if (self._targets and self._reconnect()) or (self._paused and not self._listen_again()):
@@ -146,15 +146,15 @@ class Connections(Generic[P]):
                 self._accept(watched)
             elif isinstance(watched, _Pending):
                 self._take_hello(watched)
-            elif watched is not None:  # otherwise it was dropped in this round, to make room
+            elif watched is not None:  # otherwise the connection was dropped in this round, to make room
                 ready.append(watched)
         return ready
 
     def detach(self, peer: P) -> None:
-        """Remove a peer. Its socket is not closed yet, because other threads may use it."""
+        """Remove a peer without closing its socket, because other threads may use the socket."""
         self.peers.remove(peer)
         self._forget(peer.sock)
-        if os.getpid() == self._pid:  # otherwise it belongs to the parent process, which still uses it
+        if os.getpid() == self._pid:  # in a forked child, the selector belongs to the parent process, which still uses it
             with contextlib.suppress(OSError):
                 peer.sock.shutdown(socket.SHUT_RDWR)
 
@@ -172,7 +172,7 @@ class Connections(Generic[P]):
         return detached
 
     def _reconnect(self) -> bool:
-        """Connect to the targets that are due, and return whether a target is still missing."""
+        """Connect to the targets that are due. Return whether a target is still not connected."""
         missing, now = False, time.monotonic()
         for target in self._targets:
             if target.sock is None and target.due <= now:
@@ -181,7 +181,7 @@ class Connections(Generic[P]):
                     sock.connect(_address(target.name))
                 except OSError as error:
                     sock.close()
-                    if error.errno not in (errno.ECONNREFUSED, errno.EAGAIN):  # no process listens, or too many connect
+                    if error.errno not in (errno.ECONNREFUSED, errno.EAGAIN):  # no process listens, or too many processes connect
                         raise LinkError(f"{self.link}: cannot connect: {error}") from error
                     target.due = now + RETRY
                 else:
@@ -191,7 +191,7 @@ class Connections(Generic[P]):
         return missing
 
     def _accept(self, listener: socket.socket) -> None:
-        """Accept the waiting connections; connections of other users are closed at once."""
+        """Accept the waiting connections, and close connections of other users."""
         for _ in range(MOST_PENDING):
             try:
                 sock, _ = listener.accept()
@@ -208,7 +208,7 @@ class Connections(Generic[P]):
             self._send_hello(sock, calls=False)
 
     def _make_room(self, listener: socket.socket, error: OSError) -> None:
-        """Continue without free descriptors: drop connections without a hello, and stop accepting for a moment."""
+        """Without a free descriptor, drop connections without a hello, and stop accepting for a moment."""
         for pending in self._pending():
             if not pending.calls:
                 self._drop(pending)
@@ -255,7 +255,7 @@ class Connections(Generic[P]):
         self.seen += 1
 
     def _pending(self) -> list[_Pending]:
-        """Return the connections whose hello has not come, the oldest first."""
+        """Return the connections over which no hello has come, the oldest first."""
         return [watched for watched in self._watched.values() if isinstance(watched, _Pending)]
 
     def _drop(self, pending: _Pending) -> None:
@@ -263,7 +263,7 @@ class Connections(Generic[P]):
         pending.sock.close()
 
     def _refuse(self, pending: _Pending, why: str) -> None:
-        """Close a connection. If this end has established it, raise an error, because no other process has this name."""
+        """Close a connection. If this end has established the connection, raise an error, because no other process has the name."""
         self._drop(pending)
         refusal = f"process {pending.pid} at the other end is refused: {why}"
         if pending.calls:

@@ -1,6 +1,6 @@
-"""Process each message of a same-host link: copy its frames into a slot, send and read its packet, and return views of the slot.
+"""The functions that run for each message of a same-host link: copy frames into a slot, send and read packets, and return views of a slot.
 
-The functions are in C if the extension was built, otherwise in Python, with the same results.
+If the C extension was built, the functions are in C, otherwise in Python. Both have the same results.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from highway.wire.transports.shm.packets import ANCILLARY, CLOSE_ON_EXEC, DESCRI
 log = logging.getLogger("highway")
 
 Bytes = np.ndarray[tuple[int], np.dtype[np.uint8]]
-Packet = tuple[bytes, list[int], bool]  # the received descriptors, and whether a descriptor was lost
+Packet = tuple[bytes, list[int], bool]  # the bytes, the received descriptors, and whether a descriptor was lost
 
-_EXTENSION_API = 1  # version of its interface
-_BRIEF = 1 << 17  # maximum bytes to copy without releasing the GIL: acquiring it again may take longer than the copy
+_EXTENSION_API = 1  # version of the extension's interface
+_BRIEF = 1 << 17  # maximum bytes to copy without releasing the GIL, because to acquire the GIL again can take longer than the copy
 _BYTE = np.dtype(np.uint8)
 
 
 @lru_cache(1024)  # a stream repeats the same few lengths
 def places(lengths: tuple[int, ...]) -> tuple[list[slice], int]:
-    """Return the positions of frames of these lengths in a slot, and their total size in bytes."""
+    """Return the positions of frames of these lengths in a slot, and the total size in bytes."""
     found, end = [], 0
     for length in lengths:
         found.append(slice(end, end + length))
@@ -41,12 +41,14 @@ class Calls(NamedTuple):
     """The functions that exist in C and in Python.
 
     Args:
-        measured: Returns the lengths of frames, and their total size in a slot in bytes.
-        fill: Copies frames of the measured lengths into a slot; without the GIL for more than 128 kB.
-        lend: Returns the frames of a message as views, or ``None`` if they do not fit into the memory. When the last view is deleted, it
-            calls the function with the number, on any thread, possibly during a garbage collection.
-        poster: Returns a function that sends a packet over a socket without waiting, or raises OSError; valid while the socket is open.
-        reader: Returns a function that reads the next packet from a socket, or raises OSError; valid while the socket is open.
+        measured: Returns the lengths of frames, and the bytes that they take in a slot.
+        fill: Copies frames of the measured lengths into a slot. For more than 128 kB, releases the GIL.
+        lend: Returns the frames of a message as views of the memory, or ``None`` if the frames do not fit into the memory. When the last
+            view is deleted, ``lend`` calls ``give_back(number)``, on any thread, possibly during a garbage collection.
+        poster: Returns a function that sends a packet over a socket without waiting, or raises OSError. Use this function only while the
+            socket is open.
+        reader: Returns a function that reads the next packet from a socket, or raises OSError. Use this function only while the socket is
+            open.
     """
 
     measured: Callable[[Sequence[Any]], tuple[tuple[int, ...], int]]
@@ -57,7 +59,7 @@ class Calls(NamedTuple):
 
 
 class BorrowedBytes(Bytes):
-    """The bytes of one message in a slot. All views of the bytes keep this object alive; after the last view, it calls ``give_back``."""
+    """The bytes of one message in a slot. All views of the bytes refer to this object. After the last view, it calls ``give_back``."""
 
     __slots__ = ("give_back", "number")
     give_back: Callable[[int], object]
@@ -75,7 +77,7 @@ def _measured(frames: Sequence[Any]) -> tuple[tuple[int, ...], int]:
 def _fill(memory: mmap.mmap, frames: Sequence[Any], lengths: tuple[int, ...]) -> None:
     for frame, length, place in zip(frames, lengths, places(lengths)[0], strict=True):
         if length > _BRIEF:
-            np.frombuffer(memory, np.uint8)[place] = np.frombuffer(frame, np.uint8)  # numpy copies without the GIL
+            np.frombuffer(memory, np.uint8)[place] = np.frombuffer(frame, np.uint8)  # numpy releases the GIL while it copies
         else:
             memory[place] = frame
 
@@ -106,7 +108,7 @@ def _reader(sock: socket.socket) -> Callable[[], Packet]:
 
 
 def built(api: int = _EXTENSION_API) -> Calls | None:
-    """Return the functions of the C extension, or ``None`` if it was not built, or was built from a version with another ``API``."""
+    """Return the functions of the C extension, or ``None`` if the extension was not built, or was built for another version of ``API``."""
     try:
         import highway.wire.transports.shm._message as extension
     except ImportError:

@@ -1,10 +1,10 @@
 """The packets of a same-host link, all little-endian.
 
-Each end first sends a hello: magic number, version of the protocol, role, and the limits of a sender's pool. Then each packet of a sender
-locates a message: uint32 slot, uint16 number of the sender's receivers, uint16 number of frames, uint64 length of each frame, and uint32
-numbers of slots that the receiver must unmap. If a slot is new to the receiver, the packet also carries its descriptor. A packet of a
-receiver has uint32 numbers of slots that it gives back. In its last packet, a number with the highest bit set is a slot that is still in
-use.
+Each end first sends a hello: the magic number, the version of the protocol, the role, and the limits of a sender's pool. Each later packet
+of a sender is for one message. The packet has the number of the message's slot (uint32), the number of the sender's receivers (uint16), the
+number of frames (uint16), the length of each frame (uint64), and the numbers of slots that the receiver must unmap (uint32). If the slot is
+new to the receiver, the packet also carries the slot's descriptor. A packet of a receiver has the numbers of slots that the receiver gives
+back (uint32). In the receiver's last packet, a number with the highest bit set is a slot that is still in use.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from highway.errors import FrameError, LinkError
 
 VERSION: Final = 1
 TICK: Final = 0.1  # seconds between two checks whether the stage was cancelled
-SELDOM: Final = 1.0  # the same outside of a stage, because Python may miss a Ctrl-C that comes just before it begins to wait
-SOON: Final = 0.005  # seconds after which a busy end checks for new and lost peers
-HOT: Final = 1 << 20  # bytes, about the size of a core's caches: slots that come back sooner are still in the caches
+SELDOM: Final = 1.0  # maximum seconds of a wait outside of a stage, because Python may miss a Ctrl-C that comes just before the wait
+SOON: Final = 0.005  # seconds between two checks of a busy end for new and lost peers
+HOT: Final = 1 << 20  # bytes, about the size of a core's caches: a slot that returns within so many bytes is still in the caches
 KEPT: Final = 1 << 31
 MOST_FRAMES: Final = 4096
 MOST_SLOTS: Final = 64
 LARGEST: Final = 1 << 16  # bytes
 DESCRIPTOR: Final = struct.Struct("=i")
-# Plain ints, because comparing the socket module's enums takes as long as the system call.
+# Plain ints, because a comparison of the socket module's enums takes as long as the system call.
 QUIET: Final = int(socket.MSG_NOSIGNAL)
 CLOSE_ON_EXEC: Final = int(socket.MSG_CMSG_CLOEXEC)
 DESCRIPTOR_LOST: Final = int(socket.MSG_CTRUNC)
-ANCILLARY: Final = socket.CMSG_SPACE(253 * DESCRIPTOR.size)  # the maximum that the system passes at once
+ANCILLARY: Final = socket.CMSG_SPACE(253 * DESCRIPTOR.size)  # the maximum number of descriptors that the system passes at once
 
 Role = Literal["sender", "receiver"]
-_ROLES: tuple[Role, ...] = get_args(Role)  # the number of a role is its position
+_ROLES: tuple[Role, ...] = get_args(Role)  # a hello has the index of the role
 _MAGIC = b"~HwyShm~"
-_HELLO = struct.Struct("<8sI")  # magic and version: the same in every version
+_HELLO = struct.Struct("<8sI")  # magic number and version of the protocol; this part never changes
 _LIMITS = struct.Struct("<IQI")
 _HEAD = struct.Struct("<IHH")
 _SLOT = struct.Struct("<I")
@@ -46,9 +46,9 @@ class Hello(NamedTuple):
     """The first packet of an end.
 
     Args:
-        role: Whether it sends or receives.
-        budget: Maximum bytes of all slots of a sender.
-        most: Maximum number of its slots.
+        role: Whether the end sends or receives.
+        budget: Maximum bytes of all slots, for a sender.
+        most: Maximum number of slots, for a sender.
     """
 
     role: Role
@@ -60,7 +60,7 @@ class Hello(NamedTuple):
         return _HELLO.pack(_MAGIC, VERSION) + _LIMITS.pack(_ROLES.index(self.role), self.budget, self.most)
 
     def fitting(self, packet: bytes) -> Hello:
-        """Return the other end's hello.
+        """Return the hello in a packet of the other end.
 
         Raises:
             LinkError: the other end is incompatible.
@@ -81,7 +81,7 @@ class Hello(NamedTuple):
 
 
 class Announcement(NamedTuple):
-    """The location of a message."""
+    """The content of a sender's packet: where a message is."""
 
     slot: int
     receivers: int
@@ -89,9 +89,9 @@ class Announcement(NamedTuple):
     forget: tuple[int, ...] = ()
 
 
-@lru_cache(256)  # a stream repeats the same few packets; unpack() has a cache for the same reason
+@lru_cache(256)  # a cache, as of unpack(), because a stream repeats the same few packets
 def pack(slot: int, receivers: int, lengths: tuple[int, ...], forget: tuple[int, ...] = ()) -> bytes:
-    """Return the packet of a message."""
+    """Return a sender's packet for a message."""
     return struct.pack(f"<IHH{len(lengths)}Q{len(forget)}I", slot, min(receivers, 0xFFFF), len(lengths), *lengths, *forget)
 
 
@@ -114,12 +114,12 @@ def unpack(packet: bytes) -> Announcement:
 
 
 def pack_slots(numbers: list[int]) -> bytes:
-    """Return slot numbers as a packet."""
+    """Return a receiver's packet with slot numbers."""
     return struct.pack(f"<{len(numbers)}I", *numbers)
 
 
 def unpack_slots(packet: bytes) -> list[int]:
-    """Return the slot numbers in a packet.
+    """Return the slot numbers in a receiver's packet.
 
     Raises:
         FrameError: the packet is malformed.
@@ -130,7 +130,7 @@ def unpack_slots(packet: bytes) -> list[int]:
 
 
 def until(deadline: float, late: str, tick: float = TICK) -> float:
-    """Return the seconds until the deadline, at most ``tick``.
+    """Return the seconds until the deadline, but at most ``tick``.
 
     Raises:
         TimeoutError: the deadline has passed.

@@ -27,17 +27,17 @@ from highway.wire.url import Link
 
 log = logging.getLogger("highway")
 
-_numbers = itertools.count()  # numbers of connections
+_numbers = itertools.count()  # identifiers of connections
 
 
 class ShmReceiver:
-    """The receiving end. Call ``listen``, ``connect`` or ``adopt`` of ``connections`` to give it a connection.
+    """The receiving end of a same-host link. Call ``listen``, ``connect`` or ``adopt`` of ``connections`` to establish a connection.
 
-    Use it on one thread. Views of received messages may be used on any thread.
+    Use the receiver on one thread. Views of received messages can be used on any thread.
 
     Args:
         link: Name of the link in messages.
-        writable: Whether messages are writable. Only for senders of this program that allow it.
+        writable: Whether received messages are writable. Only for senders of this program that allow writing.
 
     Raises:
         ConfigError: this platform has no same-host links.
@@ -58,26 +58,26 @@ class ShmReceiver:
         self.connections.attach(link)
 
     def pair(self, sock: socket.socket) -> None:
-        """Use an existing connection as the only one."""
+        """Use an existing connection as the only connection."""
         self._is_paired = True
         self.connections.adopt(sock)
 
     def peers(self) -> Peers:
-        """Return the number of currently connected senders, of senders so far, and of senders that are connecting."""
+        """Return the counts of connected senders, of senders so far, and of senders including those that are connecting."""
         if time.monotonic() - self._looked > SOON:
             self.look()
         return self.connections.count()
 
     def recv(self, timeout: float | None = None) -> list[memoryview]:
-        """Return the frames of the next message, taking the senders in turn.
+        """Return the frames of the next message. Senders are read in turn.
 
         The frames are views of the sender's memory, aligned to 64 bytes, and read-only unless ``writable``. The sender reuses the memory
-        after the last view is deleted. If this receiver already holds more than half of the sender's memory, it returns views of a copy. So
+        after the last view is deleted. If the views already hold more than half of the sender's memory, the frames are views of a copy. So
         a consumer that keeps messages does not block the sender.
 
         Raises:
             TimeoutError: no message came within ``timeout`` seconds.
-            LinkError: a message's memory cannot be mapped, or there is no connection and none is possible.
+            LinkError: a message's memory cannot be mapped, or there is no connection and none can be established.
         """
         deadline = deadline_of(timeout)
         if self._is_paired and self.connections.peers:
@@ -104,7 +104,7 @@ class ShmReceiver:
             self._wait(deadline)
 
     def look(self, timeout: float = 0.0) -> None:
-        """Check for messages, and for new and lost senders. Wait at most ``timeout`` seconds."""
+        """Wait at most ``timeout`` seconds for a message, or for a new or lost sender, and process what has come."""
         for peer in self.connections.poll(timeout):
             if peer not in self._ready:
                 self._ready.append(peer)
@@ -114,24 +114,24 @@ class ShmReceiver:
         """Make the senders use other receivers. Messages that were sent before can still be received."""
         self.look()
         for peer in self.connections.peers:
-            with suppress(OSError):  # it is gone
+            with suppress(OSError):  # the sender has gone
                 peer.sock.shutdown(socket.SHUT_RD)
 
     def expect(self) -> None:
-        """From now on, return slots as soon as they are free. Call this before the thread waits for something else."""
+        """From now on, return slots as soon as they are free. Call this before the thread waits for anything except messages."""
         for peer in self.connections.peers:
             peer.expect()
 
     def source(self, frames: Sequence[Frame]) -> SourceAddress:
-        """Return the connection of the last message."""
+        """Return the source of the last received message."""
         return self._source
 
     def times_used(self, connection: Hashable) -> int:
-        """Return 1: identifiers are not used again."""
+        """Return 1, because identifiers of connections are not reused."""
         return 1
 
     def close(self, linger: float = 0.0) -> None:
-        """Close. Views of received messages stay valid; unread messages are lost. Closing again does nothing."""
+        """Close this end. Views of received messages stay valid. Unread messages are lost. Closing again does nothing."""
         for peer in self.connections.peers:
             peer.goodbye()
         self.connections.close()
@@ -153,14 +153,14 @@ class ShmReceiver:
 
     def _lose(self, peer: _Sending) -> None:
         self._ready.remove(peer)
-        peer.goodbye()  # a sender that was told to use other receivers still runs, but all its messages have been read
+        peer.goodbye()  # the sender uses other receivers and still runs, but all its messages to this receiver have been read
         self.connections.detach(peer)
 
 
 class _Sending:
-    """The receiver's object for a sender. Views of messages refer to it, so its socket is closed after the last view is deleted."""
+    """A sender, as its receiver sees it. Views of messages refer to this object, so the socket is closed after the last view is deleted."""
 
-    _is_exiting = staticmethod(sys.is_finalizing)  # an attribute, because at exit the names of this module are gone before the last views
+    _is_exiting = staticmethod(sys.is_finalizing)  # an attribute, because at exit the module's names are deleted before the last views
 
     def __init__(self, sock: socket.socket, hello: packets.Hello, writable: bool) -> None:
         self.sock, self._writable = sock, writable
@@ -172,9 +172,9 @@ class _Sending:
         self._most = min(hello.most, packets.MOST_SLOTS)
         self._slots: dict[int, Mapping] = {}
         self._largest = 0  # bytes of the largest slot so far
-        self._held: dict[int, int] = {}  # slots that views hold, and their sizes
+        self._held: dict[int, int] = {}  # numbers of the slots that views hold -> sizes in bytes
         self._returned: deque[int] = deque()
-        self._owed = 0  # bytes in ``_returned``, approximately: threads may add concurrently
+        self._owed = 0  # approximate bytes of the slots in ``_returned``, because several threads can add at the same time
 
     def __del__(self) -> None:
         self.sock.close()
@@ -182,7 +182,7 @@ class _Sending:
     def receive(self) -> list[memoryview]:
         try:
             packet, fds, is_lost = self._read()
-        except ConnectionResetError:  # the sender died with unread packets; this error comes once, and then its messages can still be read
+        except ConnectionResetError:  # the sender died with unread packets; its messages can be read after this error, which comes once
             packet, fds, is_lost = self._read()
         if not packet:
             raise EOFError
@@ -209,7 +209,7 @@ class _Sending:
         return announced
 
     def _with_memory(self, packet: bytes, fds: list[int], is_lost: bool) -> packets.Announcement:
-        """Map the new slot of a message, close the descriptors that came with the message, and return the message."""
+        """Map the slot of a message if the slot is new, close the received descriptors, and return the content of the packet."""
         try:
             number, _, lengths, _ = announced = self._understood(packet)
             if len(fds) > 1:
@@ -226,12 +226,12 @@ class _Sending:
         return announced
 
     def expect(self) -> None:
-        """Return free slots now, and later slots as soon as they are free."""
-        self.is_expected = True  # before the deque is emptied, so that a thread that appends later sees it
+        """Return the free slots now, and other slots as soon as they are free."""
+        self.is_expected = True  # set before the deque is emptied, so that a thread that appends afterwards sees the flag
         self._flush()
 
     def goodbye(self) -> None:
-        """Report the slots that views still hold, so that they do not count as lost."""
+        """Report the slots that views still hold, so that the sender does not count these slots as lost."""
         if os.getpid() == self._pid:
             self._flush()
             if held := list(self._held):
@@ -242,12 +242,12 @@ class _Sending:
         nbytes, count = self._share
         if (most := (len(self._held) + 1) * receivers) * self._largest <= nbytes:
             return most > count
-        held = list(self._held.values())  # one step, which no finalizer on another thread can interrupt
+        held = list(self._held.values())  # list() is one step, which no finalizer on another thread can interrupt
         return (sum(held) + size) * receivers > nbytes or (len(held) + 1) * receivers > count
 
     def _give_back(self, number: int) -> None:
-        """Run as a finalizer, on any thread: never blocks, takes no lock and raises nothing."""
-        if self._is_exiting() or os.getpid() != self._pid:  # a forked child has dropped its copy of a view; the parent's may still exist
+        """Give a slot back. Runs as a finalizer, on any thread, so this method never blocks, takes no lock and raises nothing."""
+        if self._is_exiting() or os.getpid() != self._pid:  # in a forked child, the view of the parent may still exist
             return
         self._owed += self._held.pop(number, 0)
         self._returned.append(number)
@@ -264,6 +264,6 @@ class _Sending:
             try:
                 self.sock.send(packets.pack_slots(numbers), QUIET)
             except BlockingIOError:
-                self._returned.extend(numbers)  # the next flush sends it
+                self._returned.extend(numbers)  # the next flush sends these numbers
             except OSError:
-                return  # the sender is gone; its packets may still be there, and need the mapped slots
+                return  # the sender has gone, but its unread packets need the mapped slots

@@ -1,7 +1,7 @@
 """The receivers of same-host links that a thread has opened.
 
-While a sender on this thread waits for its peers, it makes these receivers check for peers. Otherwise a sender and a receiver on the same
-thread would wait for each other forever.
+While a sender on the same thread waits for receivers, the sender makes these receivers check for peers. Otherwise a sender and a receiver
+on one thread would wait for each other forever.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from highway.errors import LinkError
 
 
 class LocalReceiver(Protocol):
-    """An end that can check for peers, on its own thread."""
+    """A receiver that can check for peers on its thread."""
 
     thread: int
 
@@ -28,22 +28,22 @@ _local = threading.local()
 
 
 def add(end: LocalReceiver) -> None:
-    """Note that this thread has opened an end."""
+    """Note that this thread has opened a receiver."""
     if not hasattr(_local, "ends"):
         _local.ends = weakref.WeakSet()
     _local.ends.add(end)
 
 
 def discard(end: LocalReceiver) -> None:
-    """Note that this thread has closed an end."""
+    """Note that this thread has closed a receiver."""
     if hasattr(_local, "ends"):
         _local.ends.discard(end)
 
 
 def look() -> bool:
-    """Make the receivers of this thread check for new and lost peers. Return whether there are receivers."""
+    """Make the receivers of this thread check for new and lost peers. Return whether this thread has receivers."""
     ends = [end for end in getattr(_local, "ends", ()) if end.thread == ident()]
     for end in ends:
-        with contextlib.suppress(LinkError):  # the error is raised again when that receiver is used
+        with contextlib.suppress(LinkError):  # the receiver raises this error again when it is used
             end.look()
     return bool(ends)

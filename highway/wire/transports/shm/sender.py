@@ -24,14 +24,17 @@ MEGABYTE = 1e6
 
 
 class ShmSender:
-    """The sending end, for one thread. Call ``listen``, ``connect`` or ``adopt`` of ``connections`` to give it a connection.
+    """The sending end of a same-host link. Call ``listen``, ``connect`` or ``adopt`` of ``connections`` to establish a connection.
+
+    Use the sender on one thread.
 
     Args:
         link: Name of the link in messages.
-        budget_mb: Maximum megabytes of shared memory in use; one message may take half.
-        most: Maximum number of messages in use. Receivers may hold half of them. Of further messages, they get copies.
-        warns: Whether to log a warning if a receiver leaves with messages.
-        writable: Whether the receiver may write into its messages. Only for a receiver that belongs to this program.
+        budget_mb: Maximum megabytes of shared memory in use. One message can take half of these megabytes.
+        most: Maximum number of messages in use. Receivers can hold half of this number as views. Of further messages, receivers make
+            copies.
+        warns: Whether to log a warning if a receiver disconnects with unread messages.
+        writable: Whether receivers may write into their messages. Only for receivers that belong to this program.
 
     Raises:
         ConfigError: this platform has no same-host links.
@@ -47,7 +50,7 @@ class ShmSender:
         self._budget_mb = budget_mb
         self._pool = Pool(int(budget_mb * MEGABYTE), most, writable)
         self._looked = 0.0
-        self._written = 0  # bytes since ``_looked``
+        self._written = 0  # bytes written since ``_looked``
         self.connections: Connections[_Receiving] = Connections(link, packets.Hello("sender", self._pool.budget, most), _Receiving)
         self.bound = self.connections.bound
 
@@ -55,31 +58,31 @@ class ShmSender:
         self.connections.attach(link)
 
     def peers(self) -> Peers:
-        """Return the number of receivers now, so far, and being connected."""
+        """Return the counts of connected receivers, of receivers so far, and of receivers including those that are connecting."""
         if time.monotonic() - self._looked > SOON:
             self.look()
         return self.connections.count()
 
     def send(self, frames: Sequence[Any], timeout: float | None = None) -> None:
-        """Copy a message into shared memory, so that its frames may be changed, and send it to the least busy receiver.
+        """Copy a message into shared memory, and send it to the least busy receiver. The frames can be changed after this call.
 
         Raises:
             TimeoutError: there was no receiver or free slot within ``timeout`` seconds.
-            LinkError: the message is larger than the budget allows, memory is short, or there are no connections and none can come.
+            LinkError: the message is larger than the budget allows, memory is short, or there is no connection and none can be established.
         """
         if timeout is not None or time.monotonic() - self._looked > SOON:
             self.look()
         self._send(frames, deadline_of(timeout))
 
     def send_to_each(self, frames: Sequence[Any], receivers: int = 0, timeout: float | None = None) -> None:
-        """Send a message to each connected receiver; ``receivers`` has no effect. Raises the errors of :meth:`send`."""
+        """Send a message to each connected receiver. ``receivers`` has no effect. Raises the errors of :meth:`send`."""
         deadline = deadline_of(timeout)
         self.look()
         for peer in list(self.connections.peers):
             self._send(frames, deadline, peer)
 
     def in_use(self) -> int:
-        """Return the known number of messages that receivers have not read, or still hold."""
+        """Return the number of messages that, as far as is known, receivers have not read or still hold."""
         return sum(len(peer.out) for peer in self.connections.peers)
 
     def unsent(self) -> int:
@@ -90,18 +93,18 @@ class ShmSender:
         """Do nothing, because a disconnected receiver gets no messages."""
 
     def unread(self) -> bool:
-        """Return False, because sent messages can be read after this end has closed."""
+        """Return False, because sent messages can still be read after this end has closed."""
         return False
 
     def look(self, timeout: float = 0.0) -> None:
-        """Reclaim returned slots, and check for new and lost receivers. Wait at most ``timeout`` seconds."""
+        """Wait at most ``timeout`` seconds for returned slots, or for new or lost receivers, and process what has come."""
         if same_thread.look():
             timeout = min(timeout, RETRY)
         self._take_back(self.connections.poll(timeout))
         self._looked = time.monotonic()
 
     def close(self, linger: float = 0.0) -> None:
-        """Close. Receivers keep all sent messages, so closing does not wait. Closing again does nothing."""
+        """Close this end without waiting, because receivers can still read all sent messages. Closing again does nothing."""
         for peer in self.connections.close():
             for slot in peer.out.values():
                 self._pool.drop(slot)
@@ -111,7 +114,7 @@ class ShmSender:
         """Reclaim the slots that these receivers have returned, and remove receivers that are gone."""
         for peer in peers:
             try:
-                while True:  # take all returned slots: the last ones are the likeliest to be in the CPU's caches
+                while True:  # take all returned slots, because the last returned slots are most likely still in the CPU's caches
                     for slot in peer.returned():
                         self._pool.put(slot)
             except BlockingIOError:
@@ -138,10 +141,10 @@ class ShmSender:
         except BaseException:
             self._pool.put(slot)
             raise
-        self._pool.put(slot)  # its only receiver has gone, or is leaving
+        self._pool.put(slot)  # the only receiver of the slot has gone, or is leaving
 
     def _least_busy(self) -> _Receiving | None:
-        """Return the least busy receiver, if any receiver takes messages."""
+        """Return the least busy of the receivers that take messages; ``None`` if no receiver takes messages."""
         peers = self.connections.peers
         if len(peers) == 1:
             return None if peers[0].refuses else peers[0]
@@ -162,14 +165,14 @@ class ShmSender:
             self._take_back(tuple(self.connections.peers))
         slot = self._pool.reuse(nbytes)
         while slot is None:
-            self.look()  # returned slots are better than new ones
+            self.look()  # to reuse a returned slot is better than to create a slot
             slot = self._pool.reuse(nbytes) or self._pool.make(nbytes)
             if slot is None:
                 self._wait(deadline, "all of its memory is in use by receivers")
         return slot
 
     def _give(self, peer: _Receiving, slot: MemorySlot, lengths: tuple[int, ...]) -> bool:
-        """Send a receiver the number of a slot. Do nothing if the receiver has gone or has too many packets to read."""
+        """Send a receiver the number of a slot. Return False if the receiver has gone, or has too many packets to read."""
         peers = self.connections.peers
         if self._pool.dropped:
             for other in peers:
@@ -180,7 +183,7 @@ class ShmSender:
             return True
         except BlockingIOError:
             return False
-        except BrokenPipeError:  # the receiver accepts no more messages, or has gone; then the next check removes it
+        except BrokenPipeError:  # the receiver accepts no more messages, or has gone; if it has gone, the next check removes it
             peer.refuses = True
             return False
         except ConnectionError:
@@ -197,7 +200,7 @@ class ShmSender:
             self.look(packets.until(deadline, f"{self.link}: not sent in time: {why}"))
 
     def _lose(self, peer: _Receiving) -> None:
-        """Remove a receiver. It may still read its slots, so their memory is never written again."""
+        """Remove a receiver. The receiver may still read its slots, so the memory of these slots is never written again."""
         self.connections.detach(peer)
         for slot in (*peer.out.values(), *peer.kept):
             self._pool.drop(slot)
@@ -212,8 +215,8 @@ class _Receiving:
 
     def __init__(self, sock: socket.socket, hello: packets.Hello) -> None:
         self.sock, self._post = sock, message.calls.poster(sock)
-        self.out: dict[int, MemorySlot] = {}  # slots that it has not given back
-        self.kept: list[MemorySlot] = []  # slots that it has read, and still held when it left
+        self.out: dict[int, MemorySlot] = {}  # slots that the receiver has not given back
+        self.kept: list[MemorySlot] = []  # slots that the receiver has read, and still held when it left
         self.refuses = False
         self._told = 0
         self._known: set[int] = set()
@@ -246,7 +249,7 @@ class _Receiving:
     def returned(self) -> list[MemorySlot]:
         try:
             packet = self.sock.recv(LARGEST)
-        except ConnectionResetError:  # the receiver died with unread packets; this error comes once, then its packets can still be read
+        except ConnectionResetError:  # the receiver died with unread packets; its packets can be read after this error, which comes once
             packet = self.sock.recv(LARGEST)
         if not packet:
             raise EOFError

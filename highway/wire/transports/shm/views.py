@@ -1,4 +1,4 @@
-"""The memory of a same-host link's receiver: mapped slots of a sender, and views that report their deletion."""
+"""The memory of a same-host link's receiver: mapped slots of a sender, and views that call a function when they are deleted."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from highway.wire.transports.shm import message
 from highway.wire.transports.shm.message import Bytes, places
 from highway.wire.transports.shm.slots import most_for
 
-_BLOCK = 512  # bytes, stat(2)
-_SHORT = (errno.ENOMEM, errno.EMFILE, errno.ENFILE)  # errors of a shortage in this process, not of the sender
+_BLOCK = 512  # bytes of the unit of ``st_blocks``, stat(2)
+_SHORT = (errno.ENOMEM, errno.EMFILE, errno.ENFILE)  # errors because this process, not the sender, lacks memory or descriptors
 
 
 class Mapping:
@@ -25,8 +25,8 @@ class Mapping:
 
     Args:
         fd: The slot's descriptor.
-        nbytes: Bytes of the message in the slot.
-        writable: Whether it may be written to.
+        nbytes: Size of the message in the slot, in bytes.
+        writable: Whether this process may write to the memory.
 
     Raises:
         FrameError: the memory can shrink, its size does not fit the message, or it is not completely allocated.
@@ -52,20 +52,20 @@ class Mapping:
 def _checked_size(fd: int, nbytes: int) -> int:
     try:
         is_sealed = bool(fcntl.fcntl(fd, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK)
-    except OSError:  # a file of another kind
+    except OSError:  # the descriptor is not a memfd
         is_sealed = False
     if not is_sealed:
         raise FrameError("the sender's memory is not sealed against shrinking")
     status = os.fstat(fd)
     if not nbytes <= status.st_size <= most_for(nbytes) or not status.st_size:
         raise FrameError(f"a message of {nbytes} bytes is announced in a slot of {status.st_size} bytes")
-    if status.st_blocks * _BLOCK < status.st_size:  # reading pages that the sender has not filled would allocate memory for this process
+    if status.st_blocks * _BLOCK < status.st_size:  # reading pages that were not allocated would allocate memory for this process
         raise FrameError(f"the sender announces {status.st_size} bytes of memory, and has taken only {status.st_blocks * _BLOCK}")
     return status.st_size
 
 
 def lend(mapping: Mapping, lengths: tuple[int, ...], give_back: Callable[[int], object], number: int) -> list[memoryview]:
-    """Return the frames of a message as views; ``give_back(number)`` is called when the last view of the last frame is deleted.
+    """Return the frames of a message as views. ``give_back(number)`` is called as soon as no view of a frame is left.
 
     Raises:
         FrameError: the frames do not fit into the slot.
@@ -77,7 +77,7 @@ def lend(mapping: Mapping, lengths: tuple[int, ...], give_back: Callable[[int], 
 
 
 def copy(mapping: Mapping, lengths: tuple[int, ...]) -> list[memoryview]:
-    """Return the frames of a message as views of a copy. Raises the errors of :func:`lend`."""
+    """Return the frames of a message as views of a copy of the message. Raises the errors of :func:`lend`."""
     found, end = places(lengths)
     if end > mapping.size:
         raise _too_much(mapping, lengths)

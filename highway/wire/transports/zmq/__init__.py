@@ -1,4 +1,4 @@
-"""Sockets of ZeroMQ, and all code that imports it. Begin with ``socket``."""
+"""Sockets of ZeroMQ, and all code that imports ZeroMQ. Begin with ``socket``."""
 
 from highway.wire.transports.zmq.context import start_threads
 from highway.wire.transports.zmq.socket import ZMQReceiver as open_receiver

@@ -28,45 +28,45 @@ T = TypeVar("T")
 
 POLL_MS = 100  # milliseconds between two checks whether the stage was cancelled
 ATTEMPT = 1.0  # maximum seconds for the first attempt to connect over a UNIX socket, on a busy machine
-RELEASE = 0.5  # maximum seconds until an address is free, because a closed socket releases it in the background
-# Without time to send the rest of a message, libzmq 4.3.5 aborts the process if the receiver leaves at the same moment
-# (session_base.cpp:233, its issue 3442).
+RELEASE = 0.5  # maximum seconds until an address is free, because a closed socket releases its address in the background
+# If a closing socket has no time to send the rest of a message, and the receiver leaves at the same moment, libzmq 4.3.5 aborts the process
+# (session_base.cpp:233, issue 3442 of libzmq).
 LEAST_LINGER_MS = 1000
-AGAIN, AGAIN_LATEST = 0.1, 10.0  # seconds before the first attempt to reconnect to the address of a stranger, and the maximum
+AGAIN, AGAIN_LATEST = 0.1, 10.0  # seconds between attempts to reconnect to the address of a stranger: at first, and at most
 SETTLE = 0.05  # maximum seconds until both ends of a closing connection have released each other within libzmq
-MAX_HWM = 1000  # messages that may wait at each end of a connection
-USUAL_MB = 4  # assumed size of a message before the first message
-COPY_BELOW = 1 << 16  # bytes of a frame: copying a smaller frame is cheaper than tracking it
-RECEIVED = 4  # maximum messages that wait at a receiver, because the size of the next message is unknown
+MAX_HWM = 1000  # maximum number of messages that wait at each end of a connection
+USUAL_MB = 4  # assumed size of messages before the first message, in megabytes
+COPY_BELOW = 1 << 16  # bytes; smaller frames are copied, because a copy is cheaper than tracking when the frame has left
+RECEIVED = 4  # maximum number of messages that wait at a receiver, because the size of the next message is unknown
 
-# XPUB is PUB that shows who subscribes.
+# XPUB is a PUB socket that also receives the subscriptions.
 _TYPES = {"push": zmq.PUSH, "pull": zmq.PULL, "pub": zmq.XPUB, "sub": zmq.SUB}
-# In seconds: the system probes a silent peer, because its host may have vanished, and gives up after a minute.
+# The system probes a silent peer, because the peer's host may have vanished, and gives up after a minute. Times are in seconds.
 _KEEPALIVE = {zmq.TCP_KEEPALIVE: 1, zmq.TCP_KEEPALIVE_IDLE: 30, zmq.TCP_KEEPALIVE_INTVL: 10, zmq.TCP_KEEPALIVE_CNT: 3}
 
 
 class BaseSocket:
-    """A socket, its monitor, and the common part of both directions."""
+    """The common part of sending and receiving sockets: the socket, its monitor, and its addresses."""
 
-    _option: int  # sets the high-water mark of this direction
+    _option: int  # the ZeroMQ option for the high-water mark of this direction
 
     def __init__(self, link: Link) -> None:
         self.link = link
         self.bound: list[str] = []
-        self._files: list[address.SocketFile] = []  # of bound UNIX sockets
+        self._files: list[address.SocketFile] = []  # files of the bound UNIX sockets
         self._pid = os.getpid()
         self._fitted = self._is_raised = self._checks_user = self._is_closed = False
-        self._directory: rendezvous.Directory | None = None  # the directory in which this end follows names
-        self._followed: list[str] = []  # names
-        self._connected: set[str] = set()  # their current and previous addresses
-        self._left: set[str] = set()  # their previous addresses
-        self._sent = 0  # messages
+        self._directory: rendezvous.Directory | None = None  # the directory from which this end gets the addresses of names
+        self._followed: list[str] = []  # names to whose addresses this end connects
+        self._connected: set[str] = set()  # current and previous addresses of the followed names
+        self._left: set[str] = set()  # previous addresses of the followed names
+        self._sent = 0  # number of sent messages
         self._unread = 0  # maximum number of messages to read until all messages from previous addresses are read
         self._heard = -1  # the last processed version of the directory
-        self._gone, self._last_gone = 0, float("-inf")  # closed connections, and when the last of them was noticed
+        self._gone, self._last_gone = 0, float("-inf")  # number of closed connections, and when the last one was noticed
         self.socket: zmq.Socket[bytes] = context.current().socket(_TYPES[link.kind])
         self._announced: set[str] = set()  # URLs to which this end announces that it is highway, although ``peers`` is ``any``
-        self._absent: dict[str, float] = {}  # URLs that are not connected: each with the time of the next attempt
+        self._absent: dict[str, float] = {}  # URL that is not connected -> time of the next attempt
         self._monitor = Monitor(self.socket, link)
         context.sockets[self._pid] += 1
         try:
@@ -79,7 +79,7 @@ class BaseSocket:
 
     @abstractmethod
     def _waiting(self) -> AbstractContextManager[None]:
-        """Count the time in a block as waiting, for this direction."""
+        """Count the time in a ``with`` block as waiting for input or for room."""
 
     def _configure(self) -> None:
         options = self.link.options
@@ -92,9 +92,10 @@ class BaseSocket:
         self.socket.maxmsgsize = self._limit = int(options.max_mb * 1e6)
         for option, value in _KEEPALIVE.items():
             self.socket.setsockopt(option, value)
-        # A handshake may take 30 s, ZeroMQ's default, because the doorkeeper may wait for the GIL, and a peer may be stopped. A shorter
-        # limit would count such peers as strangers. With this limit, a stalled stranger may count as a peer for 30 s, but gets no messages.
-        # With a domain, libzmq refuses peers that do not speak ZMTP 3. Without it, libzmq takes any other stream of bytes for ZMTP 1.
+        # Handshakes have ZeroMQ's default limit of 30 s, because the doorkeeper may wait for the GIL, and a peer may be stopped. With a
+        # shorter limit, such peers would count as strangers. With this limit, a stalled stranger may count as a peer for 30 s, but gets no
+        # messages. With a domain, libzmq refuses peers that do not speak ZMTP 3. Without a domain, libzmq treats any other stream of bytes
+        # as ZMTP 1.
         _, self.socket.zap_domain = context.credentials(self.link)
         if options.peers == "highway":
             if self.link.bind:
@@ -115,14 +116,15 @@ class BaseSocket:
         self._meet()
 
     def _attach_all(self, link: Link, whole: Link) -> None:
-        """Open the addresses of ``link``. They are some or all addresses of ``whole``."""
+        """Open the addresses of ``link``. ``whole`` is the link with all addresses of this socket."""
         self.socket.ipv6 = any(location.startswith("[") for location in whole.locations)
-        # With several receivers to connect to, absent receivers get no share; with one, waiting messages survive its restart. A receiver
-        # never sets this option: ZeroMQ would drop its unread messages when the sender closes.
+        # If this end connects to several receivers, absent receivers get no share of the messages. If this end connects to one receiver,
+        # unsent messages survive a restart of the receiver. A receiver never sets this option, because ZeroMQ would drop its unread
+        # messages when the sender closes.
         self.socket.immediate = self._option == zmq.SNDHWM and (len(whole.locations) > 1 or whole.transport.is_named)
         ends = list(zip(link.urls, link.transports, link.locations, strict=True))
         if any(transport.location == "path" and location.startswith("@") for _, transport, location in ends):
-            # It is not a file, so file permissions do not protect it.
+            # The name is not a file, so file permissions do not protect the socket.
             self.socket.setsockopt(zmq.IPC_FILTER_UID, os.getuid())
         for end in ends:
             self._attach(*end)
@@ -141,7 +143,7 @@ class BaseSocket:
             return
         if transport.has_port:
             location = address.interface(url, location)
-        for left in range(10, -1, -1):  # a count, not a time, because the process may be suspended
+        for left in range(10, -1, -1):  # a number of attempts, not a time, because the process can be suspended
             if has_path:
                 address.check_free(url, location)
             try:
@@ -158,7 +160,7 @@ class BaseSocket:
             log.info("%s: bound to %s", url, self.bound[-1])
 
     def _attach_name(self, url: str, name: str) -> None:
-        """Bind a free port and publish it under a name, or follow the name."""
+        """Bind a free port and publish its address under a name, or follow the name."""
         directory = rendezvous.directory(url)
         if not self.link.bind:
             directory.follow(name)
@@ -177,7 +179,7 @@ class BaseSocket:
         directory.publish(name, self.bound[-1])
 
     def _follow(self) -> None:
-        """Connect to the changed addresses of followed names. Several names may have, or have had, the same address."""
+        """Connect to changed addresses of followed names. Several names can have the same current or previous address."""
         if self._directory is None or self._directory.version == self._heard:
             return
         self._heard = self._directory.version
@@ -199,7 +201,7 @@ class BaseSocket:
         self._left = set()
 
     def _meet(self) -> None:
-        """Find out which user owns a path or name, before any data is sent or received."""
+        """Check which user owns a path or name, before any data is sent or received."""
         checked = self._checked_locations()
         self._checks_user = bool(checked) and not self.link.bind
         if self._checks_user:
@@ -207,14 +209,14 @@ class BaseSocket:
             self._check_user()
 
     def _check_user(self) -> None:
-        """Process the monitor's events. Raise LinkError if another user opened the path or name of the other end."""
+        """Process the monitor's events. Raise LinkError if this end has connected to a process of another user."""
         self._monitor.peers()
         if self._monitor.other_user is not None:
             self.close(0)
             raise address.of_another_user(self.link, self._monitor.other_user, self._checked_locations())
 
     def _checked_locations(self) -> list[str]:
-        """Return the locations where sockets of other users are refused."""
+        """Return the locations at which sockets of other users are refused."""
         return [location for location, transport in zip(self.link.locations, self.link.transports, strict=True) if transport.checks_user]
 
     def _call(self, method: Any, url: str, target: str) -> None:
@@ -225,16 +227,16 @@ class BaseSocket:
             raise LinkError(error.errno, f"{url}: cannot {method.__name__} {target}: {zmq.strerror(error.errno or 0)}{way_out}") from None
 
     def peers(self) -> Peers | None:
-        """Return the connections; ``None`` within a process, because ZeroMQ reports none there, and in a forked child."""
+        """Return the counts of connections; ``None`` for inproc, because ZeroMQ does not report its connections, and in a forked child."""
         self._follow()
         is_told = not self.link.transport.within_process and os.getpid() == self._pid
         return self._monitor.peers() if is_told else None
 
     def _connect(self, *urls: str) -> None:
-        """Connect to addresses, and again to addresses that have refused this end.
+        """Connect to addresses, and reconnect to addresses that have refused this end.
 
-        With ``peers=any``, every second attempt announces that this is highway. So it reaches stock peers, which do not know the
-        announcement, and highway peers that require it.
+        With ``peers=any``, every second attempt announces that this end is highway. So this end reaches both stock peers, which do not know
+        the announcement, and highway peers that require the announcement.
         """
         self._absent.update(dict.fromkeys(urls, 0.0))
         self._disconnect_refused()
@@ -244,14 +246,14 @@ class BaseSocket:
                 self.socket.plain_username, self.socket.plain_password = context.credentials(self.link)
             self._call(self.socket.connect, str(self.link), url)
             if url in self._announced:
-                self.socket.plain_server = 0  # so that the next one is not announced
+                self.socket.plain_server = 0  # so that the next attempt has no announcement
             self._disconnect_refused()
 
     def _disconnect_refused(self) -> None:
-        """Disconnect addresses whose handshake has failed, until the next attempt.
+        """Disconnect from addresses whose handshake has failed, until the next attempt.
 
-        ZeroMQ does not retry, and frees the connection's memory, but keeps a pointer to it. A later ``disconnect`` would end any connection
-        that uses this memory. So this must happen before any new connection.
+        After a failed handshake, ZeroMQ does not retry, and frees the connection's memory, but keeps a pointer to the memory. A later
+        ``disconnect`` would end any connection that uses this memory. So call this method before any new connection.
         """
         self._monitor.peers()
         refused, tries_both = self._monitor.refused, self._monitor.tries_both
@@ -274,12 +276,12 @@ class BaseSocket:
             self._call(self.socket.disconnect, str(self.link), url)
 
     def close(self, linger: float) -> None:
-        """Close. Unsent messages are still sent for ``linger`` seconds (at least 1), in the background. Closing again does nothing."""
+        """Close. Unsent messages are still sent in the background for ``linger`` seconds, at least for 1 s. Closing again does nothing."""
         if self._is_closed or os.getpid() != self._pid:
             return
         self._is_closed = True
         self._monitor.close()
-        for file in self._files:  # now, because later another process may bind the path
+        for file in self._files:  # remove the files now, because another process may bind the path later
             file.remove()
         self.socket.close(max(LEAST_LINGER_MS, int(linger * 1000)))
         context.sockets[self._pid] -= 1
@@ -287,14 +289,18 @@ class BaseSocket:
     def _fit(self, nbytes: int) -> None:
         """Set the high-water mark, which counts messages, to the budget divided by the size of the first message.
 
-        This happens only once, and only for open connections. Later connections have the mark of :meth:`_configure`, which ZeroMQ copied
-        when the address was bound. While a connection closes (:meth:`_is_calm`), a receiver tries again with its next message, and a sender
-        waits. A receiver confirms messages only after each half mark. So a connection can wait forever in three cases: the sender lowers
-        its mark while messages are in transit, the receiver raises its mark, or the mark is 1. A later message may be larger: at a
-        receiver, the mark is never raised, and at a sender, :class:`~highway.wire.transports.zmq.socket.Backlog` limits the bytes.
+        The mark is set only once, and only for open connections. Later connections have the mark of :meth:`_configure`, which ZeroMQ copied
+        when the address was bound. While a connection closes (:meth:`_is_calm`), the mark cannot be set: a receiver tries again with its
+        next message, and a sender waits.
+
+        A receiver in ZeroMQ confirms messages only each time it has read half as many messages as its mark. So a connection can wait
+        forever in three cases: the sender lowers its mark while messages are in transit, the receiver raises its mark, or the mark is 1.
+
+        Later messages can be larger than the first message. Therefore a receiver never raises its mark, and a sender limits the bytes with
+        :class:`~highway.wire.transports.zmq.socket.Backlog`.
         """
         allowed = _mark(self.link.budget_mb * 1e6 / max(nbytes, COPY_BELOW))
-        # Raise the mark if messages are smaller than assumed, but not if one slow receiver of several could use up all of it.
+        # Raise the mark if messages are smaller than assumed, but not if one slow receiver of several could use the whole budget.
         may_raise = self._option == zmq.SNDHWM and (self.link.fans_out or self._is_alone) and not self.link.transport.within_process
         if allowed < self._first_mark or (allowed > self._first_mark and may_raise):
             if not self._is_calm():
@@ -304,20 +310,20 @@ class BaseSocket:
         self._fitted = True
 
     def _is_calm(self) -> bool:
-        """Process connection events, and return whether no connection is closing.
+        """Process connection events. Return whether no connection is closing.
 
         If the mark is set while a connection closes, libzmq 4.3.5 may write into freed memory. The monitor reports a closing connection
-        before the socket notices it, so this misses no connection.
+        before the socket notices the end of the connection, so this method misses no connection.
         """
         self.socket.getsockopt(zmq.EVENTS)  # so that the mark is also set for new connections
-        peers = BaseSocket.peers(self)  # a publisher's ``peers`` counts subscriptions
+        peers = BaseSocket.peers(self)  # not self.peers(), which counts subscriptions for a publisher
         gone = peers.seen - peers.live if peers else 0
         if gone != self._gone:
             self._gone, self._last_gone = gone, time.monotonic()
         return time.monotonic() - self._last_gone > SETTLE
 
     def _retry(self, event: int, timeout: float | None, what: str, attempt: Callable[..., T], *arguments: Any) -> T:
-        """Return the result of ``attempt``, as soon as the socket is not busy; it may block for ``POLL_MS``."""
+        """Call ``attempt`` as soon as the socket is ready, and return its result. A call can block for ``POLL_MS``."""
         deadline = deadline_of(timeout)
         left = POLL_MS if timeout is None or timeout * 1000 >= POLL_MS else max(0, int(timeout * 1000))
         while True:
@@ -337,7 +343,7 @@ class BaseSocket:
             left = int(max(0, min(POLL_MS, (deadline - time.monotonic()) * 1000)))
 
     def _look_around(self) -> None:
-        """Process connection events, while there is nothing to read or no room."""
+        """Process connection events. Called while there is nothing to read, or no room to send."""
         BaseSocket.peers(self)
         self._check_user()
         if not self._sent:

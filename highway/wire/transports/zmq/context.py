@@ -1,6 +1,6 @@
-"""The context of ZeroMQ that all sockets of a process share, and its termination.
+"""The context of ZeroMQ that all sockets of a process share, and how it ends.
 
-A forked child creates its own context and does not use its parent's.
+A forked child creates its own context, and does not use the context of its parent.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from highway.errors import LinkError
 from highway.process.threads import check_threads
 from highway.wire.url import Link
 
-IO_THREADS: Final = 2  # a worker receives and sends at the same time
-OTHER_FILE: Final = 500  # the status for an end of another topology file; for other rejected ends it is 400
+IO_THREADS: Final = 2  # two, because a worker receives and sends at the same time
+OTHER_FILE: Final = 500  # ZAP's status for a refused end of another topology file; other refused ends have 400
 _USER: Final = b"highway"
-_LONGEST: Final = 255  # bytes of a password, and of a domain
+_LONGEST: Final = 255  # maximum bytes of a password, and of a domain
 
-_contexts: dict[int, zmq.Context[zmq.Socket[bytes]]] = {}  # by process; a forked child must not free the parent's
+_contexts: dict[int, zmq.Context[zmq.Socket[bytes]]] = {}  # by process ID, because a forked child must not free its parent's context
 sockets: Counter[int] = Counter()
-"""Open sockets, by process; updated where a socket is opened or closed."""
+"""Process ID -> number of open sockets. The code that opens or closes a socket updates this number."""
 refused_files: dict[bytes, str] = {}
-"""The topology file of the last end that was refused because of it, by the domain of the socket here."""
+"""Domain of a socket of this process -> topology file of the last end that the socket refused because of its file."""
 
 
 def current() -> zmq.Context[zmq.Socket[bytes]]:
@@ -43,7 +43,7 @@ def current() -> zmq.Context[zmq.Socket[bytes]]:
     pid = os.getpid()
     if pid not in _contexts:
         try:
-            check_threads(IO_THREADS + 1)  # ZeroMQ starts them with the first socket, and aborts the process if it cannot
+            check_threads(IO_THREADS + 1)  # ZeroMQ starts its threads with the first socket, and aborts the process if this fails
         except OSError as error:
             raise LinkError(error.errno, f"ZeroMQ cannot start: {error.strerror}") from None
         made = zmq.Context(io_threads=IO_THREADS)
@@ -53,9 +53,10 @@ def current() -> zmq.Context[zmq.Socket[bytes]]:
 
 
 def credentials(link: Link) -> tuple[bytes, bytes]:
-    """Return the user name and password by which an end announces that it is highway (ZMTP's PLAIN mechanism). They are not secret.
+    """Return the user name and password with which an end announces that it is highway (ZMTP's PLAIN mechanism). Neither is secret.
 
-    The password has the version, and the words of the topology file, if any. It is also the domain of the end's socket.
+    The password contains the version, and the words that identify the topology file, if any. The password is also the domain of the end's
+    socket.
     """
     return _USER, f"1 {link.options.topology}".strip().encode(errors="replace")[:_LONGEST]
 
@@ -67,10 +68,10 @@ def _file_of(password: bytes) -> tuple[bytes, set[bytes], str] | None:
 
 
 class Doorkeeper(threading.Thread):
-    """Accepts or refuses the peers of this process's sockets. ZeroMQ asks it over a socket: ZAP, https://rfc.zeromq.org/spec/27.
+    """Accepts or refuses the peers of this process's sockets. ZeroMQ asks this thread over a socket: ZAP, https://rfc.zeromq.org/spec/27.
 
-    If peers must announce that they are highway, the socket uses the PLAIN mechanism. ZeroMQ itself rejects peers with another mechanism.
-    The thread ends with the context.
+    If peers must announce that they are highway, the socket uses the PLAIN mechanism. ZeroMQ itself refuses peers with any other mechanism.
+    The thread ends when the context ends.
     """
 
     def __init__(self) -> None:
@@ -80,7 +81,7 @@ class Doorkeeper(threading.Thread):
         self._requests.bind("inproc://zeromq.zap.01")
 
     def close(self) -> None:
-        """Close the socket of a thread that does not run."""
+        """Close the socket of a thread that could not be started."""
         self._requests.close()
 
     def run(self) -> None:
@@ -92,7 +93,7 @@ class Doorkeeper(threading.Thread):
 
 
 def _status(domain: bytes, announced: Sequence[bytes]) -> int:
-    """Return the status for a peer that has announced itself to a socket."""
+    """Return ZAP's status for a peer that has announced itself to a socket."""
     user, password = announced
     if user != _USER or password.partition(b" ")[0] != b"1":
         return 400
@@ -103,15 +104,15 @@ def _status(domain: bytes, announced: Sequence[bytes]) -> int:
     return OTHER_FILE
 
 
-_doorkeepers: dict[int, Doorkeeper] = {}  # by process
+_doorkeepers: dict[int, Doorkeeper] = {}  # process ID -> thread
 _lock = threading.Lock()
 
 
 def start_doorkeeper() -> None:
-    """Start the thread that accepts or refuses peers (:class:`Doorkeeper`), unless it is running.
+    """Start the thread that accepts or refuses peers (:class:`Doorkeeper`), unless the thread is running.
 
     Raises:
-        LinkError: the process can start no thread.
+        LinkError: the process cannot start the thread.
     """
     with _lock:
         if os.getpid() not in _doorkeepers:
@@ -125,10 +126,11 @@ def start_doorkeeper() -> None:
 
 
 def settle(timeout: float) -> None:
-    """Wait at most ``timeout`` seconds until ZeroMQ's threads have finished their current work and the work that results from it.
+    """Wait at most ``timeout`` seconds until ZeroMQ's threads have finished their pending commands, and the commands that result from them.
 
-    A failed attempt of a probe socket shows that a thread has finished all earlier commands. Three rounds are needed, because the end of a
-    connection is reported from the connection's thread to the thread of the bound address, back, and then to the socket.
+    If the connection of a probe socket has failed, the thread of the probe has finished all earlier commands. Three rounds are needed,
+    because the end of a connection causes three commands in sequence: from the connection's thread to the thread of the bound address,
+    back, and then to the socket.
     """
     context, deadline = current(), time.monotonic() + timeout
     for _ in range(3):
@@ -144,9 +146,9 @@ def settle(timeout: float) -> None:
 
 
 def start_threads(link: Link) -> None:
-    """Start the threads that otherwise start with the first socket and message: pyzmq's collector of sent buffers, and the doorkeeper.
+    """Start pyzmq's collector of sent buffers and the doorkeeper, which otherwise start with the first message and the first socket.
 
-    The pipelines of a script may run after the script has ended, and Python 3.12 and later cannot start threads at that time.
+    The pipelines of a script can still run after the end of the script, but Python 3.12 and later cannot start threads then.
     """
     with garbage.gc._lock:
         if not garbage.gc.is_alive():
@@ -156,19 +158,19 @@ def start_threads(link: Link) -> None:
 
 
 def close_at_exit(close: Callable[[], None]) -> None:
-    """Call ``close`` when the process exits, before it waits for unsent messages."""
-    weakref.finalize(garbage.gc, close)  # created after the two below, so it runs before them
+    """Call ``close`` when the process exits, before highway waits for unsent messages."""
+    weakref.finalize(garbage.gc, close)  # created later than the two finalizers below, so it runs before them
 
 
 def _flush() -> None:
-    """Let closed sockets send their remaining messages before the interpreter exits; each waits no longer than its linger."""
+    """Let closed sockets send their unsent messages before the interpreter exits. Each socket waits at most for its linger time."""
     context = _contexts.get(os.getpid())
     if context is not None and not sockets[os.getpid()]:  # with an open socket, this would wait forever
         context.term()
 
 
-# At exit, finalizers run in reverse order of creation: pipelines stop, connections close, then sent messages may leave, and only then
-# may pyzmq's collector of sent buffers stop. If pyzmq stops it by itself, buffers that leave later crash the process.
+# At exit, finalizers run in reverse order of creation: pipelines stop, connections close, unsent messages leave, and finally pyzmq's
+# collector of sent buffers stops. If pyzmq stopped the collector earlier, buffers that leave later would crash the process.
 atexit.unregister(garbage.gc._atexit)
 weakref.finalize(garbage.gc, garbage.gc._atexit)
 weakref.finalize(garbage.gc, _flush)

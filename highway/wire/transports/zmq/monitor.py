@@ -1,4 +1,4 @@
-"""ZeroMQ's events about the connections of a socket. ZeroMQ sends the events of each socket over a separate socket."""
+"""Track the connections of a socket by ZeroMQ's events, which ZeroMQ sends over a separate socket."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from highway.wire.url import Link
 
 log = logging.getLogger("highway")
 
-LEAST_WAITS = 50  # number of waits of 10 ms for an attempt to connect; a count, because the process may be suspended
-_POLLIN = int(zmq.POLLIN)  # an int, because comparing an enum takes longer than the call
+LEAST_WAITS = 50  # minimum number of waits of 10 ms for an attempt to connect; a number, because the process can be suspended
+_POLLIN = int(zmq.POLLIN)  # an int, because a comparison of enums takes longer than the call
 _OPENED = zmq.Event.ACCEPTED | zmq.Event.CONNECTED
 _TRIED = zmq.Event.CONNECTED | zmq.Event.CONNECT_RETRIED
-_MESSAGE = struct.Struct("=Hi")  # an event and its value, zmq_socket_monitor(3); the function of pyzmq for it would import asyncio
+_MESSAGE = struct.Struct("=Hi")  # an event and its value, zmq_socket_monitor(3); pyzmq's function for this would import asyncio
 _FAILED = zmq.Event.HANDSHAKE_FAILED_PROTOCOL | zmq.Event.HANDSHAKE_FAILED_AUTH
 _EVENTS = _TRIED | _OPENED | _FAILED | zmq.Event.HANDSHAKE_FAILED_NO_DETAIL | zmq.Event.HANDSHAKE_SUCCEEDED | zmq.Event.DISCONNECTED
-REFUSALS = 3  # rejected announcements before an attempt without an announcement: one report may belong to an earlier attempt
-GREETING = 64  # bytes of ZMTP 3, which ZeroMQ sends whole only to a peer that speaks this version
-SHORTEST_HANDSHAKE = GREETING + 8  # bytes that a peer sends, at least
-LATE = 5.0  # seconds after its handshake in which a connection may be reported, on a busy machine: another thread of ZeroMQ reports it
+REFUSALS = 3  # refused announcements before an attempt without an announcement, because a report can belong to an earlier attempt
+GREETING = 64  # bytes of the greeting of ZMTP 3; ZeroMQ sends the whole greeting only to a peer that speaks this version
+SHORTEST_HANDSHAKE = GREETING + 8  # minimum bytes that a peer sends
+LATE = 5.0  # seconds after the handshake within which ZeroMQ reports a connection on a busy machine, because another thread reports it
 _BYTES = struct.Struct("128xQ64xQ")  # offsets of tcpi_bytes_received and tcpi_bytes_sent in struct tcp_info, since Linux 4.19
 
 
@@ -50,7 +50,7 @@ _WHY: dict[PeerKind, tuple[str, str]] = {
 
 
 def _of_other_file(link: Link) -> tuple[str, str]:
-    """Return the error message for a process of another topology file, with both files if they are known, and a solution."""
+    """Return an error text for a process of another topology file, with the known paths of both files, and a solution."""
     own = link.options.topology.split(" ", 3)[-1]
     if link.bind:
         why = f"belongs to the topology file {context.refused_files[context.credentials(link)[1]]}, and this end to {own}"
@@ -63,21 +63,24 @@ def _of_other_file(link: Link) -> tuple[str, str]:
 
 
 class Monitor:
-    """The connections of a socket. Use it on the thread of the socket.
+    """The connections of a socket. Use the monitor on the thread of the socket.
 
-    A connection is a peer once its handshake has succeeded, which ZeroMQ reports without naming the connection. Connections with an older
-    protocol are excluded. If several other connections are in their handshake, this guesses which one is the peer. It corrects the guess
-    when a message comes over another connection (:meth:`hear`), or when the end of a connection shows that the guess is wrong.
+    A connection is a peer as soon as its handshake has succeeded. ZeroMQ reports the success of a handshake without telling the connection.
+    Connections that use an older protocol cannot be the peer. If several other connections are in their handshake, the monitor guesses
+    which connection is the peer. The monitor corrects the guess when a message comes over another connection (:meth:`hear`), or when the
+    end of a connection shows that the guess was wrong.
 
     Attributes:
         heard: Descriptors of connections over which a message has come.
-        strangers: Connections that ZeroMQ closed because the other end does not speak ZMTP 3, or has not announced that it is highway.
-        closed: URLs to which this end was connected.
-        tries_both: Whether this end connects to highway peers that require an announcement, and also to other peers.
-        refused: Number of failed handshakes by URL, for an end that connects. A handshake that ZeroMQ in this process ended counts
-            ``REFUSALS`` times.
-        ended: The URLs in ``refused`` to which ZeroMQ does not reconnect.
-        other_user: The user to whom this end connected over a UNIX socket, if other than this user or root.
+        strangers: Number of connections that ZeroMQ closed because the other end does not speak ZMTP 3, or has not announced that it is
+            highway.
+        closed: URLs of closed connections.
+        tries_both: Whether this end tries to connect both with an announcement, for highway peers that require it, and without an
+            announcement.
+        refused: URL -> number of failed handshakes, for an end that connects. If ZeroMQ in this process ended the handshake, the handshake
+            counts ``REFUSALS`` times.
+        ended: URLs in ``refused`` to which ZeroMQ does not reconnect.
+        other_user: The user of the process to which this end connected over a UNIX socket, if this user is neither the own user nor root.
     """
 
     def __init__(self, socket: zmq.Socket[bytes], link: Link) -> None:
@@ -86,27 +89,27 @@ class Monitor:
         address = f"inproc://highway-monitor-{socket.FD}"
         socket.monitor(address, _EVENTS)
         self._events: zmq.Socket[bytes] = socket.context.socket(zmq.PAIR)
-        # No high-water mark, because ZeroMQ's thread would wait for a reader that may wait for this thread.
+        # No high-water mark: with a mark, ZeroMQ's thread could wait for a reader that waits for this thread.
         self._events.rcvhwm = 0
         self._events.connect(address)
-        self._pending: dict[int, bytes] = {}  # connections in their handshake, by descriptor: each with its endpoint
+        self._pending: dict[int, bytes] = {}  # descriptor of a connection in its handshake -> endpoint
         self._live: set[int] = set()  # descriptors of peers
-        self._latest: dict[bytes, int] = {}  # the latest peer of each endpoint
-        self._rivals: dict[int, set[int]] = {}  # by a peer's descriptor: connections that may be the peer instead
-        self._vacant: list[tuple[bytes, set[int]]] = []  # rivals of peers that have gone: one of each set may take the peer's place
-        self._left: Counter[bytes] = Counter()  # peers of each endpoint that have gone without a rival, as far as is known
-        self._left_at = float("-inf")  # when the last peer has gone
-        self._heirs: dict[int, bytes] = {}  # rivals that took a peer's place, by descriptor: each with its endpoint
+        self._latest: dict[bytes, int] = {}  # endpoint -> descriptor of the latest peer
+        self._rivals: dict[int, set[int]] = {}  # descriptor of a peer -> descriptors of connections that may be the peer instead
+        self._vacant: list[tuple[bytes, set[int]]] = []  # rivals of peers that have gone: a rival in each set may take the peer's place
+        self._left: Counter[bytes] = Counter()  # endpoint -> number of peers that have gone without a known rival
+        self._left_at = float("-inf")  # time when the last peer went
+        self._heirs: dict[int, bytes] = {}  # descriptor of a rival that took a peer's place -> endpoint
         self.heard: set[int] = set()
-        self._unclaimed: Counter[bytes] = Counter()  # peers of each endpoint whose connection is not known yet
-        self._early: set[int] = set()  # connections whose end was reported before their beginning
-        self._seen = 0  # peers so far
-        self._given_up: Counter[bytes] = Counter()  # handshakes of each endpoint that the other end has ended before the connection closes
-        self._failed: Counter[bytes] = Counter()  # handshakes that ZeroMQ here has ended
-        self._of_other_file: Counter[str] = Counter()  # refused ends of another topology file, by URL, until they are counted as strangers
-        self._reported: set[bool] = set()  # whether a stranger, and an end of another topology file, was reported
-        self._unix: set[int] = set()  # descriptors of the UNIX sockets that are open
-        self._used: Counter[Hashable] = Counter()  # how many peers have had a descriptor
+        self._unclaimed: Counter[bytes] = Counter()  # endpoint -> number of peers whose connection is not known yet
+        self._early: set[int] = set()  # descriptors of connections whose end was reported before their beginning
+        self._seen = 0  # number of peers so far
+        self._given_up: Counter[bytes] = Counter()  # endpoint -> number of handshakes that the other end has ended
+        self._failed: Counter[bytes] = Counter()  # endpoint -> number of handshakes that ZeroMQ in this process has ended
+        self._of_other_file: Counter[str] = Counter()  # URL -> refused ends of another topology file, not yet counted as strangers
+        self._reported: set[bool] = set()  # False if a stranger was reported, True if an end of another topology file was reported
+        self._unix: set[int] = set()  # descriptors of the open UNIX sockets
+        self._used: Counter[Hashable] = Counter()  # descriptor -> number of peers that have had it
         self._tried = 0
         self.strangers = 0
         self._connected: set[str] = set()  # URLs of peers that this end has connected to
@@ -116,7 +119,7 @@ class Monitor:
         self.other_user: int | None = None
 
     def peers(self) -> Peers:
-        """Return the number of connections now and so far."""
+        """Return the counts of peers now and so far, of connections, and of strangers."""
         while readable(self._events):
             message, endpoint = self._events.recv_multipart()
             event, fd = _MESSAGE.unpack(message)
@@ -135,7 +138,8 @@ class Monitor:
                 self._given_up[endpoint] += 1
             elif event & _FAILED:
                 self._failed[endpoint] += 1
-                # The value of this event is a status. An end without a file ignores it, because a stranger may have sent it.
+                # The value of this event is a status. An end without a topology file ignores the status, because a stranger may have sent
+                # it.
                 is_of_other_file = event == zmq.Event.HANDSHAKE_FAILED_AUTH and fd == context.OTHER_FILE
                 self._of_other_file[endpoint.decode()] += is_of_other_file and bool(self._link.options.topology)
             elif event == zmq.Event.DISCONNECTED:
@@ -145,7 +149,7 @@ class Monitor:
         return Peers(len(self._live) + self._unclaimed.total(), self._seen, self._seen + len(self._pending), self.strangers)
 
     def _open(self, fd: int, endpoint: bytes) -> None:
-        """Note a new connection. Another thread of ZeroMQ may have reported its handshake, or even its end, before."""
+        """Note a new connection. Another thread of ZeroMQ may already have reported the handshake or the end of this connection."""
         self.closed.discard(endpoint.decode())
         if fd in self._early:
             self._early.remove(fd)
@@ -159,7 +163,7 @@ class Monitor:
         elif not _may_be_peer(fd):
             pass
         elif (peer := self._latest.get(endpoint)) is not None and peer not in self.heard:
-            self._rivals.setdefault(peer, set()).add(fd)  # the handshake may have been this connection's
+            self._rivals.setdefault(peer, set()).add(fd)  # the handshake may have been that of this connection
         elif self._link.bind and time.monotonic() < self._left_at + LATE:
             if self._left[endpoint]:
                 self._left[endpoint] -= 1
@@ -168,12 +172,12 @@ class Monitor:
                 rivals.add(fd)
 
     def _welcome(self, endpoint: bytes) -> None:
-        """Mark a connection of an endpoint as a peer: the latest open connection that may be the peer."""
+        """After a handshake of an endpoint, mark the latest open connection that may be the peer as a peer."""
         states = {fd: _may_be_peer(fd) for fd, other in self._pending.items() if other == endpoint}
         found = [fd for fd, state in states.items() if state] or [fd for fd, state in states.items() if state is None]
         if not found:
             heir = next((fd for fd, other in self._heirs.items() if other == endpoint), None)
-            if heir is not None:  # it was in its handshake until now
+            if heir is not None:  # the rival was in its handshake until now
                 del self._heirs[heir]
             else:
                 self._unclaimed[endpoint] += 1
@@ -195,7 +199,7 @@ class Monitor:
         self._correct(fd)
 
     def _correct(self, fd: int) -> bool:
-        """Mark a connection as a peer instead of its rival, if it has one; return whether it has."""
+        """If the connection is a rival of a peer, mark the connection as the peer instead. Return whether this was done."""
         other = next((peer for peer, rivals in self._rivals.items() if fd in rivals), None)
         if other is None or fd not in self._pending:
             return False
@@ -224,14 +228,14 @@ class Monitor:
         if not was_live and not was_pending:
             self._early.add(fd)
         if has_failed:
-            if was_live and not is_heir:  # the failure was another connection's
+            if was_live and not is_heir:  # the failed handshake was that of another connection
                 self._welcome(endpoint)
-            # A handshake that the other end ended may be a port scan, or ZeroMQ, if only one of the ends announces something.
+            # If the other end ended the handshake, it may be a port scan, or ZeroMQ if only one of the two ends sends an announcement.
             if failed or self._wanted == "highway" or self.tries_both:
                 self._refuse(endpoint, REFUSALS if failed else 1)
             (self._failed if failed else self._given_up)[endpoint] -= 1
         elif was_live:
-            if not is_proven:  # it may have been a stranger
+            if not is_proven:  # the closed connection may have been a stranger
                 self._left_at = time.monotonic()
                 self._vacant.append((endpoint, rivals))
         elif not was_pending and self._unclaimed[endpoint]:
@@ -250,10 +254,10 @@ class Monitor:
         return found
 
     def _replace(self, endpoint: bytes, rivals: set[int]) -> None:
-        """Mark a rival as the peer, to replace a peer that has closed without an error and may have spoken another protocol.
+        """Mark a rival as the peer, in place of a closed connection that may have been a stranger.
 
-        If the closed connection was the real peer, this counts the rival by mistake until it closes, at most for 30 s, when ZeroMQ ends
-        its handshake. A UNIX socket with unread data at the other end is not chosen."""
+        If the closed connection was the real peer, the rival counts as a peer by mistake until it closes. ZeroMQ ends the handshake of the
+        rival after at most 30 s. A UNIX socket with unread data at the other end is not chosen."""
         rivals.intersection_update(self._pending)
         ready = (fd for fd in rivals if _may_be_peer(fd) and not (fd in self._unix and _waits(fd)) and not _is_left(fd))  # in this order
         heir = next(ready, None)
@@ -265,17 +269,17 @@ class Monitor:
             self._left[endpoint] += heir is None
 
     def _refuse(self, endpoint: bytes, weight: int = REFUSALS) -> None:
-        """Note that a connection was closed in its handshake: by ZeroMQ here, which then does not retry, or by the other end."""
+        """Note that a connection was closed in its handshake by the other end, or by ZeroMQ in this process, which then does not retry."""
         url = endpoint.decode()
         if not self.tries_both:
             self.count_stranger(url)
-        if not self._link.bind and url not in self._connected:  # else this is a late report of an earlier attempt
+        if not self._link.bind and url not in self._connected:  # otherwise this is a late report of an earlier attempt
             self.refused[url] += weight
             if weight == REFUSALS:
                 self.ended.add(url)
 
     def count_stranger(self, url: str) -> None:
-        """Count another end that fails its handshake. Report the first one, and the first one of another topology file."""
+        """Count an end that fails its handshake. Log the first such end, and the first such end of another topology file."""
         self.strangers += 1
         is_of_other_file = self._of_other_file[url] > 0
         self._of_other_file[url] -= is_of_other_file
@@ -292,13 +296,13 @@ class Monitor:
             self.peers()
 
     def _check_user(self, fd: int) -> None:
-        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(fd)) as connection:  # it may have been closed meanwhile
+        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(fd)) as connection:  # the connection may have been closed meanwhile
             user = peer_user(connection)
             if user is not None and user not in (os.getuid(), 0):
                 self.other_user = user
 
     def times_used(self, descriptor: Hashable) -> int:
-        """Return how many connections have had a descriptor; at least 1, because a message may arrive before its connection is reported."""
+        """Return how many connections have had a descriptor; at least 1, because a message can come before its connection is reported."""
         return max(1, self._used[descriptor])
 
     def unread(self) -> bool:
@@ -312,19 +316,19 @@ class Monitor:
 
 
 def readable(socket: zmq.Socket[bytes]) -> bool:
-    """Return whether there is something to read; ``poll()`` takes ten times as long."""
+    """Return whether there is something to read. ``poll()`` would take ten times as long."""
     return bool(int(socket.getsockopt(zmq.EVENTS)) & _POLLIN)
 
 
 def _may_be_peer(fd: int) -> bool | None:
-    """Return whether a connection's handshake may have succeeded, from the bytes exchanged if it is TCP; ``None`` if it is closed."""
+    """Return whether a connection's handshake may have succeeded, for TCP by its numbers of bytes; ``None`` if the connection is closed."""
     try:
         copy = os.dup(fd)
     except OSError:
         return None
     try:
         connection = socket.socket(fileno=copy)
-    except OSError:  # it was closed, and its descriptor now belongs to a file
+    except OSError:  # the connection was closed, and its descriptor now belongs to a file
         os.close(copy)
         return None
     with connection:
@@ -338,13 +342,13 @@ def _may_be_peer(fd: int) -> bool | None:
 def _waits(fd: int) -> bool:
     """Return whether the other end of a UNIX socket has unread data; unix(7), SIOCOUTQ."""
     waiting = array("i", [0])
-    with contextlib.suppress(OSError):  # it was closed meanwhile
+    with contextlib.suppress(OSError):  # the connection was closed meanwhile
         fcntl.ioctl(fd, termios.TIOCOUTQ, waiting)
     return waiting[0] > 0
 
 
 def _is_left(fd: int) -> bool:
-    """Return whether the other end of a connection is closed."""
+    """Return whether the other end has closed a connection."""
     poll = select.poll()
     poll.register(fd, select.POLLRDHUP)
     return bool(poll.poll(0))

@@ -1,6 +1,6 @@
-"""Sockets of ZeroMQ, the ends of links over tcp, ipc and inproc.
+"""Sockets of ZeroMQ: the ends of links over tcp, ipc, inproc and named.
 
-Every wait lasts at most 100 ms before it checks whether the stage was cancelled. Frames are sent and received without copies.
+While a socket waits, it checks every 100 ms whether the stage was cancelled. Frames of 64 kB and more are sent and received without copies.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from highway.wire.url import Link
 
 log = logging.getLogger("highway")
 
-UNDER_WAY = 3  # messages of a connection that do not wait, but that ZeroMQ is writing or has not released yet
+UNDER_WAY = 3  # messages of a connection in addition to waiting messages: ZeroMQ is writing them, or has not released them yet
 ROOM_AFTER = 0.001  # seconds between two checks whether messages have left
 CALM = 1.0  # maximum seconds that the first message waits for closing connections
-LATEST = 0.02  # seconds that a publisher waits for room before it drops a message
+LATEST = 0.02  # maximum seconds that a publisher waits for room before it drops a message
 
 _MORE, _NOBLOCK, _POLLIN, _POLLOUT = map(int, (zmq.SNDMORE, zmq.NOBLOCK, zmq.POLLIN, zmq.POLLOUT))  # enums would be slow
 _MORE_AT_ONCE = _MORE | _NOBLOCK
@@ -43,7 +43,8 @@ class ZMQSender(BaseSocket):
     """A PUSH or PUB socket; see :class:`highway.wire.transports.protocol.TransportSender`.
 
     Attributes:
-        send_frame: Passes ZeroMQ a frame, with flags, and whether to copy it. It is the C method: zmq.Socket.send adds 3 us to each call.
+        send_frame: Function of a frame, flags, and whether to copy the frame, which passes the frame to ZeroMQ. The function is the C
+            method, because zmq.Socket.send adds 3 us to each call.
     """
 
     _option = zmq.SNDHWM
@@ -64,10 +65,10 @@ class ZMQSender(BaseSocket):
     def send(self, frames: Sequence[Frame], timeout: float | None = None, copy_below: int = COPY_BELOW) -> None:
         """Send a message; see :class:`highway.wire.transports.protocol.TransportSender`.
 
-        Frames smaller than ``copy_below`` are copied, and not tracked by :meth:`unsent`.
+        Frames smaller than ``copy_below`` are copied, and :meth:`unsent` does not track them.
         """
         self._check_process()
-        views = [memoryview(frame) for frame in frames]  # new views: ZeroMQ refers to each until its bytes have left
+        views = [memoryview(frame) for frame in frames]  # new views, because ZeroMQ refers to each view until its bytes have left
         sizes = [view.nbytes for view in views]
         nbytes, largest = sum(sizes), max(sizes)
         if largest > self._limit:
@@ -78,11 +79,11 @@ class ZMQSender(BaseSocket):
         if not self._fitted:
             self._fit_before_anything_is_sent(nbytes)
         if nbytes >= COPY_BELOW:
-            copy_below = min(copy_below, largest)  # so that its departure is noticed
+            copy_below = min(copy_below, largest)  # so that at least one frame is tracked
         self._largest = max(self._largest, nbytes)
-        is_bounded = self._is_raised or not self.link.fans_out  # else ZeroMQ's high-water mark is the limit
+        is_bounded = self._is_raised or not self.link.fans_out  # otherwise ZeroMQ's high-water mark is the limit
         if is_bounded and self._backlog.nbytes > self._budget + UNDER_WAY * self._largest and not self._make_room(timeout):
-            self._sent += 1  # and dropped
+            self._sent += 1  # the message is dropped, but counts as sent
             return
         if self.link.fans_out:
             self.socket.getsockopt(zmq.EVENTS)  # lets ZeroMQ notice what subscribers have read
@@ -100,7 +101,7 @@ class ZMQSender(BaseSocket):
         """
         deadline = time.monotonic() + CALM
         while not self._fitted:
-            is_last = time.monotonic() >= deadline  # before the check, because a process may be stopped for a while
+            is_last = time.monotonic() >= deadline  # read the clock before the attempt, because the process can be stopped for a while
             self._fit(nbytes)
             if is_last and not self._fitted:
                 self._fitted = self._is_raised = True
@@ -108,9 +109,9 @@ class ZMQSender(BaseSocket):
                 wait(ROOM_AFTER)
 
     def _make_room(self, timeout: float | None) -> bool:
-        """Wait until there is room for a message. A publisher waits only for a moment. If there is still no room, return False.
+        """Wait until there is room for a message. A publisher waits only for ``LATEST`` seconds. If there is no room then, return False.
 
-        This is needed if messages are larger than the first one, for which ZeroMQ's high-water mark was set.
+        This wait is needed if messages are larger than the first message, for which ZeroMQ's high-water mark was set.
         """
         since, is_pub = time.monotonic(), self.link.fans_out
         patience = (0 if self._is_dropping else LATEST) if is_pub else float("inf")
@@ -135,7 +136,7 @@ class ZMQSender(BaseSocket):
 
     def _drop(self, waiting: int, peers: Peers | None) -> None:
         self._is_dropping = True
-        if not self._told and (peers is None or peers.live):  # otherwise the messages belong to closed connections, and are released soon
+        if not self._told and (peers is None or peers.live):  # messages of closed connections are released soon
             self._told = True
             log.warning(
                 "%s: %.0f MB wait for slow subscribers. Until they have read them, all subscribers lose messages, because these "
@@ -146,29 +147,30 @@ class ZMQSender(BaseSocket):
             )
 
     def _send_once(self, views: Sequence[memoryview], timeout: float | None, copy_below: int) -> bool:
-        """Send a message. Return False if its receiver left in the middle of it: then ZeroMQ drops all frames of the message.
+        """Send a message. Return False if the receiver left in the middle of the message. ZeroMQ then drops all frames of the message.
 
-        If ZeroMQ got all frames before it noticed that the receiver had left, the message is lost, like other messages to this receiver.
+        If ZeroMQ got all frames before it noticed that the receiver had left, the message is lost, as are other messages to this receiver.
         """
         send, (first, *rest) = self.send_frame, views
-        # Poll before sending, even with a timeout of 0: pyzmq loses a Ctrl-C that arrives while a non-blocking call finds nothing to do.
+        # Poll before sending, even with a timeout of 0, because pyzmq loses a Ctrl-C that arrives while a non-blocking call has nothing to
+        # do.
         self._retry(_POLLOUT, timeout, "no receiver took a message", send, first, _MORE if rest else 0, first.nbytes < copy_below)
         whole, left = True, len(rest)
         for view in rest:
             left -= 1
             try:
-                send(view, _MORE_AT_ONCE if left else _NOBLOCK, view.nbytes < copy_below)  # the rest of a begun message never waits
+                send(view, _MORE_AT_ONCE if left else _NOBLOCK, view.nbytes < copy_below)  # frames after the first never wait
             except zmq.Again:
                 whole = False
         return whole
 
     def send_to_each(self, frames: Sequence[Frame], receivers: int, timeout: float | None = None) -> None:
-        """Send a message ``receivers`` times; ZeroMQ takes the receivers in turn. See :meth:`TransportSender.send_to_each`."""
+        """Send a message ``receivers`` times, because ZeroMQ takes the receivers in turn. See :meth:`TransportSender.send_to_each`."""
         for _ in range(receivers):
             self.send(frames, timeout, copy_below=0)
 
     def peers(self) -> Peers | None:
-        """Return the connections; for a publisher, the subscriptions, which are also known within a process."""
+        """Return the counts of connections. A publisher returns the counts of subscriptions, which it knows even for inproc."""
         connected = super().peers()
         if os.getpid() != self._pid:
             return connected
@@ -188,7 +190,7 @@ class ZMQSender(BaseSocket):
         return connected._replace(live=min(len(self._monitor.heard), self._subscriptions), seen=self._subscribed)
 
     def unsent(self) -> int:
-        """Return the number of messages of 64 kB and more that have not left. Before the first receiver connects, count all messages."""
+        """Return the number of messages of 64 kB and more that have not left. Before the first receiver connects, all messages count."""
         peers = self.peers()
         if peers is None:
             return 0
@@ -197,14 +199,14 @@ class ZMQSender(BaseSocket):
     def _waiting_messages(self) -> tuple[int, int]:
         """Return the number of messages that have not left, and their bytes.
 
-        ZeroMQ keeps the messages of a closed connection until the socket processes its commands, which happens only when the socket is
-        used. Without this call, a sender that only waits would wait for these messages forever.
+        ZeroMQ keeps the messages of a closed connection until the socket processes its commands. A socket processes its commands only when
+        it is used. Without ``getsockopt``, a sender that only waits would wait for these messages forever.
         """
         self.socket.getsockopt(zmq.EVENTS)
         return self._backlog.count()
 
     def settle(self, timeout: float) -> None:
-        """Wait until ZeroMQ passes no more messages to closed connections; it reports the end of a connection earlier."""
+        """Wait until ZeroMQ passes no more messages to closed connections, because ZeroMQ reports the end of a connection earlier."""
         with contextlib.suppress(zmq.ZMQError):  # there is no free descriptor
             context.settle(timeout)
         self.socket.getsockopt(zmq.EVENTS)
@@ -212,8 +214,8 @@ class ZMQSender(BaseSocket):
     def unread(self) -> bool:
         """Return whether a receiver has unread data that is lost if this end closes.
 
-        This happens with UNIX sockets: if the other end closes, ZeroMQ may notice it before it has read all data, and drops the rest. With
-        TCP, the end of the connection comes after the data.
+        Data can be lost over UNIX sockets: ZeroMQ can notice that the other end has closed before it has read all data, and then drops the
+        unread data. Over TCP, the end of the connection comes after the data.
         """
         return self.peers() is not None and self._monitor.unread()
 
@@ -233,7 +235,7 @@ class ZMQReceiver(BaseSocket):
             keep_freed_memory()
 
     def refuse(self) -> None:
-        """Do nothing: ZeroMQ's senders send to all connected receivers in turn."""
+        """Do nothing, because senders of ZeroMQ always send to all connected receivers in turn."""
 
     def recv(self, timeout: float | None = None) -> list[Frame]:
         self._check_process()
@@ -247,10 +249,10 @@ class ZMQReceiver(BaseSocket):
         return frames
 
     def _leave_behind(self) -> None:
-        """Disconnect from previous addresses of names, after all messages from there are read. Otherwise ZeroMQ would drop these messages.
+        """Disconnect from previous addresses of names as soon as all messages from these addresses are read. ZeroMQ drops unread messages.
 
-        ZeroMQ reads connections in turn. The number of messages that wait at a connection is at most the high-water mark, and the end of
-        the connection comes after them.
+        ZeroMQ reads connections in turn. A connection has at most as many waiting messages as the high-water mark, and then the end of the
+        connection.
         """
         self._monitor.peers()
         if not self._left <= self._monitor.closed:
@@ -260,7 +262,7 @@ class ZMQReceiver(BaseSocket):
             self._disconnect_left()
 
     def source(self, frames: Sequence[Frame]) -> SourceAddress | None:
-        """Return the connection, by its descriptor; see :class:`highway.wire.transports.protocol.TransportReceiver`."""
+        """Return the source, with the descriptor of the connection; see :class:`highway.wire.transports.protocol.TransportReceiver`."""
         if self.link.transport.within_process:
             return None
         return SourceAddress(int(frames[0].get(zmq.SRCFD)), _host(str(frames[0].get("Peer-Address"))))
@@ -278,7 +280,7 @@ class ZMQReceiver(BaseSocket):
 
 
 def _host(address: str) -> str:
-    """Return the address of a peer's host from ZeroMQ's ``Peer-Address``; for a UNIX socket, that is ``localhost:UID:GID:PID``."""
+    """Return the host in ZeroMQ's ``Peer-Address``; empty for a UNIX socket, whose ``Peer-Address`` is ``localhost:UID:GID:PID``."""
     try:
         ipaddress.ip_address(address)
     except ValueError:
@@ -287,18 +289,18 @@ def _host(address: str) -> str:
 
 
 class Backlog:
-    """The messages that have not left: ZeroMQ refers to the memory of a frame until the system has its bytes.
+    """The messages that have not left. A message has left when ZeroMQ no longer refers to the memory of its last tracked frame.
 
     Attributes:
-        nbytes: Upper limit of the bytes that have not left, updated by :meth:`count` and :meth:`add`.
+        nbytes: Upper limit of the bytes that have not left. :meth:`count` and :meth:`add` update this limit.
     """
 
     def __init__(self) -> None:
-        self._messages: deque[tuple[weakref.ref[memoryview], int]] = deque()  # the last tracked frame, and the bytes of the message
+        self._messages: deque[tuple[weakref.ref[memoryview], int]] = deque()  # (last tracked frame of a message, bytes of the message)
         self.nbytes = 0
 
     def add(self, views: Sequence[memoryview], nbytes: int, copied_below: int) -> None:
-        """Note a sent message. If all its frames were copied, it is not tracked."""
+        """Note a sent message. A message whose frames were all copied is not tracked."""
         for view in reversed(views):
             if view.nbytes >= copied_below:
                 self._messages.append((weakref.ref(view), nbytes))
