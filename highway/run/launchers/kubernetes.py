@@ -31,14 +31,14 @@ from highway.topology.plan import Plan, Role, names, port_range
 from highway.topology.spec import parse_metrics
 from highway.wire.address import is_loopback
 
-LONGEST = 50  # characters of a name: Kubernetes appends to it, and the limit of host names and label values is 63
+LONGEST = 50  # maximum characters of a name; Kubernetes appends up to 13 to get host names and label values of at most 63
 
 _VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
 _KEY = re.compile(r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 
 
 def label(text: str) -> str:
-    """Return a name in the form of Kubernetes: lower-case letters, digits and hyphens, starting with a letter."""
+    """Convert a text to a name for Kubernetes: lower-case letters, digits and hyphens, starting with a letter."""
     found = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
     return found if found[:1].isalpha() else f"highway-{found}".rstrip("-")
 
@@ -73,7 +73,7 @@ def _unreachable(plan: Plan) -> Iterator[ConfigError]:
 
 
 def _within_one_host(topology: Topology, roles: Sequence[Role]) -> Iterator[ConfigError]:
-    """Yield an error for each URL of a link in a stage that other pods cannot reach."""
+    """Yield an error for each link URL in a stage's parameters that other pods cannot reach."""
     for end in link_ends(topology, [role.processes[0] for role in roles]):
         for transport, location in zip(end.link.transports, end.link.locations, strict=True):
             if not end.name and (not transport.has_port or is_loopback(location.rpartition(":")[0] or "localhost")):

@@ -233,7 +233,7 @@ class SlurmLauncher:
 
 
 SILENCE = 60.0  # maximum seconds without news of a running job
-PATIENCE = 15.0  # seconds before a message with the reason why a job waits
+PATIENCE = 15.0  # seconds that a job waits before a message with the reason
 
 
 class ReplicaJob:
@@ -242,13 +242,13 @@ class ReplicaJob:
     Args:
         folder: The folder of the run.
         role: The role.
-        replica: The number.
+        replica: The number of the replica.
         show: As for :class:`~highway.run.launchers.local.LocalLauncher`.
 
     Attributes:
         id: Slurm's ID of the job; empty if there is no job.
         cancelled: IDs of the jobs that were cancelled.
-        process: The current or last process.
+        process: The current or last process of the replica.
     """
 
     def __init__(self, folder: RunFolder, role: Role, replica: int, show: Show) -> None:
@@ -257,20 +257,20 @@ class ReplicaJob:
         self._folder, self._show = folder, show
         self.cancelled: list[str] = []
         self._order: JobOrder | None = None
-        self._holder = ""  # the job and how often it was queued
-        self._reader: NewsReader | None = None  # its news
-        self._unjudged: list[News] = []  # news since Slurm has asked the job to end, until Slurm reports its state
+        self._holder = ""  # the job ID, and how often the job was requeued
+        self._reader: NewsReader | None = None  # reads the news of the job
+        self._unjudged: list[News] = []  # news after Slurm asked the job to end, until Slurm reports the job's state
         self._begun = False  # whether the process has sent news
-        self._heard: float | None = None  # when the job last sent news, or was seen running
-        self._since: float | None = None  # when it began to wait; None after the reason was shown
+        self._heard: float | None = None  # time of the job's last news, or time when the job was first seen running
+        self._since: float | None = None  # time when the process began to wait; None after the reason was shown
 
     @property
     def runs(self) -> bool:
-        """Whether its process runs, or will be started."""
+        """Whether the process runs or will be started."""
         return self.process.poll() is None
 
     def start(self, spec: LaunchSpec) -> RemoteProcess:
-        """Start a process in its job, as soon as the job exists."""
+        """Start a process in the job of this replica, as soon as there is a job."""
         self.process = RemoteProcess(spec.name, self._show, self._ask)
         self._begun, self._since = False, time.monotonic()
         self._want(JobOrder(self._order.start + 1 if self._order else 1, spec.to_json(), [], highway.__version__))
@@ -281,7 +281,7 @@ class ReplicaJob:
         self.id, self._holder, self._reader, self._heard = job, "", None, None
 
     def hear(self, holders: Collection[str]) -> bool:
-        """Read the news of its job, if the job is among ``holders``; return whether there was news."""
+        """Read the news of the job. Return whether there was news. ``holders`` are the holders that have written news."""
         if (holder := newest(holders, self.id)) not in ("", self._holder):
             if self._begun:
                 self._lose("its job was queued again, since its node failed or others go before")
@@ -299,7 +299,7 @@ class ReplicaJob:
         return happened
 
     def judge(self, state: JobState) -> None:
-        """React to the state of its job."""
+        """React to Slurm's state of the job."""
         now, where = time.monotonic(), f"job {self.id}{f' on {state.nodes}' if state.nodes else ''}"
         again = f"{where} was queued again, since its node failed or others go before"
         if state.what != RUNS:
@@ -309,7 +309,7 @@ class ReplicaJob:
         if state.what == WAITS:
             if self._begun:
                 self._lose(again)
-                with contextlib.suppress(ConfigError):  # Slurm delays it for two minutes; this fails if users may not change that
+                with contextlib.suppress(ConfigError):  # Slurm delays a requeued job for two minutes; not all users can change this
                     begin(self.id)
             elif self.runs and self._since is not None and now > self._since + PATIENCE:
                 self._since = None
@@ -322,21 +322,21 @@ class ReplicaJob:
         else:
             self.id, was_there = "", self._reader is not None
             if state.name == "COMPLETED" and was_there and not self._begun:
-                return  # the job had ended before it saw the order to start the process again: another job is submitted
-            if state.name == "CANCELLED" and self.runs:  # a user wants it to end: it is not started again
+                return  # the job had ended before it saw the order for another start, so a new job is submitted
+            if state.name == "CANCELLED" and self.runs:  # a user has cancelled the job, so the process is not started again
                 self.process.hear(News(self.process.address, reports=[RoleReport(draining=True)], counts=self.process.counts()))
             self._lose(f"{where} {state.what}{'' if was_there else self._unseen}", -signal.SIGTERM if state.name == "CANCELLED" else -9)
 
     def cancel(self) -> None:
-        """Cancel its job."""
-        with contextlib.suppress(ConfigError):  # it has ended, or Slurm does not answer: close() of the launcher checks again
+        """Cancel the job of this replica."""
+        with contextlib.suppress(ConfigError):  # the job has ended, or Slurm does not answer; the launcher's close() checks again
             if self.id:
                 call(["scancel", self.id])
         self.cancelled, self.id = [*self.cancelled, *filter(None, [self.id])], ""
 
     @property
     def _unseen(self) -> str:
-        """The message about a job that has never sent news."""
+        """The part of a message about a job that has never sent news."""
         return f" and was never heard of: does its node see {self._folder.path}? It logs to {self._folder.logs / self.name}.log"
 
     def _want(self, order: JobOrder) -> None:
@@ -348,7 +348,7 @@ class ReplicaJob:
         self.process.lose(why, code)
 
     def _ask(self, number: int) -> None:
-        """Send the process a signal; if it has not begun, or does not end after SIGKILL, cancel its job."""
+        """Send the process a signal. If the process has not begun, or was already sent SIGKILL, cancel the job instead."""
         assert self._order is not None, "it was not started"
         if not self._begun or signal.SIGKILL in self._order.signals:
             self.cancel()
@@ -358,5 +358,5 @@ class ReplicaJob:
 
 
 def _undrained(news: News, why: str) -> News:
-    """Return news of a process that was asked to end, but will be started again."""
+    """Change news of a drained process to news of a failed process, because a requeued job must start the process again."""
     return msgspec.structs.replace(news, reports=[*(report for report in news.reports if not report.draining), RoleReport(error=why)])
