@@ -6,7 +6,7 @@ component with its settings, and the passports of its items), ``channel`` (the q
 ``randomness``, ``workers`` (a stage of a running pipeline), ``input``, ``ahead`` (workers with several items in flight), ``time_limit``
 (``Stage(timeout=...)``), ``hashing`` (hashes that detect changes), ``remake`` (makes items again), ``bodies`` (the code of the threads, for
 each shape), ``script``, ``threads`` (the run), ``consumer`` (the position of the loop), ``pipeline`` (the user's interface). May use:
-parameters, process.
+parameters, process, and the modules of the package itself (``errors``, ``mistakes``, ``columns``).
 """
 
 from highway.engine.component import NotNowError, Position, Stateless, Traits

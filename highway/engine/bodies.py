@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import sys
 import threading
 import time
@@ -14,7 +13,7 @@ from highway.engine.ahead import work_ahead
 from highway.engine.channel import Together
 from highway.engine.component import Shape, Traits, name_of
 from highway.engine.context import enter, leave
-from highway.engine.input import InputByEpoch, StageInput, mark
+from highway.engine.input import InputByEpoch, StageInput, add_state
 from highway.engine.resume import Marker, MarkerClock, StageState, as_json
 from highway.engine.source import OpenSource
 from highway.engine.stage import DROP, Lineage, Passport, Stamped
@@ -61,7 +60,9 @@ def _source(worker: StageWorkers, meter: Meter) -> None:
     worker.context.wait_until(lambda: worker.context.is_wanted)
     meter.enter(BUSY)
     source = OpenSource(worker.stage.op, worker.traits, worker.context, worker.resumed and worker.resumed.state)
-    _emit(worker, source, meter, StageInput(worker, meter), source.first)  # a source has no input: this object only gives it epoch 0
+    items = StageInput(worker, meter)  # a source has no input: this object holds what a marker needs
+    items.numbered = source.first if worker.resumed is None else max(source.first, worker.resumed.numbered)
+    _emit(worker, source, meter, items)
 
 
 def _stream(worker: StageWorkers, meter: Meter) -> None:
@@ -79,7 +80,7 @@ def _stream(worker: StageWorkers, meter: Meter) -> None:
 
 
 def _emit_stream(worker: StageWorkers, items: StageInput, meter: Meter, resumed: StageState | None = None) -> None:
-    items.waiting = [] if resumed is None else worker.remake(resumed.held)
+    items.waiting, items.numbered = ([], 0) if resumed is None else (worker.remake(resumed.held), resumed.numbered)
     worker.context.begin(worker.stage.op, worker.traits.new_state(), resumed and resumed.state)
     _emit(worker, iter(worker.stage.op.stream(items)), meter, items)
 
@@ -123,16 +124,16 @@ def _map(worker: StageWorkers, meter: Meter) -> None:
         worker.hand_on(slot, result, meter)
 
 
-def _emit(worker: StageWorkers, outputs: Iterator[Any], meter: Meter, items: StageInput, first: int = 0) -> None:
+def _emit(worker: StageWorkers, outputs: Iterator[Any], meter: Meter, items: StageInput) -> None:
     """Pass on the outputs of a source or stream. When no more outputs are needed, close the iterator on the thread that ran it.
 
     Args:
         outputs: The iterator of the outputs.
         meter: Counts the outputs.
-        items: The input.
-        first: Index of the first output without a passport.
+        items: The input. ``items.numbered`` is the index of the next output without a passport.
     """
-    numbers, clock, context, is_source = itertools.count(first), MarkerClock(), worker.context, worker.shape == "source"
+    clock, context, is_source = MarkerClock(), worker.context, worker.shape == "source"
+    made_of = None if is_source else Lineage(stage=worker.number)  # of an output whose inputs are not known
     begins = is_source and worker.traits.numbers_epochs and worker.resumed is None
     try:
         for output in outputs:
@@ -144,7 +145,8 @@ def _emit(worker: StageWorkers, outputs: Iterator[Any], meter: Meter, items: Sta
                 passport = output.passport
             else:
                 last = items.passport
-                passport = Passport(last.epoch, next(numbers), worker.origin, (), last.times or (time.time(),))
+                passport = Passport(last.epoch, items.numbered, worker.origin, (), last.times or (time.time(),), made_of)
+                items.numbered += 1
                 output = Stamped(output, passport)
             if begins:
                 _expect_first_epoch(worker, passport.epoch)
@@ -156,9 +158,10 @@ def _emit(worker: StageWorkers, outputs: Iterator[Any], meter: Meter, items: Sta
                 meter.bytes += size
                 worker.here.passport = passport
             due = (is_source or context.is_source) and worker.is_asked and context.running[1] is not None and clock.is_due(meter.items)
-            if due and mark(worker, marker := Stamped(Marker(clock), passport), items):  # never between the items of a ``Together``
+            if due and add_state(worker, marker := Marker(clock), items):  # never between the items of a ``Together``
+                worker.outbox.put(Stamped(marker, passport))
                 clock.begin(meter.items)
-                worker.here.marker = marker.item
+                worker.here.marker = marker
             if worker.ends_between:
                 context.check()
     finally:

@@ -6,8 +6,10 @@ Invariants:
   is ``capacity`` plus a number of extra items, at most ``extra``. The writer passes this number with each item: it is larger for small
   items. The channel uses the number of the last item. A :class:`Together` needs only one permit, so its further items may exceed the limit.
 - Items leave in the order in which their slots were created, no matter when they are filled or by which worker.
-- After :meth:`Channel.close` no slot is created. The reader gets the remaining items and then ``EndOfStream``.
-- After :meth:`Channel.cancel` the queue is empty, and all threads that wait or call a method get ``Cancelled``.
+- No writer calls :meth:`Channel.close` before all slots are created. After it, the reader gets the remaining items and then
+  ``EndOfStream``.
+- After :meth:`Channel.cancel` the queue is empty, and all threads that wait in the channel, and all that take or put an item
+  later, get ``Cancelled``.
 """
 
 from __future__ import annotations
@@ -40,9 +42,9 @@ class Together(list[Any]):
 class Channel:
     """A queue between two stages, of at most ``capacity`` items, plus extra items if they are small.
 
-    A writer either puts a finished item, or takes a permit (:meth:`acquire`, which waits), creates a slot (:meth:`reserve`, which does not
-    wait) and fills it later. Slots keep the order of the inputs if several workers share the work of a stage. A single writer, or a writer
-    that keeps no order, needs no slot and appends the finished item.
+    A source or stream puts finished items (:meth:`put`). A worker of a map first takes a permit (:meth:`acquire`, which waits), then its
+    input. If several workers keep the order, it creates a slot (:meth:`reserve`, which does not wait), and fills the slot later. Otherwise
+    it appends the finished item (:meth:`append`). Slots keep the order of the inputs.
 
     If the queue is full, the channel wakes a single writer when half of the waiting items have left, because each wake-up interrupts a
     thread on the same core. Of several writers, the channel wakes one as soon as there is room for one item. Half of the queue may never
@@ -126,7 +128,8 @@ class Channel:
         return slot
 
     def fill(self, slot: Slot, value: Any, more: int | None = None) -> None:
-        """Set the item of a slot, and the number of extra items that its size allows. ``DROP`` removes the slot."""
+        """Set the item of a slot, and the number of extra items that its size allows. A slot with ``DROP`` is
+        removed when it is the first."""
         with self._lock:
             slot.value = value
             if type(value) is Together:

@@ -64,7 +64,8 @@ class Position:
     """A state that is one value: ``Traits(state=lambda: Position(0))``.
 
     Args:
-        value: The value at the beginning. The component sets it after each item. Alternatively, the component sets it once to a function
+        value: The value at the beginning. A source sets it before it yields an item, to the position after
+            this item. A stream sets it before it asks for its next input. Alternatively, the component sets it once to a function
             that returns the value as a new object. highway calls the function when it records the state.
     """
 
@@ -91,7 +92,8 @@ def not_now() -> NoReturn:
 class Traits:
     """The declarations of a component, returned by its method ``__highway__``.
 
-    highway calls ``__highway__`` once for each stage, when it builds the pipeline. A component without this method has the defaults below.
+    highway reads these declarations when it builds the pipeline, so ``__highway__`` must return the same each time. A component without
+    this method has the defaults below.
 
     >>> import itertools
     >>> class Half:

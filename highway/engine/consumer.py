@@ -29,7 +29,7 @@ from highway.errors import Cancelled, EndOfStream, PipelineError
 
 log = logging.getLogger("highway")
 
-FORMAT = 4  # format of states; states of format 2 do not hold the version of highway
+FORMAT = 5  # format of states; states of format 2 do not hold the version of highway
 
 
 class Consumer:
@@ -47,7 +47,7 @@ class Consumer:
         self._was_left = False  # whether that loop ended early, and the next loop gets the rest of its epoch
         self._looped = False  # whether a loop over a whole epoch has finished
         self._marker = Marker()  # the last marker
-        self._met: Marker | None = None  # the last marker, unless it came from another run
+        self._met: Marker | None = None  # the last marker of this run; ``_marker`` may come from a loaded state
         self._errors: Counter[int] = Counter()  # number of errors skipped before the marker, by the stage's number
         self._taken = 0  # items taken after the marker
         self._repeated = 0  # number of items after the marker to drop, because the resumed run has already returned them
@@ -90,7 +90,9 @@ class Consumer:
         """Record an item or marker, and return whether the consumer wants the item."""
         self._held = None
         if type(stamped.item) is Marker:
-            self._errors.update({worker.number: worker.left_out.behind.pop(self._met, 0) for worker in self._run.workers})
+            met = [self._met, *stamped.item.dropped]
+            for worker in self._run.workers:
+                self._errors[worker.number] += sum(worker.left_out.behind.pop(marker, 0) for marker in met)
             self._met = stamped.item
             self._marker, self._taken, self._repeated = stamped.item, 0, max(0, self._repeated - self._taken)
             self._given.clear()
@@ -251,7 +253,8 @@ class Consumer:
             "ranks": self._ranks_before or ranks_of(source.stage.op, source.traits),
             "uneven": [worker.stage.name for worker in self._run.workers[1:] if not worker.keeps_count or worker.stage.name in uneven],
             "last": self._last,
-            "ended": (self.has_ended and not source.context.draining) or (before["ended"] and not self._run.has_begun),
+            "ended": (self.has_ended and self._run.error is None and not source.context.draining)
+            or (before["ended"] and not self._run.has_begun),
             "epoch": self.epoch,
             "begun": self._has_begun,
             "loop": self._loop,
@@ -389,7 +392,7 @@ def _nothing_within(timeout: float | None) -> str:
 
 def _digest(state: Mapping[str, Any], caller: str) -> str:
     try:
-        text = json.dumps({name: part for name, part in state.items() if name != "digest"}, sort_keys=True, default=repr)
+        text = json.dumps({name: part for name, part in state.items() if name != "digest"}, sort_keys=True)
     except (TypeError, ValueError, RecursionError) as error:
         raise PipelineError(f"{caller}: part of the state is not what JSON can hold: {error}") from None
     return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()

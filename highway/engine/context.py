@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
-from highway.engine.component import RunState, Traits, name_of
+from highway.engine.component import RunState, Traits, name_of, shape_by_method
 from highway.engine.stats import HandOver
 from highway.errors import Cancelled, PipelineError
 
@@ -88,7 +88,7 @@ class Context:
         self.interrupted = threading.Event()  # set: check() raises
         self.cancelled = False
         self.running: tuple[Any, RunState | None] = (None, None)  # the component that runs, and its state if it declares one
-        self.refusal = ""  # for a source that declares a state: why states of this run are rejected
+        self.refusal = ""  # why states of this run are rejected
         self.is_source = False  # for a stream: whether it needs no more input, so that markers start at its stage
         self.inner = 0  # number of nested sources that are running; they number their own epochs
         self.skipped = -1  # the last epoch whose items are no longer wanted
@@ -104,7 +104,7 @@ class Context:
         self.report_error = report_error  # returns if the stage skips errors and max_errors is not exceeded, else raises the error
         self.report_state = report_state
         self.seed = seed
-        self.key = 0  # the random numbers of a map depend on this passport
+        self.key = 0  # the key of the stage's random numbers, from the pipeline's seed and the stage's name
         self.workers_behind = 1
         self.hand_over: HandOver | None = None  # for a source: the hand-over of its pipeline
         self._starved, self._blocked = _Waiting(self, "starved"), _Waiting(self, "blocked")
@@ -136,10 +136,14 @@ class Context:
     def state_of(self, component: Any) -> Any:
         """Return the state of the component, created by ``Traits(state=...)``. If the run resumes, the state is restored.
 
-        Outside a stage, such as in ``iter(source)``, return a new state.
+        Outside a stage, such as in ``iter(source)``, return a new state. If a stream calls another component that asks for its
+        state, states of this run are refused, because only the state of the stream is saved.
         """
         runs, state = self.running
         if runs is not component or state is None:
+            if runs is not component and shape_by_method(runs) == "stream":
+                inner = name_of(component)
+                self.refusal = f"state_dict: {name_of(runs)} runs {inner}, whose state is not saved; make {inner} a stage of its own"
             state = Traits.of(component).new_state()
         if state is None:
             raise PipelineError(f"{name_of(component)} asks for its state, which it does not declare: Traits(state=...)")

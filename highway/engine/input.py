@@ -25,6 +25,8 @@ class StageInput:
         self.passport, self.context = Passport(), worker.context
         self._worker, self._meter, self._count = worker, meter, count
         self.waiting: Any = []
+        self.numbered = 0  # the index of the next output without a passport
+        self._dropped: list[Marker] = []  # markers since the last one that was passed on
         self.rest: Iterator[Stamped] = iter(())  # the remaining items of the last ``Together``
 
     @property
@@ -52,7 +54,11 @@ class StageInput:
                 if type(came) is Together:
                     self.rest = iter(came)
                 elif type(came.item) is Marker:
-                    mark(worker, came, self)
+                    self._dropped.append(came.item)
+                    if add_state(worker, came.item, self):
+                        came.item.dropped += self._dropped[:-1]
+                        self._dropped.clear()
+                        worker.outbox.put(came)
                     worker.here.marker = came.item
                 elif came.passport.epoch > worker.context.skipped or worker.traits.whole_epochs:
                     return came
@@ -101,8 +107,8 @@ def together(items: Items) -> Iterator[list[Stamped]]:
         yield [Stamped(item, items.passport), *getattr(items, "rest", ())]
 
 
-def mark(worker: StageWorkers, marker: Stamped, items: StageInput) -> bool:
-    """Add the state of a stage to a marker and pass the marker on.
+def add_state(worker: StageWorkers, marker: Marker, items: StageInput) -> bool:
+    """Add the state of a source or stream to a marker.
 
     Args:
         worker: The stage. Called on its thread.
@@ -110,22 +116,23 @@ def mark(worker: StageWorkers, marker: Stamped, items: StageInput) -> bool:
         items: The input of the stage.
 
     Returns:
-        Whether the run can be resumed at this point. If not, the marker is dropped.
+        Whether the stage can be resumed at this point, or the marker tells why no state can be saved.
     """
-    state, states, began = worker.context.running[1], marker.item.states, time.monotonic()
+    state, began = worker.context.running[1], time.monotonic()
     if not items.runs:
-        states[worker.number] = StageState(items.epoch, runs=False)
+        marker.states[worker.number] = StageState(items.epoch, runs=False)
     elif state is None:
-        marker.item.refused = marker.item.refused or no_state(worker.stage.name)
+        marker.refused = marker.refused or no_state(worker.stage.name)
     else:
         try:
             waiting = items.waiting() if callable(items.waiting) else items.waiting
-            states[worker.number] = StageState(items.epoch, True, state.state(), [stamped.passport for stamped in waiting])
+            held = [stamped.passport for stamped in waiting]
+            marker.states[worker.number] = StageState(items.epoch, True, state.state(), held, items.numbered)
+            marker.refused = marker.refused or worker.context.refusal or worker.cannot_make_again(held)
         except NotNowError:
             return False
         except PipelineError as error:  # a source inside the stage does not support states
-            marker.item.refused = marker.item.refused or str(error)
-        if marker.item.clock is not None:
-            marker.item.clock.spent(time.monotonic() - began)
-    worker.outbox.put(marker)
+            marker.refused = marker.refused or str(error)
+        if marker.clock is not None:
+            marker.clock.spent(time.monotonic() - began)
     return True

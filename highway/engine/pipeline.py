@@ -242,7 +242,7 @@ class Pipeline:
                 self.stop()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state of the loop, for :meth:`load_state_dict`: a dict of a few kilobytes that JSON can hold.
+        """Return the state of the loop, for :meth:`load_state_dict`: a dict that JSON can hold, with a few numbers for each waiting item.
 
         Only items that the loop has received count. An adapter such as ``to_device`` may have taken more.
 

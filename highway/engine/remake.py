@@ -62,7 +62,7 @@ class Remaker:
         stage = made_by or 0
         worker = self._workers[stage]
         make = remake_of(worker.stage.op, worker.traits)
-        if make is None:
+        if make is None or (lineage is not None and not lineage.is_known):
             where = self._workers[number].stage.name if number < len(self._workers) else "another pipeline"
             raise PipelineError(f"{worker.stage.name} cannot make items again, which wait in {where}; it can by Traits(remake=...)")
         items = [self._input(one, lineage) for one in inputs] if lineage is not None else []

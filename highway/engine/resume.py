@@ -1,8 +1,9 @@
 """The data of a state: the states of stages, the markers that collect them, and lineages as JSON.
 
-The source regularly sends a :class:`Marker` after its items. Each stage that receives the marker adds its state and passes the marker on,
-so that the marker holds the states of all stages at one point of the stream (Chandy and Lamport, *Distributed snapshots*, 1985).
-:class:`highway.engine.consumer.Consumer` keeps the last marker and counts the items after it.
+The source regularly sends a :class:`Marker` between its items. Each stream that receives the marker adds its state, and all stages pass the
+marker on, so that the marker holds the states of all stages at one point of the stream (Chandy and Lamport, *Distributed snapshots*, 1985).
+:class:`highway.engine.consumer.Consumer` keeps the last marker and counts the items after it: ``state_dict()`` returns the states of the
+last marker and this count. The resumed run starts at the marker and drops as many items as were counted.
 
 A state holds no data. For each item that waits in a stage, it holds the item's *lineage*: how the item was made. When the run resumes, the
 items are made again. docs/adr/0011 gives the reasons, and docs/howto/resume.md shows how to write a source or stream that supports states.
@@ -17,9 +18,9 @@ from typing import Any, NamedTuple
 from highway.engine.stage import Lineage, Passport
 from highway.renamed import explain_missing
 
-MARK_EVERY = 100  # maximum number of outputs of the source between two markers
+MARK_EVERY = 100  # a marker is due after this number of outputs of the source
 MARK_APART = 0.01  # minimum seconds between two markers
-MARK_WITHIN = 0.25  # maximum seconds between two markers, if there are outputs
+MARK_WITHIN = 0.25  # a marker is due after this number of seconds, even if there are fewer outputs
 MARK_SHARE = 0.02  # fraction of a stage's time that markers may take; a stage that holds very many items gets fewer markers
 
 
@@ -31,16 +32,18 @@ class StageState(NamedTuple):
         runs: Whether the stream is within that epoch. If not, the stream waits for the next epoch and has no state.
         state: The state that the stage returned.
         held: Passports of the inputs that wait in the stage.
+        numbered: Number of outputs so far to which the engine gave an index, because the component yields them without a passport.
     """
 
     epoch: int = 0
     runs: bool = True
     state: Any = None
     held: Sequence[Passport] = ()
+    numbered: int = 0
 
 
 class Marker:
-    """Passes through the stages after an item of the source and collects their states.
+    """Travels through the stages between two items, and collects the states of the stages.
 
     Args:
         clock: Decides when the next marker is due; ``None`` if the marker was read from a state.
@@ -48,12 +51,14 @@ class Marker:
 
     Attributes:
         refused: The error of the first stage that does not support states, or an empty text.
+        dropped: The markers before this one that a stage dropped, because it could not be resumed there.
     """
 
-    __slots__ = ("clock", "refused", "states")
+    __slots__ = ("clock", "dropped", "refused", "states")
 
     def __init__(self, clock: MarkerClock | None = None, states: dict[int, StageState] | None = None) -> None:
         self.clock, self.states, self.refused = clock, {} if states is None else states, ""
+        self.dropped: list[Marker] = []
 
     def as_json(self) -> dict[str, Any]:
         """Return the states. An input that several waiting items share is stored once, under ``"shared"``."""

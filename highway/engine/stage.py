@@ -69,6 +69,11 @@ class Lineage(NamedTuple):
     part: Any = None
     stage: int | None = None
 
+    @property
+    def is_known(self) -> bool:
+        """Whether this says how the item was made. It does not for an item that a stream yielded without a passport."""
+        return bool(self.inputs) or self.part is not None or not self.stage
+
 
 class Passport(NamedTuple):
     """Metadata that travels with an item and identifies it.
@@ -144,8 +149,8 @@ class Items(Protocol):
     else 0.
 
     ``waiting`` is a list of the inputs that wait in the stream. The stream appends each input as ``Stamped(item, items.passport)``, and
-    removes the input when it is no longer needed. When a run resumes, the list holds these inputs again. A stream may also keep its inputs
-    in another form. Such a stream empties the list when it begins, and sets ``items.waiting`` to a function that returns its inputs.
+    removes the input when it is no longer needed. When a run resumes, the list holds these inputs again. A stream can also keep its inputs
+    in another form. Such a stream reads the list when it begins, and then sets ``items.waiting`` to a function that returns its inputs.
 
     >>> class Pairs:
     ...     def stream(self, items: Items):
@@ -183,7 +188,8 @@ class Stage:
         buffer_size: Finished items that may wait for the next stage, at least 1. ``None``: 2 items, plus 32 if an item has up to 4 kB, or
             plus 6 if it has up to 256 kB. Many small items need a larger buffer, because a thread switch can cost as much as the work on an
             item.
-        on_error: ``"raise"`` ends the run with the first error. ``"skip"`` drops the item, counts the error and logs a warning. An error
+        on_error: ``"raise"`` ends the run with the first error. ``"skip"`` drops the item, counts the error and logs a warning (at most one
+            per stage in 5 s). ConfigError and PipelineError always end the run, because they do not belong to a single item. An error
             raised by a source, stream or sink always ends the run, because the iterator cannot continue. If such a component can continue
             after an error, it calls :meth:`highway.engine.context.Context.report_error` instead.
         max_errors: With ``"skip"``, the maximum number of errors, including errors before a resume. A further error ends the run. ``None``:

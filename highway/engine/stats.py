@@ -27,7 +27,7 @@ _LESS = tuple(map(_HEADINGS.index, ("max MB", "queued", "workers", "MB/s")))  # 
 
 
 class Meter:
-    """Counts of one worker. Only its thread writes them, so they need no lock; any thread may read them."""
+    """Counts of one worker. Only one thread at a time writes them, so they need no lock; any thread can read them."""
 
     __slots__ = ("bytes", "errors", "items", "seconds", "since", "state")
 

@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property, partial
 from itertools import repeat
 from typing import Any
@@ -17,7 +17,7 @@ from highway.engine.component import Shape, layers
 from highway.engine.context import Context, Limit, State
 from highway.engine.randomness import generator, stage_key
 from highway.engine.resume import Marker, StageState
-from highway.engine.source import ranks_of
+from highway.engine.source import ranks_of, remake_of
 from highway.engine.stage import DROP, Lineage, Origin, Passport, Several, Stage, Stamped
 from highway.engine.stats import BLOCKED, BUSY, STARVED, Meter, StageStats
 from highway.errors import ConfigError, EndOfStream, PipelineError
@@ -234,6 +234,21 @@ class StageWorkers:
         if self.traits.one_to_one is not None:
             return self.traits.one_to_one == "in order" and self.stage.ordered
         return self.shape == "map" and self.stage.ordered and not self.drops and self.stage.on_error != "skip"
+
+    def cannot_make_again(self, waiting: Iterable[Passport]) -> str:
+        """Return why inputs that wait in this stage cannot be made again when the run resumes; an empty text if they can."""
+        remaining = [passport.made_of for passport in waiting if passport.made_of]
+        while remaining:
+            made_of = remaining.pop()
+            maker = self.before[made_of.stage or 0]
+            if not made_of.is_known or remake_of(maker.stage.op, maker.traits) is None:
+                return (
+                    f"state_dict: {maker.stage.name} does not say how to make its items again, and some of them wait in {self.stage.name}; "
+                    "yield Stamped(item, items.passport) if an item is made of the last input alone by filtering, else "
+                    "Stamped(item, Passport(..., made_of=Lineage(inputs, part))), and declare Traits(remake=...)"
+                )
+            remaining.extend(one.made_of for one in made_of.inputs if one.made_of)
+        return ""
 
     def note_drop(self, returned: str = "DROP") -> None:
         """Record that the map has dropped an item.

@@ -27,7 +27,8 @@ from highway import DROP, Context, EndOfStream, Lineage, Passport, Pipeline, Sta
 from highway.datasets import ImageFolder, MixedDataset
 from highway.datasets.shards import shard_writer
 from highway.datasets.tar_stream import read_members
-from highway.engine import NotNowError, Position, resume
+from highway.engine import NotNowError, Position, Stateless, resume
+from highway.engine.component import not_now
 from highway.engine.context import here
 from highway.engine.resume import MARK_EVERY, MarkerClock
 from highway.errors import PipelineError
@@ -1104,10 +1105,10 @@ def test_a_long_list_is_known_again_without_reading_all_of_it():
         ({}, "got a dict"),
         ({"model": 1, "data": 2}, "got a dict of 'model', 'data'"),
         (None, "got a NoneType"),
-        ({"format": 1}, r"highway 0.1.0 or older saved this state, in format 1, and highway \S+ reads format 4; resume with that version"),
+        ({"format": 1}, r"highway 0.1.0 or older saved this state, in format 1, and highway \S+ reads format 5; resume with that version"),
         ({"format": 7, "version": "0.9.1"}, "highway 0.9.1 saved this state, in format 7"),
-        ({"format": 4, 3: 4}, "load_state_dict: part of the state is not what JSON can hold"),
-        ({"format": 4, "given": {(1, 2): 3}}, "load_state_dict: part of the state is not what JSON can hold"),
+        ({"format": 5, 3: 4}, "load_state_dict: part of the state is not what JSON can hold"),
+        ({"format": 5, "given": {(1, 2): 3}}, "load_state_dict: part of the state is not what JSON can hold"),
     ],
 )
 def test_what_is_no_state_is_refused(state, words):
@@ -1240,7 +1241,21 @@ def test_a_pipeline_inside_that_was_drained_has_no_state_either(stages, stream):
             assert pipeline.state_dict()
 
 
+class SeldomNow:
+    """A stream that can be resumed only after each 50th item."""
+
+    def stream(self, items):
+        position = items.context.state_of(self)
+        for number, item in enumerate(items, start=position.value or 0):
+            position.value = number + 1 if number % 50 == 49 else not_now
+            yield Stamped(item, items.passport)
+
+    def __highway__(self):
+        return Traits(state=Position, one_to_one="in order")
+
+
 BUDGETS = {
+    "stream that cannot be resumed at each marker": lambda skip: [Reader(range(500), epochs=1), Stage(fails, **skip), SeldomNow()],
     "map": lambda skip: [Reader(range(500), epochs=1), noise, Shuffle(30), Stage(fails_at_noise, num_workers=3, **skip)],
     "map without an order": lambda skip: [Reader(range(500), epochs=1), Stage(fails, num_workers=3, ordered=False, **skip)],
     "source": lambda skip: [Mix([Stage(Reader(SomeBad(range(500)), epochs=1), **skip)]), Batch(3)],
@@ -1425,6 +1440,84 @@ def test_one_component_in_two_pipelines_has_two_states():
     with Pipeline([source, shuffle]) as third:
         third.load_state_dict(state)
         assert [item for item, _ in third.stamped()] == [item for item, _ in rest]
+
+
+class Plain:
+    """A source whose items have no passports."""
+
+    def __highway__(self):
+        return Traits(state=lambda: Position(0), ranks=list)
+
+    def __iter__(self, context=None):
+        position = (context or here()).state_of(self)
+        for number in range(position.value, 200):
+            position.value = number + 1
+            yield number
+
+
+class Evens:
+    """A stream whose items have no passports."""
+
+    def __highway__(self):
+        return Traits(per_epoch=True, state=Stateless)
+
+    def stream(self, items):
+        yield from (item for item in items if item % 2 == 0)
+
+
+@pytest.mark.parametrize("first", [[Plain()], [list(range(400)), Evens()], [Reader(range(90), epochs=3), Evens()], [Plain(), Evens()]])
+def test_random_numbers_of_items_without_passports_go_on(first):
+    check(lambda: Pipeline([*first, noise, Stage(noise, num_workers=3)], seed=3), [0.3, 0.8])
+
+
+@pytest.mark.parametrize("stages", [[list(range(400)), Evens(), Shuffle(9)], [list(range(400)), Evens(), double, Batch(3)]])
+def test_items_without_a_lineage_that_wait_are_refused_when_the_state_is_saved(stages):
+    with Pipeline(stages) as pipeline:
+        for _ in zip(range(40), pipeline.stamped()):
+            pass
+        with pytest.raises(
+            PipelineError, match=r"Evens does not say how to make its items again, .* wait in (Shuffle|Batch); yield Stamped"
+        ):
+            pipeline.state_dict()
+
+
+class Runs:
+    """A stream that runs another stream."""
+
+    def __highway__(self):
+        return Traits(state=lambda: Position(0))
+
+    def stream(self, items):
+        return Shuffle(5).stream(items)
+
+
+def test_a_stream_inside_a_stream_whose_state_would_be_lost_is_refused():
+    with Pipeline([list(range(200)), Runs()]) as pipeline:
+        for _ in zip(range(40), pipeline.stamped()):
+            pass
+        with pytest.raises(PipelineError, match="Runs runs Shuffle, whose state is not saved; make Shuffle a stage of its own"):
+            pipeline.state_dict()
+
+
+def test_a_state_after_an_error_resumes_at_the_item_that_failed(tmp_path):
+    mended = tmp_path / "mended"
+
+    def fails_at_first(number):
+        if number == 30 and not mended.exists():
+            raise ValueError("thirty")
+        return number
+
+    def build():
+        return Pipeline([list(range(90)), fails_at_first])
+
+    taken = []
+    with build() as pipeline:
+        with pytest.raises(ValueError, match="thirty"):
+            for item in pipeline:
+                taken.append(item)
+        state = pipeline.state_dict()
+    mended.touch()
+    assert [*taken, *rest_from(build, state)] == list(range(90))
 
 
 class InPlace:
