@@ -45,12 +45,17 @@ class NotNowError(Exception):
 
 
 class RunState(Protocol):
-    """The state of a source or stream in one run."""
+    """The state of a source or stream in one run.
+
+    A source is asked for its state after it has yielded an item, so the state must already be the position after this item. A stream is
+    asked when it takes its next input. At this moment, its state and ``items.waiting`` must describe everything that it has taken and not
+    yet handed on.
+    """
 
     def state(self) -> Any:
         """Return the state between two items, as a new object that JSON can hold, or ``None`` if the component is at its beginning.
 
-        Called on the thread of the component: after a source has yielded an item, or while a stream waits for its next input.
+        Called on the thread of the component.
 
         Raises:
             NotNowError: a run cannot be resumed at this point.
