@@ -26,13 +26,13 @@ _VEIL, _NO_VEIL = 0.25, 0.0
 
 
 class Group(NamedTuple):
-    """Cells that stand together.
+    """A group of cells with one title.
 
     Args:
-        title: What stands above them.
+        title: The title above the cells.
         cells: The transforms, or stages.
-        veil: How much of the masks' colour covers the images.
-        image: The photograph.
+        veil: The opacity of the masks' colour on the images.
+        image: The name of the photograph.
     """
 
     title: str
@@ -42,9 +42,9 @@ class Group(NamedTuple):
 
 
 SEEDS = {"D4": 5, "Rotate": 4, "RotateAndCropValid": 2, "Zoom": 2, "RandAugment": 2, "AutoAugment": 0, "AugMix": 0}
-"""What the draw of a cell derives from where 3 does not show it well."""
+"""The seeds of transforms whose effect is hard to see with the default seed, 3."""
 
-_TRIES = 8  # draws at most until one changes the image
+_TRIES = 8  # maximum seeds to try until the transform changes the image
 
 GROUPS = (
     Group(
@@ -115,7 +115,7 @@ GROUPS = (
 
 
 def draw(size: int) -> Image.Image:
-    """Return the picture; images of ``size`` pixels in the longer direction. A comment that goes into its file lists the cells."""
+    """Return the picture, with images of ``size`` pixels on the longer side. A comment in the picture's file lists the cells."""
     examples = packaged()
     parts = [draw_grid(tiles(group, examples, size), COLUMNS, size, group.title) for group in GROUPS]
     picture = Image.new("RGB", (max(part.width for part in parts), sum(part.height for part in parts)), parts[0].getpixel((0, 0)))
@@ -128,10 +128,10 @@ def draw(size: int) -> Image.Image:
 
 
 def tiles(group: Group, examples: dict[str, Example], size: int) -> list[Tile]:
-    """Return the cells of a group, with the image as it is in front."""
+    """Return the cells of a group, after a cell with the original image."""
     first = examples[group.image]
     tiles = [tile(first, size, "(before)", veil=group.veil)]
-    same = Augmentations([T.Resize((256, 256), interpolation="bilinear")], boxes="boxes")  # as those that mix images need
+    same = Augmentations([T.Resize((256, 256), interpolation="bilinear")], boxes="boxes")  # stages that mix images need equal sizes
     for cell in group.cells:
         name = type(cell).__name__
         stages, given = [same, cell], examples
@@ -147,12 +147,12 @@ def tiles(group: Group, examples: dict[str, Example], size: int) -> list[Tile]:
 
 
 def _range(image: np.ndarray) -> str:
-    """Return the least and greatest value of an image of floats, of which a picture shows the same as of another one."""
+    """Return the range of an image of floats, because a picture does not show it; return an empty text for uint8 images."""
     return "" if image.dtype == np.uint8 else f"{image.min():.2f} to {image.max():.2f}"
 
 
 def arguments(cell: Any) -> str:
-    """Return what a transform was given that is not the default, as one writes it."""
+    """Return the arguments of a transform that differ from the defaults, as they are written in Python."""
     parts = []
     for field in dataclasses.fields(cell):
         value = getattr(cell, field.name)
