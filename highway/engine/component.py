@@ -156,6 +156,12 @@ class Traits:
         deal_anew: For a source that is divided among ranks, a function that converts a state of another number of ranks. It receives
             the saved state, the epoch and index of the last item, and the ``[rank, world_size]`` that saved the state. It returns the state
             for this rank.
+        deal_rest: The same for stages that hold items back or drop items. The function receives what each of the old ranks has read
+            (:class:`highway.engine.resume.ReadByRank`).
+        at_epoch: For a source or stream, a function that returns its state at the beginning of an epoch, for any number of ranks. Streams
+            that are ``per_epoch`` or ``Stateless`` do not need it.
+        whole_inputs: Whether each input of a stream becomes part of one output at most. No part of it waits after another part was
+            yielded.
     """
 
     # Any component:
@@ -190,6 +196,9 @@ class Traits:
     start_threads: Callable[[], None] | None = None
     stamped: Callable[[], Iterator[Any]] | None = None
     deal_anew: Callable[[Any, list[int], list[int]], Any] | None = None
+    deal_rest: Callable[[list[Any]], Any] | None = None
+    at_epoch: Callable[[int], Any] | None = None
+    whole_inputs: bool = False
 
     @classmethod
     def of(cls, op: Any) -> Traits:

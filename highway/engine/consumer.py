@@ -3,33 +3,25 @@
 from __future__ import annotations
 
 import copy
-import hashlib
-import json
-import logging
 import threading
 import time
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from functools import cached_property
-from itertools import islice
 from typing import Any
 
 import highway
-from highway.engine.component import Ranks, Stateless, no_state
+from highway.engine.component import Stateless, no_state
 from highway.engine.context import in_stage
 from highway.engine.hashing.identity import expect_same, expect_stages, is_named
-from highway.engine.remake import Remaker
-from highway.engine.resume import Marker, StageState, from_json
+from highway.engine.remake import Remaker, expect_together, is_fresh, moved, refuse, tracks, used_as_json, used_from_json
+from highway.engine.resume import FORMAT, Marker, digest, expect_state, from_json
 from highway.engine.source import has_state, ranks_of
 from highway.engine.stage import Stamped
 from highway.engine.stats import Meter
 from highway.engine.threads import Run
 from highway.engine.workers import StageWorkers
 from highway.errors import Cancelled, EndOfStream, PipelineError
-
-log = logging.getLogger("highway")
-
-FORMAT = 5  # format of states; states of format 2 do not hold the version of highway
 
 
 class Consumer:
@@ -53,12 +45,15 @@ class Consumer:
         self._repeated = 0  # number of items after the marker to drop, because the resumed run has already returned them
         self._last: tuple[int, int] | None = None  # epoch and index of the last item
         self._previous: tuple[int, int] | None = None  # epoch and index of the item before the last item
-        self._ranks_before: Ranks | None = None  # the ranks of ``_last``, if another rank of the same world size returned it
         self._loops = 0  # loops started so far
         self.has_ended = False  # whether the items have ended, in this run or the resumed run
         self._unordered = next((worker for worker in run.workers if worker.shape == "map" and not worker.stage.ordered), None)
         self._given: list[tuple[int, int]] = []  # if no order is kept: the items returned after the marker,
         self._left_out: set[tuple[int, int]] = set()  # and the items to drop
+        self._tracks = tracks(run.workers)
+        self._used: list[Any] = []  # if other ranks need this: the passports of the items after the marker, or the source's items in them
+        self._used_before: dict[tuple[int, int], Any] = {}  # the source's items in the items of ``_left_out``
+        self._step = 0  # items of this epoch that were returned
         self._received: Consumer | PipelineError | None = None  # the loop's position, if an adapter takes items ahead of the loop
         self.is_in_stage = False  # whether a stage of another pipeline took the last item
 
@@ -94,24 +89,31 @@ class Consumer:
             for worker in self._run.workers:
                 self._errors[worker.number] += sum(worker.left_out.behind.pop(marker, 0) for marker in met)
             self._met = stamped.item
+            del self._used[: None if self._unordered is not None else self._taken]
             self._marker, self._taken, self._repeated = stamped.item, 0, max(0, self._repeated - self._taken)
             self._given.clear()
             return False
         if self._left_out and stamped.passport[:2] in self._left_out:
             self._left_out.remove(stamped.passport[:2])
-            self._given.append(stamped.passport[:2])
+            self._note_given(stamped)
             return False
         if stamped.passport.epoch <= self._skipped:
             return False
         self._taken += 1
         if self._taken <= self._repeated:
             return False
-        self._repeated, self._ranks_before = 0, None
+        self._repeated = 0
+        self._step = self._step + 1 if self._has_begun and self.epoch == stamped.passport.epoch else 1
         self.epoch, self._has_begun = stamped.passport.epoch, True
         self._previous, self._last = self._last, stamped.passport[:2]
-        if self._unordered is not None:
-            self._given.append(self._last)
+        self._note_given(stamped)
         return True
+
+    def _note_given(self, stamped: Stamped) -> None:
+        if self._unordered is not None:
+            self._given.append(stamped.passport[:2])
+        if self._tracks:
+            self._used.append(stamped.passport)
 
     def position(self) -> Consumer:
         """Return a copy of this object, with the current position."""
@@ -141,6 +143,7 @@ class Consumer:
             self._finish(number)
             self._skipped, self._taken = number, 0
             self._given.clear()
+            self._used.clear()
 
     @property
     def is_taken_ahead(self) -> bool:
@@ -193,7 +196,7 @@ class Consumer:
     def _put_back(self, stamped: Stamped) -> None:
         """Keep the last item for the next loop."""
         self._held, self._taken, self._last = stamped, self._taken - 1, self._previous
-        del self._given[-1:]
+        del self._given[-1:], self._used[-1:]
 
     @property
     def _next_epoch(self) -> int:
@@ -234,7 +237,7 @@ class Consumer:
         self._expect_items_to_be_known_again()
         with self._place:
             state = position._state(first) | {"stages": list(self._identities.items())}
-        return state | {"digest": _digest(state, "state_dict")}
+        return state | {"digest": digest(state, "state_dict")}
 
     def flushed(self) -> set[str]:
         """Return the names of streams that may have flushed their buffers since the pipeline was drained."""
@@ -250,7 +253,7 @@ class Consumer:
             "format": FORMAT,
             "version": highway.__version__,
             "seed": self._run.seed,
-            "ranks": self._ranks_before or ranks_of(source.stage.op, source.traits),
+            "ranks": ranks_of(source.stage.op, source.traits),
             "uneven": [worker.stage.name for worker in self._run.workers[1:] if not worker.keeps_count or worker.stage.name in uneven],
             "last": self._last,
             "ended": (self.has_ended and self._run.error is None and not source.context.draining)
@@ -261,8 +264,12 @@ class Consumer:
             "skipped": self._skipped,
             "items": max(self._taken, self._repeated) if self._unordered is None else 0,
             "given": [*self._given, *sorted(self._left_out)],
+            "used": used_as_json([*self._used, *(self._used_before[one] for one in sorted(self._left_out))], self._run.workers)
+            if self._tracks
+            else None,
+            "step": self._step if self._has_begun else 0,
             "errors": {str(number): errors for number, errors in self._errors.items() if errors},
-            **self._marker.as_json(),
+            **self._marker.as_json(self._last is not None and source.traits.deal_rest is not None and source.traits.at_epoch),
         }
 
     @cached_property
@@ -285,34 +292,34 @@ class Consumer:
         """Resume from the state of another run's consumer. Called before the run begins.
 
         Args:
-            state: The return value of :meth:`state`.
+            state: The return value of :meth:`state`, or a list of the states of all ranks.
             allow_changed: See :meth:`Pipeline.load_state_dict`. ``None`` means that the caller has compared the stages.
 
         Raises:
             PipelineError: the state is not valid, or belongs to another pipeline.
         """
-        if not isinstance(state, Mapping) or not isinstance(state.get("format"), int):
-            names = f" of {', '.join(map(repr, islice(state, 5)))}" if isinstance(state, Mapping) and state else ""
-            raise PipelineError(f"load_state_dict: expected what state_dict() returned; got a {type(state).__name__}{names}")
-        if state["format"] != FORMAT:
-            raise PipelineError(
-                f"load_state_dict: highway {state.get('version', '0.1.0 or older')} saved this state, in format {state['format']!r}, and "
-                f"highway {highway.__version__} reads format {FORMAT}; resume with that version, or begin anew without the state"
-            )
-        if state.get("digest") != _digest(state, "load_state_dict"):
-            raise PipelineError("load_state_dict: the state is not what state_dict() returned: part of it is missing or was changed")
-        workers, there = self._run.workers, dict(state["stages"])
-        here = [worker.stage.name for worker in workers]
-        expect_stages(list(there), here)
+        workers, ranks = self._run.workers, ranks_of(self._run.workers[0].stage.op, self._run.workers[0].traits)
         allow_changed = [allow_changed] if isinstance(allow_changed, str) else allow_changed
+        is_list = isinstance(state, (list, tuple))
+        states: list[Mapping[str, Any]] = list(state) if is_list else [state]
+        if is_list and not states:
+            raise PipelineError("load_state_dict: the list of states is empty; expected the states of all ranks")
+        for one in states:
+            expect_state(one)
+        if is_list:
+            expect_together(states)
+        state = next((one for one in states if one["ranks"] == ranks), states[0])
+        here = [worker.stage.name for worker in workers]
+        expect_stages([name for name, _ in state["stages"]], here)
         if state["seed"] != self._run.seed:
-            _refuse("seed", f"was {state['seed']} when the state was saved, and is {self._run.seed}", allow_changed)
+            refuse("seed", f"was {state['seed']} when the state was saved, and is {self._run.seed}", allow_changed)
         if allow_changed is not None:
-            expect_same(there, self._identities, [name for name in allow_changed if name != "seed" or name in here])
-        self._marker = Marker.from_json(state)
-        items, last = state["items"], state["last"]
-        if state["ranks"] != (ranks := ranks_of(workers[0].stage.op, workers[0].traits)) and not _is_fresh(state):
-            items, last = self._deal_anew(state, ranks, allow_changed)
+            expect_same(dict(state["stages"]), self._identities, [name for name in allow_changed if name != "seed" or name in here])
+        is_resized = any(name.endswith("batch_size") and is_named(here[0], [name.rpartition(".")[0]]) for name in allow_changed or ())
+        if (state["ranks"] != ranks or is_resized) and not all(map(is_fresh, states)):
+            self._run.use_seed()
+            state = moved(workers, states, ranks, is_list, allow_changed)
+        self._marker, items, last = Marker.from_json(state), state["items"], state["last"]
         self._errors = Counter({int(number): errors for number, errors in state["errors"].items()})
         for number, worker in enumerate(workers):
             worker.left_out.earlier = self._errors[number]
@@ -321,10 +328,21 @@ class Consumer:
         self._skipped, self._repeated = state["skipped"], items
         self._last = last and tuple(last)
         self._left_out = {(epoch, index) for epoch, index in state["given"]}
+        self._step = state["step"]
+        if self._tracks:
+            self._take_over(state)
         self._looped = self.epoch > 0 or self._loop is not None or state["ended"]
         self.has_ended = state["ended"] and not self._run.numbers_epochs
         self._run.skip(self._skipped)
         self._run.resumed_from = state
+
+    def _take_over(self, state: Mapping[str, Any]) -> None:
+        """Take over the source's items in the items that the earlier run has returned after the marker."""
+        used = used_from_json(state["used"])
+        if used is None or self._unordered is None:
+            self._used, self._tracks = used or [], used is not None
+        else:
+            self._used_before = {(epoch, index): items for (epoch, index), items in zip(state["given"], used, strict=True)}
 
     def _expect_items_to_be_known_again(self) -> None:
         """Raise PipelineError if a stage keeps no order, but a later stage depends on the order of its input."""
@@ -337,62 +355,6 @@ class Consumer:
                     "items if its input comes in another order; keep the order, or put it before"
                 )
 
-    def _deal_anew(self, state: Mapping[str, Any], ranks: Ranks, allow_changed: Collection[str] | None) -> tuple[int, list[int] | None]:
-        """Resume the source from a state of other ranks. Return the number of items to drop after the marker, and the last item.
-
-        Raises:
-            PipelineError: A stage holds items of its own rank, or does not return exactly one item per input.
-        """
-        source, *rest = self._run.workers
-        why = f"is not exact on other ranks: the state was saved on {_shown(state['ranks'])}, and this is {_shown(ranks)}"
-        for worker in rest:
-            if not worker.keeps_count or worker.stage.name in state["uneven"]:  # now or when the state was saved
-                _refuse(worker.stage.name, why, allow_changed)
-                self._marker.states.pop(worker.number, None)
-        if source.traits.deal_anew is None or len(state["ranks"]) != 1:
-            _refuse(source.stage.name, why, allow_changed)
-            return state["items"], state["last"]
-        before, now = state["ranks"][0], ranks[0]
-        if before[1] == now[1]:
-            self._ranks_before = state["ranks"]
-            return state["items"], state["last"]
-        try:
-            dealt = source.traits.deal_anew(self._marker.states.get(0, StageState()).state, state["last"], before)
-        except PipelineError as error:
-            _refuse(source.stage.name, str(error), allow_changed)
-            return state["items"], state["last"]
-        self._marker.states[0] = StageState(state=dealt)
-        return 0, None
-
-
-def _is_fresh(state: Mapping[str, Any]) -> bool:
-    """Return whether a state was saved before the run returned any item. Such a state fits any ranks."""
-    return not (state["last"] or state["states"] or state["ended"] or state["epoch"])
-
-
-def _refuse(stage: str, why: str, allow_changed: Collection[str] | None) -> None:
-    """Raise PipelineError, or log a warning if the user accepts the change of this stage."""
-    if allow_changed is None:
-        return
-    if not is_named(stage, allow_changed):
-        raise PipelineError(
-            f"load_state_dict: {stage} {why}; begin anew without the state, or accept that the rest of the run "
-            f"may lose or repeat items: load_state_dict(state, allow_changed=[{stage!r}])"
-        )
-    log.warning("load_state_dict: %s %s; accepted by allow_changed", stage, why)
-
-
-def _shown(ranks: Ranks) -> str:
-    return " and ".join(f"rank {rank} of {world_size}" for rank, world_size in ranks) or "any rank"
-
 
 def _nothing_within(timeout: float | None) -> str:
     return f"no item within {timeout:g} s; the pipeline continues"
-
-
-def _digest(state: Mapping[str, Any], caller: str) -> str:
-    try:
-        text = json.dumps({name: part for name, part in state.items() if name != "digest"}, sort_keys=True)
-    except (TypeError, ValueError, RecursionError) as error:
-        raise PipelineError(f"{caller}: part of the state is not what JSON can hold: {error}") from None
-    return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()

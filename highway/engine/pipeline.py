@@ -253,15 +253,15 @@ class Pipeline:
             raise PipelineError(f"state_dict: {self._last} is a sink, which takes items without an end; take them by a loop or dequeue()")
         return self._consumer.state()
 
-    def load_state_dict(self, state: Mapping[str, Any], allow_changed: Collection[str] | None = ()) -> None:
+    def load_state_dict(self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]], allow_changed: Collection[str] | None = ()) -> None:
         """Resume at the state of another pipeline with the same stages. The first loop yields the rest of that epoch.
 
         The stages process some items again: items that waited in a stage, or came after the last marker.
 
         Args:
-            state: The return value of :meth:`state_dict`.
-            allow_changed: Names of stages whose parameters, data or ranks may have changed, and ``"seed"``. A warning names the changes;
-                the rest of the run may differ. ``None``: another component contains this pipeline and has compared the stages.
+            state: The return value of :meth:`state_dict`, or a list of the states of all ranks, for another number of ranks.
+            allow_changed: Names of stages whose parameters, data or ranks may have changed, of single parameters, such as
+                ``"Reader.batch_size"``, and ``"seed"``. A warning names the changes. ``None``: another component compares the stages.
 
         Raises:
             PipelineError: this pipeline has begun; ``state`` is not a state, or was saved with other stages, parameters, data, seeds or

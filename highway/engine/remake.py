@@ -1,16 +1,24 @@
-"""Make the inputs of a stage again from their passports."""
+"""Resume: make the inputs of a stage again from their passports, and convert the states of other ranks."""
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
+from highway.engine.component import Ranks, Stateless
 from highway.engine.context import entered, here, on_behalf_of
+from highway.engine.hashing.identity import is_named
+from highway.engine.resume import Marker, ReadByRank, StageState, digest, packed, unpacked
 from highway.engine.source import remake_of
 from highway.engine.stage import DROP, Lineage, Passport, Stamped
 from highway.engine.workers import StageWorkers
 from highway.errors import PipelineError
+
+log = logging.getLogger("highway")
 
 
 class Remaker:
@@ -94,3 +102,260 @@ def _applied(worker: StageWorkers, stamped: Stamped) -> Any:
 def _key(made_of: Lineage | None, passport: Passport) -> tuple[Any, ...]:
     """Return the key of an input of an item: equal for two items that share the input."""
     return made_of and made_of.stage, id(passport) if passport.made_of else passport[:2]
+
+
+# --- states of other ranks ---
+
+
+def is_fresh(state: Mapping[str, Any]) -> bool:
+    """Return whether a state was saved before the run returned any item. Such a state fits any ranks."""
+    return not (state["last"] or state["states"] or state["ended"] or state["epoch"])
+
+
+def _is_between_epochs(state: Mapping[str, Any]) -> bool:
+    """Return whether a state was saved after a loop over an epoch, and before the first item of the next epoch."""
+    return state["epoch"] > 0 and state["loop"] is None and not state["begun"]
+
+
+def expect_together(states: Sequence[Mapping[str, Any]]) -> None:
+    """Raise PipelineError if states are not the states that all ranks of one run saved at the same step."""
+    ranks = [state["ranks"] for state in states]
+    if not all(ranks):
+        raise PipelineError(
+            "load_state_dict: this pipeline returns the same items on every rank, so the states of ranks cannot be told apart; load one "
+            "state: load_state_dict(state)"
+        )
+    sizes = sorted({world_size for (_, world_size), *_ in ranks})
+    if len(sizes) > 1:
+        raise PipelineError(
+            f"load_state_dict: the states were saved on different numbers of ranks, {' and '.join(map(str, sizes))}; load the states of "
+            "one checkpoint"
+        )
+    times = Counter(rank for (rank, _), *_ in ranks)
+    missing = [str(rank) for rank in range(sizes[0]) if rank not in times]
+    double = [str(rank) for rank, count in times.items() if count > 1]
+    if missing or double:
+        found = [f"{what} {', '.join(some)}" for what, some in (("no state of rank", missing), ("several states of rank", double)) if some]
+        raise PipelineError(
+            f"load_state_dict: the list has {' and '.join(found)}; expected one state of each of the {sizes[0]} ranks that saved them"
+        )
+    first = states[0]
+    for state in states[1:]:
+        pair = f"rank {ranks[0][0][0]} and rank {state['ranks'][0][0]}"
+        if state["seed"] != first["seed"]:
+            raise PipelineError(
+                f"load_state_dict: the states of {pair} have different seeds, {first['seed']} and {state['seed']}; load the states of one "
+                "run"
+            )
+        for (name, saved), (other, stage) in zip(first["stages"], state["stages"], strict=False):
+            if name != other or saved["parameters"] != stage["parameters"]:
+                raise PipelineError(
+                    f"load_state_dict: the states of {pair} were saved by different stages, {name} and {other}, or with different "
+                    f"parameters of {name}; load the states of one run"
+                )
+        inside = not (_is_between_epochs(first) or _is_between_epochs(state))
+        if inside and state["epoch"] == first["epoch"] and state["step"] != first["step"]:
+            raise PipelineError(
+                f"load_state_dict: the states of {pair} were saved at different steps, after {first['step']} and {state['step']} items of "
+                f"epoch {state['epoch']}; load the states that all ranks saved at the same step"
+            )
+
+
+def moved(
+    workers: Sequence[StageWorkers], states: Sequence[Mapping[str, Any]], ranks: Ranks, is_list: bool, allow_changed: Collection[str] | None
+) -> Mapping[str, Any]:
+    """Return the state in which this rank resumes a run of other ranks, or of another batch size.
+
+    Args:
+        workers: The stages.
+        states: The states of all ranks, or of one rank.
+        ranks: The ranks of this pipeline's source.
+        is_list: Whether the user gave a list of states.
+        allow_changed: The stages that may have changed.
+
+    Raises:
+        PipelineError: the states do not determine which items are left.
+    """
+    source, *rest = workers
+    state = max(states, key=lambda state: (state["epoch"], state["begun"]))
+    if all(map(_is_between_epochs, states)) and (begins := _at_epoch(workers, state["epoch"])) is not None:
+        if len(epochs := {state["epoch"] for state in states}) > 1:
+            raise PipelineError(f"load_state_dict: the states are before different epochs, {epochs}; load the states of one checkpoint")
+        return _begins(state, ranks, begins)
+    has_all = is_list or len(state["ranks"]) == 1 == state["ranks"][0][1]
+    obstacle = _obstacle(workers)
+    if has_all and not obstacle:
+        reads = [_read(workers, one) for one in states]
+        with entered(on_behalf_of(source.context)):
+            assert source.traits.deal_rest is not None
+            return _begins(state, ranks, {0: _with_name(source, source.traits.deal_rest, reads)})
+    if is_list:
+        raise PipelineError(
+            f"load_state_dict: {obstacle} cannot resume on other ranks in the middle of an epoch, not even from the states of all ranks: "
+            "it keeps data of earlier epochs, parts of items, or data that only its rank has; resume on as many ranks, or from states "
+            "between two epochs"
+        )
+    why = f"is not exact on other ranks: the state was saved on {_shown(state['ranks'])}, and this is {_shown(ranks)}"
+    of_all = "" if obstacle else _of_all(state["ranks"][0][1])
+    kept = dict(state["states"])
+    for worker in rest:
+        if not worker.keeps_count or worker.stage.name in state["uneven"]:  # now or when the state was saved
+            refuse(worker.stage.name, why, allow_changed, of_all)
+            kept.pop(str(worker.number), None)
+    state = dict(state) | {"states": kept, "ranks": ranks}
+    if source.traits.deal_anew is None or len(states[0]["ranks"]) != 1:
+        refuse(source.stage.name, why, allow_changed)
+    else:
+        try:
+            with entered(on_behalf_of(source.context)):
+                dealt = source.traits.deal_anew(kept.get("0", {}).get("state"), state["last"], states[0]["ranks"][0])
+            kept["0"] = StageState(state=dealt)._asdict()
+            state |= {"items": 0, "last": None, "given": [], "used": used_as_json([], workers)}
+        except PipelineError as error:
+            refuse(source.stage.name, str(error), allow_changed)
+    return state | {"digest": digest(state, "load_state_dict")}
+
+
+def _with_name(source: StageWorkers, deal: Any, reads: Sequence[ReadByRank]) -> Any:
+    try:
+        return deal(reads)
+    except PipelineError as error:
+        raise PipelineError(f"load_state_dict: {source.stage.name} {error}") from None
+
+
+def _begins(state: Mapping[str, Any], ranks: Ranks, states: Mapping[int, Any]) -> Mapping[str, Any]:
+    """Return a state in which no item waits in a stage. ``states`` are the states of stages, by number."""
+    changes: dict[str, Any] = {"ranks": ranks, "uneven": [], "last": None, "items": 0, "given": [], "used": used_as_json([], ())}
+    changes["states"] = {str(number): StageState(state=own)._asdict() for number, own in states.items()}
+    begun = dict(state) | changes | {"shared": []}
+    return begun | {"digest": digest(begun, "load_state_dict")}
+
+
+def _at_epoch(workers: Sequence[StageWorkers], epoch: int) -> dict[int, Any] | None:
+    """Return the states of the stages at the beginning of an epoch; ``None`` if a stage carries data from one epoch to the next."""
+    states = {}
+    for worker in workers:
+        traits = worker.traits
+        if traits.at_epoch is not None:
+            states[worker.number] = traits.at_epoch(epoch)
+        elif worker.shape != "map" and not traits.per_epoch and traits.state is not Stateless:
+            return None
+    return states
+
+
+def _obstacle(workers: Sequence[StageWorkers]) -> str:
+    """Return the name of a stage because of which the states of all ranks are not exact on other ranks; empty if there is none."""
+    source, *rest = workers
+    for worker in reversed(rest):
+        traits = worker.traits
+        if worker.shape == "map":
+            is_exact = traits.remake is None or worker.layers[-1] is source.layers[-1]  # another map with ``remake`` may split items
+        else:
+            is_exact = worker.keeps_count or (traits.per_epoch and (traits.whole_inputs or traits.one_to_one is not None))
+        if not is_exact:
+            return worker.stage.name
+    return "" if source.traits.deal_rest is not None else source.stage.name
+
+
+def tracks(workers: Sequence[StageWorkers]) -> bool:
+    """Return whether a state needs to list the source's items in the items after the marker. Else the last item shows what came before."""
+    _, *rest = workers
+    return not _obstacle(workers) and not all(map(_in_order, rest))
+
+
+def _in_order(worker: StageWorkers) -> bool:
+    """Return whether a stage hands on items in the order of the source, or drops them, and holds none."""
+    return worker.stage.ordered if worker.shape == "map" else worker.keeps_count
+
+
+def used_as_json(used: Sequence[Any], workers: Sequence[StageWorkers]) -> Any:
+    """Return the source's items in items that came out of the pipeline, or the name of a stage that has split one.
+
+    Args:
+        used: Their passports, or the source's items in them.
+        workers: The stages.
+    """
+    try:
+        items = [one if isinstance(one, list) else list(_source_items(one, workers)) for one in used]
+    except _SplitError as error:
+        return str(error)
+    flat = np.array([pair for one in items for pair in one], np.int64).reshape(-1, 2)
+    return [packed(np.array(list(map(len, items)), np.int64)), packed(flat[:, 0]), packed(flat[:, 1])]
+
+
+def used_from_json(saved: Any) -> list[list[list[int]]] | None:
+    """Return the source's items in each item, ``[epoch, index]``; ``None`` if they are not known."""
+    if not isinstance(saved, list):
+        return None
+    counts, epochs, indexes = map(unpacked, saved)
+    pairs, stops = np.stack([epochs, indexes], 1).tolist(), np.cumsum(counts).tolist()
+    return [pairs[stop - count : stop] for stop, count in zip(stops, counts.tolist(), strict=True)]
+
+
+class _SplitError(Exception):
+    """The stage with this name has split an item, or does not report the inputs of its outputs."""
+
+
+def _source_items(passport: Passport, workers: Sequence[StageWorkers]) -> Iterator[list[int]]:
+    """Yield the epoch and index of the source's items in an item."""
+    made_of, source = passport.made_of, workers[0].layers[-1]
+    made_by = workers[made_of.stage or 0] if made_of is not None else workers[0]
+    if made_of is None or made_by.layers[-1] is source:
+        yield [passport.epoch, passport.index]
+        return
+    if not made_of.inputs or (not made_by.traits.whole_inputs and made_by.traits.one_to_one is None):
+        raise _SplitError(made_by.stage.name)
+    for one in made_of.inputs:
+        yield from _source_items(one, workers)
+
+
+def _read(workers: Sequence[StageWorkers], state: Mapping[str, Any]) -> ReadByRank:
+    """Return what a rank has read."""
+    rank = state["ranks"][0]
+    source, *rest = workers
+    if _is_between_epochs(state):
+        assert source.traits.at_epoch is not None
+        return ReadByRank(rank, source.traits.at_epoch(state["epoch"]))
+    states = Marker.from_json(state).states
+    own = states.pop(0, StageState()).state
+    if all(map(_in_order, rest)):
+        return ReadByRank(rank, own, state["last"])
+    used = used_from_json(state["used"])
+    held: list[list[int]] = []
+    try:
+        if used is None:
+            raise _SplitError(state["used"] or rest[-1].stage.name)
+        for one in states.values():
+            for passport in one.held:
+                held += _source_items(passport, workers)
+    except _SplitError as error:
+        raise PipelineError(
+            f"load_state_dict: {error} has split items of rank {rank[0]}, and a part of one may wait while another part was returned; "
+            "resume on as many ranks, or from states between two epochs"
+        ) from None
+    return ReadByRank(rank, own, None, _pairs(held), _pairs([pair for one in used for pair in one]))
+
+
+def _pairs(pairs: list[list[int]]) -> np.ndarray:
+    return np.array(pairs, np.int64).reshape(-1, 2)
+
+
+def refuse(stage: str, why: str, allow_changed: Collection[str] | None, way_out: str = "begin anew without the state") -> None:
+    """Raise PipelineError, or log a warning if the user accepts the change of this stage."""
+    if allow_changed is None:
+        return
+    if not is_named(stage, allow_changed):
+        raise PipelineError(
+            f"load_state_dict: {stage} {why}; {way_out or 'begin anew without the state'}, or accept that the rest of the run may lose or "
+            f"repeat items: load_state_dict(state, allow_changed=[{stage!r}])"
+        )
+    log.warning("load_state_dict: %s %s; accepted by allow_changed", stage, why)
+
+
+def _of_all(count: int) -> str:
+    names = ", ".join(f"state_of_rank_{rank}" for rank in range(count)) if count < 4 else f"state_of_rank_0, ..., state_of_rank_{count - 1}"
+    return f"load the states of all {count} ranks, load_state_dict([{names}]), or begin anew without the state"
+
+
+def _shown(ranks: Ranks) -> str:
+    return " and ".join(f"rank {rank} of {world_size}" for rank, world_size in ranks) or "any rank"

@@ -11,13 +11,23 @@ items are made again. docs/adr/0011 gives the reasons, and docs/howto/resume.md 
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import json
 import time
+import zlib
 from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 from typing import Any, NamedTuple
 
+import numpy as np
+
+import highway
 from highway.engine.stage import Lineage, Passport
+from highway.errors import PipelineError
 from highway.renamed import explain_missing
 
+FORMAT = 5  # format of states; states of format 2 do not hold the version of highway
 MARK_EVERY = 100  # a marker is due after this number of outputs of the source
 MARK_APART = 0.01  # minimum seconds between two markers
 MARK_WITHIN = 0.25  # a marker is due after this number of seconds, even if there are fewer outputs
@@ -42,6 +52,60 @@ class StageState(NamedTuple):
     numbered: int = 0
 
 
+_NO_ITEMS = np.empty((0, 2), np.int64)
+
+
+class ReadByRank(NamedTuple):
+    """What one rank of an earlier run has read, for ``deal_rest`` of :class:`highway.engine.component.Traits`.
+
+    Args:
+        rank: The rank and its world size.
+        state: The state of the source at the rank's last marker; ``None`` at the beginning.
+        last: Epoch and index of the last item that the rank returned, if it returns the source's items in order.
+        held: Epoch and index of the source's items that waited in stages at the marker, int64 ``(N, 2)``.
+        used: Epoch and index of the source's items that the rank has returned since the marker, int64 ``(N, 2)``.
+    """
+
+    rank: Sequence[int]
+    state: Any = None
+    last: Sequence[int] | None = None
+    held: np.ndarray = _NO_ITEMS
+    used: np.ndarray = _NO_ITEMS
+
+
+def expect_state(state: Any) -> None:
+    """Raise PipelineError if an object is not the return value of ``state_dict()`` of this version."""
+    if not isinstance(state, Mapping) or not isinstance(state.get("format"), int):
+        names = f" of {', '.join(map(repr, islice(state, 5)))}" if isinstance(state, Mapping) and state else ""
+        raise PipelineError(f"load_state_dict: expected what state_dict() returned; got a {type(state).__name__}{names}")
+    if state["format"] != FORMAT:
+        raise PipelineError(
+            f"load_state_dict: highway {state.get('version', '0.1.0 or older')} saved this state, in format {state['format']!r}, and "
+            f"highway {highway.__version__} reads format {FORMAT}; resume with that version, or begin anew without the state"
+        )
+    if state.get("digest") != digest(state, "load_state_dict"):
+        raise PipelineError("load_state_dict: the state is not what state_dict() returned: part of it is missing or was changed")
+
+
+def digest(state: Mapping[str, Any], caller: str) -> str:
+    """Return a checksum of a state."""
+    try:
+        text = json.dumps({name: part for name, part in state.items() if name != "digest"}, sort_keys=True)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise PipelineError(f"{caller}: part of the state is not what JSON can hold: {error}") from None
+    return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
+
+
+def packed(numbers: np.ndarray) -> str:
+    """Return int64 numbers as a text. The text is short if their differences are small or repeat."""
+    return base64.b64encode(zlib.compress(np.diff(numbers, prepend=0).astype("<i8").tobytes(), 1)).decode()
+
+
+def unpacked(text: str) -> np.ndarray:
+    """Return the numbers from the return value of :func:`packed`."""
+    return np.cumsum(np.frombuffer(zlib.decompress(base64.b64decode(text)), "<i8"), dtype=np.int64)
+
+
 class Marker:
     """Travels through the stages between two items, and collects the states of the stages.
 
@@ -60,13 +124,18 @@ class Marker:
         self.clock, self.states, self.refused = clock, {} if states is None else states, ""
         self.dropped: list[Marker] = []
 
-    def as_json(self) -> dict[str, Any]:
-        """Return the states. An input that several waiting items share is stored once, under ``"shared"``."""
+    def as_json(self, at_epoch: Any = None) -> dict[str, Any]:
+        """Return the states. An input that several waiting items share is stored once, under ``"shared"``.
+
+        ``at_epoch`` gives the state of the source at the beginning of an epoch, if that state is needed before the first marker.
+        """
         shared = _Shared()
         states = {}
         for number, state in self.states.items():
             held = [as_json(passport, shared.of_input) for passport in state.held]
             states[str(number)] = {**state._asdict(), "held": held}
+        if at_epoch and not states:
+            states["0"] = StageState(state=at_epoch(0))._asdict()
         return {"states": states, "shared": shared.lineages}
 
     @staticmethod

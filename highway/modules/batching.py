@@ -71,7 +71,9 @@ class Batch(RaggedOptions, _OfSamples):
         def length(samples: int) -> int:
             return samples // self.batch_size if self.drop_last else -(-samples // self.batch_size)
 
-        return Traits(makes="batches", per_epoch=True, length=length, state=lambda: Position(0), remake=_remake(self._collated))
+        return Traits(
+            makes="batches", per_epoch=True, whole_inputs=True, length=length, state=lambda: Position(0), remake=_remake(self._collated)
+        )
 
     def stream(self, items: Items) -> Iterator[Stamped]:
         return _batches(self, items, lambda sample: None, lambda kind: self.batch_size, self._collated)
@@ -100,7 +102,7 @@ class BatchByShape:
     drop_last: bool = False
 
     def __highway__(self) -> Traits:
-        return Traits(makes="batches", per_epoch=True, state=lambda: Position(0), remake=_remake(collate))
+        return Traits(makes="batches", per_epoch=True, whole_inputs=True, state=lambda: Position(0), remake=_remake(collate))
 
     def stream(self, items: Items) -> Iterator[Stamped]:
         return _batches(self, items, _shapes, lambda kind: self.batch_size, collate)
@@ -161,7 +163,7 @@ class Bucket(RaggedOptions, _OfLengths):
         require(fixed or not self.pad_to_boundary, self, "pad_to_boundary", "False, or ragged='pad' without pad_to")
 
     def __highway__(self) -> Traits:
-        return Traits(makes="batches", per_epoch=True, state=lambda: Position(0), remake=_remake(self._collated))
+        return Traits(makes="batches", per_epoch=True, whole_inputs=True, state=lambda: Position(0), remake=_remake(self._collated))
 
     def stream(self, items: Items) -> Iterator[Stamped]:
         return _batches(self, items, self._bucket, self.batch_sizes.__getitem__, self._collated)

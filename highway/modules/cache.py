@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Annotated, Any
 
 from highway.engine.component import Makes, Position, Traits, no_state
@@ -18,6 +19,8 @@ from highway.parameters.checks import checked
 from highway.parameters.ranges import ENDS, Count, Predicate, Seed
 from highway.reading.plan import CacheOrder, RowRanges
 from highway.stores.url import is_url
+
+_AT_EPOCH = "at epoch"  # marks the state at the beginning of an epoch, in which the cache may be complete
 
 
 @dataclass
@@ -38,11 +41,14 @@ class Gate:
             ranks=lambda: ranks_of_all([self.stands_for]),
             stamped=None,
             deal_anew=None,
+            deal_rest=None,
+            at_epoch=None if source.at_epoch is None else partial(_at_epoch, source.at_epoch),
         )
 
     def __iter__(self, context: Context) -> Iterator[Any]:
         begun = context.state_of(self).value
-        if begun is None and self.run.open(context.seed):
+        begins = begun is None or (isinstance(begun, list) and begun[:1] == [_AT_EPOCH])
+        if begins and self.run.open(context.seed):
             return iter(())
         if not has_state(self.stands_for, Traits.of(self.stands_for)):
             context.refusal = no_state(self.run.before[0].label)
@@ -52,7 +58,11 @@ class Gate:
                 "another order; call state_dict() in a run that begins with the finished cache, or leave out path= (a cache in memory), or "
                 "on_error='skip'"
             )
-        return in_place(self.stands_for, context, begun)
+        return in_place(self.stands_for, context, begun[1] if begins and begun else begun)
+
+
+def _at_epoch(of_source: Callable[[int], Any], epoch: int) -> list[Any]:
+    return [_AT_EPOCH, of_source(epoch)]
 
 
 def _is_folder(path: str) -> bool:

@@ -96,8 +96,8 @@ class Dealer:
             begin: First position of the batch within the rank, as without a deal.
             stop: Position after the last one.
         """
-        first, ranks = sampler.first, sampler.world_size
-        positions = np.arange(first + begin * ranks, first + stop * ranks)
+        ranks = sampler.world_size
+        positions = sampler.rest.at(np.arange(begin * ranks, stop * ranks))
         room = stop - begin if self._equal_counts else len(positions)
         mine: np.ndarray = positions[assigned(self._costs[order(positions)], ranks, room) == sampler.rank]
         return mine

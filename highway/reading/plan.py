@@ -17,13 +17,14 @@ from highway.engine.context import Context, here
 from highway.engine.stage import Lineage, Passport, Stamped
 from highway.errors import ConfigError, DatasetError, PipelineError
 from highway.process.ranks import rank_and_world_size
+from highway.reading.anew import Anew, ReaderOfRank
 from highway.reading.batch_formats import BatchFormat
 from highway.reading.deal import Deal, Dealer, expect_fits
 from highway.reading.draws import Draws
+from highway.reading.rest import WHOLE, Rest
 from highway.reading.sampler import OnUneven, Sampler, Shuffle, epoch_key, sampler_of
 from highway.reading.share import FixedShare
 
-_BEGIN = (0, 0, 0)  # the epoch, its finished batches, and the number of positions that other ranks read before a resume
 LEAST_ROWS, MOST_ROWS = 16, 32  # rows of a range: taking a range costs about a fifth of decoding an image
 MOST_SAMPLES = 256  # samples of a range without batch_size,
 MOST_BYTES = 4 << 20  # but at most this many bytes, because each worker holds a range or more
@@ -31,23 +32,17 @@ QUICK = 5e-4  # seconds: if filling a range takes less time, ranges become longe
 _AT_ONCE = 8192  # positions whose indexes are computed at once
 
 
-class ReaderLike(Protocol):
+class ReaderLike(ReaderOfRank, Protocol):
     """The interface that the loader needs: the parameters of :class:`~highway.modules.readers.Reader`, its dataset and its batch format."""
 
     shuffle: Shuffle
     window: int | None
     epochs: int | None
-    drop_last: bool
-    rank: int | None
-    world_size: int | None
     on_uneven: OnUneven
     seed: int | None
     num_workers: int | None
     deal: Deal | None
 
-    @property
-    def rows(self) -> int | None: ...
-    def rows_on(self, world_size: int) -> int | None: ...
     @property
     def at_once(self) -> int: ...
     @property
@@ -131,8 +126,10 @@ class BatchInWork:
         keys = reading.keys if reading.reader.rows else None  # single samples have their own keys
         self.keys = [keys[number] for number in self.numbers] if keys else []
         sampler = epoch.sampler
-        number = sampler.first // reading.size + index * sampler.world_size + sampler.rank
-        made_of = Lineage(part=sampler.first) if sampler.first else None
+        number = sampler.read + index * sampler.world_size + sampler.rank
+        made_of = None
+        if sampler.read:
+            made_of = Lineage(part=positions.tolist() if len(sampler.rest.singles) else sampler.rest.tail)
         self.passport = Passport(epoch.number, number, keys=tuple(self.keys), made_of=made_of)
         self.draws = epoch.draws(positions) if reading.reader.draws else None
         self.done = count(1)  # next() is atomic: exactly one worker gets the number of the last range
@@ -263,18 +260,21 @@ class RowRanges:
 
     def __highway__(self) -> Traits:
         reader = self.stands_for
+        anew = Anew(reader, lambda: shares(reader, self.dataset, here().seed_or(reader.seed))[0], self._dealer_on)
         return Traits(
             draws=reader.draws,
             finishes=True,  # a drain finishes the batches that have begun
             length=lambda: shares(reader, self.dataset)[1],
             numbers_epochs=True,
             epochs=reader.epochs,
-            state=lambda: Position(_BEGIN),
+            state=lambda: Position(anew.at_epoch(0)),
             remake=self._remake,
             identity=lambda: self._identity,
             ranks=lambda: [list(rank_and_world_size(reader.rank, reader.world_size))],
             stands_for=reader,
-            deal_anew=self._deal_anew,
+            at_epoch=anew.at_epoch,
+            deal_anew=anew.from_one,
+            deal_rest=anew.from_all,
         )
 
     def share(self, context: Context) -> FixedShare | None:
@@ -290,11 +290,17 @@ class RowRanges:
         for earlier in [number for number in self.bad if number < epoch]:
             del self.bad[earlier]
 
+    @property
+    def _own_dealer(self) -> Dealer | None:
+        return self._dealer_on(rank_and_world_size(self.stands_for.rank, self.stands_for.world_size)[1])
+
+    def _dealer_on(self, world_size: int) -> Dealer | None:
+        return None if self.stands_for.deal is None or world_size == 1 else self._dealer
+
     @opened
-    def _dealer(self) -> Dealer | None:
+    def _dealer(self) -> Dealer:
         reader = self.stands_for
-        if reader.deal is None or rank_and_world_size(reader.rank, reader.world_size)[1] == 1:
-            return None
+        assert reader.deal is not None
         if self.cache is not None:
             raise PipelineError(
                 "deal= assigns samples to other ranks in each epoch, and a cache after the reader keeps the samples of its rank; "
@@ -309,52 +315,16 @@ class RowRanges:
         own = None if is_parameter else fingerprint_of(self.dataset)
         return own() if own is not None else f"{length_of(self.dataset)} samples"
 
-    def _deal_anew(self, state: list[int] | None, last: list[int] | None, ranks: list[int]) -> list[int]:
-        """Convert a state of another number of ranks. All old ranks have read up to the same batch.
-
-        The result is the same for each of the new ranks.
-
-        Args:
-            state: The state that one of the old ranks saved.
-            last: Epoch and index of the last item of that rank; ``None`` if it has taken no item since ``state``.
-            ranks: The old rank that saved the state, and its world size.
-
-        Raises:
-            PipelineError: the ranks are in the middle of an epoch with ``shuffle="blocks"``, where each rank has its own blocks; or a cache
-                keeps the samples of each rank.
-        """
-        if self.cache is not None:
-            raise PipelineError(
-                f"cannot divide its samples anew: a cache keeps the samples of rank {ranks[0]} of {ranks[1]}; resume on the same ranks"
-            )
-        epoch, done, dealt = state or _BEGIN
-        rank, world_size = ranks
-        size = self.stands_for.rows_on(world_size) or 1
-        dealt = dealt if last is None or last[0] == epoch else 0
-        sampler, _ = shares(self.stands_for, self.dataset)
-        theirs = replace(sampler, rank=rank, world_size=world_size, first=dealt)
-        if last is not None:
-            epoch, done = last[0], (last[1] - dealt // size - rank) // world_size + 1
-            if sampler.in_stretches and self.stands_for.rows is None:  # the index of a sample is its position
-                done = last[1] - rank * theirs.share + 1
-        if done >= batches_of(self.stands_for, theirs):  # samples that the old ranks skip at the end of the epoch stay skipped
-            return [epoch + 1, 0, 0]
-        if sampler.in_stretches:
-            raise PipelineError(
-                f"cannot divide its samples anew: shuffle='blocks' gives each of {world_size} ranks blocks of its own; resume on as many "
-                "ranks, or from a state between two epochs"
-            )
-        return [epoch, 0, dealt + done * size * world_size]
-
     def __iter__(self, context: Context | None = None) -> Iterator[Stamped]:
         context = context or here()
         reader, counters = self.stands_for, context.counters(self)
-        reading, position = _Reading(reader, self.dataset, self.share(context), self._dealer, context), context.state_of(self)
-        begin, done, dealt = position.value
+        reading, position = _Reading(reader, self.dataset, self.share(context), self._own_dealer, context), context.state_of(self)
+        begin, done, rest, size, of = position.value
         if reading.sampler.world_size > 1:
             counters["rank"] = f"{reading.sampler.rank} of {reading.sampler.world_size}"
         for number in count(begin) if reader.epochs is None else range(begin, reader.epochs):
-            epoch = Epoch(number, replace(reading.sampler, first=dealt), reading.share)
+            rest = rest if number <= of + 1 else 0
+            epoch = Epoch(number, replace(reading.sampler, rest=Rest.from_json(rest) if number == of else WHOLE), reading.share)
             if reading.share is not None:
                 self.bad[number] = epoch.bad
             for batch in reading.batches(epoch, done):
@@ -368,29 +338,33 @@ class RowRanges:
                 done += 1 if reader.rows else length
                 for first in range(0, length, batch.run):
                     reading.check()
-                    position.value = [number, done, dealt] if first + batch.run >= length else not_now  # not within a batch
+                    position.value = [number, done, rest, size, of] if first + batch.run >= length else not_now  # not within a batch
                     yield Stamped(RowRange(batch, first, min(first + batch.run, length)), batch.passport)
                 counters["epochs_done"] = number + min(done * reading.size / epoch.sampler.share, 1.0)
                 if reader.epochs is not None:
                     counters["progress"] = counters["epochs_done"] / reader.epochs
                 del batch  # frees its memory as soon as the consumer is done with it
-            done = dealt = 0
+            done = 0
             if reader.epochs is not None:
                 counters["progress"] = (number + 1) / reader.epochs
         reading.wait()
 
     @opened
     def _again(self) -> _Reading:
-        reading = _Reading(self.stands_for, self.dataset, self.share(here()), self._dealer, here())
+        reading = _Reading(self.stands_for, self.dataset, self.share(here()), self._own_dealer, here())
         reading.run = max(reading.run, MOST_SAMPLES)
         return reading
 
-    def _remake(self, epoch: int, index: int, dealt: int | None) -> Stamped:
-        """Return all rows of a batch as one range."""
+    def _remake(self, epoch: int, index: int, part: int | list[int] | None) -> Stamped:
+        """Return all rows of a batch as one range. ``part``: its positions, or the number of positions that were read before a resume."""
         reading = self._again
-        first = dealt or 0
-        sampler = replace(reading.sampler, first=first)
-        number = (index - first // reading.size) // sampler.world_size
-        batch = next(reading.batches(Epoch(epoch, sampler, reading.share), number))
+        if isinstance(part, list):
+            positions = np.array(part)
+            in_epoch = Epoch(epoch, reading.sampler, reading.share)
+            batch = BatchInWork(reading, in_epoch, 0, positions, in_epoch.order(positions))
+        else:
+            first = part or 0
+            sampler = replace(reading.sampler, rest=Rest(first))
+            batch = next(reading.batches(Epoch(epoch, sampler, reading.share), (index - first) // sampler.world_size))
         batch.runs = 1
         return Stamped(RowRange(batch, 0, len(batch.numbers)), batch.passport)

@@ -18,6 +18,7 @@ from highway.datasets.dataset import Dataset, blocks_of, length_of
 from highway.datasets.mixing.interleave import Interleave
 from highway.datasets.mixing.mixed import Parts
 from highway.errors import ConfigError
+from highway.reading.rest import WHOLE, Rest
 
 Shuffle = bool | Literal["blocks"]
 OnUneven = Literal["pad", "drop", "raise"]
@@ -128,7 +129,7 @@ class Sampler:
         world_size: Number of ranks.
         on_uneven: If the samples cannot be divided evenly: ``"pad"`` repeats samples from the start of the epoch, ``"drop"`` skips the last
             samples, ``"raise"`` raises an error.
-        first: Number of positions of the epoch that were read before a resume with other ranks. Not with ``"blocks"``.
+        rest: The positions of the epoch that were not read before a resume with other ranks. Not with ``"blocks"``.
         mixture: For a mixed dataset, the parts and their interleaving. ``total`` is then the number of its positions.
 
     Raises:
@@ -143,20 +144,20 @@ class Sampler:
     rank: int = 0
     world_size: int = 1
     on_uneven: OnUneven = "pad"
-    first: int = 0
+    rest: Rest = WHOLE
     mixture: Mixture | None = None
 
     def __post_init__(self) -> None:
-        if self.on_uneven == "raise" and (left := (self.total - self.first) % self.world_size):
+        if self.on_uneven == "raise" and (left := self.rest.count(self.total) % self.world_size):
             raise ConfigError(
-                f"{self.total - self.first} samples for {self.world_size} ranks leave {left} over; say on_uneven='pad' to read "
+                f"{self.rest.count(self.total)} samples for {self.world_size} ranks leave {left} over; say on_uneven='pad' to read "
                 "some twice, or 'drop' to leave them out"
             )
 
     @cached_property
     def share(self) -> int:
         """Number of samples of each rank in an epoch."""
-        total = self.total - self.first
+        total = self.rest.count(self.total)
         return total // self.world_size if self.on_uneven == "drop" else -(-total // self.world_size)
 
     def positions(self, first: int, stop: int) -> np.ndarray:
@@ -165,7 +166,12 @@ class Sampler:
 
     def position(self, mine: np.ndarray) -> np.ndarray:
         """Return the epoch positions of this rank's samples. The argument is their int64 numbers within the rank."""
-        return self.rank * self.share + mine if self.in_stretches else self.first + mine * self.world_size + self.rank
+        return self.rank * self.share + mine if self.in_stretches else self.rest.at(mine * self.world_size + self.rank)
+
+    @property
+    def read(self) -> int:
+        """Number of positions of the epoch that were read before a resume with other ranks."""
+        return self.total - self.rest.count(self.total)
 
     @property
     def in_stretches(self) -> bool:

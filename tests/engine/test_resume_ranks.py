@@ -97,7 +97,7 @@ def test_a_shape_that_is_not_exact_on_other_ranks_is_refused_from_the_first_item
     state = state_after(build(*before), count)
     expected = (
         f"load_state_dict: {stage} is not exact on other ranks: the state was saved on .*rank {before[0]} of {before[1]}.*, and this is "
-        rf".*rank {now[0]} of {now[1]}.*; begin anew .*allow_changed=\['{stage}'\]"
+        rf".*rank {now[0]} of {now[1]}.*; (load the states of all {before[1]} ranks, .*)?begin anew .*allow_changed=\['{stage}'\]"
     )
     at_rank(*now)
     with build(*now) as pipeline, pytest.raises(PipelineError, match=expected):
@@ -142,18 +142,6 @@ def test_items_that_were_skipped_count_until_the_end_of_the_epoch():
         pipeline.load_state_dict(inside)
     with build(0, 3) as pipeline:
         pipeline.load_state_dict(behind)
-
-
-def test_a_cache_in_a_folder_is_refused_on_other_ranks(tmp_path):
-    def build(rank, world_size):
-        return Pipeline([reader(rank, world_size, 4), Cache(str(tmp_path / "cache"))])
-
-    for rank in range(2):
-        with build(rank, 2) as pipeline:
-            list(pipeline)
-            state = pipeline.state_dict()
-    with build(0, 4) as pipeline, pytest.raises(PipelineError, match=r"Cache.epochs is not exact on other ranks"):
-        pipeline.load_state_dict(state)
 
 
 def test_a_user_may_accept_the_change_of_a_stage(caplog):
@@ -315,15 +303,16 @@ def test_a_source_that_is_the_same_on_every_rank_resumes_on_any(source, at_rank)
     assert rest[0] == rest[1] and len(rest[0]) == 6
 
 
-def test_a_state_of_a_rank_whose_items_were_all_dropped_is_not_one_from_before_the_first_item():
+def test_a_state_after_an_epoch_whose_items_were_all_dropped_is_not_one_from_before_the_first_item():
     def build(rank, world_size):
         return Pipeline([reader(rank, world_size), Stage(lambda number: DROP, name="all", drops=True)])
 
     with build(0, 2) as pipeline:
         assert list(pipeline) == []
         state = pipeline.state_dict()
-    with build(0, 1) as pipeline, pytest.raises(PipelineError, match="all is not exact on other ranks"):
+    with build(0, 1) as pipeline:
         pipeline.load_state_dict(state)
+        assert pipeline.epoch == 1
 
 
 class InBlocks(list):
@@ -399,6 +388,16 @@ def test_a_global_batch_stays_the_same_on_any_number_of_ranks():
         expected = [alone.dequeue().tolist() for _ in range(40)]
     assert [sorted(step) for step in read] == [sorted(step) for step in expected]
     assert sorted(number for step in read[:20] for number in step) == list(range(TOTAL))
+
+
+def test_a_global_batch_stays_the_same_after_more_steps_than_the_new_ranks_have_batches():
+    def build(ranks):
+        return Pipeline([Reader(range(240), epochs=1, rank=0, world_size=ranks, global_batch_size=12)])
+
+    state = state_after(build(4), 12)  # of 20 steps; a batch of one of two ranks is twice as large
+    with build(2) as pipeline:
+        pipeline.load_state_dict(state)
+        assert len(list(pipeline)) == 8
 
 
 def test_a_global_batch_that_ranks_cannot_share_is_refused_before_the_first_item():

@@ -118,19 +118,21 @@ def expect_same(saved: Mapping[str, Mapping[str, Any]], current: Mapping[str, Ma
     Args:
         saved: The identities in the state.
         current: The identities of this pipeline, which has the same stages.
-        allow_changed: Names of stages that may have changed; their changes are logged. The name of a composite stands for all its stages.
+        allow_changed: Names of stages that may have changed, or of one parameter of a stage, such as ``"Shuffle.buffer_size"``. The
+            changes are logged. The name of a composite stands for all its stages.
 
     Raises:
         PipelineError: a stage has other parameters or data, and is not in ``allow_changed``; or a name in ``allow_changed`` is not a stage.
     """
     groups = {name: _group(name, current) for name in current}
-    if unknown := [name for name in allow_changed if not any(is_named(stage, [name]) for stage in current)]:
+    parameters = {f"{groups[name]}.{parameter}" for name, stage in current.items() for parameter in stage["parameters"]}
+    if unknown := [name for name in allow_changed if name not in parameters and not any(is_named(stage, [name]) for stage in current)]:
         stages = ", ".join(dict.fromkeys(groups.values()))
         raise PipelineError(f"load_state_dict: allow_changed names {', '.join(map(repr, unknown))}; the stages are {stages}")
     changed: dict[str, dict[str, None]] = {}
     for name, stage in current.items():
         found = dict.fromkeys(_changes(saved[name], stage))
-        if found and is_named(name, allow_changed):
+        if found and (is_named(name, allow_changed) or all(f"{groups[name]}.{parameter}" in allow_changed for parameter in found)):
             log.warning("load_state_dict: %s has changed (%s), which allow_changed accepts", name, ", ".join(found))
         elif found:
             changed.setdefault(groups[name], {}).update(found)
@@ -161,8 +163,17 @@ def expect_same(saved: Mapping[str, Mapping[str, Any]], current: Mapping[str, Ma
         raise PipelineError(
             f"load_state_dict: {', '.join(changed)} had other parameters, or read something else, when the state was saved ({what}); "
             "use the same as then, begin anew without the state, or accept the changes, after which the rest of the run may differ: "
-            f"load_state_dict(state, allow_changed={list(changed)})"
+            f"load_state_dict(state, allow_changed={list(changed)})" + _of_batch_size(changed)
         )
+
+
+def _of_batch_size(changed: Mapping[str, Mapping[str, None]]) -> str:
+    """Return the way out if only the batch size of one stage has changed."""
+    (name, parameters), *others = changed.items()
+    only = "" if others or len(parameters) > 1 else next(iter(parameters))
+    if not only.endswith("batch_size"):
+        return ""
+    return f". If this is the reader, allow_changed=['{name}.{only}'] reads the rest of the epoch exactly, with the new size"
 
 
 def is_named(stage: str, names: Collection[str]) -> bool:

@@ -62,7 +62,7 @@ class CacheRun:
 
     def __highway__(self) -> Traits:
         epochs = Traits(length=self._length, numbers_epochs=True, epochs=self.epochs, whole_epochs=True, repeats=True)
-        return replace(epochs, makes=self._makes, state=Position, remake=self._remake)
+        return replace(epochs, makes=self._makes, state=Position, remake=self._remake, at_epoch=lambda epoch: [epoch, 0, "begin"])
 
     @property
     def gated(self) -> bool:
@@ -138,7 +138,9 @@ class CacheRun:
         if state in ("full", "passing"):
             self._full = state == "full"
             yield from self._pass_the_rest(source, position, epoch, index)
-        if self.gated and state in ("", "serving"):
+        if state == "begin":
+            source.epoch = self._next_epoch = epoch
+        if self.gated and state in ("", "serving", "begin"):
             source.peek()  # this makes the gate open the cache, if there is one
         elif not self._full:
             self.open(items.context.seed)

@@ -82,7 +82,7 @@ class Pack:
     cu_seqlens: bool = False
 
     def __highway__(self) -> Traits:
-        return Traits(makes="samples", per_epoch=True, state=lambda: Position([0, 0]), remake=self._remake)
+        return Traits(makes="samples", per_epoch=True, whole_inputs=not self.batched, state=lambda: Position([0, 0]), remake=self._remake)
 
     def stream(self, items: Items) -> Iterator[Together]:
         position = items.context.state_of(self)

@@ -1,0 +1,255 @@
+"""Find the rest of an epoch from the states of the ranks that have read a part of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from highway.engine.resume import ReadByRank
+from highway.errors import PipelineError
+from highway.reading.deal import Dealer
+from highway.reading.rest import WHOLE, Rest
+from highway.reading.sampler import Sampler
+
+
+@dataclass(frozen=True)
+class Division:
+    """How a run divides the rest of an epoch among its ranks.
+
+    Args:
+        sampler: The sampler of rank 0.
+        epoch: The epoch.
+        batch_size: Samples of a batch; ``None`` if the reader yielded single samples.
+        drop_last: Whether the ranks drop a last batch that is smaller.
+        dealer: Assigns the samples of each global batch to ranks, if there is one.
+    """
+
+    sampler: Sampler
+    epoch: int
+    batch_size: int | None
+    drop_last: bool
+    dealer: Dealer | None
+
+    @property
+    def size(self) -> int:
+        """Samples of an item."""
+        return self.batch_size or 1
+
+    @property
+    def stop(self) -> int:
+        """Number of samples that each rank yields."""
+        share = self.sampler.share
+        return share // self.size * self.size if self.drop_last else share
+
+    def end(self, rank: int, index: int) -> int:
+        """Return how many samples a rank has read when it has yielded the item with this index."""
+        sampler = self.sampler
+        if self.batch_size is None and sampler.in_stretches:
+            return index - rank * sampler.share + 1
+        place = index - sampler.read - rank if self.batch_size is not None else int(sampler.rest.places(np.array([index]))[0]) - rank
+        number, other = divmod(place, sampler.world_size)
+        if other or not 0 <= number * self.size < self.stop:
+            raise PipelineError(
+                f"cannot continue from item {index} of epoch {self.epoch}, which rank {rank} of {sampler.world_size} did not read; load "
+                "the states of one checkpoint"
+            )
+        return min((number + 1) * self.size, self.stop)
+
+    def positions(self, rank: int, first: int, stop: int) -> np.ndarray:
+        """Return the positions of a rank's samples ``first`` to ``stop`` (exclusive). With a dealer, these are whole batches."""
+        sampler = replace(self.sampler, rank=rank)
+        if self.dealer is None:
+            return sampler.positions(first, stop)
+        order, dealt = sampler.order(self.epoch), [np.empty(0, np.int64)]
+        for begin in range(first, stop, self.size):
+            dealt.append(self.dealer.positions(sampler, order, begin, min(begin + self.size, stop)))
+        return np.concatenate(dealt)
+
+    def positions_of(self, rank: int, indexes: np.ndarray) -> np.ndarray:
+        """Return the positions of the samples in a rank's items."""
+        if self.batch_size is None:
+            return indexes
+        ends = [self.end(rank, index) for index in indexes.tolist()]
+        return np.concatenate([np.empty(0, np.int64), *(self.positions(rank, (end - 1) // self.size * self.size, end) for end in ends)])
+
+
+class _Progress(NamedTuple):
+    """What a rank has read of an epoch.
+
+    Args:
+        division: How the epoch is divided.
+        rank: The rank.
+        done: Number of samples that it has read.
+        held: Positions of the samples among them that wait in its stages.
+        used: Positions of the samples that were passed on after the rank's last snapshot.
+    """
+
+    division: Division
+    rank: int
+    done: int
+    held: np.ndarray
+    used: np.ndarray
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the rank has no samples left in this epoch."""
+        unread = self.division.stop - self.done
+        if unread + len(self.held) > len(self.used):
+            return False
+        unread_positions = self.division.positions(self.rank, self.done, self.division.stop)
+        return not len(np.setdiff1d(np.concatenate([self.held, unread_positions]), self.used))
+
+
+Divide = Callable[[int, Any, int, int], Division]
+
+
+def rest_of_epoch(reads: Sequence[ReadByRank], divide: Divide) -> tuple[int, Rest]:
+    """Return the epoch to continue and the positions of it that no rank has passed on.
+
+    Args:
+        reads: What each rank has read.
+        divide: Returns how an epoch was divided, from its number, its rest as JSON, the number of ranks, and the batch size or 0.
+
+    Raises:
+        PipelineError: the states do not belong together.
+    """
+    found = [_progress(read, divide) for read in reads]
+    epoch = max(progress.division.epoch for progress in found)
+    behind = [one for one in found if one.division.epoch < epoch]
+    for one in behind:
+        if one.division.epoch < epoch - 1 or not one.is_complete:
+            ahead = next(one.rank for one in found if one.division.epoch == epoch)
+            raise PipelineError(
+                f"cannot join states of different epochs: rank {one.rank} is in epoch {one.division.epoch}, and rank {ahead} is in epoch "
+                f"{epoch}; load the states that all ranks saved at the same step"
+            )
+    found = [one if one.division.epoch == epoch else _progress(_begin(read, epoch), divide) for one, read in zip(found, reads, strict=True)]
+    division = found[0].division
+    for one in found:
+        if one.division.sampler.rest.as_json() != division.sampler.rest.as_json() or one.division.batch_size != division.batch_size:
+            raise PipelineError(
+                f"cannot join the states of ranks {found[0].rank} and {one.rank}: they belong to runs that resumed at different positions "
+                f"of epoch {epoch}; load the states of one checkpoint"
+            )
+    if all(one.is_complete for one in found):  # samples that the old ranks skip at the end of the epoch stay skipped
+        return epoch + 1, WHOLE
+    if division.sampler.in_stretches:
+        raise PipelineError(
+            f"cannot divide its samples anew: shuffle='blocks' gives each of {len(found)} ranks blocks of its own; resume on as many "
+            "ranks, or from a state between two epochs"
+        )
+    rest = _left(found, division)
+    return (epoch, rest) if rest.count(division.sampler.total) else (epoch + 1, WHOLE)
+
+
+def _left(found: Sequence[_Progress], division: Division) -> Rest:
+    """Return the positions of the epoch that no rank has passed on."""
+    sampler, ranks = division.sampler, len(found)
+    rest, total = sampler.rest, sampler.total
+    used = np.concatenate([one.used for one in found])
+    used = used[used < total]  # positions after the last one repeat samples
+    common = min(one.done for one in found)  # each rank has read as many
+    furthest = max([max(one.done for one in found) * ranks, len(rest.singles), *(rest.places(used) + 1).tolist()])
+    furthest = min(furthest, rest.count(total))
+    read = np.concatenate([division.positions(one.rank, common, one.done) for one in found])
+    unread = np.setdiff1d(rest.at(np.arange(min(common * ranks, furthest), furthest)), read)
+    left = np.union1d(unread, np.concatenate([one.held for one in found]))
+    if len(strange := np.setdiff1d(used, left)):
+        raise PipelineError(
+            f"cannot join the states: the sample at position {strange[0]} of epoch {division.epoch} was passed on twice, or by another "
+            "rank; load the states of one checkpoint"
+        )
+    left = np.setdiff1d(left, used)
+    return Rest.without_runs(int(rest.at(np.array([furthest]))[0]), left[left < total])
+
+
+def _progress(read: ReadByRank, divide: Divide) -> _Progress:
+    rank, ranks = read.rank
+    source, done, rest, size, of = read.state
+    epoch = min(_epochs_left(read), default=max([source, *read.used[:, 0].tolist(), *(read.last or ())[:1]]))
+    division = divide(epoch, rest if epoch == of else 0, ranks, size)
+    done = division.stop if epoch < source else 0 if epoch > source else min(done * division.size, division.stop)
+    if read.last is not None and read.last[0] == epoch:
+        done = max(done, division.end(rank, read.last[1]))
+    held, used = (division.positions_of(rank, items[items[:, 0] == epoch, 1]) for items in (read.held, read.used))
+    return _Progress(division, rank, done, held, used)
+
+
+def _epochs_left(read: ReadByRank) -> set[int]:
+    """Return the epochs of the items that still wait: a stage may hold items of an epoch after the source has begun the next epoch."""
+    used = set(map(tuple, read.used.tolist()))
+    return {epoch for epoch, index in read.held.tolist() if (epoch, index) not in used}
+
+
+def _begin(read: ReadByRank, epoch: int) -> ReadByRank:
+    """Return the record of a rank that has read nothing of an epoch."""
+    return ReadByRank(read.rank, [epoch, 0, 0, read.state[3], epoch])
+
+
+class ReaderOfRank(Protocol):
+    """The parameters that divide a dataset among ranks."""
+
+    drop_last: bool
+    rank: int | None
+    world_size: int | None
+
+    @property
+    def rows(self) -> int | None: ...
+    def rows_on(self, world_size: int) -> int | None: ...
+
+
+class Anew:
+    """Converts the states of a reader to other ranks.
+
+    Args:
+        reader: The reader.
+        sampler: Returns the sampler of this rank.
+        dealer: Returns the object that assigns the samples of global batches to this number of ranks, if there is one.
+    """
+
+    def __init__(self, reader: ReaderOfRank, sampler: Callable[[], Sampler], dealer: Callable[[int], Dealer | None]) -> None:
+        self._reader, self._sampler, self._dealer = reader, sampler, dealer
+
+    def at_epoch(self, epoch: int) -> list[Any]:
+        """Return the state at the beginning of an epoch.
+
+        It is the epoch, the number of its finished batches, the last rest of an epoch, the batch size or 0, and the epoch of the rest.
+        """
+        return [epoch, 0, 0, self._reader.rows or 0, epoch]
+
+    def from_one(self, state: list[Any] | None, last: list[int] | None, ranks: list[int]) -> list[Any]:
+        """Convert a state of another number of ranks. All old ranks have read up to the same batch.
+
+        The result is the same for each of the new ranks.
+
+        Args:
+            state: The state that one of the old ranks saved.
+            last: Epoch and index of the last item of that rank; ``None`` if it has taken no item since ``state``.
+            ranks: The old rank that saved the state, and its world size.
+
+        Raises:
+            PipelineError: the ranks are in the middle of an epoch with ``shuffle="blocks"``, where each rank has its own blocks.
+        """
+        progress = _progress(self._begun(ReadByRank(ranks, state, last)), self._divide)
+        division, world_size = progress.division, ranks[1]
+        done = -(-progress.done // division.size)
+        read = [division.epoch, done, division.sampler.rest.as_json(), division.batch_size or 0, division.epoch]
+        if world_size == self._sampler().world_size and division.batch_size == self._reader.rows:
+            return read
+        return self.from_all([ReadByRank([rank, world_size], read) for rank in range(world_size)])
+
+    def from_all(self, reads: Sequence[ReadByRank]) -> list[Any]:
+        """Return the state for the positions of the epoch that no rank has passed on. It is the same for each of the new ranks."""
+        epoch, rest = rest_of_epoch([self._begun(read) for read in reads], self._divide)
+        replace(self._sampler(), rest=rest)  # raises an error if these ranks cannot divide it
+        return [epoch, 0, rest.as_json(), self._reader.rows or 0, epoch]
+
+    def _begun(self, read: ReadByRank) -> ReadByRank:
+        return read if read.state else read._replace(state=[0, 0, 0, self._reader.rows_on(read.rank[1]) or 0, 0])
+
+    def _divide(self, epoch: int, rest: Any, world_size: int, rows: int) -> Division:
+        sampler = replace(self._sampler(), rank=0, world_size=world_size, rest=Rest.from_json(rest))
+        return Division(sampler, epoch, rows or None, self._reader.drop_last, self._dealer(world_size))

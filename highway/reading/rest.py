@@ -1,0 +1,59 @@
+"""The rest of an epoch: the positions that were not read before a run resumed on other ranks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from highway.engine.resume import packed, unpacked
+
+
+class Rest:
+    """The positions of an epoch that are still to be read: single positions, and then all positions from ``tail`` on.
+
+    Args:
+        tail: The first of these positions. Samples before it were read, except for the single positions.
+        singles: Ascending positions below ``tail``, int64.
+    """
+
+    def __init__(self, tail: int = 0, singles: np.ndarray | None = None) -> None:
+        self.tail, self.singles = tail, np.empty(0, np.int64) if singles is None else singles
+
+    @classmethod
+    def without_runs(cls, tail: int, singles: np.ndarray) -> Rest:
+        """Return the rest in its shortest form: single positions that reach up to ``tail`` become part of the tail."""
+        apart = np.flatnonzero(singles != np.arange(tail - len(singles), tail))
+        kept = int(apart[-1]) + 1 if len(apart) else 0
+        return cls(tail - len(singles) + kept, singles[:kept])
+
+    @classmethod
+    def from_json(cls, saved: Any) -> Rest:
+        """Return the rest from the return value of :meth:`as_json`."""
+        return cls(saved) if isinstance(saved, int) else cls(saved[0], unpacked(saved[1]))
+
+    def as_json(self) -> Any:
+        """Return the rest in a form that JSON can hold."""
+        return [self.tail, packed(self.singles)] if len(self.singles) else self.tail
+
+    def count(self, total: int) -> int:
+        """Return the number of these positions in an epoch of ``total`` samples."""
+        return len(self.singles) + max(total - self.tail, 0)
+
+    def at(self, places: np.ndarray) -> np.ndarray:
+        """Return the positions at places, counted from 0. Positions after the last one wrap around, as in an epoch."""
+        positions = places + (self.tail - len(self.singles))
+        if len(self.singles):
+            early = places < len(self.singles)
+            positions[early] = self.singles[places[early]]
+        return positions
+
+    def places(self, positions: np.ndarray) -> np.ndarray:
+        """Return the places of positions."""
+        places: np.ndarray = np.where(
+            positions < self.tail, np.searchsorted(self.singles, positions), positions + (len(self.singles) - self.tail)
+        )
+        return places
+
+
+WHOLE = Rest()  # a whole epoch

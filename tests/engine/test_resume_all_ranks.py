@@ -1,0 +1,419 @@
+"""The states of all ranks resume on any number of ranks: each sample of an epoch comes once, but for what evens out the ranks.
+
+Each case is a random pipeline. It runs on a random number of ranks for a random number of steps, then on two other numbers of ranks. The
+last ranks give the rest. ``pytest --resume-cases 100000`` runs as many cases.
+"""
+
+import json
+import math
+from collections import Counter
+from dataclasses import dataclass
+from functools import partial
+from random import Random
+
+import numpy as np
+import pytest
+
+from highway import DROP, Pipeline, Stage
+from highway.errors import EndOfStream, PipelineError
+from highway.modules import Batch, BatchByShape, Bucket, Cache, Deal, FixedEpochs, Pack, Reader, Shuffle, Take, Tee, Unbatch
+
+AT_ONCE = 50  # cases of one test
+QUICK, SLOW = 400, 4000  # cases of the quick tests, and of all
+APART = 100_000  # between what maps add to a sample, which is its number
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _many_markers():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("highway.engine.resume.MARK_EVERY", 4)
+        patch.setattr("highway.engine.resume.MARK_APART", 0.0)
+        patch.setattr("highway.engine.resume.MARK_SHARE", math.inf)
+        yield
+
+
+def pytest_generate_tests(metafunc):
+    if "first" in metafunc.fixturenames:
+        cases = metafunc.config.getoption("--resume-cases")
+        quick = [pytest.param(first) for first in range(0, cases or QUICK, AT_ONCE)]
+        slow = [] if cases else [pytest.param(first, marks=pytest.mark.slow) for first in range(QUICK, SLOW, AT_ONCE)]
+        metafunc.parametrize("first", quick + slow)
+
+
+def plus(item, by):
+    return item + APART * by
+
+
+def noise(item, rng):
+    return item + APART * int(rng.integers(1000))
+
+
+def numbers(item):
+    if isinstance(item, tuple):  # of Pack: the rows' values, the sequences, the places in a sequence
+        values, sequences, places = item
+        return values[(sequences > 0) & (places == 0)].tolist()
+    return np.asarray(item).reshape(len(item), -1)[:, 0].tolist() if np.ndim(item) else [int(item)]
+
+
+def first_number(item):
+    return numbers(item)[0] % APART
+
+
+def some(item, by):
+    return DROP if first_number(item) % by == 0 else item
+
+
+def broken(item):
+    if first_number(item) % 4 == 1:
+        raise ValueError("a broken sample")
+    return item
+
+
+class InBlocks(list):
+    def blocks(self):
+        return [range(first, min(first + 4, len(self))) for first in range(0, len(self), 4)]
+
+
+def as_array(item):
+    """Return a sequence of one or two values."""
+    return np.full(1 + item % 2, item)
+
+
+MAPS = {
+    "array": lambda n: Stage(as_array),
+    "plus": lambda n: Stage(partial(plus, by=n), num_workers=n),
+    "noise": lambda n: Stage(noise, num_workers=n),
+    "some": lambda n: Stage(partial(some, by=2 + n), num_workers=n, drops=True),
+    "broken": lambda n: Stage(broken, num_workers=n, on_error="skip"),
+    "unordered": lambda n: Stage(partial(plus, by=n), num_workers=2, ordered=False),
+}
+STREAMS = {
+    "shuffle": lambda n: Shuffle(4 * n),
+    "tee": lambda n: Tee(id),
+    "batch": lambda n: Batch(1 + n),
+    "bucket": lambda n: Bucket([4 * n], [2, 3], by=first_number, ragged=None),
+    "pack": lambda n: Pack(2 + n, bins=2),
+    "by shape": lambda n: BatchByShape(1 + n),
+}
+ENDS = ["batch", "bucket", "pack", "by shape"]  # they give batches
+
+
+@dataclass(frozen=True)
+class Case:
+    """A pipeline on any number of ranks.
+
+    Args:
+        total: Number of samples.
+        settings: Settings of the reader.
+        stages: For each stage after the reader: its kind, and a number from 1 to 3 that is its parameter.
+        by_loop: Whether loops take the items, and not ``dequeue()``.
+    """
+
+    total: int
+    settings: tuple
+    stages: tuple
+    by_loop: bool
+
+    @classmethod
+    def random(cls, rng):
+        size = rng.choice([None, None, 1, 2, 3])
+        settings = {"batch_size": size, "on_uneven": rng.choice(["pad", "pad", "drop"]), "shuffle": rng.choice([True, True, False])}
+        if size is None and rng.random() < 0.1:
+            settings["shuffle"] = "blocks"  # each number of ranks has its own order
+        if size is not None and rng.random() < 0.2:
+            settings["deal"] = Deal(lambda dataset: [number % 7 for number in range(len(dataset))])
+        kinds = ["plus", "tee", "shuffle", "unordered"] if size else ["plus", "noise", "some", "broken", "unordered", "tee", "shuffle"]
+        stages = [(rng.choice(kinds), rng.randint(1, 3)) for _ in range(rng.randint(0, 3))]
+        if size is None and rng.random() < 0.6:
+            has_order = all(kind != "unordered" for kind, _ in stages)
+            end = rng.choice(ENDS)
+            stages += [("array", 1)] * (has_order and end in ("pack", "by shape"))
+            stages += [(end, rng.randint(1, 3))] * has_order
+            stages += [("shuffle", rng.randint(1, 2))] * (has_order and rng.random() < 0.3)
+        return cls(rng.randint(5, 40), tuple(settings.items()), tuple(stages), rng.random() < 0.7)
+
+    def build(self, rank, world_size, upto=None):
+        reader = Reader(InBlocks(range(self.total)), epochs=2, rank=rank, world_size=world_size, **dict(self.settings))
+        stages = []
+        for place, (kind, number) in enumerate(self.stages[:upto]):
+            stage = (MAPS | STREAMS)[kind](number)
+            stages.append(Stage(stage.op if isinstance(stage, Stage) else stage, **self._how(stage), name=f"{kind}{place}"))
+        return Pipeline([reader, *stages], seed=3)
+
+    @staticmethod
+    def _how(stage):
+        return {name: getattr(stage, name) for name in stage.settings} if isinstance(stage, Stage) else {}
+
+    @property
+    def pads(self):
+        return dict(self.settings)["on_uneven"] == "pad"
+
+    @property
+    def drops(self):
+        return any(kind in ("some", "broken") for kind, _ in self.stages)
+
+    def expected(self):
+        """Return, for each epoch, the value of each sample that the maps keep, and the order of the samples."""
+        settings = {name: value for name, value in self.settings if name not in ("batch_size", "deal")}
+        settings["shuffle"] = dict(self.settings)["shuffle"]
+        plain = Case(self.total, tuple(settings.items()), tuple(one for one in self.stages if one[0] in MAPS), True)
+        names = [f"{kind}{place}" for place, (kind, _) in enumerate(self.stages) if kind in MAPS]
+        values, orders = [], []
+        with plain.build(0, 1) as pipeline, Pipeline(pipeline.stages[:2], seed=3) as reader:
+            renamed = [Stage(stage.op, **self._how(stage), name=name) for stage, name in zip(pipeline.stages[2:], names, strict=True)]
+            with Pipeline([*pipeline.stages[:2], *renamed], seed=3) as maps:
+                for _ in range(2):
+                    values.append({number % APART: number for item in maps for number in numbers(item)})
+                    orders.append([number for item in reader for number in numbers(item)])
+        return values, orders
+
+
+def saved(pipeline):
+    return json.loads(json.dumps(pipeline.state_dict()))
+
+
+def take(case, pipeline, count):
+    """Take up to ``count`` items of one epoch; return the numbers by epoch, and the state."""
+    taken = [[], []]
+    if count == 0:
+        return taken, saved(pipeline)
+    try:
+        if not case.by_loop:
+            for _ in range(count):
+                item = pipeline.dequeue()
+                taken[pipeline.epoch] += numbers(item)
+            return taken, saved(pipeline)
+        left = count
+        for item in pipeline:
+            taken[pipeline.epoch] += numbers(item)
+            left -= 1
+            if not left:
+                return taken, saved(pipeline)
+    except EndOfStream:
+        pass
+    return taken, saved(pipeline)
+
+
+def rest(pipeline):
+    found = [[], []]
+    try:
+        while True:
+            for item in pipeline:
+                found[pipeline.epoch] += numbers(item)
+    except EndOfStream:
+        return found
+
+
+def check(number):
+    rng = Random(number)
+    case = Case.random(rng)
+    states, read, history = None, [[], []], []
+    for phase in range(3):
+        world_size = rng.choice([1, 2, 3, 4, 5])
+        count = rng.choice([0, 1, 2, 3, 5, 8, 13])
+        history.append((world_size, count))
+        found = []
+        for rank in range(world_size):
+            with case.build(rank, world_size) as pipeline:
+                if states is not None:
+                    try:
+                        pipeline.load_state_dict(rng.sample(states, len(states)))
+                    except PipelineError as error:
+                        text = str(error)
+                        assert text.startswith("load_state_dict: "), (number, case, history)
+                        assert rank == 0, (number, "refused on some ranks only", text)
+                        blocks = "shuffle='blocks'" in text and dict(case.settings)["shuffle"] == "blocks"
+                        uneven = "different epochs" in text or "different steps" in text
+                        assert blocks or uneven, (number, case, history, text)
+                        return "refused"
+                found.append(take(case, pipeline, count) if phase < 2 else (rest(pipeline), None))
+        for taken, _ in found:
+            for epoch in range(2):
+                read[epoch] += taken[epoch]
+        states = [state for _, state in found]
+    most = sum(size - 1 for size, _ in history)  # each division may repeat or drop samples to even out the ranks
+    values, orders = case.expected()
+    for epoch in range(2):
+        times = Counter(one % APART for one in read[epoch])
+        where = (number, case, history, epoch, times)
+        assert set(times) <= set(values[epoch]), where
+        others = [one for one in read[epoch] if one != values[epoch][one % APART]]
+        blocks = dict(case.settings)["shuffle"] == "blocks"
+        assert len(others) <= most or blocks, where  # a repeated sample has another position, so other noise
+        missing = set(values[epoch]) - set(times)
+        again = sorted(one for one, count in times.items() for _ in range(count - 1))
+        if case.pads:
+            assert not missing, where
+            allowed = Counter(one for size, _ in history for one in (orders[epoch] * 5)[: size - 1])
+            assert not Counter(again) - allowed or dict(case.settings)["shuffle"] == "blocks", where
+            assert len(again) <= most, where
+        else:
+            assert not again, where
+            assert len(missing) <= most, where
+    return "dealt"
+
+
+def test_the_states_of_all_ranks_resume_on_any_number_of_ranks(first):
+    ends = Counter(check(number) for number in range(first, first + AT_ONCE))
+    assert ends["dealt"] > AT_ONCE / 2, ends
+
+
+# --- between two epochs ---
+
+
+def of_two_epochs(rank, world_size, *stages, **how):
+    return Pipeline([Reader(InBlocks(range(24)), epochs=3, rank=rank, world_size=world_size, **how), *stages], seed=3)
+
+
+BETWEEN = {
+    "shuffle and batch": lambda path, *ranks: of_two_epochs(*ranks, Shuffle(5), Batch(4)),
+    "blocks": lambda path, *ranks: of_two_epochs(*ranks, Shuffle(3), shuffle="blocks"),
+    "drops": lambda path, *ranks: of_two_epochs(*ranks, Stage(partial(some, by=2), drops=True), Batch(3)),
+    "skips": lambda path, *ranks: of_two_epochs(*ranks, Stage(broken, on_error="skip"), Shuffle(4)),
+    "unordered": lambda path, *ranks: of_two_epochs(*ranks, Stage(partial(plus, by=1), num_workers=2, ordered=False)),
+    "cache in memory": lambda path, *ranks: of_two_epochs(*ranks, Cache(batched=False), Shuffle(3)),
+    "cache in a folder": lambda path, *ranks: of_two_epochs(*ranks, Cache(path), batch_size=3),
+    "cache that is full": lambda path, *ranks: of_two_epochs(*ranks, Cache(budget=1), batch_size=3),
+    "cache of batches": lambda path, *ranks: of_two_epochs(*ranks, Batch(3), Cache(), Unbatch()),
+}
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 4])
+@pytest.mark.parametrize("epochs", [1, 2])
+@pytest.mark.parametrize("shape", BETWEEN)
+def test_a_state_of_one_rank_between_two_epochs_fits_any_number_of_ranks(shape, epochs, world_size, tmp_path):
+    build = partial(BETWEEN[shape], str(tmp_path / "cache"))
+    with build(1, 3) as pipeline:
+        for _ in range(epochs):
+            list(pipeline)
+        state = saved(pipeline)
+    kept = {number for number in range(24) if not (shape == "drops" and number % 2 == 0) and not (shape == "skips" and number % 4 == 1)}
+    found = []
+    for rank in range(world_size):
+        with build(rank, world_size) as pipeline:
+            pipeline.load_state_dict(state)
+            state_again = saved(pipeline)  # before the first item
+        with build(rank, world_size) as pipeline:
+            pipeline.load_state_dict(state_again)
+            assert pipeline.epoch == epochs
+            found.append([])
+            for _ in range(epochs, 3):
+                found[-1].append([number % APART for item in pipeline for number in numbers(item)])
+            with pytest.raises(EndOfStream):
+                list(pipeline)
+    for epoch in range(3 - epochs):
+        times = Counter(number for rank in found for number in rank[epoch])
+        assert times == Counter(kept), (epoch, times)
+
+
+@pytest.mark.parametrize("stage", [FixedEpochs(5), Take(30)])
+def test_a_stage_that_carries_items_over_epochs_is_refused_on_other_ranks_between_two_epochs(stage):
+    with of_two_epochs(0, 2, stage) as pipeline:
+        list(pipeline)
+        state = saved(pipeline)
+    with of_two_epochs(0, 3, stage) as pipeline:
+        with pytest.raises(PipelineError, match=f"{type(stage).__name__} is not exact on other ranks"):
+            pipeline.load_state_dict(state)
+        with pytest.raises(PipelineError, match=r"list has no state of rank 1; expected one state of each of the 2 ranks"):
+            pipeline.load_state_dict([state])
+
+
+# --- what does not belong together ---
+
+
+def states_after(build, counts):
+    found = []
+    for rank, count in enumerate(counts):
+        with build(rank, len(counts)) as pipeline:
+            for _ in range(count):
+                pipeline.dequeue()
+            found.append(saved(pipeline))
+    return found
+
+
+def batched(rank, world_size):
+    return of_two_epochs(rank, world_size, Shuffle(3), Batch(2))
+
+
+def refused(build, states, match):
+    with build(0, 3) as pipeline, pytest.raises(PipelineError, match=match):
+        pipeline.load_state_dict(states)
+
+
+def test_states_that_do_not_belong_together_are_refused():
+    first, second = states_after(batched, [2, 2])
+    refused(batched, [], "the list of states is empty; expected the states of all ranks")
+    refused(batched, [first], r"the list has no state of rank 1; expected one state of each of the 2 ranks")
+    refused(batched, [first, second, first], r"several states of rank 0")
+    refused(batched, [first, *states_after(batched, [2, 2, 2])[1:]], "saved on different numbers of ranks, 2 and 3")
+    refused(batched, states_after(batched, [2, 3]), "saved at different steps, after 2 and 3 items of epoch 0")
+    refused(batched, states_after(batched, [2, 7]), "different epochs: rank 0 is in epoch 0, and rank 1 is in epoch 1; load the states")
+    refused(batched, first, r"load the states of all 2 ranks, load_state_dict\(\[state_of_rank_0, state_of_rank_1\]\)")
+    refused(batched, [first, {**second, "seed": 5}], "part of it is missing or was changed")
+
+    def other(rank, world_size):
+        return of_two_epochs(rank, world_size, Shuffle(4), Batch(2))
+
+    refused(
+        batched, [first, states_after(other, [2, 2])[1]], "different stages, Shuffle and Shuffle, or with different parameters of Shuffle"
+    )
+
+
+def test_each_rank_of_the_same_number_takes_its_own_state_of_a_list():
+    states = states_after(batched, [2, 2])
+    for rank in range(2):
+        with batched(rank, 2) as pipeline, batched(rank, 2) as alone:
+            pipeline.load_state_dict(states[::-1])
+            alone.load_state_dict(states[rank])
+            assert [item.tolist() for item in pipeline] == [item.tolist() for item in alone]
+
+
+@pytest.mark.parametrize("stages", [(Unbatch(), Shuffle(3)), (Shuffle(3, reuse=2),), (Cache(batched=True),)])
+def test_a_stage_that_keeps_parts_or_other_data_is_refused_in_the_middle_of_an_epoch(stages):
+    def build(rank, world_size):
+        return of_two_epochs(rank, world_size, *stages, batch_size=2)
+
+    refused(build, states_after(build, [3, 3]), "(Unbatch|Shuffle|Cache.epochs) cannot resume on other ranks in the middle of an epoch")
+
+
+def test_the_state_of_a_single_rank_is_the_state_of_all():
+    (state,) = states_after(batched, [3])
+    read = []
+    for rank in range(2):
+        with batched(rank, 2) as pipeline:
+            pipeline.load_state_dict(state)
+            read += [number for item in pipeline for number in numbers(item)]
+    assert len(read) == len(set(read)) == 24 - 6
+
+
+# --- another batch size ---
+
+
+@pytest.mark.parametrize("sizes", [(4, 3), (3, 8), (2, 24)])
+@pytest.mark.parametrize("world_size", [1, 2])
+def test_the_rest_of_an_epoch_is_read_with_another_batch_size_on_request(sizes, world_size):
+    def build(rank, size):
+        return of_two_epochs(rank, world_size, partial(plus, by=1), batch_size=size)
+
+    read = []
+    for rank in range(world_size):
+        with build(rank, sizes[0]) as pipeline:
+            read += [number for _ in range(2) for number in numbers(pipeline.dequeue())]
+            state = saved(pipeline)
+        with build(rank, sizes[1]) as pipeline:
+            with pytest.raises(PipelineError, match=r"Reader: batch_size.*Reader\.batch_size"):
+                pipeline.load_state_dict(state)
+            pipeline.load_state_dict(state, allow_changed=["Reader.batch_size"])
+            batches = [numbers(item) for item in pipeline]
+            assert {len(batch) for batch in batches[:-1]} <= {sizes[1]}
+            read += [number for batch in batches for number in batch]
+    assert Counter(number % APART for number in read) == Counter(range(24))
+
+
+def test_a_name_with_a_parameter_accepts_no_other_parameter():
+    (state,) = states_after(batched, [3])
+    changed = partial(of_two_epochs, 0, 1, Shuffle(9), Batch(3))
+    with changed() as pipeline, pytest.raises(PipelineError, match=r"Batch had other parameters.*Batch: batch_size"):
+        pipeline.load_state_dict(state, allow_changed=["Shuffle.buffer_size"])
+    with changed() as pipeline, pytest.raises(PipelineError, match=r"allow_changed names 'Shuffle.size'"):
+        pipeline.load_state_dict(state, allow_changed=["Shuffle.size", "Batch"])
