@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal
 
 from highway.engine.stats import PipelineStats, StageStats
@@ -23,24 +23,19 @@ class Totals:
     """Sums the statistics of all processes of each replica. Add every state, because a process that is never seen is not counted."""
 
     def __init__(self) -> None:
-        self._replicas: dict[tuple[str, int], _Replica] = {}
+        # by replica: the statistics of its ended processes, the last statistics, and the number of restarts when they began
+        self._seen: dict[tuple[str, int], tuple[PipelineStats | None, PipelineStats | None, int]] = {}
 
     def count(self, states: Iterable[ReplicaState]) -> list[ReplicaState]:
         """Return the states with the statistics of earlier processes added."""
-        return [self._replicas.setdefault((state.role, state.replica), _Replica()).count(state) for state in states]
+        return list(map(self._count, states))
 
-
-@dataclass
-class _Replica:
-    earlier: PipelineStats | None = None  # of the ended processes
-    seen: PipelineStats | None = None
-    restarts: int = 0
-
-    def count(self, state: ReplicaState) -> ReplicaState:
-        if state.restarts != self.restarts and state.stats != self.seen:  # a new process first shows the statistics of the previous process
-            self.earlier, self.restarts = plus(self.earlier, self.seen), state.restarts
-        self.seen = state.stats
-        return replace(state, stats=plus(self.earlier, state.stats))
+    def _count(self, state: ReplicaState) -> ReplicaState:
+        earlier, seen, restarts = self._seen.get((state.role, state.replica), (None, None, 0))
+        if state.restarts != restarts and state.stats != seen:  # a new process first shows the statistics of the previous process
+            earlier, restarts = plus(earlier, seen), state.restarts
+        self._seen[state.role, state.replica] = earlier, state.stats, restarts
+        return replace(state, stats=plus(earlier, state.stats))
 
 
 class Recent:
@@ -73,12 +68,12 @@ def plus(first: PipelineStats | None, second: PipelineStats | None) -> PipelineS
     """Return the sum of two processes' statistics. Values that are not sums, such as a queue's level, come from the second."""
     if first is None or second is None:
         return second or first
-    return _added(first, second, 1)
+    return _combined(second, first, 1)
 
 
 def minus(last: PipelineStats, first: PipelineStats) -> PipelineStats:
     """Return the difference of a replica's statistics between two moments."""
-    return _added(first, last, -1)
+    return _combined(last, first, -1)
 
 
 def share(stages: Sequence[StageStats], part: Part) -> float:
@@ -99,14 +94,11 @@ def load(stats: PipelineStats) -> float:
     return max(0.0, 1.0 - share(stats.stages[:1], "starved") - share(stats.stages[-1:], "blocked"))
 
 
-def _added(first: PipelineStats, last: PipelineStats, sign: int) -> PipelineStats:
-    seconds, cpu, waited = (getattr(last, name) + sign * getattr(first, name) for name in ("seconds", "cpu", "waited"))
-    return replace(last, stages=_each(first, last, sign), seconds=seconds, cpu=cpu, waited=waited)
-
-
-def _each(first: PipelineStats, second: PipelineStats, sign: int) -> list[StageStats]:
-    before = {stage.name: stage for stage in first.stages}
-    return [_add(stage, before[stage.name], sign) if stage.name in before else stage for stage in second.stages]
+def _combined(stats: PipelineStats, other: PipelineStats, sign: int) -> PipelineStats:
+    others = {stage.name: stage for stage in other.stages}
+    stages = [_add(stage, others[stage.name], sign) if stage.name in others else stage for stage in stats.stages]
+    sums = {name: getattr(stats, name) + sign * getattr(other, name) for name in ("seconds", "cpu", "waited")}
+    return replace(stats, stages=stages, **sums)
 
 
 def _add(stage: StageStats, other: StageStats, sign: int) -> StageStats:
