@@ -26,6 +26,7 @@ GROUND = {  # single files that all may use
     "renamed",
     "old_names",
     "mistakes",
+    "passport",
     "lazy",
     "columns",
     "data",

@@ -140,8 +140,8 @@ def _hand_over(run: Run, begin: Begin, items: ShmSender) -> None:
 
 def _plain(passport: Passport, begin: Begin) -> tuple[Any, ...]:
     """Return a passport as a tuple, which unpickles fast, with ``None`` in place of this pipeline's own origin."""
-    epoch, index, origin, keys, times, made_of = passport
-    return epoch, index, None if origin == begin.origin else origin, keys, times, made_of if begin.lineage else None
+    epoch, index, origin, keys, times, made_of, positions = passport if begin.lineage else passport.sent()
+    return epoch, index, None if origin == begin.origin else origin, keys, times, made_of, positions
 
 
 def _attend(parent: int, control: Control, run: Run, items: ShmSender) -> None:

@@ -9,7 +9,7 @@ import socket
 import sys
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
@@ -43,34 +43,35 @@ class ApplyMaps(NamedTuple):
     seed: int
     watched: bool = False
 
-    def prepared(self) -> Callable[[Any, int, int], Any]:
-        """Return a function that maps an item, from its epoch and index, exactly as the pipeline's own process would."""
+    def prepared(self) -> Callable[[Any, int, int, Sequence[int]], Any]:
+        """Return a function that maps an item exactly as the pipeline's own process would: from epoch, index and positions of its rows."""
         maps = [partial(fn, context=here()) if takes_context(fn) else fn for fn in self.maps]
         keys = [stage_key(self.seed, name) if takes_rng(fn) else None for name, fn in zip(self.names, self.maps, strict=True)]
         steps = list(zip(self.names, maps, keys, strict=True))
 
-        def apply(item: Any, epoch: int, index: int) -> Any:
+        def apply(item: Any, epoch: int, index: int, rows: Sequence[int]) -> Any:
             passport = None
             for name, fn, key in steps:
-                item = fn(item) if key is None else fn(item, generator(key, epoch, index))
+                item = fn(item) if key is None else fn(item, generator(key, epoch, index, rows))
                 if item is None:
                     raise TypeError(f"{name} returned None; return the item, or return DROP to leave it out")
                 if item is DROP:
                     return DROP
                 if type(item) is Stamped:
                     item, passport = item
+                    rows = passport.rows or (rows if passport[:2] == (epoch, index) else ())
                     epoch, index = passport.epoch, passport.index
             return item if passport is None else Stamped(item, passport)
 
         left = FIRST_ITEMS
 
-        def apply_watched(item: Any, epoch: int, index: int) -> Any:
+        def apply_watched(item: Any, epoch: int, index: int, rows: Sequence[int]) -> Any:
             nonlocal left
             if left <= 0:
-                return apply(item, epoch, index)
+                return apply(item, epoch, index, rows)
             left -= 1
             before = [state_of(fn) for fn in self.maps]
-            result = apply(item, epoch, index)
+            result = apply(item, epoch, index, rows)
             warned = [warn_of_state(*one) for one in zip(before, self.maps, self.names, strict=True)]
             left = 0 if any(warned) else left
             return result

@@ -19,7 +19,7 @@ from highway.children.pickling import Script, pack
 from highway.children.process import death, end, expect_no_import, start
 from highway.engine.ahead import Outcome
 from highway.engine.context import Limit, here
-from highway.engine.stage import Stamped
+from highway.engine.stage import Passport, Positions, Stamped
 from highway.engine.time_limit import stack_in_words
 from highway.errors import LinkError
 from highway.process.cores import ONE_THREAD
@@ -137,9 +137,9 @@ class RemoteMaps:
                 if self._handed and self._handed[0].error is not None:
                     yield from self._failures()
 
-    def apply(self, stamped: Stamped) -> Any:
+    def apply(self, item: Any, epoch: int, index: int, rows: Sequence[int]) -> Any:
         """Return the result of the maps for one item. Call this only if no item is in flight. Raises the errors of the maps."""
-        self.send([stamped])
+        self.send([Stamped(item, Passport(epoch, index, positions=Positions(index, rows) if rows else None))])
         while True:
             for error, value in self.receive():
                 if error is not None:
@@ -179,7 +179,8 @@ class RemoteMaps:
             handed = self._unsent[0]
             handed.error = None
             try:
-                frames = handed.frames = handed.frames or pack((handed.stamped.item, *handed.stamped.passport[:2]))
+                item, passport = handed.stamped
+                frames = handed.frames = handed.frames or pack((item, passport.epoch, passport.index, passport.rows))
                 nbytes = size(frames)
                 if nbytes > INLINE:
                     run = self._flushed(run)

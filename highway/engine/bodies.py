@@ -193,7 +193,7 @@ def _made_by(worker: StageWorkers, passport: Passport) -> Passport:
     """Complete the lineage of a passport with the number of the stage that made the item."""
     inputs, part, stage = _lineage_of(worker, passport)
     if stage is None:
-        return Passport(*passport[:5], Lineage(inputs, part, worker.number))  # half of the time of _replace
+        return Passport(*passport[:5], Lineage(inputs, part, worker.number), passport.positions)  # half of the time of _replace
     if worker.shape == "source":  # the item comes from an inner pipeline: its lineage has a stage number there
         return passport._replace(made_of=Lineage((), as_json(passport), worker.number))
     return passport

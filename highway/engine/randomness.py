@@ -1,13 +1,15 @@
-"""The random numbers of maps (docs/adr/0003): one sequence for each stage, and a substream of it for each item."""
+"""The random numbers of maps (docs/adr/0003): one sequence for each stage, and a substream of it for each position."""
 
 from __future__ import annotations
 
 import hashlib
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.random import Generator, Philox
 
+Rng = TypeVar("Rng", bound=Generator | None)
 _MASK = 2**64 - 1
 _AT_ONCE = 256  # integers drawn at once
 
@@ -17,15 +19,41 @@ def stage_key(seed: int, name: str) -> int:
     return int.from_bytes(hashlib.blake2b(f"{seed}/{name}".encode(), digest_size=16).digest(), "little")
 
 
-def generator(key: int, epoch: int, index: int) -> Generator:
-    """Return the generator for one item of a stage."""
-    return Generator(Philox(key=key, counter=counter_of(epoch, index)))
+class BatchGenerator(Generator):
+    """The generator of a batch, which begins at the position of the first row. :func:`of_rows` returns the generator of each row.
+
+    Args:
+        key: Key of the stage's sequence.
+        epoch: The epoch of the batch.
+        rows: The position of each row.
+    """
+
+    def __init__(self, key: int, epoch: int, rows: Sequence[int]) -> None:
+        super().__init__(Philox(key=key, counter=counter_of(epoch, rows[0])))
+        self.key, self.epoch, self.rows = key, epoch, rows
 
 
-def counter_of(epoch: int, index: int) -> int:
-    """Return the counter at which the substream of an item begins."""
-    # Philox is a counter-based generator: each (epoch, index) has its own 2**128 steps of the stage's sequence.
-    return (epoch & _MASK) << 192 | (index & _MASK) << 128
+def generator(key: int, epoch: int, index: int, rows: Sequence[int] = ()) -> Generator:
+    """Return the generator for one item of a stage. ``rows`` are the positions of its rows, if they are known."""
+    return BatchGenerator(key, epoch, rows) if rows else Generator(Philox(key=key, counter=counter_of(epoch, index)))
+
+
+def counter_of(epoch: int, position: int) -> int:
+    """Return the counter at which the substream of a position begins."""
+    # Philox is a counter-based generator: each (epoch, position) has its own 2**128 steps of the stage's sequence.
+    return (epoch & _MASK) << 192 | (position & _MASK) << 128
+
+
+def of_rows(rng: Rng, count: int) -> Callable[[int], Rng]:
+    """Return a function from the number of a row to the generator of this row. Each call may change the generator of the last call.
+
+    If ``rng`` is not the generator of a batch of ``count`` rows, the rows share it.
+    """
+    if not isinstance(rng, BatchGenerator) or len(rng.rows) != count:
+        return lambda row: rng
+    seek: Any = Substreams().of(rng.key, rng.epoch)
+    rows = rng.rows
+    return lambda row: seek(rows[row])
 
 
 class Substreams:
@@ -47,6 +75,26 @@ class Substreams:
             place[name][:] = [value >> shift & _MASK for shift in range(0, 64 * len(place[name]), 64)]
         self._rng.bit_generator.state = self._fresh
         return self._rng
+
+    def of(self, key: int, epoch: int) -> Callable[[int], Generator]:
+        """Return a function that sets the generator to a position of an epoch. It is faster than :meth:`at`."""
+        self.at(key, counter_of(epoch, 0))
+        bits, fresh = self._rng.bit_generator, {name: _as_list(value) for name, value in self._fresh.items()}
+        counter = fresh["state"]["counter"]
+
+        def seek(position: int) -> Generator:
+            counter[2] = position & _MASK
+            bits.state = fresh
+            return self._rng
+
+        return seek
+
+
+def _as_list(value: Any) -> Any:
+    """Return a part of a state with lists instead of arrays, which numpy reads faster."""
+    if isinstance(value, dict):
+        return {name: _as_list(part) for name, part in value.items()}
+    return value.tolist() if isinstance(value, np.ndarray) else value
 
 
 def state_of(rng: Generator) -> list[int]:
@@ -71,10 +119,10 @@ def go_on(rng: Generator, numbers: list[int]) -> None:
     }
 
 
-def epoch_and_index(rng: Generator) -> tuple[int, int]:
-    """Return the epoch and index for which a new generator was created."""
+def place_of(rng: Generator) -> tuple[int, int, Sequence[int]]:
+    """Return the epoch, the index and the rows for which a new generator was created."""
     counter = rng.bit_generator.state["state"]["counter"]
-    return int(counter[3]), int(counter[2])
+    return int(counter[3]), int(counter[2]), rng.rows if isinstance(rng, BatchGenerator) else ()
 
 
 class Below:

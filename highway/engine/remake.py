@@ -65,7 +65,7 @@ class Remaker:
 
     def _item(self, passport: Passport, number: int) -> Stamped:
         """Make an item again and apply the maps between the stage that made it and the stage that it entered."""
-        epoch, index, *_, lineage = passport
+        epoch, index, lineage = *passport[:2], passport.made_of
         inputs, part, made_by = lineage or Lineage()
         stage = made_by or 0
         worker = self._workers[stage]
@@ -79,7 +79,7 @@ class Remaker:
         if type(made) is not Stamped:
             made = Stamped(made, Passport(epoch, index, worker.origin))
         by = None if lineage is None else Lineage(tuple(item.passport for item in items), part, stage)
-        stamped = Stamped(made.item, made.passport._replace(epoch=epoch, index=index, made_of=by))
+        stamped = Stamped(made.item, made.passport.again(epoch, index)._replace(made_of=by))
         for between in self._workers[stage + 1 : number]:
             if between.shape == "map":
                 with entered(on_behalf_of(between.context)):

@@ -12,13 +12,19 @@ from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from itertools import count
 from types import BuiltinFunctionType, FunctionType
-from typing import Annotated, Any, Final, Literal, NamedTuple, Protocol
+from typing import Annotated, Any, Final, Literal, Protocol
 
 from highway.engine.component import Shape, Traits, layers, name_of, shape_of
 from highway.engine.context import Context
 from highway.errors import PipelineError
 from highway.parameters.checks import checked
 from highway.parameters.ranges import HOW, Count, Range
+from highway.passport import Lineage as Lineage
+from highway.passport import Origin as Origin
+from highway.passport import Passport as Passport
+from highway.passport import Positions as Positions
+from highway.passport import Several as Several
+from highway.passport import Stamped as Stamped
 
 
 class Drop(enum.Enum):
@@ -29,116 +35,6 @@ class Drop(enum.Enum):
 
 DROP: Final = Drop.DROP
 """A map returns this to drop its item."""
-
-
-class Origin(NamedTuple):
-    """The host and process that created an item.
-
-    Args:
-        host: Name of the machine.
-        role: Name of the role in the topology file.
-        replica: Number of the process within its role, from 0.
-
-    >>> Passport(epoch=1, index=7, origin=Origin("node-3", "reader")).origin.role
-    'reader'
-    """
-
-    host: str = ""
-    role: str = ""
-    replica: int = 0
-
-
-class Lineage(NamedTuple):
-    """How an item was made, so that it can be made again when a run resumes.
-
-    Args:
-        inputs: For a stream: the passports of the inputs that became this item.
-        part: For a stream, which part of its inputs the item is. For a source, the place where the source read the item. Any value that
-            JSON can hold.
-        stage: Number of the stage that made the item. The engine sets it.
-
-    >>> class Doubles:
-    ...     def __iter__(self):
-    ...         for number in range(3):
-    ...             yield Stamped(2 * number, Passport(0, number, made_of=Lineage(part=number)))
-    >>> [stamped.passport.made_of.part for stamped in Pipeline([Doubles()]).stamped()]
-    [0, 1, 2]
-    """
-
-    inputs: tuple[Passport, ...] = ()
-    part: Any = None
-    stage: int | None = None
-
-    @property
-    def is_known(self) -> bool:
-        """Whether this says how the item was made. It does not for an item that a stream yielded without a passport."""
-        return bool(self.inputs) or self.part is not None or not self.stage
-
-
-class Passport(NamedTuple):
-    """Metadata that travels with an item and identifies it.
-
-    ``(epoch, index)`` identifies the item within its source. Random numbers in maps depend on it. ``keys`` names the samples in the item
-    (file names, shard keys), one key per sample. ``times`` are Unix seconds: when the source created the item, then each time it was sent.
-    ``made_of`` is the lineage. It is set for items that a stream made of other items, and for items that their source cannot find by epoch
-    and index alone. A resumed run makes these items again from the lineage. Links do not send the lineage to other processes.
-
-    Args:
-        epoch: Number of the epoch, from 0.
-        index: Number of the item within its epoch, from 0.
-        origin: The host and process that created the item.
-        keys: The names of the samples in the item, such as file names: one key per sample.
-        times: Unix seconds: when the source created the item, then each time it was sent.
-        made_of: The lineage: how a stream or source made the item.
-
-    >>> stamped = next(iter(Pipeline([["a", "b"]]).stamped()))
-    >>> isinstance(stamped.passport, Passport), stamped.passport.epoch, stamped.passport.index
-    (True, 0, 0)
-    """
-
-    epoch: int = 0
-    index: int = 0  # type: ignore[assignment]  # hides tuple.index, which a passport does not need
-    origin: Origin = Origin()
-    keys: tuple[str, ...] = ()
-    times: tuple[float, ...] = ()
-    made_of: Lineage | None = None
-
-
-class Stamped(NamedTuple):
-    """An item with its passport. A source or stream yields such a pair to set the passport. For a bare item, the engine makes the passport.
-
-    Args:
-        item: The item.
-        passport: Its passport.
-
-    >>> class Named:
-    ...     def __iter__(self):
-    ...         for number, name in enumerate(["cat.jpg", "cup.jpg"]):
-    ...             yield Stamped(name.upper(), Passport(0, number, keys=(name,)))
-    >>> [(stamped.item, stamped.passport.keys) for stamped in Pipeline([Named()]).stamped()]
-    [('CAT.JPG', ('cat.jpg',)), ('CUP.JPG', ('cup.jpg',))]
-    """
-
-    item: Any
-    passport: Passport
-
-
-class Several(NamedTuple):
-    """The return value of a map that makes several items from one input, such as all samples of a file.
-
-    Each of these items has the epoch, origin and times of the input. If a run resumes, the map's ``remake`` makes the items again.
-
-    Args:
-        items: The items.
-        indexes: The index of each item, for its passport.
-        keys: The keys of each item.
-        parts: The ``part`` of each item's lineage.
-    """
-
-    items: Sequence[Any]
-    indexes: Sequence[int]
-    keys: Sequence[tuple[str, ...]]
-    parts: Sequence[Any]
 
 
 class Items(Protocol):

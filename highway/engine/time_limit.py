@@ -22,7 +22,6 @@ from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from highway.engine.context import at_end, enter, here, leave, on_behalf_of
-from highway.engine.randomness import generator
 from highway.engine.workers import StageWorkers
 from highway.errors import Cancelled, PipelineError
 
@@ -146,7 +145,7 @@ class TimeLimit:
         if not takes_rng:
             return self._own.map(item)
         passport: Any = self._worker.here.passport
-        return self._own.map(item, generator(here().key, passport.epoch, passport.index))  # each attempt draws the same numbers
+        return self._own.map(item, self._worker.generator(passport))  # each attempt draws the same numbers
 
     def _abandon(self, helper: _Helper) -> str:
         """Abandon a helper, count it, and return its stack."""

@@ -11,6 +11,8 @@ from functools import cached_property, partial
 from itertools import repeat
 from typing import Any
 
+from numpy.random import Generator
+
 from highway.engine.batch import weighed
 from highway.engine.channel import Channel, Slot, Together
 from highway.engine.component import Shape, layers
@@ -18,7 +20,7 @@ from highway.engine.context import Context, Limit, State
 from highway.engine.randomness import generator, stage_key
 from highway.engine.resume import Marker, StageState
 from highway.engine.source import ranks_of, remake_of
-from highway.engine.stage import DROP, Lineage, Origin, Passport, Several, Stage, Stamped
+from highway.engine.stage import DROP, Lineage, Origin, Passport, Positions, Several, Stage, Stamped
 from highway.engine.stats import BLOCKED, BUSY, STARVED, Meter, StageStats
 from highway.errors import ConfigError, EndOfStream, PipelineError
 from highway.mistakes import InputWatch
@@ -201,11 +203,15 @@ class StageWorkers:
     def apply(self, item: Any, passport: Passport, op: Any) -> Any:
         """Return the map's result for an item, with its passport, or ``DROP``."""
         try:
-            result = op(item, generator(self.context.key, passport.epoch, passport.index)) if self._takes_rng else op(item)
+            result = op(item, self.generator(passport)) if self._takes_rng else op(item)
             return returned(self, result, passport)
         except Exception as error:
             self.report_error(error)
             return DROP
+
+    def generator(self, passport: Passport) -> Generator:
+        """Return the generator for an item."""
+        return generator(self.context.key, passport.epoch, passport.index, passport.rows)
 
     def watch(self) -> None:
         """Check on the map's first items whether the map writes into items that the stages before it still hold."""
@@ -334,10 +340,12 @@ def returned(worker: StageWorkers, result: Any, passport: Passport) -> Any:
     if type(result) is Stamped:
         if result.passport[:2] != passport[:2]:
             worker.note_renumbered()
-        return completed(result, passport.origin, passport.times)
+        return completed(result, passport.origin, passport.times, passport.positions)
     if type(result) is Several:
         made_of = map(_LINEAGE, zip(repeat((passport,)), result.parts, repeat(worker.number)))
-        passports = zip(repeat(passport.epoch), result.indexes, repeat(passport.origin), result.keys, repeat(passport.times), made_of)
+        epoch, _, origin, _, times, *_ = passport
+        positions = result.positions or repeat(None)
+        passports = zip(repeat(epoch), result.indexes, repeat(origin), result.keys, repeat(times), made_of, positions)
         together = Together(map(_STAMPED, zip(result.items, map(_PASSPORT, passports), strict=True)))
         if not together and worker.traits.stands_for is None:  # a reader plans its samples, and counts skipped samples itself
             worker.note_drop("Several without items")
@@ -356,10 +364,10 @@ def weight(result: Any) -> tuple[int, int, int]:
     return len(sizes), sum(sizes), min(more)
 
 
-def completed(given: Stamped, origin: Origin, times: tuple[float, ...]) -> Stamped:
-    """Set the origin and times of an item, unless the stage that stamped it has set them."""
-    epoch, index, _, keys, own, made_of = given.passport
-    return given if own else Stamped(given.item, Passport(epoch, index, origin, keys, times, made_of))
+def completed(given: Stamped, origin: Origin, times: tuple[float, ...], positions: Positions | None = None) -> Stamped:
+    """Set the origin, times and positions of an item, unless the stage that stamped it has set them."""
+    epoch, index, _, keys, own, made_of, rows = given.passport
+    return given if own else Stamped(given.item, Passport(epoch, index, origin, keys, times, made_of, rows or positions))
 
 
 def worker_count(stage: Stage, shape: Shape) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from functools import partial
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -12,6 +11,7 @@ from numpy.random import Generator
 
 from highway.engine.batch import Item, get, replace
 from highway.engine.component import Traits
+from highway.engine.randomness import of_rows
 from highway.errors import ConfigError
 from highway.images.items import TARGETS, checked_image
 from highway.images.ops import Size
@@ -121,15 +121,15 @@ class Augmentations:
         images: Any = get(item, where["image"]) if len(where) == 1 and not self.as_list else None
         if (count := at_once(self.transforms, images)) > 1:
             return replace(item, {where["image"]: self._several(images, count, drawn_by)})
-        change = partial(self._one, rng=drawn_by)
-        return self._targets.each(item, change, self._loses_rows, self.transforms, self.as_list)
+        return self._targets.each(item, self._one, drawn_by, self._loses_rows, self.transforms, self.as_list)
 
     def _several(self, images: np.ndarray, at_once: int, rng: Generator | None) -> np.ndarray:
         """Transform a batch of images without annotations, several images at once."""
         params, size = list[list[Step]](), checked_image(images[0], "Augmentations").shape[:2]
         try:
-            for _ in images:
-                params.append(self._chain.draw_for(size, rng, None))
+            of_row = of_rows(rng, len(images))
+            for row in range(len(images)):
+                params.append(self._chain.draw_for(size, of_row(row), None))
         except Exception as error:
             error.add_note(f"image {len(params)} of a batch of {len(images)}")
             raise

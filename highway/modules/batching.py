@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise
 from typing import Annotated, Any, Literal
@@ -15,7 +15,7 @@ from highway.engine.batch import Item, collate, fields, get, names, split
 from highway.engine.channel import Together
 from highway.engine.component import Position, Traits
 from highway.engine.ragged import RaggedOptions, taken_apart
-from highway.engine.stage import Items, Lineage, Passport, Stamped
+from highway.engine.stage import Items, Lineage, Passport, Positions, Stamped
 from highway.parameters.checks import checked, require
 from highway.parameters.ranges import Count, Predicate
 
@@ -211,14 +211,15 @@ def _batches(op: Any, items: Items, kind: Callable[[Item], Any], size: Callable[
 
 def _remake(collated: _Collated) -> Callable[[list[Stamped], None], Stamped]:
     """Return a function that creates a batch of samples again."""
-    return lambda samples, part: _batch(samples, 0, collated)
+    return lambda samples, part: _batch(samples, None, collated)
 
 
-def _batch(samples: list[Stamped], index: int, collated: _Collated) -> Stamped:
+def _batch(samples: list[Stamped], index: int | None, collated: _Collated) -> Stamped:
     keys = tuple(key for _, passport in samples for key in passport.keys)
-    made_of = Lineage(tuple(passport for _, passport in samples))
+    inputs = tuple(passport for _, passport in samples)
     item = collated([item for item, _ in samples])
-    return Stamped(item, samples[0].passport._replace(index=index, keys=keys, made_of=made_of))
+    epoch, _, origin, _, times, *_ = inputs[0]
+    return Stamped(item, Passport(epoch, index or 0, origin, keys, times, Lineage(inputs), Positions(index, inputs)))
 
 
 def _shapes(sample: Item) -> Any:
@@ -266,19 +267,25 @@ class Unbatch:
     def stream(self, items: Items) -> Iterator[Together]:
         index: Position = items.context.state_of(self)
         for item in items:
-            passport, samples = items.passport, self._split(item)
-            numbered = [(_row(samples, passport, row), index.value + row) for row in range(len(samples))]
+            passport, samples, rows = items.passport, self._split(item), items.passport.rows
+            numbered = [(_row(samples, passport, rows, row), index.value + row) for row in range(len(samples))]
             index.value += len(samples)
             if samples:
-                yield Together(Stamped(sample, own._replace(index=number)) for (sample, own), number in numbered)
+                yield Together(Stamped(sample, _numbered(own, number)) for (sample, own), number in numbered)
 
     def _remake(self, batch: list[Stamped], row: int) -> Stamped:
-        return _row(self._split(batch[0].item), batch[0].passport, row)
+        return _row(self._split(batch[0].item), batch[0].passport, batch[0].passport.rows, row)
 
     def _split(self, batch: Item) -> list[Item]:
         return split(batch) if self.ragged is None else taken_apart(batch, self.ragged, self.fields)
 
 
-def _row(samples: list[Item], passport: Passport, row: int) -> Stamped:
+def _row(samples: list[Item], passport: Passport, rows: Sequence[int], row: int) -> Stamped:
     keys = passport.keys[row : row + 1] if len(passport.keys) == len(samples) else passport.keys
-    return Stamped(samples[row], passport._replace(keys=keys, made_of=Lineage((passport,), row)))
+    positions = Positions(None, rows[row : row + 1]) if len(rows) == len(samples) else None
+    return Stamped(samples[row], passport._replace(keys=keys, made_of=Lineage((passport,), row), positions=positions))
+
+
+def _numbered(passport: Passport, index: int) -> Passport:
+    positions = passport.positions
+    return passport._replace(index=index, positions=positions and positions._replace(index=index))

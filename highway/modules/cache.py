@@ -17,7 +17,8 @@ from highway.modules.caching.serving import Reading
 from highway.modules.inner_sources import in_place, length_of_epoch, ranks_of_all
 from highway.parameters.checks import checked
 from highway.parameters.ranges import ENDS, Count, Predicate, Seed
-from highway.reading.plan import CacheOrder, RowRanges
+from highway.reading.plan import RowRanges
+from highway.reading.share import CacheOrder
 from highway.stores.url import is_url
 
 _AT_EPOCH = "at epoch"  # marks the state at the beginning of an epoch, in which the cache may be complete

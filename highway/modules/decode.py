@@ -154,4 +154,4 @@ class _Together:
 
     def _rng(self, stamped: Stamped) -> Generator:
         """Return the generator that the map itself would get for an item."""
-        return self._substreams.at(self._key, counter_of(stamped.passport.epoch, stamped.passport.index))
+        return self._substreams.at(self._key, counter_of(stamped.passport.epoch, stamped.passport.position))

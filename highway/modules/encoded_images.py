@@ -12,6 +12,7 @@ from highway.datasets.dataset import Dataset
 from highway.datasets.folder import ImageFolder
 from highway.engine.cancel import check_cancelled
 from highway.engine.component import Traits
+from highway.engine.randomness import of_rows
 from highway.errors import ConfigError, ImageError
 from highway.modules.readers import images_at
 from highway.parameters.checks import checked
@@ -110,10 +111,11 @@ class DecodeBatch(DecodeOptions):
     def __call__(self, item: tuple[np.ndarray, np.ndarray, np.ndarray], rng: Generator) -> tuple[np.ndarray, np.ndarray]:
         files, labels = _files(item)
         images = aligned((len(files), *(self.output_shape or ()), 3), np.uint8)
+        of_row = of_rows(rng, len(files))
         for row, data in enumerate(files):
             check_cancelled()
             try:
-                self.decoded(data.tobytes(), rng, images[row])
+                self.decoded(data.tobytes(), of_row(row), images[row])
             except ImageError as error:
                 error.add_note(f"image {row} of a batch of {len(files)}")
                 raise

@@ -77,17 +77,18 @@ class InnerSource:
             self._own.stop()
 
 
-def remade(source: Any, lineage: list[Any]) -> Any:
-    """Return an item of a source again, with its passport if it has one. ``lineage`` is the passport in the form of
-    :func:`highway.engine.resume.as_json`.
+def remade(source: Any, lineage: list[Any]) -> Stamped:
+    """Return an item of a source again. ``lineage`` is its passport in the form of :func:`highway.engine.resume.as_json`.
 
     This does not iterate over the source, so it works even if the source has ended.
     """
     op, _ = _as_source(source)
     if (make := remake_of(op, Traits.of(op))) is None:
         raise PipelineError(f"{name_of(op)} cannot give items again")
-    epoch, index, *_, made_of = from_json(lineage)
-    return make(epoch, index, lineage if isinstance(op, Pipeline) else made_of and made_of.part)
+    passport = from_json(lineage)
+    epoch, index, made_of = *passport[:2], passport.made_of
+    made = make(epoch, index, lineage if isinstance(op, Pipeline) else made_of and made_of.part)
+    return Stamped(made.item, made.passport.again(epoch, index)) if type(made) is Stamped else Stamped(made, Passport(epoch, index))
 
 
 def _as_source(source: Any) -> tuple[Any, bool]:

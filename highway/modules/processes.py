@@ -21,9 +21,9 @@ from highway.engine import Pipeline
 from highway.engine.cancel import check_cancelled
 from highway.engine.component import Component, Traits, shape_by_method
 from highway.engine.context import Context, at_end
-from highway.engine.randomness import epoch_and_index
+from highway.engine.randomness import place_of
 from highway.engine.resume import Marker
-from highway.engine.stage import Origin, Passport, Stage, Stamped, expand
+from highway.engine.stage import Origin, Stage, Stamped, expand
 from highway.errors import Cancelled, ConfigError, EndOfStream, PipelineError
 from highway.mistakes import log
 from highway.parameters.checks import checked
@@ -153,7 +153,7 @@ class _Remote:
         if thread not in self._making_again:
             self._making_again[thread] = self._ahead(context)
             at_end(lambda: self._making_again.__delitem__(thread))
-        return self._making_again[thread].apply(Stamped(item, Passport(*epoch_and_index(rng))))
+        return self._making_again[thread].apply(item, *place_of(rng))
 
 
 class _Sources:
@@ -184,7 +184,8 @@ class _Sources:
                         del live[number]
                     else:
                         item, passport = stamped
-                        yield Stamped(item, passport._replace(index=passport.index * count + number, made_of=None))  # it is not made again
+                        passport = passport.within(number, passport.epoch, passport.index * count + number)
+                        yield Stamped(item, passport._replace(made_of=None))  # it is not made again
 
 
 def _items(run: IsolatedRun) -> Iterator[Stamped]:

@@ -140,7 +140,7 @@ class _Passes:
                 position.value = lambda: (epoch, index, inner.state())  # noqa: B023  # called in this pass only
                 for index, (item, passport) in enumerate(inner, start=index + 1):  # noqa: B020
                     made_of = Lineage(part=[epoch, as_json(passport)])
-                    yield Stamped(item, passport._replace(epoch=epoch, index=index, made_of=made_of))
+                    yield Stamped(item, passport.within(passport.epoch, epoch, index)._replace(made_of=made_of))
                     if self.enough >= epoch or context.is_skipped(epoch):
                         break
             gave, index, state = index, -1, None
@@ -151,7 +151,8 @@ class _Passes:
     def remake(self, epoch: int, index: int, part: Any) -> Any:
         """Make an item of a pass again."""
         number, made = part
-        return remade(drawn_anew(self.source, number, here()), made)
+        item, passport = remade(drawn_anew(self.source, number, here()), made)
+        return Stamped(item, passport.within(passport.epoch, epoch, index))
 
 
 _OVER = "over"  # state of a stream that needs no more items of a pass

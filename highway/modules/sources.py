@@ -76,7 +76,7 @@ class OfSources:
                 position.value = lambda: (epoch, index, [source.state() for source in sources], order.state())  # noqa: B023  # called in this epoch
                 for item, passport, part in self._items(sources, epoch, context, order):
                     index += 1
-                    yield Stamped(item, passport._replace(epoch=epoch, index=index - 1, made_of=Lineage(part=part)))
+                    yield Stamped(item, self._numbered(passport, epoch, index - 1, part)._replace(made_of=Lineage(part=part)))
                     if self.skips and context.is_skipped(epoch):
                         break
                 if self.skips and have_epochs:
@@ -104,9 +104,17 @@ class OfSources:
     def _length(self) -> int:
         return sum(self._lengths())
 
-    def _remake(self, epoch: int, index: int, part: Any) -> Any:
-        place, number, made = part
+    def _remake(self, epoch: int, index: int, part: Any) -> Stamped:
+        return Stamped((made := self._made(*part)).item, self._numbered(made.passport, epoch, index, part))
+
+    def _made(self, place: int, number: int, made: Any) -> Stamped:
+        """Return an item of a source again."""
         return remade(drawn_anew(self.sources[place], number, here()), made)
+
+    def _numbered(self, passport: Passport, epoch: int, index: int, part: Any) -> Passport:
+        """Return the passport of an item in an epoch of all sources. ``part`` is its part, or the list of the parts that it consists of."""
+        place, number, _ = part[0] if isinstance(part[0], list) else part
+        return passport.within(number * len(self.sources) + place, epoch, index)
 
     def _lengths(self) -> list[int]:
         if len(set(epochs := self._epochs())) > 1:
@@ -207,9 +215,9 @@ class Zip(OfSources):
     def _length(self) -> int:
         return min(self._lengths())
 
-    def _remake(self, epoch: int, index: int, part: Any) -> Any:
-        made = [super(Zip, self)._remake(epoch, index, one) for one in part]
-        return _joined([one.item if type(one) is Stamped else one for one in made])
+    def _remake(self, epoch: int, index: int, part: Any) -> Stamped:
+        made = [self._made(*one) for one in part]
+        return Stamped(_joined([one.item for one in made]), self._numbered(made[0].passport, epoch, index, part))
 
 
 @checked

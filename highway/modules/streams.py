@@ -10,7 +10,7 @@ from numpy.random import Generator, Philox
 
 from highway.engine.component import OneToOne, Position, Stateless, Traits
 from highway.engine.randomness import Below, go_on
-from highway.engine.stage import Items, Lineage, Stamped
+from highway.engine.stage import Items, Lineage, Positions, Stamped
 from highway.parameters.checks import checked
 from highway.parameters.ranges import Count, Range, Seed
 
@@ -157,7 +157,7 @@ class FixedEpochs:
             whole_epochs=True,
             length=lambda items: self.size,
             state=lambda: Position(0),
-            remake=lambda items, part: items[0],
+            remake=lambda items, part: _in_epochs(items[0], 0, None),
         )
 
     def stream(self, items: Items) -> Iterator[Stamped]:
@@ -165,8 +165,12 @@ class FixedEpochs:
         for item in items:
             epoch, index = divmod(taken.value, self.size)
             taken.value += 1
-            passport = items.passport
-            yield Stamped(item, passport._replace(epoch=epoch, index=index, made_of=Lineage((passport,))))
+            yield _in_epochs(Stamped(item, items.passport), epoch, index)
+
+
+def _in_epochs(stamped: Stamped, epoch: int, index: int | None) -> Stamped:
+    item, passport = stamped
+    return Stamped(item, passport.within(passport.epoch, epoch, index)._replace(made_of=Lineage((passport,))))
 
 
 @checked
@@ -199,4 +203,6 @@ def _copy(stamped: Stamped, number: int, of: int) -> Stamped:
     item, passport = stamped
     if of == 1:
         return stamped
-    return Stamped(item, passport._replace(index=passport.index * of + number, made_of=Lineage((passport,), number)))
+    index, rows = passport.index * of + number, tuple([position * of + number for position in passport.rows])
+    positions = Positions(index, rows) if rows else None
+    return Stamped(item, passport._replace(index=index, made_of=Lineage((passport,), number), positions=positions))

@@ -10,13 +10,16 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.random import Generator
 
 from highway.engine.batch import Field, Item, get, names, replace, stacked
+from highway.engine.randomness import of_rows
 from highway.images.items import MOST_CHANNELS, TARGETS, checked_image, entries, expect_no_targets, image_field, is_batch, short
 from highway.process.aligned import aligned
 
 Target = dict[str, Any]
-Change = Callable[[Target, np.ndarray | None], Target]
+Change = Callable[[Target, np.ndarray | None, Any], Target]
+Rng = Generator | None
 
 _WITH_BOXES, _WITH_POINTS = "with_boxes", "with_points"
 
@@ -198,14 +201,15 @@ class Targets:
                 )
 
     def each(
-        self, item: Item, change: Change, loses_rows: Callable[[str], bool], transforms: Sequence[object], as_list: bool = False
+        self, item: Item, change: Change, rng: Rng, loses_rows: Callable[[str], bool], transforms: Sequence[object], as_list: bool = False
     ) -> Item:
         """Return an item with each target replaced by ``change``.
 
         Args:
             item: A sample, or a batch.
-            change: A function that receives a target, and an array or ``None``, and returns the new target. It may write the new image into
-                the array, which is part of the output batch.
+            change: A function of a target, an array or ``None``, and the target's random generator, that returns the new target. It may
+                write the new image into the array, which is part of the output batch.
+            rng: The random generator of the item, if any.
             loses_rows: Returns whether a role may lose rows. Such roles become lists in a batch.
             transforms: The transforms, for error messages.
             as_list: Whether the images of a batch and their annotations become lists.
@@ -217,20 +221,21 @@ class Targets:
         given = {role: get(item, field) for role, field in where.items()}
         self.expect_no_counts(item, [field for role, field in where.items() if loses_rows(role)])
         if is_batch(given["image"], self._owner):
-            done = self._list(given, change) if as_list else self._batch(given, change, loses_rows, transforms)
+            done = self._list(given, change, rng) if as_list else self._batch(given, change, rng, loses_rows, transforms)
         else:
-            done = change(given, None)
+            done = change(given, None, rng)
         return replace(item, {where[role]: value for role, value in done.items()})
 
-    def _batch(self, given: Target, change: Change, loses_rows: Callable[[str], bool], transforms: Sequence[object]) -> Target:
+    def _batch(self, given: Target, change: Change, rng: Rng, loses_rows: Callable[[str], bool], transforms: Sequence[object]) -> Target:
         count = self.expect_counts(given)
+        of_row = of_rows(rng, count)
         if count == 0:
             return {}
         rows: dict[str, list[np.ndarray]] = {role: [] for role in given if role != "image"}
         images = None
         for row in range(count):
             target = None if images is None else images[row]
-            done = _changed(given, row, change, target)
+            done = _changed(given, row, change, target, of_row(row))
             image = done.pop("image")
             if images is None or target is None:
                 images = aligned((count, *image.shape), image.dtype)
@@ -242,8 +247,9 @@ class Targets:
                 rows[role].append(value)
         return {"image": images} | {role: values if loses_rows(role) else like(given[role], values) for role, values in rows.items()}
 
-    def _list(self, given: Target, change: Change) -> Target:
-        done = [_changed(given, row, change, None) for row in range(self.expect_counts(given))]
+    def _list(self, given: Target, change: Change, rng: Rng) -> Target:
+        of_row = of_rows(rng, count := self.expect_counts(given))
+        done = [_changed(given, row, change, None, of_row(row)) for row in range(count)]
         return {role: [target[role] for target in done] for role in given}
 
     def expect_same(self, image: np.ndarray, target: np.ndarray, row: int, transforms: Sequence[object]) -> None:
@@ -268,7 +274,7 @@ class Targets:
         self.expect_no_counts(item, [field for role, field in where.items() if self.goes_with_boxes(role) or role == "points"])
         count = self.expect_counts(given)
         expect_partners(count, self._owner)
-        targets = [_changed(given, row, lambda target, _: self.checked(target), None) for row in range(count)]
+        targets = [_changed(given, row, lambda target, *_: self.checked(target), None, None) for row in range(count)]
         for row, target in enumerate(targets):
             one, first = target["image"], targets[0]["image"]
             if one.dtype != first.dtype or one.shape[2:] != first.shape[2:]:
@@ -279,10 +285,10 @@ class Targets:
         return where, targets
 
 
-def _changed(given: Target, row: int, change: Change, out: np.ndarray | None) -> Target:
+def _changed(given: Target, row: int, change: Change, out: np.ndarray | None, rng: Rng) -> Target:
     """Return the new target for one target of a batch."""
     try:
-        return change({role: values[row] for role, values in given.items()}, out)
+        return change({role: values[row] for role, values in given.items()}, out, rng)
     except Exception as error:
         error.add_note(f"image {row} of a batch of {len(given['image'])}")
         raise

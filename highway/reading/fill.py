@@ -12,7 +12,7 @@ from typing import Any
 from highway.datasets.dataset import Dataset, described, locate, read_several, several_of
 from highway.engine.component import Traits
 from highway.engine.context import Context, Limit, here
-from highway.engine.stage import DROP, Drop, Passport, Several, Stamped
+from highway.engine.stage import DROP, Drop, Passport, Positions, Several, Stamped
 from highway.errors import DatasetError, EndOfStream, ImageError, PipelineError
 from highway.images.decode import backend
 from highway.reading.batch_formats import BadRow
@@ -69,7 +69,7 @@ class Fill:
         batch = runs[0].item.batch
         if not self._fill(batch, RowRange(batch, row, row + 1), here()) or not (read := self._samples(batch, [row])).items:
             raise PipelineError(f"{locate(batch.reading.dataset, batch.numbers[row])} cannot be read now, although it was read before")
-        return Stamped(read.items[0], Passport(keys=read.keys[0]))
+        return Stamped(read.items[0], Passport(keys=read.keys[0], positions=read.positions[0] if read.positions else None))
 
     def _fill(self, batch: BatchInWork, run: RowRange, context: Context) -> bool:
         """Fill the rows of a range, and replace samples that cannot be used. Return whether this succeeded."""
@@ -123,7 +123,10 @@ class Fill:
         if Stamped in map(type, samples):  # samples with their own keys
             keys = [one.passport.keys if type(one) is Stamped else own for one, own in zip(samples, keys, strict=True)]
             samples = [one.item if type(one) is Stamped else one for one in samples]
-        return Several(samples, batch.positions[rows].tolist(), keys, rows)
+        positions = batch.positions[rows]
+        indexes, placed = positions.tolist(), batch.epoch.placed(positions)
+        others = () if placed is positions else [Positions(index, (one,)) for index, one in zip(indexes, placed.tolist(), strict=True)]
+        return Several(samples, indexes, keys, rows, others)
 
     def _read(self, batch: BatchInWork, numbers: list[int], context: Context) -> Sequence[Any]:
         """Return the samples at these indexes, up to the first that cannot be read.

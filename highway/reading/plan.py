@@ -14,7 +14,7 @@ from highway.datasets.opened import opened
 from highway.engine.batch import nbytes
 from highway.engine.component import Position, Traits, fingerprint_of, not_now
 from highway.engine.context import Context, here
-from highway.engine.stage import Lineage, Passport, Stamped
+from highway.engine.stage import Lineage, Passport, Positions, Stamped
 from highway.errors import ConfigError, DatasetError, PipelineError
 from highway.process.ranks import rank_and_world_size
 from highway.reading.anew import Anew, ReaderOfRank
@@ -23,7 +23,7 @@ from highway.reading.deal import Deal, Dealer, expect_fits
 from highway.reading.draws import Draws
 from highway.reading.rest import WHOLE, Rest
 from highway.reading.sampler import OnUneven, Sampler, Shuffle, epoch_key, sampler_of
-from highway.reading.share import FixedShare
+from highway.reading.share import CacheOrder, FixedShare
 
 LEAST_ROWS, MOST_ROWS = 16, 32  # rows of a range: taking a range costs about a fifth of decoding an image
 MOST_SAMPLES = 256  # samples of a range without batch_size,
@@ -84,7 +84,7 @@ def shares(reader: ReaderLike, dataset: Dataset, seed: int = 0) -> tuple[Sampler
 
 def batches_of(reader: ReaderLike, sampler: Sampler) -> int:
     """Return the number of batches (or samples) of a rank in an epoch."""
-    size = reader.rows or 1
+    size = reader.rows_on(sampler.world_size) or 1
     return sampler.share // size if reader.drop_last else -(-sampler.share // size)
 
 
@@ -109,12 +109,16 @@ class Epoch:
 
     def draws(self, positions: np.ndarray) -> Draws:
         """Return the random numbers of samples. A rank with the same samples in every epoch uses the numbers of epoch 0."""
-        if self._share is None or self.number == 0:
+        placed = self.placed(positions)
+        if placed is positions:
             return Draws(epoch_key(self.sampler.seed, self.number), positions)
-        key, positions = epoch_key(self.sampler.seed, 0), self.sampler.position(self._share.places(self.number, positions))
-        ascending = positions.argsort()
-        numbers = Draws(key, positions[ascending]).numbers
-        return Draws(key, positions, numbers[ascending.argsort()])
+        ascending, key = placed.argsort(), epoch_key(self.sampler.seed, 0)
+        numbers = Draws(key, placed[ascending]).numbers
+        return Draws(key, placed, numbers[ascending.argsort()])
+
+    def placed(self, positions: np.ndarray) -> np.ndarray:
+        """Return the positions of samples for random numbers: in epoch 0, if the rank has the same samples in every epoch."""
+        return positions if self._share is None or self.number == 0 else self._share.positions(self.number, positions)
 
 
 class BatchInWork:
@@ -130,11 +134,18 @@ class BatchInWork:
         made_of = None
         if sampler.read:
             made_of = Lineage(part=positions.tolist() if len(sampler.rest.singles) else sampler.rest.tail)
-        self.passport = Passport(epoch.number, number, keys=tuple(self.keys), made_of=made_of)
+        self.passport = Passport(epoch.number, number, keys=tuple(self.keys), made_of=made_of, positions=Positions(number, self._rows()))
         self.draws = epoch.draws(positions) if reading.reader.draws else None
         self.done = count(1)  # next() is atomic: exactly one worker gets the number of the last range
         self.run = reading.run
         self.runs = -(-len(positions) // self.run)
+
+    def _rows(self) -> Sequence[int]:
+        """Return the positions of the rows, as a range if they are evenly spaced."""
+        placed = self.epoch.placed(self.positions)
+        step = int(placed[1] - placed[0]) if len(placed) > 1 else 1
+        is_even = step > 0 and bool((np.diff(placed) == step).all())
+        return range(int(placed[0]), int(placed[-1]) + 1, step) if is_even else tuple(placed.tolist())
 
     def begin(self, context: Context) -> None:
         """Create the memory of the batch when its first range begins."""
@@ -231,13 +242,6 @@ class _Reading:
 
     def _is_done(self) -> bool:
         return self.failure is not None or all(self._context.is_skipped(batch.epoch.number) for batch in self._unfinished)
-
-
-class CacheOrder(NamedTuple):
-    """The order of a cache's epochs: see :class:`~highway.modules.cache.Cache`."""
-
-    seed: int | None
-    shuffle: bool
 
 
 @dataclass
@@ -367,4 +371,5 @@ class RowRanges:
             sampler = replace(reading.sampler, rest=Rest(first))
             batch = next(reading.batches(Epoch(epoch, sampler, reading.share), (index - first) // sampler.world_size))
         batch.runs = 1
-        return Stamped(RowRange(batch, 0, len(batch.numbers)), batch.passport)
+        passport = batch.passport._replace(index=index, positions=Positions(index, batch.passport.rows))
+        return Stamped(RowRange(batch, 0, len(batch.numbers)), passport)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,6 +16,13 @@ def share_order(count: int, seed: int, shuffle: bool, epoch: int) -> Order:
     order = Sampler(count, seed, shuffle and epoch > 0).order(epoch)
     assert isinstance(order, Order)
     return order
+
+
+class CacheOrder(NamedTuple):
+    """The order of a cache's epochs: see :class:`~highway.modules.cache.Cache`."""
+
+    seed: int | None
+    shuffle: bool
 
 
 class FixedShare:
@@ -52,6 +60,10 @@ class FixedShare:
     def places(self, epoch: int, positions: np.ndarray) -> np.ndarray:
         """Return the places of the samples at positions of an epoch."""
         return self._order(epoch)(self.counts(positions))
+
+    def positions(self, epoch: int, positions: np.ndarray) -> np.ndarray:
+        """Return the positions in epoch 0 of the samples at positions of an epoch."""
+        return self.sampler.position(self.places(epoch, positions))
 
     def numbers(self, places: np.ndarray) -> np.ndarray:
         """Return the dataset's indexes of the samples at places."""

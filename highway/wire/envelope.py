@@ -8,14 +8,15 @@ each field is limited.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from types import NoneType
 from typing import Any, Literal, NamedTuple, get_args
 
 import msgpack
+import numpy as np
 
-from highway.engine.stage import Origin, Passport
+from highway.engine.stage import Origin, Passport, Positions
 from highway.errors import FrameError, ItemError
 
 ItemKind = Literal["tuple", "list", "dict", "value"]
@@ -220,8 +221,23 @@ def _plain(passport: Passport) -> tuple[Any, ...]:
     """Return a passport for sending. All keys are in one string, so the number of values does not depend on the batch size."""
     if wrong := [key for key in passport.keys if "\0" in key]:
         raise ItemError(f"a sample key holds a zero character, which separates keys on the wire: {wrong[0]!r:.80}")
-    epoch, index, origin, keys, times, _ = passport
-    return epoch, index, origin, "\0".join(keys) if keys else None, times
+    epoch, index, origin, keys, times, *_ = passport
+    plain = epoch, index, origin, "\0".join(keys) if keys else None, times
+    return (*plain, _packed_rows(rows)) if (rows := passport.rows) else plain
+
+
+def _packed_rows(rows: Sequence[int]) -> Any:
+    """Return positions as the first one, their distance and their number, or else as the bytes of int64 values."""
+    return (rows.start, rows.step, len(rows)) if isinstance(rows, range) else np.array(rows, "<i8").tobytes()
+
+
+def _rows(packed: Any) -> Sequence[int]:
+    if isinstance(packed, bytes) and len(packed) % 8 == 0:
+        return tuple(np.frombuffer(packed, "<i8").tolist())
+    if isinstance(packed, tuple) and len(packed) == 3 and {*map(type, packed)} == {int} and packed[1] > 0 <= packed[2] <= MAX_PAYLOAD:
+        first, step, count = packed
+        return range(first, first + step * count, step)
+    raise FrameError(f"extension: passport.positions is {packed!r:.80}; expected the bytes of int64 numbers, or first, step and number")
 
 
 def _passport(values: tuple[Any, ...]) -> Passport:
@@ -232,7 +248,8 @@ def _passport(values: tuple[Any, ...]) -> Passport:
         raise FrameError(f"extension: passport.origin is {origin!r}; expected host, role and replica")
     host, role, replica = _checked("passport.origin.", origin, _ORIGIN)
     _check_row("passport.times", times, float)
-    return Passport(epoch, index, Origin(host, role, replica), () if keys is None else tuple(keys.split("\0")), times)
+    positions = Positions(index, _rows(values[5])) if len(values) > 5 else None
+    return Passport(epoch, index, Origin(host, role, replica), () if keys is None else tuple(keys.split("\0")), times, None, positions)
 
 
 _Types = dict[str, tuple[type, ...]]  # field -> the expected type, and further accepted types

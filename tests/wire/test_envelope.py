@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from highway import FrameError, Lineage, Origin, Passport, tenbin
+from highway.engine.stage import Positions
 from highway.wire.envelope import MAGIC, MAX_PAYLOAD, Envelope, pack, unpack
 
 INT = st.integers(-(2**63), 2**63 - 1)
@@ -22,7 +23,10 @@ PASSPORTS = st.builds(
     keys=st.lists(TEXT, max_size=4).map(tuple),
     times=st.lists(st.floats(allow_nan=False), max_size=3).map(tuple),
     made_of=st.none(),
+    positions=st.none(),
 )
+POSITIONS = st.lists(INT, min_size=1, max_size=4).map(tuple) | st.builds(range, st.integers(0, 9), st.integers(10, 99), st.integers(1, 9))
+PASSPORTS |= st.builds(lambda one, rows: one._replace(positions=Positions(one.index, rows)), PASSPORTS, POSITIONS)
 ENVELOPES = st.builds(
     Envelope,
     kind=st.sampled_from(["tuple", "list", "dict", "value"]),
@@ -96,6 +100,9 @@ def test_int64s_of_somebody_else_are_none_of_ours():
         (wrapped(msgpack.packb({"sender": b"seven b"})), "a sender's name of 7 bytes"),
         (wrapped(msgpack.packb({"number": -1})), "number is -1; expected 0 to"),
         (wrapped(msgpack.packb({"number": 2**63})), "number is 9223372036854775808; expected 0 to"),
+        (wrapped(msgpack.packb({"passport": [0, 0, ["", "", 0], None, [], [0, 0, 4]]})), "passport.positions is (0, 0, 4); expected"),
+        (wrapped(msgpack.packb({"passport": [0, 0, ["", "", 0], None, [], [0, 1, 2**40]]})), "passport.positions is (0, 1, 1099511627776)"),
+        (wrapped(msgpack.packb({"passport": [0, 0, ["", "", 0], None, [], b"seven b"]})), "passport.positions is b'seven b'"),
         (wrapped(msgpack.packb({"passport": [1, 2]})), "a passport of 2 values"),
         (wrapped(msgpack.packb({"passport": [0, 0, ["h"], None, []]})), "passport.origin is ('h',)"),
         (wrapped(msgpack.packb({"passport": [0, 0.5, ["", "", 0], None, []]})), "passport.index is 0.5; expected int"),
@@ -110,8 +117,9 @@ def test_a_damaged_extension_says_what_is_wrong(extension, says):
 
 
 def test_unknown_keys_and_further_values_are_left_to_later_versions():
-    payload = {"kind": "list", "colour": "blue", "passport": [1, 2, ["h", "r", 3, "rack"], None, [], "more"]}
-    assert unpack(wrapped(msgpack.packb(payload))) == Envelope("list", passport=Passport(1, 2, Origin("h", "r", 3)))
+    payload = {"kind": "list", "colour": "blue", "passport": [1, 2, ["h", "r", 3, "rack"], None, [], [5, 2, 3], "more"]}
+    passport = Passport(1, 2, Origin("h", "r", 3), positions=Positions(2, range(5, 11, 2)))
+    assert unpack(wrapped(msgpack.packb(payload))) == Envelope("list", passport=passport)
 
 
 def test_rows_that_announce_more_than_they_hold_allocate_little():

@@ -37,11 +37,11 @@ class _Indexed:
         layout: The structure that all samples share.
         batch_size: Samples per batch of the cached stream; 0 if the stream contained samples.
         nbytes: Bytes of the samples.
-        index: A dict of arrays: ``offsets`` (samples, fields), ``shapes-I`` (samples, ndim) for each field, ``sums`` (samples), and the
-            keys. Optional arrays: ``places``, the positions of the samples in the rank's share, if they are incomplete or not in order;
-            ``bad`` and ``dropped``, the positions of such samples; ``epoch``, the epoch whose order the samples have, if it is not 0; and
-            ``items``, int64 ``(2, items)``, the index and the number of samples of each item of the first epoch, if the items were not
-            consecutive batches of one size.
+        index: A dict of arrays: ``offsets`` (samples, fields), ``shapes-I`` (samples, ndim) for each field, ``sums`` (samples),
+            ``positions`` (samples), the positions of the samples in their epoch, and the keys. Optional arrays: ``places``, the positions
+            of the samples in the rank's share, if they are incomplete or not in order; ``bad`` and ``dropped``, the positions of such
+            samples; ``epoch``, the epoch whose order the samples have, if it is not 0; and ``items``, int64 ``(2, items)``, the index and
+            the number of samples of each item of the first epoch, if the items were not consecutive batches of one size.
 
     Attributes:
         settled: Whether the cache is final. If not, samples were skipped when it was written, and a second try might add these samples.
@@ -54,6 +54,7 @@ class _Indexed:
     def __init__(self, layout: Layout, batch_size: int, nbytes: int, index: dict[str, np.ndarray]) -> None:
         self.layout, self.batch_size, self.nbytes, self.index = layout, batch_size, nbytes, index
         self._keys, self._ends, self._offsets = index["keys"], index["ends"], index["offsets"]
+        self._positions = index["positions"]
         self._shapes = [index[f"shapes-{number}"] for number in range(len(layout.fields))]
         self._fixed = [tuple(shapes[0].tolist()) if (shapes == shapes[0]).all() else None for shapes in self._shapes]
         self._dtypes = [np.dtype(spec.dtype) for spec in layout.fields]
@@ -67,6 +68,10 @@ class _Indexed:
         """Return the keys of some samples."""
         spans = [(int(self._ends[row - 1]) if row else 0, int(self._ends[row])) for row in rows]
         return tuple(key for begin, end in spans for key in self._keys[begin:end].tobytes().decode().split("\0") if key)
+
+    def positions(self, rows: Sequence[int]) -> tuple[int, ...]:
+        """Return the positions of some samples in the epoch in which they were cached."""
+        return tuple(self._positions[rows].tolist())
 
     @property
     def made_in(self) -> list[int]:

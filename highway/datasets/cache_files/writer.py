@@ -37,6 +37,7 @@ class CacheWriter:
         self.path, self.budget = path, budget
         self._layout: Layout | None = None
         self._offsets, self._sums, self._ends, self._keys = array("q"), array("Q"), array("q"), bytearray()
+        self._positions = array("q")
         self._shapes: list[array[int]] = []
         self._file: IO[bytes] = self._create()
         self._file.write(DATA_START)
@@ -58,13 +59,14 @@ class CacheWriter:
             return os.fdopen(os.memfd_create("highway-cache", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING), "w+b")
         return cast(IO[bytes], tempfile.TemporaryFile())
 
-    def add(self, sample: Item, keys: Sequence[str] = (), arrays: Arrays = arrays_of) -> None:
+    def add(self, sample: Item, keys: Sequence[str] = (), arrays: Arrays = arrays_of, position: int | None = None) -> None:
         """Append a sample.
 
         Args:
             sample: Sample to append.
             keys: The keys.
             arrays: Converts the sample to the arrays that are written.
+            position: Its position in the epoch. ``None``: the number of samples before it.
 
         Raises:
             CacheFullError: the sample does not fit into the budget or on the disk. No further samples can be appended.
@@ -81,6 +83,7 @@ class CacheWriter:
             self._end += values.nbytes + -values.nbytes % ALIGNMENT
             shapes.extend(values.shape)
         self._sums.append(checksum(span) if self.path else 0)
+        self._positions.append(len(self) - 1 if position is None else position)
         self._keys += "\0".join(keys).encode()
         self._ends.append(len(self._keys))
 
@@ -128,6 +131,7 @@ class CacheWriter:
         index: dict[str, np.ndarray] = {
             "offsets": np.array(self._offsets, np.int64).reshape(count, -1),
             "sums": np.array(self._sums, np.uint64),
+            "positions": np.array(self._positions, np.int64),
             "keys": np.frombuffer(bytes(self._keys), np.uint8),
             "ends": np.array(self._ends, np.int64),
         }

@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from highway.engine.batch import Field, Item, fields, names, rebuild, split, stacked
-from highway.engine.stage import Items, Lineage, Passport, Stamped
+from highway.engine.batch import Field, Item, fields, length, names, rebuild, split, stacked
+from highway.engine.stage import Items, Lineage, Passport, Positions, Stamped
 from highway.images.buffers import BufferPool
 
 log = logging.getLogger("highway")
 
+_MOST_ROWS: Final = 1 << 20  # of a batch whose source does not know positions
 LOG_EVERY: Final = 10.0  # seconds between two log lines about the first epoch
 
 
 class Keyed(NamedTuple):
-    """A sample and its keys."""
+    """A sample, its keys and its position in the epoch."""
 
     sample: Item
     keys: tuple[str, ...]
+    position: int
 
 
 class Epochs:
@@ -150,7 +152,7 @@ class Passing:
             if self.batched:
                 yield [self.made([stamped])], passport, self.rows(item, passport)
                 continue
-            sample = Keyed(item, passport.keys)
+            sample = Keyed(item, passport.keys, passport.position)
             if self._out is None:
                 yield [stamped], passport, [sample]
                 continue
@@ -175,7 +177,8 @@ class Passing:
         if passport.keys and len(passport.keys) != len(samples):
             raise ValueError(f"Cache: an item of {len(samples)} rows has {len(passport.keys)} keys; {way_out}")
         self.batch_size = self.batch_size or len(samples)
-        return [Keyed(sample, passport.keys[row : row + 1]) for row, sample in enumerate(samples)]
+        positions = _positions(passport, len(samples))
+        return [Keyed(sample, passport.keys[row : row + 1], positions[row]) for row, sample in enumerate(samples)]
 
     def _unstacked(self, batch: Item) -> Item:
         if self._stacker.stack:
@@ -188,13 +191,21 @@ class Passing:
         self.index += 1
         return self.made(waiting, self.index - 1)
 
-    def made(self, came: list[Stamped], index: int = 0) -> Stamped:
-        """Return the output for an input batch, or for a number of samples."""
+    def made(self, came: list[Stamped], index: int | None = None) -> Stamped:
+        """Return the output for an input batch, or for a number of samples. Without ``index``, the engine sets the index."""
         passport = came[-1].passport._replace(made_of=Lineage(tuple(passport for _, passport in came)))
         if self.batched:
-            return Stamped(self._unstacked(came[0].item), passport)
+            positions = Positions(passport.index, _positions(passport, length(came[0].item) or 0))
+            return Stamped(self._unstacked(came[0].item), passport._replace(positions=positions))
         samples = [sample for sample, _ in came]
         columns = zip(names(samples[0]), zip(*map(fields, samples), strict=True), strict=True)
         values = [self._stacker.column(name, list(column)) for name, column in columns]
         keys = tuple(key for _, passport in came for key in passport.keys)
-        return Stamped(rebuild(samples[0], values), passport._replace(index=index, keys=keys))
+        positions = Positions(index, tuple(passport for _, passport in came))
+        return Stamped(rebuild(samples[0], values), passport._replace(index=index or 0, keys=keys, positions=positions))
+
+
+def _positions(passport: Passport, count: int) -> Sequence[int]:
+    """Return the positions of the rows of a batch. If the source does not know them, they depend on the index of the batch."""
+    rows = passport.rows
+    return rows if len(rows) == count else range(passport.index * _MOST_ROWS, passport.index * _MOST_ROWS + count)

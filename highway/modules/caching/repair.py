@@ -37,7 +37,7 @@ def repair(file: DiskFile, stages: Sequence[Stage], arrays: Arrays, error: Damag
     for row in file.damaged():
         wanted[int(file.index["sums"][row])].append(row)
     count = sum(map(len, wanted.values()))
-    for sample, _ in _first_epoch(stages, file.batch_size > 0) if stages else ():
+    for sample, *_ in _first_epoch(stages, file.batch_size > 0) if stages else ():
         span = span_of([values for _, values in arrays(sample)])
         for row in wanted.pop(checksum(span), ()):
             file.restore(row, span)
@@ -61,4 +61,4 @@ def _first_epoch(stages: Sequence[Stage], batched: bool) -> Iterator[Keyed]:
             first = passport.epoch if first is None else first
             if passport.epoch != first:
                 return
-            yield from passing.rows(item, passport) if batched else [Keyed(item, passport.keys)]
+            yield from passing.rows(item, passport) if batched else [Keyed(item, passport.keys, passport.position)]

@@ -274,8 +274,8 @@ class CacheRun:
     def _written(self, writer: FolderWriter, samples: list[Keyed], arrays: Arrays) -> bool:
         """Write samples, and return whether they fit."""
         try:
-            for sample, keys in samples:
-                writer.add(sample, keys, arrays)
+            for sample, keys, position in samples:
+                writer.add(sample, keys, arrays, position)
         except CacheFullError as error:
             self._give_up(writer, str(error))
             return False
@@ -332,7 +332,7 @@ class CacheRun:
         """Append the samples of an earlier try that this epoch lacks."""
         for row, place in places.lacking(tried):
             with contextlib.suppress(DamagedError):
-                writer.add(as_they_came(tried, [row])[0], tried.keys([row]), arrays)
+                writer.add(as_they_came(tried, [row])[0], tried.keys([row]), arrays, *tried.positions([row]))
                 places.add(place, len(writer) - 1)
 
     def repair(self, file: CacheFile, error: DamagedError) -> None:

@@ -14,7 +14,7 @@ from highway.datasets.cache_files.layout import FROM_BYTES
 from highway.engine.batch import Item
 from highway.engine.component import Position, Traits
 from highway.engine.context import Context
-from highway.engine.stage import Lineage, Passport, Stamped
+from highway.engine.stage import Lineage, Passport, Positions, Stamped
 from highway.errors import DamagedError
 from highway.modules.caching.epoch import Stacker
 from highway.modules.caching.options import CacheOptions
@@ -134,7 +134,8 @@ class Serving:
                 number += 1
 
     def _stamped(self, epoch: int, at: int, number: int, rows: list[int], batched: bool) -> Stamped:
-        passport = Passport(epoch, at, keys=self.file.keys(rows), made_of=Lineage(part=[epoch, number]))
+        made_of, positions = Lineage(part=[epoch, number]), Positions(at, self.file.positions(rows))
+        passport = Passport(epoch, at, keys=self.file.keys(rows), made_of=made_of, positions=positions)
         return Stamped(Rows(self.file, rows if batched else rows[0]), passport)
 
     def _rows(self, order: Order, positions: np.ndarray) -> np.ndarray:

@@ -83,9 +83,9 @@ class Adapter(ABC):
 
     def __call__(self, item: Item, rng: Generator) -> Item:
         names = [type(transform).__name__ for transform in self._given]
-        return self._targets.each(item, lambda given, _: self._one(given, rng), self._targets.goes_with_boxes, names)
+        return self._targets.each(item, self._one, rng, self._targets.goes_with_boxes, names)
 
-    def _one(self, given: Target, rng: Generator) -> Target:
+    def _one(self, given: Target, out: np.ndarray | None, rng: Generator) -> Target:
         target = self._targets.checked(given)
         image, belongs, rows = self._changed(target, rng)
         if not isinstance(image, np.ndarray):

@@ -264,7 +264,7 @@ def stamped_row(row: Item, sequences: Sequences, numbers: Sequence[int], index: 
         parts = [(number, 0) for number in range(len(inputs))]
         passports = tuple([stamped.passport for stamped in inputs])
         keys = [key for passport in passports for key in passport.keys]
-    epoch, _, origin, _, times, _ = passports[0]
+    epoch, _, origin, _, times, *_ = passports[0]
     made_of = Lineage(passports, parts if offset is None else [offset, parts])
     return Stamped(row, Passport(epoch, index, origin, tuple(keys), times, made_of))
 
