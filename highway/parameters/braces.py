@@ -1,4 +1,4 @@
-"""Braces in URLs and file names, expanded as a shell does."""
+"""Expand braces in URLs and file names."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Iterator
 
 from highway.errors import ConfigError
 
-MOST = 1_000_000  # maximum texts from one expansion; a dataset may have this many shards
+MOST = 1_000_000  # maximum number of expanded texts; a dataset can have this many shards
 
 _BRACES = re.compile(r"\{([^{}]*(?:,[^{}]*)+|[^{},]+\.\.[^{},]+)\}")
 
 
 def expand_braces(text: str, most: int = MOST) -> list[str]:
-    """Expand ``{a,b}`` and ``{0..3}`` as a shell does; numbers keep leading zeros.
+    """Expand ``{a,b}`` and ``{0..3}`` as a shell does. Numbers keep leading zeros.
 
     >>> expand_braces("zsub://h{a,b}:788{0..1}")
     ['zsub://ha:7880', 'zsub://ha:7881', 'zsub://hb:7880', 'zsub://hb:7881']
@@ -21,7 +21,7 @@ def expand_braces(text: str, most: int = MOST) -> list[str]:
     Raises:
         ConfigError: a range is malformed, or there are more than ``most`` texts.
     """
-    found: dict[str, None] = {}  # inner braces are expanded first, and each of their texts gets the text around the braces
+    found: dict[str, None] = {}  # inner braces are expanded first; then the text around them is added to each result
     for number, whole in enumerate(_expanded(text)):
         found[whole] = None
         if len(found) > most or number > 10 * most:

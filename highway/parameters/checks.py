@@ -1,7 +1,7 @@
 """Check the arguments of a component, in Python and in YAML, against the type hints of its constructor.
 
-:func:`checked` decorates a class whose constructor checks its arguments. In YAML, an argument that is a component has the form of its name.
-In Python, it is an object.
+The decorator :func:`checked` makes the constructor of a class check its arguments. In Python, an argument that is a component is an object.
+In YAML, the argument is the name of the component.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _P = ParamSpec("_P")
 
 
 def checked(cls: type[_T]) -> type[_T]:
-    """Make a class check the arguments of its constructor (names, types, ranges) against the signature before any other code runs.
+    """Decorate a class so that its constructor checks the names, types and ranges of its arguments before it runs other code.
 
-    Its ``repr()`` hides passwords and the queries of URLs.
+    The ``repr()`` of the objects hides passwords and the queries of URLs.
 
-    Values are converted to the type of the hint: NumPy scalars to Python numbers, paths to text, lists to tuples, integers to floats.
+    Arguments are converted to the type of the hint: NumPy scalars to Python numbers, paths to text, lists to tuples, integers to floats.
 
     Raises (by the constructor):
         ParameterError: an argument is wrong. The message names the class, the parameter, the value and the expected value.
@@ -49,7 +49,7 @@ def checked(cls: type[_T]) -> type[_T]:
 
 
 def known_only(construct: Callable[_P, None]) -> Callable[_P, None]:
-    """Make a constructor reject unknown parameters and suggest the right names. It checks nothing else."""
+    """Make a constructor reject unknown parameters and suggest the right names. Nothing else is checked."""
     parameters = inspect.signature(construct).parameters
     owner = construct.__qualname__.partition(".")[0]
 
@@ -80,12 +80,12 @@ def _arguments(name: str, parameters: Parameters, args: Sequence[Any], kwargs: M
 
 
 def unknown(component: str, key: str, known: Iterable[str]) -> str:
-    """Return the error message for an unknown parameter of a component: its new name, or the known names."""
+    """Return the error message for an unknown parameter of a component, with the new name of the parameter or the known names."""
     return f"unknown parameter {key!r} of {component}{new_name(component, key) or did_you_mean(key, known)}"
 
 
 def needed(given: Container[str], parameters: Parameters) -> str:
-    """Return the required parameters that are missing, as text such as ``batch_size: int``; empty if none is missing."""
+    """Return the required parameters that are missing, as a text such as ``batch_size: int``; empty if none is missing."""
     missing = [one for name, one in parameters.items() if name not in given and one.default is one.empty and one.kind in NAMED]
     return " and ".join(map(describe_parameter, missing))
 
@@ -119,7 +119,7 @@ _WORDS = {"array": "list", "object": "dict", "null": "None"}
 
 
 def require(ok: bool, owner: object, parameter: str, expected: str) -> None:
-    """Raise a ParameterError that names a parameter and its value, if ``ok`` is false. For conditions on several parameters."""
+    """If ``ok`` is false, raise a ParameterError that names a parameter and its value. For conditions on several parameters."""
     if not ok:
         raise ParameterError(f"{type(owner).__name__}: {parameter}={_short(getattr(owner, parameter))}; expected {expected}")
 

@@ -12,14 +12,14 @@ from highway.parameters.hints import readable_parameters, written
 
 _ROLE = re.compile(r":\w+:`~?([^`]*)`|``([^`]*)``")
 _ARGS = re.compile(r"^Args:\n((?:[ ]+.*\n?|\n)*)", re.M)
-_PARAMETER = re.compile(r"^    (\**\w+(?:, \**\w+)*): ", re.M)  # one name, or several with the same description
+_PARAMETER = re.compile(r"^    (\**\w+(?:, \**\w+)*): ", re.M)  # one name, or several names with one description
 _ENTRY = re.compile(r"\s+\**\w+(?:, \**\w+)*: |\s*- ")  # the first line of a parameter or of a bullet
 _VERBATIM = re.compile(r">>> |.*\S {2,}\S|\|")  # the first line of an example or a table
 _LATER = re.compile(r"^(Yields|Returns|Raises):$|^>>> ", re.M)  # sections after the parameters
 
 
 def describe(found: Callable[..., Any]) -> str:
-    """Return the complete docstring (:func:`complete`) of a class or function as text for a terminal."""
+    """Return the docstring of a class or function, as :func:`complete` returns it, as text for a terminal."""
     return plain(complete(found)).strip()
 
 
@@ -46,14 +46,14 @@ def complete(found: Callable[..., Any], typed: bool = False) -> str:
 
 
 def _with_type(entry: str, parameter: inspect.Parameter) -> str:
-    """Return an entry of ``Args:`` with the type of its parameter after the name."""
+    """Return an entry of ``Args:`` with the type of the parameter after the name."""
     if parameter.annotation is parameter.empty:
         return entry
     return _PARAMETER.sub(lambda name: f"{name[0][:-2]} ({written(parameter.annotation)}): ", entry, count=1)
 
 
 def parameters(found: Callable[..., Any]) -> dict[str, str]:
-    """Return the entries of ``Args:`` by parameter name, for a function or for a class and its bases, with indentation."""
+    """Return the entries of ``Args:`` by parameter name, for a function or for a class and its base classes. Entries are indented."""
     entries: dict[str, str] = {}
     for owner in inspect.getmro(found) if inspect.isclass(found) else (found,):
         section = _ARGS.search(inspect.cleandoc(owner.__doc__ or ""))
@@ -68,13 +68,14 @@ def parameters(found: Callable[..., Any]) -> dict[str, str]:
 
 
 def filled(text: str, width: int) -> str:
-    """Return a description with its paragraphs filled to ``width`` characters; examples and tables keep their lines.
+    """Break the paragraphs of a description into lines of at most ``width`` characters. Examples and tables keep their lines.
 
-    >>> print(filled("Do this\\nnow.\\n\\nArgs:\\n    p: How probable\\n        it is.", 20))
+    >>> print(filled("Do this\\nnow.\\n\\nArgs:\\n    p: Probability\\n        of a flip.", 20))
     Do this now.
     <BLANKLINE>
     Args:
-        p: The probability.
+        p: Probability
+            of a flip.
     """
     paragraphs: list[list[str]] = []
     for line in text.splitlines():
@@ -94,14 +95,14 @@ def _depth(line: str) -> int:
 
 
 def _fill(lines: list[str], width: int) -> str:
-    """Return one filled paragraph. The continuation lines of a parameter or bullet are indented."""
+    """Return one paragraph in lines of at most ``width`` characters. Later lines of a parameter or bullet are indented."""
     first = _depth(lines[0])
     later = _depth(lines[1]) if lines[1:] else first + 4 * bool(_ENTRY.match(lines[0]))
     return wrapped(" " * first + " ".join(line.strip() for line in lines), width, " " * later)
 
 
 def plain(text: str) -> str:
-    """Return a text without the roles of Sphinx.
+    """Return a text without the markup of Sphinx.
 
     >>> plain("as for :class:`~highway.modules.Cache`, and ``p`` beside it")
     'as for `highway.modules.Cache`, and `p` beside it'

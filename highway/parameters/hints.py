@@ -34,7 +34,7 @@ def parameters_of(found: Callable[..., Any]) -> Parameters:
     except NameError:
         if not dataclasses.is_dataclass(found):
             raise
-        hints = typing.get_type_hints(found, include_extras=True)  # the hints of a base class use the names in the base's module
+        hints = typing.get_type_hints(found, include_extras=True)  # evaluates the hints of a base class with the names of the base's module
     parameters = inspect.signature(found).parameters
     if inspect.isclass(found) and (texts := {name: one.annotation for name, one in parameters.items() if name not in hints}):
         hints |= _evaluated(found, texts)
@@ -42,7 +42,7 @@ def parameters_of(found: Callable[..., Any]) -> Parameters:
 
 
 def readable_parameters(found: Callable[..., Any]) -> Parameters:
-    """Return the parameters of a class or function. A hint that cannot be evaluated is a text."""
+    """Return the parameters of a class or function by name. If a hint cannot be evaluated, it is a text."""
     with contextlib.suppress(NameError, TypeError, ValueError):  # a hint that cannot be evaluated, a callable object, or no signature
         return parameters_of(found)
     with contextlib.suppress(TypeError, ValueError):
@@ -51,7 +51,7 @@ def readable_parameters(found: Callable[..., Any]) -> Parameters:
 
 
 def _evaluated(found: type, annotations: dict[str, Any]) -> dict[str, Any]:
-    """Return the type hints of a constructor that wraps another one and shows its signature, as in Albumentations."""
+    """Return the type hints of a constructor that shows the signature of another constructor, which it wraps, as in Albumentations."""
     module = next(kind.__module__ for kind in found.__mro__ if "__init__" in vars(kind))
     texts = {name: annotation for name, annotation in annotations.items() if isinstance(annotation, str)}
     return typing.get_type_hints(types.SimpleNamespace(__annotations__=texts), vars(sys.modules[module]), include_extras=True)
@@ -75,7 +75,7 @@ def takes_context(function: Callable[..., Any]) -> bool:
 
 
 def takes_arguments(function: Callable[..., Any], count: int) -> bool:
-    """Return whether a function accepts ``count`` positional arguments; ``False`` for a builtin without a signature."""
+    """Return whether a function accepts ``count`` positional arguments; ``False`` for a built-in function without a signature."""
     try:
         inspect.signature(function).bind(*range(count))
     except (TypeError, ValueError):
@@ -84,7 +84,7 @@ def takes_arguments(function: Callable[..., Any], count: int) -> bool:
 
 
 def describe_parameter(parameter: inspect.Parameter) -> str:
-    """Return a parameter as source text: its name, type, range and default."""
+    """Return the source text of a parameter: name, type, range and default."""
     stars = "*" * (parameter.kind is parameter.VAR_POSITIONAL) + "**" * (parameter.kind is parameter.VAR_KEYWORD)
     shown = "" if parameter.annotation is parameter.empty else f": {written(parameter.annotation)}"
     equals = " = " if shown else "="
@@ -92,7 +92,7 @@ def describe_parameter(parameter: inspect.Parameter) -> str:
 
 
 def written(hint: Any) -> str:
-    """Return a type hint as source text, with its range.
+    """Return the source text of a type hint, with the range.
 
     >>> written(Annotated[int | None, Range(ge=1)])
     'int (at least 1) | None'
@@ -112,7 +112,7 @@ def written(hint: Any) -> str:
 
 
 def in_words(expected: str, words: Mapping[str, str]) -> str:
-    """Replace msgspec's words for types, which are in backticks, for example by the words of YAML."""
+    """Replace msgspec's names of types, which are in backticks, by ``words``, for example by YAML's names."""
     return re.sub(r"`([^`]*)`", lambda quoted: " or ".join(words.get(word, word) for word in quoted[1].split(" | ")), expected)
 
 
@@ -151,7 +151,7 @@ def describe(hint: Any) -> str:
 
 
 def of_tuple(hint: Any) -> str:
-    """Return the description of the values of a tuple hint, from its conditions, or an empty text for any other hint.
+    """Return the description of a tuple in the conditions of its hint. For any other hint, return an empty text.
 
     >>> of_tuple(Annotated[tuple[int, int], Range(ge=1, words="(height, width), at least 1")])
     '(height, width), at least 1'
@@ -163,7 +163,7 @@ def of_tuple(hint: Any) -> str:
 
 
 def why_not(value: object, hint: Any) -> str:
-    """Return why an object does not fit a hint: the text in its attribute ``why_no_NAME``, or advice on how to use the object.
+    """Return why an object does not fit a hint: the object's attribute ``why_no_NAME``, or advice on how to use the object.
 
     The result is empty or a clause that starts with a semicolon.
     """
@@ -173,7 +173,7 @@ def why_not(value: object, hint: Any) -> str:
 
 
 def one_of(choices: Sequence[Any]) -> str:
-    """Return a list of choices in words."""
+    """Return choices as a list in words."""
     return " or ".join(map(repr, choices)) if len(choices) < 3 else f"one of {', '.join(map(str, choices))}"
 
 
@@ -190,7 +190,7 @@ def alternatives(hint: Any) -> tuple[Any, ...]:
 
 @functools.cache
 def is_nested(hint: Any) -> bool:
-    """Return whether a type hint contains a component, a struct or a mapping, so that its parts are converted one by one."""
+    """Return whether a type hint contains a component, a struct or a mapping. The parts of such values are converted one by one."""
     origin = typing.get_origin(hint)
     if origin is Literal or hint in (Any, Ellipsis, inspect.Parameter.empty):
         return False
@@ -200,7 +200,7 @@ def is_nested(hint: Any) -> bool:
 
 
 def form(hint: Any) -> type | None:
-    """Return the form that a value needs to match a hint: ``list``, ``dict``, or ``None`` for any other form."""
+    """Return the form of values that match a hint: ``list``, ``dict``, or ``None`` for any other form."""
     origin = typing.get_origin(hint) or hint
     if origin is Annotated:
         return form(typing.get_args(hint)[0])

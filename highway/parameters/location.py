@@ -14,11 +14,11 @@ Key = str | int
 
 @dataclass(frozen=True)
 class Location:
-    """A path into a tree of plain values, and the lines of the file that define its parts.
+    """The path of a value in a tree of plain values, and the lines of the file at which values are defined.
 
     Args:
-        path: Keys and indexes from the root.
-        marks: ``FILE:LINE`` by path. A value without a mark has the mark of its nearest parent. Empty if there is no file.
+        path: The keys and indices from the root to the value.
+        marks: Path -> ``FILE:LINE``. A value without a mark has the mark of the nearest parent. Empty if there is no file.
 
     >>> str(Location(marks={("roles",): "quickstart.yaml:12"}) / "roles" / "worker" / "stages" / 1)
     'quickstart.yaml:12: roles.worker.stages[1]'
@@ -59,7 +59,7 @@ def did_you_mean(word: object, known: Iterable[str]) -> str:
 
 
 def show(value: object) -> str:
-    """Describe a plain value in a message: its type and, if it is short, the value."""
+    """Describe a plain value for a message: the type and, if the value is short, the value."""
     if value is None:
         return "null"
     if isinstance(value, (list, dict)):

@@ -1,4 +1,4 @@
-"""Conditions on the value of a parameter: ranges and predicates. They are part of the type hint: ``Annotated[int, Range(ge=1)]``."""
+"""Conditions on the values of parameters. Conditions are part of the type hint: ``Annotated[int, Range(ge=1)]``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Annotated, Any
 UNIONS = (typing.Union, types.UnionType)
 _BOUNDS = {"ge": (operator.ge, "at least", "minimum"), "gt": (operator.gt, "above", "exclusiveMinimum")}
 _BOUNDS |= {"le": (operator.le, "at most", "maximum"), "lt": (operator.lt, "below", "exclusiveMaximum")}
-_MANY = 2**53  # descriptions omit a bound this large, because it only catches mistakes
+_MANY = 2**53  # descriptions omit so large a bound, because it only catches mistakes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,11 +23,11 @@ class Range:
     """Bounds of a number, or of each number in a tuple: ``Annotated[int, Range(ge=1)]``.
 
     Args:
-        ge: At least this.
-        gt: Above this.
-        le: At most this.
-        lt: Below this.
-        words: Description in error messages; by default generated from the bounds.
+        ge: Minimum, included.
+        gt: Minimum, excluded.
+        le: Maximum, included.
+        lt: Maximum, excluded.
+        words: Description of the expected value in error messages. Default: generated from the bounds.
     """
 
     ge: float | None = None
@@ -38,7 +38,7 @@ class Range:
 
     @cached_property
     def bounds(self) -> dict[str, float]:
-        """The bounds that are set, by name."""
+        """Name -> bound, for the bounds that are set."""
         return {name: bound for name in _BOUNDS if (bound := getattr(self, name)) is not None}
 
     @property
@@ -55,7 +55,7 @@ class Range:
         return {_BOUNDS[name][2]: bound for name, bound in self.bounds.items()}
 
     def holds(self, value: Any) -> bool:
-        """Return whether a number, or each number in a tuple, is within the bounds. NaN is not."""
+        """Return whether a number, or each number in a tuple, is within the bounds. NaN is never within bounds."""
         if isinstance(value, (list, tuple)):
             return all(map(self.holds, value))
         return all(_BOUNDS[name][0](value, bound) for name, bound in self.bounds.items())
@@ -66,7 +66,7 @@ class Predicate:
     """A condition on a value that bounds cannot express.
 
     Args:
-        holds: Returns whether a value meets the condition.
+        holds: Function that returns whether a value meets the condition.
         expected: Description of the expected value in error messages.
     """
 
@@ -76,13 +76,13 @@ class Predicate:
 
 @dataclass(frozen=True)
 class Unhashed:
-    """Marks a parameter that may change between ``state_dict()`` and ``load_state_dict()``: ``num_workers: Annotated[int, HOW]``.
+    """Marks a parameter that is allowed to change between ``state_dict()`` and ``load_state_dict()``: ``num_workers: Annotated[int, HOW]``.
 
-    The hash of a component covers every other parameter.
+    The hash of a component depends on all parameters without this mark.
 
     Args:
-        why: Why the items stay the same.
-        of_stage: Whether this holds only for a component that is a whole stage, not for a part of another component.
+        why: Why the items do not depend on the parameter.
+        of_stage: Whether the mark applies only if the component is a whole stage, not if it is a part of another component.
     """
 
     why: str
@@ -103,7 +103,7 @@ Shape = Annotated[tuple[int, int], Range(ge=1, words="(height, width) in pixels,
 def unmet(value: Any, hint: Any) -> str:
     """Return the first condition of a hint that a value does not meet, in words, or an empty text if the value meets all conditions.
 
-    A hint has conditions. ``None`` meets all of them.
+    ``None`` meets all conditions.
 
     >>> unmet(0, Count | None)
     'at least 1, or None'

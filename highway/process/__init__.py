@@ -1,4 +1,4 @@
-"""The resources of this process (cores, memory, disk), and how it handles Ctrl-C.
+"""The resources of this process, such as cores, memory and disk, and how the process handles Ctrl-C.
 
-May use: nothing of highway. Begin with ``cores``.
+May use: no other package of highway. Begin with ``cores``.
 """

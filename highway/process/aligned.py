@@ -14,14 +14,14 @@ ALIGNMENT = 64  # bytes: one cache line, and one AVX-512 register
 def aligned(shape: tuple[int, ...], dtype: np.dtype[Any] | type[np.generic]) -> np.ndarray[Any, Any]:
     """Return a new, uninitialized C-contiguous array, aligned to :data:`ALIGNMENT`. Arrays of Python objects are not aligned."""
     dtype = np.dtype(dtype)
-    if dtype.hasobject:  # NumPy cannot create such an array on given memory
+    if dtype.hasobject:  # NumPy cannot create an array of objects on given memory
         return np.empty(shape, dtype)
     memory = np.empty(math.prod(shape) * dtype.itemsize + ALIGNMENT, np.uint8)
     return np.ndarray(shape, dtype, memory.data, _offset(memory.data))
 
 
 def aligned_copy(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Return a copy that is aligned as by :func:`aligned`."""
+    """Return a C-contiguous copy, aligned to :data:`ALIGNMENT`."""
     copy = aligned(array.shape, array.dtype)
     copy[...] = array
     return copy

@@ -1,7 +1,7 @@
-"""The CPU and memory limits of this process's control groups, which systemd, Slurm, Kubernetes and Docker set. The lowest limit counts.
+"""The CPU and memory limits of this process's control groups. systemd, Slurm, Kubernetes and Docker set such limits. The lowest one counts.
 
-``/proc/self/cgroup`` lists the groups of the process, and ``/proc/self/mountinfo`` the folders of their files. See cgroups(7), and the
-kernel's ``admin-guide/cgroup-v2.rst`` and ``cgroup-v1/memory.rst``.
+``/proc/self/cgroup`` lists the groups of the process, and ``/proc/self/mountinfo`` lists the folders with the files of groups. See
+cgroups(7), and the kernel's ``admin-guide/cgroup-v2.rst`` and ``cgroup-v1/memory.rst``.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
 ROOT = Path("/")
-_CPU = {1: ["cpu.cfs_quota_us", "cpu.cfs_period_us"], 2: ["cpu.max"]}  # files by version: a quota and its period
-_MEMORY = {  # limits, usage, and the part of the usage that is page cache
+_CPU = {1: ["cpu.cfs_quota_us", "cpu.cfs_period_us"], 2: ["cpu.max"]}  # version of cgroups -> files with the quota and its period
+_MEMORY = {  # version of cgroups -> files with limits, usage, and the part of the usage that is page cache
     1: (("memory.limit_in_bytes",), "memory.usage_in_bytes", "total_inactive_file"),
     2: (("memory.max", "memory.high"), "memory.current", "inactive_file"),
 }
@@ -28,7 +28,7 @@ def cpu_quota(root: Path = ROOT) -> float | None:
 
 
 def free_memory(root: Path = ROOT) -> int | None:
-    """Return the bytes of memory that the process may still use; ``None`` if no group limits them.
+    """Return how many further bytes of memory the process may use; ``None`` if no group limits the memory.
 
     Inactive files in the page cache count as free, because the kernel drops them when memory is short.
 
@@ -40,7 +40,7 @@ def free_memory(root: Path = ROOT) -> int | None:
 
 
 def _quota(folder: Path, version: int) -> float | None:
-    found = " ".join(text(folder / name) for name in _CPU[version]).split()  # the root group has no such files
+    found = " ".join(text(folder / name) for name in _CPU[version]).split()  # the root group has no files for limits
     return int(found[0]) / int(found[1]) if len(found) == 2 and found[0] not in ("max", "-1") else None
 
 
@@ -54,8 +54,8 @@ def _free(folder: Path, version: int) -> int | None:
 
 
 def _folders(controller: str, root: Path) -> Iterator[tuple[Path, int]]:
-    """Yield the folders of the process's group and of all its parents, each with the cgroup version."""
-    groups = [line.split(":", 2) for line in text(root / "proc/self/cgroup").splitlines()]  # number, controllers, path
+    """Yield the folders of the process's group and of all parent groups, each with the version of cgroups."""
+    groups = [line.split(":", 2) for line in text(root / "proc/self/cgroup").splitlines()]  # hierarchy number, controllers, path
     for mounted, mount, version, controllers in _mounts(root):
         if version == 1 and controller not in controllers:
             continue
@@ -65,12 +65,12 @@ def _folders(controller: str, root: Path) -> Iterator[tuple[Path, int]]:
 
 
 def _upwards(mount: Path, mounted: str, path: str) -> Iterator[Path]:
-    """Yield a group's folder and all visible folders above it.
+    """Yield a group's folder and all visible folders above this folder.
 
     Args:
         mount: Folder where the tree is mounted.
         mounted: The group at the root of the mount. In a container, this is often a group below the root group of the machine.
-        path: The group.
+        path: Path of the group.
     """
     group = PurePosixPath(path)
     inside = group.relative_to(mounted) if group.is_relative_to(mounted) and ".." not in group.parts else PurePosixPath()
@@ -79,12 +79,12 @@ def _upwards(mount: Path, mounted: str, path: str) -> Iterator[Path]:
 
 
 def _mounts(root: Path) -> Iterator[tuple[str, Path, int, list[str]]]:
-    """Yield each mounted tree of groups: its root group, its folder, its version, and its controllers (version 1 only)."""
+    """Yield for each mounted tree of groups: the root group, the folder, the version, and the controllers (version 1 only)."""
     for line in text(root / "proc/self/mountinfo").splitlines():
         first, _, second = line.partition(" - ")
         fields, kind = first.split(), second.split()
         if len(fields) > 4 and kind and kind[0] in ("cgroup", "cgroup2"):
-            mount = root / fields[4].encode().decode("unicode_escape").lstrip("/")  # spaces are written \040
+            mount = root / fields[4].encode().decode("unicode_escape").lstrip("/")  # the kernel writes a space as \040
             yield fields[3], mount, 2 if kind[0] == "cgroup2" else 1, kind[-1].split(",")
 
 

@@ -10,11 +10,11 @@ from pathlib import Path
 from highway.process import cgroup
 
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
-"""Environment variables that set the number of threads of numerical libraries: 1 in processes whose stages have threads of their own."""
+"""Environment variables for the number of threads of numerical libraries. highway sets 1 if stages have their own threads."""
 
 
 def available_cores(root: Path = cgroup.ROOT) -> int:
-    """Return the number of cores that CPU affinity and the CPU quotas of control groups allow this process, at least 1.
+    """Return the number of cores that this process may use by CPU affinity and the CPU quotas of control groups, at least 1.
 
     Args:
         root: Folder that holds ``proc`` and ``sys``.
@@ -47,7 +47,7 @@ def _children() -> list[str]:
     try:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         return [pid for task in Path("/proc/self/task").iterdir() for pid in cgroup.text(task / "children").split()]
-    except (AttributeError, OSError):  # no waitid(), no children, no /proc
+    except (AttributeError, OSError):  # the system has no waitid() or no /proc, or there are no children
         return []
 
 

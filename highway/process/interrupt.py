@@ -1,7 +1,7 @@
-"""Ctrl-C while a highway command starts or ends: exit code 130 at once and no traceback. Also ends a process with its parent.
+"""Ctrl-C while a highway command starts or ends: exit with code 130 immediately, without a traceback. Also: end a process with its parent.
 
 Without this module, Python would raise ``KeyboardInterrupt`` in the middle of an import or of the interpreter's exit. While a command runs,
-the command handles this exception. Before the package is imported, Ctrl-C has its usual effect in Python.
+the command handles ``KeyboardInterrupt``. Before this package is imported, Ctrl-C has its usual effect in Python.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 import time
-from _thread import get_ident, start_new_thread  # ``threading`` would take locks that the interrupted code may hold
+from _thread import get_ident, start_new_thread  # not ``threading``, whose locks the interrupted code may hold
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
@@ -23,7 +23,7 @@ _runs_command = False
 
 
 def leave_quietly() -> None:
-    """Make Ctrl-C end the process at once with exit code 130. Call this only in a highway command that has nothing to clean up."""
+    """Make Ctrl-C end the process immediately with exit code 130. Only for a highway command that has nothing to clean up."""
     global _is_program
     _is_program = True
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # otherwise Ctrl-C is ignored, as in the background of a script
@@ -59,7 +59,7 @@ def raise_again() -> None:
 def run_command(main: Callable[[], int]) -> int:
     """Run a command and return its exit code. Before the command calls :func:`raise_again`, and after it ends, Ctrl-C ends the process."""
     global _runs_command
-    if signal.getsignal(signal.SIGINT) is not _leave:  # called by other code, or Ctrl-C is ignored
+    if signal.getsignal(signal.SIGINT) is not _leave:  # other code has called the command, or Ctrl-C is ignored
         return main()
     _runs_command = True
     try:
@@ -70,11 +70,11 @@ def run_command(main: Callable[[], int]) -> int:
     except KeyboardInterrupt:
         return CODE
     finally:
-        exec("")  # Python remembers an interrupt in an exec (dataclasses use exec): ``python -m`` would die by the signal
+        exec("")  # clear Python's memory of an interrupt in an exec (dataclasses use exec), or ``python -m`` dies by the signal
 
 
 def die_with_parent(number: int) -> None:
-    """Make the kernel send this process a signal when the thread that started it ends, even if it was killed. Linux only."""
+    """Make the kernel send this process a signal when the thread that started this process ends, even by a kill. Linux only."""
     if sys.platform == "linux":
         import ctypes
 
@@ -88,7 +88,7 @@ def ignore_interrupts() -> None:
 
 
 class Withheld:
-    """Block Ctrl-C in the processes that are started inside the ``with`` block, until they unblock it as in :func:`leave_quietly`."""
+    """Block Ctrl-C in processes that are started in the ``with`` block, until they unblock Ctrl-C, as :func:`leave_quietly` does."""
 
     def __enter__(self) -> None:
         self._before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
@@ -109,7 +109,7 @@ def _except_for(handled: Callable[[Any], bool]) -> None:
 
 
 def _interrupt_again(unraisable: Any) -> bool:
-    """If the dropped error is an interrupt, send the interrupt again soon and return ``True``."""
+    """If the dropped error is an interrupt, soon send the interrupt again, and return ``True``."""
     if unraisable.exc_type is not KeyboardInterrupt:
         return False
     start_new_thread(_interrupt_soon, (get_ident(),))
@@ -117,7 +117,7 @@ def _interrupt_again(unraisable: Any) -> bool:
 
 
 def _interrupt_soon(thread: int) -> None:
-    time.sleep(0.01)  # after the destructor or callback ends; if that takes longer, send the interrupt once more
+    time.sleep(0.01)  # wait for the end of the destructor or callback; if it takes longer, the interrupt is sent once more
     while _is_in_hook(sys._current_frames().get(thread)):  # an interrupt in the hook itself would be lost
         time.sleep(0.001)
     os.kill(os.getpid(), signal.SIGINT)
@@ -130,7 +130,7 @@ def _is_in_hook(frame: FrameType | None) -> bool:
 
 
 def _ignore() -> None:
-    # Python prints "Signal 2 ignored due to race condition" if a signal comes just before its handler is removed.
+    # If a signal comes just before its handler is removed, Python prints "Signal 2 ignored due to race condition".
     _except_for(lambda unraisable: unraisable.exc_type is OSError and "race condition" in str(unraisable.exc_value))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 

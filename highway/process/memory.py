@@ -1,4 +1,4 @@
-"""Free memory and disk space of this process, and memory to pass to another process."""
+"""Free memory and disk space for this process, and memory to pass to another process."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from highway.process import cgroup
 
 
 def available_memory(root: Path = cgroup.ROOT) -> int:
-    """Return the bytes of memory that the machine and the control groups still allow this process.
+    """Return how many further bytes of memory this process may use, by the machine's free memory and the limits of control groups.
 
-    If neither limit is known, return half of the machine's memory.
+    If both limits are unknown, return half of the machine's memory.
 
     Args:
         root: Folder that holds ``proc`` and ``sys``.
@@ -28,7 +28,7 @@ def available_memory(root: Path = cgroup.ROOT) -> int:
 
 
 def free_disk(path: str) -> int:
-    """Return the free bytes on the disk of ``path``, which need not exist yet."""
+    """Return the free bytes on the disk of ``path``, even if ``path`` does not exist yet."""
     folder = os.path.abspath(path)
     while not os.path.exists(folder):
         folder = os.path.dirname(folder)
@@ -36,7 +36,7 @@ def free_disk(path: str) -> int:
 
 
 def anonymous_file(name: str) -> int:
-    """Return the descriptor of a new file that exists until it is closed. On Linux the file is in memory, and ``/proc`` shows ``name``."""
+    """Return the descriptor of a new file that exists until it is closed. On Linux, the file is in memory, and ``/proc`` shows ``name``."""
     if sys.platform == "linux":
         descriptor = os.memfd_create(name)
     else:

@@ -10,9 +10,9 @@ from highway.errors import ConfigError
 
 _LAUNCHERS = (
     ("RANK", "WORLD_SIZE", "RANK"),  # torchrun, Lightning, accelerate
-    ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_STEP_ID"),  # srun; a batch script has the first two variables, too, but is not a task
+    ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_STEP_ID"),  # srun; a batch script also has the first two variables, but is not a task
 )
-"""Variables of the rank and the number of ranks, and the variable that must be set for them to count."""
+"""Variables with the rank and the number of ranks, and a variable that must be set. Otherwise the first two are ignored."""
 
 
 class ReaderRanks(TypedDict):
@@ -24,12 +24,12 @@ class ReaderRanks(TypedDict):
 
 @dataclass(frozen=True)
 class PeerRanks:
-    """Processes of one host that get the same items. The first one runs the stages and passes the items on to the others.
+    """Processes of one host that get the same items. The first process runs the stages and passes the items to the other processes.
 
     Args:
         rank: The rank of this process among all processes of the job.
-        ranks: The ranks of the processes, including this one, in ascending order.
-        name: The name of the link between them, which no other link on the host may have.
+        ranks: The ranks of all these processes, including this process, in ascending order.
+        name: The name of the link between the processes. No other link on the host may have the same name.
     """
 
     rank: int
@@ -45,8 +45,8 @@ def rank_and_world_size(rank: int | None = None, world_size: int | None = None) 
     """Return the rank of this process and the number of ranks; ``(0, 1)`` if neither arguments nor the environment define them.
 
     Args:
-        rank: From 0. ``None``: ``RANK``, or ``SLURM_PROCID``.
-        world_size: Number of ranks. ``None``: ``WORLD_SIZE``, or ``SLURM_NTASKS``. Give both arguments or neither.
+        rank: The rank, from 0. ``None``: the value of ``RANK`` or ``SLURM_PROCID``.
+        world_size: Number of ranks. ``None``: the value of ``WORLD_SIZE`` or ``SLURM_NTASKS``. Give both arguments or neither.
 
     Raises:
         ConfigError: only one argument is given, or the rank is not below the number of ranks.
@@ -69,15 +69,15 @@ def rank_and_world_size(rank: int | None = None, world_size: int | None = None) 
 
 
 def ranks_here(world_size: int) -> int:
-    """Return the number of ranks on this machine: ``LOCAL_WORLD_SIZE`` (torchrun), or all ranks if it is not set."""
+    """Return the number of ranks on this machine: ``LOCAL_WORLD_SIZE`` (of torchrun), or ``world_size`` if the variable is not set."""
     return max(1, min(world_size, _number("LOCAL_WORLD_SIZE"))) if "LOCAL_WORLD_SIZE" in os.environ else world_size
 
 
 def local_rank() -> tuple[int, int]:
-    """Return the number of this process on this machine, and the number of processes here, as torchrun sets them.
+    """Return the local rank of this process, and the number of ranks on this machine, from torchrun's environment variables.
 
     Raises:
-        ConfigError: the launcher does not set them.
+        ConfigError: the launcher does not set these variables.
     """
     if missing := [name for name in ("LOCAL_RANK", "LOCAL_WORLD_SIZE") if name not in os.environ]:
         raise ConfigError(

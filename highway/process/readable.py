@@ -1,6 +1,6 @@
 """Wait for sockets, pipes and process descriptors.
 
-Do not use ``select.select``: it fails for descriptors above 1023, which a process with many files has.
+``select.select`` is not used, because it fails for descriptors above 1023, which a process with many open files has.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Protocol, TypeVar
 
 
 class HasDescriptor(Protocol):
-    """A socket or a file."""
+    """An object with a descriptor, such as a socket or a file."""
 
     def fileno(self) -> int: ...
 
@@ -21,11 +21,11 @@ T = TypeVar("T", bound=HasDescriptor | int)
 
 
 def readable(sources: Sequence[T], timeout: float | None = None) -> list[T]:
-    """Wait until a source is readable or has ended, and return all such sources.
+    """Wait until a source is readable or has ended. Return all readable and ended sources.
 
     Args:
         sources: Descriptors, or objects with ``fileno()``.
-        timeout: Seconds to wait at most; ``None`` waits indefinitely.
+        timeout: Maximum seconds to wait; ``None``: no limit.
     """
     poll = select.poll()
     known = {source if isinstance(source, int) else source.fileno(): source for source in sources}

@@ -1,7 +1,7 @@
-"""Ctrl-C in a script: exit code 130 and no traceback while pipelines wait for the script to end.
+"""Ctrl-C in a script: exit with code 130 and without a traceback, while pipelines wait for the script to end.
 
-:mod:`highway.engine.script` registers these pipelines. In the rest of a script, in programs with their own signal handler, in notebooks
-and in libraries, Ctrl-C has its usual effect in Python.
+:mod:`highway.engine.script` registers these pipelines. Elsewhere in a script, in programs with their own signal handler, in notebooks and
+in libraries, Ctrl-C has its usual effect in Python.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from typing import Any
 from highway.process.interrupt import CODE
 
 lost = False
-"""Whether an interrupt came when it could not be raised, so that the next caller has to end the program."""
+"""Whether an interrupt came at a moment when it could not be raised. The next code that can end the program must end it."""
 
 _raising: list[Any] = [signal.default_int_handler]  # handlers that raise KeyboardInterrupt; this module replaces no other handler
-_quiet: list[Callable[[], bool]] = []  # functions that return whether an interrupt needs no traceback now
+_quiet: list[Callable[[], bool]] = []  # each function returns whether an interrupt at this moment needs no traceback
 
 
 def is_script() -> bool:
@@ -32,9 +32,9 @@ def quiet_while(wanted: Callable[[], bool], runs: Callable[[FrameType | None], b
     """Make Ctrl-C end the script without a traceback while ``wanted()`` is true.
 
     Args:
-        wanted: Returns whether to omit the traceback now.
-        runs: A function that receives the interrupted frame, and returns whether the script still runs. After the script has ended, an
-            exception would be lost in the interpreter's code, so :data:`lost` is set instead.
+        wanted: Function that returns whether to omit the traceback at this moment.
+        runs: Function of the interrupted frame that returns whether the script is still running. After the script has ended, an exception
+            would be lost in the interpreter's code, so :data:`lost` is set instead.
     """
     _quiet.append(wanted)
 
@@ -65,7 +65,7 @@ def held() -> Iterator[Callable[[], bool]]:
         return
     try:
         before = signal.signal(signal.SIGINT, lambda number, _: came.append(number))
-    except ValueError:  # not the main thread, and only the main thread is interrupted
+    except ValueError:  # this is not the main thread, and only the main thread is interrupted
         yield lambda: False
         return
     try:
@@ -77,14 +77,14 @@ def held() -> Iterator[Callable[[], bool]]:
 
 
 def _uncaught(before: Callable[..., Any], kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:
-    """``sys.excepthook``: exit with code 130 after an interrupt that needs no traceback."""
+    """A ``sys.excepthook`` that exits with code 130 after an interrupt that needs no traceback."""
     if kind is KeyboardInterrupt and any(wanted() for wanted in _quiet):
         raise SystemExit(CODE)
     before(kind, value, value.__traceback__)
 
 
 def _unraisable(before: Callable[..., Any], unraisable: Any) -> None:
-    """``sys.unraisablehook``: remember an interrupt in a destructor or a callback."""
+    """A ``sys.unraisablehook`` that remembers an interrupt in a destructor or a callback."""
     global lost
     if unraisable.exc_type is KeyboardInterrupt and any(wanted() for wanted in _quiet):
         lost = True

@@ -14,8 +14,8 @@ from typing import Any
 def received(numbers: Iterable[int]) -> Iterator[int]:
     """Receive signals as data instead of exceptions. An exception could leave a lock locked.
 
-    Yields a descriptor from which to read the signals' numbers. Only the main thread receives signals; in other threads there is nothing to
-    read.
+    Yields a descriptor from which to read the signals' numbers. Only the main thread receives signals. In other threads, nothing can be
+    read from the descriptor.
     """
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
@@ -25,7 +25,7 @@ def received(numbers: Iterable[int]) -> Iterator[int]:
         if are_heard():
             wakeup = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
             for number in numbers:
-                before[number] = signal.signal(number, lambda *_: None)  # raises KeyboardInterrupt if Ctrl-C came just before
+                before[number] = signal.signal(number, lambda *_: None)  # this call raises KeyboardInterrupt if Ctrl-C came just before
         yield reading
     finally:
         if wakeup is not None:
@@ -37,10 +37,10 @@ def received(numbers: Iterable[int]) -> Iterator[int]:
 
 
 def name_of(number: int) -> str:
-    """Return the name of a signal; realtime signals have none."""
+    """Return the name of a signal, or a description for realtime signals, which have no names."""
     return signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
 
 
 def are_heard() -> bool:
-    """Return whether this is the main thread, because only the main thread receives signals."""
+    """Return whether this thread is the main thread. Only the main thread receives signals."""
     return threading.current_thread() is threading.main_thread()

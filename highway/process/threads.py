@@ -1,4 +1,4 @@
-"""Check whether this process may start more threads."""
+"""Check whether this process can start more threads."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ def check_threads(count: int) -> None:
     """Check that this process can start ``count`` more threads. Some C libraries end the process if they cannot start a thread.
 
     Raises:
-        OSError: the process cannot start them.
+        OSError: the process cannot start the threads.
     """
     gate, started = threading.Event(), list[threading.Thread]()
     try:
@@ -19,7 +19,7 @@ def check_threads(count: int) -> None:
             thread.start()
             started.append(thread)
     except RuntimeError as error:
-        if "shutdown" in str(error):  # since Python 3.12 a script that has ended cannot start threads; libraries still can
+        if "shutdown" in str(error):  # since Python 3.12, Python cannot start threads after the script has ended, but libraries can
             return
         why = "the system gives this process no more threads; raise the limit (ulimit -u, or the container's pids)"
         raise OSError(errno.EAGAIN, why) from None

@@ -1,11 +1,13 @@
 """A cache of blocks of objects on a local disk, which all processes of the machine can share.
 
-A block is a file that never changes. It gets its name when it is complete. The name depends on the object's state and the block's number.
-After the data, the file has checksums of its pages and name, so a damaged or wrong block is fetched again. Reading a block sets its
-modification time, because many disks are mounted without access times. When a process has written a fraction of the limit, it removes the
-least recently used blocks. Only one process at a time removes blocks. A process that has a removed block open can still read it.
+A block is a file that never changes. The file gets its name when it is complete. The name depends on the object's state and the block's
+number. After the data, the file has checksums of its pages and name, so that a damaged or wrong block is detected and fetched again.
+Reading a block sets the file's modification time, because many disks are mounted without access times.
 
-The cache is optional: if it cannot be written or read, there is one warning, and the objects are read from the store.
+When a process has written a fraction of the limit, the process removes the least recently used blocks. Only one process at a time removes
+blocks. A process that has a removed block open can still read the block.
+
+The cache is optional. If the cache cannot be written or read, highway logs one warning, and reads objects from the store.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ PAGE = 1 << 16  # bytes per checksum
 _SUM = 8  # bytes of a checksum
 _MOST = 2**64 - 1  # the largest seed of a checksum
 _SHARE = 50  # a process evicts blocks after it has written the limit divided by this number
-_ROOM = 0.9  # fraction of the limit that remains after an eviction
+_ROOM = 0.9  # an eviction removes blocks until the cache has at most this fraction of the limit
 _TOUCHED = 60.0  # maximum error of the time of last use, in seconds
 _OLD_PART = 3600.0  # seconds after which unfinished files of killed processes are removed
 
@@ -49,7 +51,7 @@ class BlockCache:
     """A folder of blocks.
 
     Args:
-        folder: The folder; it is created if it is missing.
+        folder: The folder. If it does not exist, it is created.
         limit: Maximum total bytes of the blocks.
 
     Raises:
@@ -64,7 +66,7 @@ class BlockCache:
                 os.makedirs(part, exist_ok=True)
         except OSError as error:
             raise ConfigError(f"cache_dir={folder!r}: {error.strerror}; name a folder that can be written to") from error
-        self._written = limit  # this value makes the first write evict
+        self._written = limit  # so that the first write evicts
         self._lock, self._warned = threading.Lock(), False
 
     def path(self, name: str) -> str:
@@ -94,14 +96,14 @@ class BlockCache:
             if os.pread(descriptor, (last - first) * _SUM, length + first * _SUM) != _sums(name, first, data):
                 return None
             if time.time() - about.st_mtime > _TOUCHED:
-                with contextlib.suppress(FileNotFoundError):  # another process has removed it
+                with contextlib.suppress(FileNotFoundError):  # another process has removed the block
                     os.utime(path)
         finally:
             os.close(descriptor)
         return data[part.start - begin : part.stop - begin]
 
     def write(self, name: str, data: bytes) -> int:
-        """Store a block if it can be written, and return the number of blocks that were evicted for it."""
+        """Store a block if possible. Return the number of blocks that were evicted to make room."""
         try:
             return self._write(name, data)
         except OSError as error:
@@ -109,7 +111,7 @@ class BlockCache:
             return 0
 
     def _warn(self, done: str, error: OSError) -> None:
-        """Warn about the first error of the cache."""
+        """Log a warning for the first error of the cache."""
         with self._lock:
             first, self._warned = not self._warned, True
         if first:
@@ -144,12 +146,12 @@ class BlockCache:
         return removed or 0
 
     def evict(self, keep: str = "") -> int | None:
-        """Remove the least recently used blocks until there is room, and return their number.
+        """Remove the least recently used blocks until there is room. Return the number of removed blocks.
 
-        Only one process and thread evicts at a time; return ``None`` if another process or thread evicts.
+        Return ``None`` if another process or thread is evicting, because only one can evict at a time.
 
         Args:
-            keep: A copy that is not removed.
+            keep: The name of a copy that is not removed.
         """
         with locked(os.path.join(self.folder, "evicting.lock")) as mine:
             if not mine:
@@ -200,7 +202,7 @@ class BlockCache:
 
 
 def _sums(name: str, first: int, data: bytes) -> bytes:
-    """Return the checksums of a block's pages, starting at page ``first``."""
+    """Return the checksums of pages of a block. ``first`` is the index of the first page in ``data``."""
     view, seed = memoryview(data), xxhash.xxh3_64_intdigest(name.encode()) + first
     pages = range(0, len(data), PAGE)
     sums = (xxhash.xxh3_64_intdigest(view[at : at + PAGE], seed + page & _MOST) for page, at in enumerate(pages))
@@ -209,7 +211,7 @@ def _sums(name: str, first: int, data: bytes) -> bytes:
 
 @contextlib.contextmanager
 def locked(path: str) -> Iterator[bool]:
-    """Try to take a lock that only one process of the machine can hold; yields whether this process holds it."""
+    """Try to take a lock that only one process of the machine can hold. Yields whether this process holds the lock."""
     with open(path, "ab") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -225,5 +227,5 @@ def _cache(folder: str, limit: int, process: int) -> BlockCache:
 
 
 def cache_of(options: StoreOptions) -> BlockCache | None:
-    """Return the cache for the options of a URL; ``None`` if the options have no cache."""
+    """Return the cache that a URL's options set; ``None`` if they set no cache."""
     return _cache(os.path.abspath(options.cache_dir), int(options.cache_gb * 1e9), os.getpid()) if options.cache_dir else None

@@ -1,4 +1,4 @@
-"""The protocol of a bucket's client, its answers, and its errors."""
+"""The protocol of clients of buckets, and their answers and errors."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ Why = Literal["missing", "refused", "unsupported", "again", "other"]
 
 
 class Entry(NamedTuple):
-    """An object in a listing: its key, and its state."""
+    """An object in a listing: the key and the state."""
 
     key: str
     state: FileState
 
 
 class Page(NamedTuple):
-    """The content of a folder: objects, and keys of folders without a trailing slash."""
+    """The content of a folder: objects, and the keys of subfolders without a trailing slash."""
 
     objects: list[Entry]
     folders: list[str]
@@ -30,8 +30,8 @@ class StoreFailure(Exception):
     """A failed request.
 
     Args:
-        why: ``"again"`` if the same request may succeed later.
-        text: The library's message, without credentials; it is shown to the user.
+        why: The kind of failure. ``"again"``: the same request may succeed later.
+        text: The library's message without credentials, for the user.
     """
 
     def __init__(self, why: Why, text: str) -> None:
@@ -42,7 +42,7 @@ class StoreFailure(Exception):
 class Client(Protocol):
     """Client of one bucket. Its methods run on the thread of :mod:`highway.stores.loop`, and raise :class:`StoreFailure`."""
 
-    has_empty_folders: bool  # otherwise a folder is only a prefix of keys
+    has_empty_folders: bool  # if false, a folder is only a prefix of keys
 
     async def head(self, key: str) -> FileState:
         """Return the state of an object."""
@@ -60,9 +60,9 @@ class Client(Protocol):
         """Write an object atomically."""
 
     async def put_file(self, key: str, path: str, part: int, options: StoreOptions) -> None:
-        """Write an object from a file. If the store supports parts, send parts of ``part`` bytes, and repeat failed parts.
+        """Upload a file as an object. If the store supports uploads in parts, send parts of ``part`` bytes, and repeat failed parts.
 
-        The object appears when it is complete. If the upload fails or is cancelled, its parts are discarded.
+        The object appears when the upload is complete. If the upload fails or is cancelled, the sent parts are discarded.
         """
 
     async def delete(self, key: str) -> None:

@@ -1,7 +1,7 @@
 """Copy objects, or folders of objects, to local files, for libraries that need files.
 
 The copies are in the cache, in ``copies/NAME/``. NAME depends on the state of the objects, so changed objects are copied again. A process
-that uses a copy holds a shared lock on ``copies/NAME.lock`` until it ends, so that no process removes the copy while it is used.
+that uses a copy holds a shared lock on ``copies/NAME.lock`` until the process ends. So no other process removes a copy in use.
 """
 
 from __future__ import annotations
@@ -23,39 +23,39 @@ from highway.stores.remote import StoredObject, read_stored
 from highway.stores.unchanging import FileRange
 from highway.stores.url import StoreURL, parse
 
-CHUNK = 64 << 20  # bytes of an object that are fetched at once
-_TICK = 0.05  # seconds between two checks whether another process is done
+CHUNK = 64 << 20  # bytes of an object that one read fetches
+_TICK = 0.05  # seconds between two checks whether another process has finished
 
 
 class _Lock:
-    """A lock on a file, held until it is closed or garbage-collected."""
+    """A lock on a file, held until the lock is closed or garbage-collected."""
 
     def __init__(self, path: str) -> None:
         self.descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o666)
         self.let_go = weakref.finalize(self, os.close, self.descriptor)
 
     def take(self) -> None:
-        """Take the lock exclusively. If other processes share the lock, the copy exists, so share it, too."""
+        """Take the lock exclusively. If other processes share the lock, the copy exists, so share the lock with them."""
         while True:
             for kind in (fcntl.LOCK_EX, fcntl.LOCK_SH):
                 with contextlib.suppress(BlockingIOError):
                     fcntl.flock(self.descriptor, kind | fcntl.LOCK_NB)
                     return
             check_cancelled()
-            time.sleep(_TICK)  # a wait in the kernel could not be cancelled
+            time.sleep(_TICK)  # poll, because a wait in the kernel could not be cancelled
 
     def share(self) -> None:
         """Make the lock shared."""
         fcntl.flock(self.descriptor, fcntl.LOCK_SH)
 
 
-_held: dict[str, tuple[str, _Lock]] = {}  # by folder: the copy, and its lock
+_held: dict[str, tuple[str, _Lock]] = {}  # folder -> path of the copy, and the lock
 _lock = threading.Lock()
 
 
 def _forked() -> None:
     global _lock
-    _lock = threading.Lock()  # another thread of the parent may have held the parent's lock when it forked
+    _lock = threading.Lock()  # at the fork, another thread of the parent may have held the parent's lock
 
 
 os.register_at_fork(after_in_child=_forked)
@@ -64,15 +64,15 @@ os.register_at_fork(after_in_child=_forked)
 def local_copy(path: str) -> str:
     """Return the path of a local copy of a URL's object or folder.
 
-    If there is no copy, it is created atomically. It remains until this process ends.
+    If there is no copy, create the copy atomically. The copy remains at least until this process ends.
 
     Args:
-        path: The URL. Its options, or the environment, set the cache.
+        path: The URL. The options of the URL, or environment variables, set the cache.
 
     Raises:
         ConfigError: there is no cache.
         CacheFullError: the cache is too small for the copy.
-        FileNotFoundError: the object or folder does not exist. PermissionError, StoreError: it cannot be read.
+        FileNotFoundError: the object or folder does not exist. PermissionError, StoreError: the object or folder cannot be read.
         DatasetError: the object or folder changed while it was copied.
     """
     url = parse(path)
@@ -93,7 +93,7 @@ def local_copy(path: str) -> str:
 
 
 def _objects(path: str) -> dict[str, StoredObject]:
-    """Return the object of a URL under an empty name, or the objects in its folder by name."""
+    """Return ``{"": object}`` for the URL of an object, or name -> object for the URL of a folder."""
     try:
         return {"": StoredObject.at(path)}
     except FileNotFoundError as missing:
@@ -122,14 +122,14 @@ def _copy(cache: BlockCache, url: StoreURL, folder: str, files: dict[str, Stored
         except BaseException:
             lock.let_go()
             raise
-        if os.path.exists(target):  # and no process removed it between the two locks
+        if os.path.exists(target):  # the copy exists, and no process has removed it between the two locks
             return target, lock
 
 
 def _fetch(target: str, files: dict[str, StoredObject]) -> None:
-    """Copy objects to files. The files appear when all are complete and on disk."""
+    """Copy objects to files. The files appear together, when all files are complete and on disk."""
     part = f"{target}.part"
-    shutil.rmtree(os.path.dirname(target), ignore_errors=True)  # the remains of a killed process
+    shutil.rmtree(os.path.dirname(target), ignore_errors=True)  # remove the remains of a killed process
     try:
         for name, file in files.items():
             path = os.path.join(part, name) if name else part

@@ -15,11 +15,11 @@ def open_file(path: str, state: FileState | None = None) -> UnchangingFile:
 
     Args:
         path: The path or URL.
-        state: The required state; ``None``: the current state.
+        state: The state that the file must have. ``None``: the current state of the file.
 
     Raises:
         FileNotFoundError: the file does not exist.
-        PermissionError: it must not be read.
+        PermissionError: this process is not allowed to read the file.
         StoreError: the store does not answer.
         DatasetError: the state of the file differs from ``state``.
         ConfigError: the URL is invalid, or needs a package that is not installed.
@@ -37,12 +37,12 @@ def open_file(path: str, state: FileState | None = None) -> UnchangingFile:
 
 
 def read_ranges(ranges: Sequence[FileRange]) -> list[bytes]:
-    """Return parts of files. This reads local parts one after another, and parts of objects concurrently.
+    """Return parts of files. Parts of local files are read one after another, and parts of objects concurrently.
 
-    It checks a local file for changes once, after all its parts are read.
+    Each local file is checked for changes once, after all its parts were read.
 
     Args:
-        ranges: The parts.
+        ranges: The parts to read.
 
     Raises:
         FileNotFoundError, PermissionError, StoreError: a file cannot be read.
@@ -65,7 +65,7 @@ def read_ranges(ranges: Sequence[FileRange]) -> list[bytes]:
 
 
 def local(path: str) -> str:
-    """Return a path unchanged, or the path of a URL's local copy; see :func:`highway.stores.copies.local_copy`.
+    """Return a local path unchanged. For a URL, return the path of a local copy; see :func:`highway.stores.copies.local_copy`.
 
     Args:
         path: A path or URL.
@@ -98,7 +98,7 @@ def read_whole(path: str) -> bytes:
 
 
 def open_text(path: str) -> io.TextIOBase:
-    """Open a UTF-8 text, by its path or URL.
+    """Open a UTF-8 text file for reading, by its path or URL.
 
     Args:
         path: A path or URL.
@@ -129,11 +129,11 @@ def exists(path: str) -> bool:
         open_file(path)
     except FileNotFoundError:
         return False
-    return bool(parse(path).key)  # a bucket is not an object, though some stores report a state for it
+    return bool(parse(path).key)  # a bucket is not an object, although some stores report a state for a bucket
 
 
 def read_head(path: str, size: int) -> bytes:
-    """Return the first ``size`` bytes of a file or object. Return fewer bytes if it is smaller, and no bytes if it does not exist.
+    """Return the first ``size`` bytes of a file or object. The result is shorter for a smaller file, and empty if there is no file.
 
     Args:
         path: A path or URL.
@@ -157,7 +157,9 @@ def read_head(path: str, size: int) -> bytes:
 
 
 def entries_in(folder: str) -> set[str]:
-    """Return the names in a folder, by its path or URL, folders with a trailing slash; empty if the folder does not exist.
+    """Return the names in a folder, by the folder's path or URL. Names of subfolders have a trailing slash.
+
+    The result is empty if the folder does not exist.
 
     Args:
         folder: The path or URL of a folder.
@@ -178,7 +180,7 @@ def entries_in(folder: str) -> set[str]:
 
 
 def names_in(folder: str) -> set[str]:
-    """Return the names in a folder, by its path or URL; empty if the folder does not exist.
+    """Return the names in a folder, by the folder's path or URL. The result is empty if the folder does not exist.
 
     Args:
         folder: The path or URL of a folder.
@@ -192,7 +194,7 @@ def names_in(folder: str) -> set[str]:
 
 
 def present_in(folder: str) -> Callable[[str], bool]:
-    """Return a function that returns whether a path in a folder exists. A store is listed only once, by this call.
+    """Return a function of a path relative to the folder that returns whether the path exists. A store's folder is listed only once.
 
     Args:
         folder: The path or URL of a folder.
@@ -231,17 +233,17 @@ def remove(path: str) -> None:
 
 
 def state_of(path: str) -> FileState:
-    """Return the state of a file, by its path or URL."""
+    """Return the state of a file or object, by its path or URL."""
     return open_file(path).state if is_url(path) else FileState.of(path)
 
 
 def fingerprint_of(files: Iterable[tuple[str, str]]) -> str:
-    """Return a text that changes when a file is renamed, removed or written to. Each file has a name, and a path or URL."""
+    """Return a text that changes when a file is renamed, removed or written to. ``files`` are pairs of a name, and a path or URL."""
     return fingerprint(states_of(files))
 
 
 def states_of(files: Iterable[tuple[str, str]]) -> Iterator[tuple[str, FileState]]:
-    """Yield the names and states of files. Each file has a name, and a path or URL. States of objects are requested concurrently."""
+    """Yield the names and states of files. ``files`` are pairs of name and path or URL. States of objects are requested concurrently."""
     named = list(files)
     if any(is_url(path) for _, path in named):
         from highway.stores.remote import states_at_once  # here, because local paths do not need it

@@ -1,7 +1,7 @@
-"""List the objects in a folder of a store, in the order of a walk through folders on disk. A file can keep the listing.
+"""List the objects in a folder of a store, in the same order as a walk through folders on disk. A file can keep the listing.
 
-A kept listing is JSON, compressed by gzip. It contains each object's state, so reading a changed or removed object raises an error. Added
-objects appear when the listing is updated.
+A kept listing is JSON, compressed with gzip. The listing contains each object's state, so reading an object that was changed or removed
+later raises an error. New objects appear when the listing is updated.
 """
 
 from __future__ import annotations
@@ -31,13 +31,14 @@ _VERSION = 1
 
 
 class Listing:
-    """The objects in a folder, except for hidden objects, whose names begin with a dot.
+    """The objects in a folder, without hidden objects, whose names begin with a dot.
 
     Args:
-        url: The folder.
-        keys: The objects' keys relative to the folder, with ``/``, in the order of a walk that sorts the names in each folder.
-        states: int64 ``(N, 2)``: the objects' states.
-        made: Time of the listing, in seconds since 1970.
+        url: The URL of the folder.
+        keys: The keys of the objects, relative to the folder, with ``/``. Their order is that of a walk that sorts the names in each
+            folder.
+        states: int64 ``(N, 2)``: the states of the objects.
+        made: Time when the folder was listed, in seconds since 1970.
     """
 
     def __init__(self, url: StoreURL, keys: list[str], states: np.ndarray, made: float) -> None:
@@ -48,17 +49,17 @@ class Listing:
         return len(self.keys)
 
     def object(self, number: int) -> StoredObject:
-        """Return an object, without a request."""
+        """Return an object by its index, without a request."""
         size, version = self._states[number].tolist()
         return StoredObject(self.url / self.keys[number], FileState(size, version))
 
     def read(self, numbers: Sequence[int]) -> list[bytes]:
-        """Return the contents of several objects, read concurrently.
+        """Read several objects concurrently, by their indices, and return the contents.
 
         Raises:
-            FileNotFoundError: an object does not exist any more.
+            FileNotFoundError: an object no longer exists.
             DatasetError: an object has changed since the listing.
-            PermissionError: an object may not be read.
+            PermissionError: the store does not allow this process to read an object.
             StoreError: the store does not answer.
         """
         objects = [self.object(number) for number in numbers]
@@ -69,7 +70,7 @@ class Listing:
             raise FileNotFoundError(f"{error}; it was there when the folder was listed at {made}: renew that by ?listing_hours=0") from None
 
     def select(self, numbers: Sequence[int]) -> Listing:
-        """Return a part of the listing."""
+        """Return a listing of only the objects with these indices."""
         return Listing(self.url, [self.keys[number] for number in numbers], self._states[numbers], self.made)
 
     def fingerprint(self) -> str:
@@ -77,7 +78,7 @@ class Listing:
         return fingerprint(zip(self.keys, (FileState(*state) for state in self._states.tolist()), strict=True))
 
     def encoded(self, below: bool) -> bytes:
-        """Return the content of the file for a kept listing."""
+        """Return the content of the file that keeps this listing."""
         sizes, versions = self._states.T.tolist()
         about = {"version": _VERSION, "of": str(self.url), "below": below, "made": self.made}
         return gzip.compress(json.dumps(about | {"keys": self.keys, "sizes": sizes, "versions": versions}).encode(), 6)
@@ -87,14 +88,13 @@ def listing_of(path: str, below: bool = True) -> Listing:
     """Return the listing of a folder in a store.
 
     Args:
-        path: The folder's URL. Its options set whether and where the listing is kept, and for how long.
+        path: The folder's URL. The options of the URL set whether, where and for how long the listing is kept.
         below: Whether to include objects in subfolders.
 
     Raises:
         FileNotFoundError: the folder does not exist.
-        PermissionError: the folder may not be listed, or the listing may not be written.
-        StoreError: the store does not answer, or cannot
-            list.
+        PermissionError: this process is not allowed to list the folder or to write the listing.
+        StoreError: the store does not answer, or does not support listings.
         DatasetError: the kept listing is malformed.
     """
     url = parse(path)
@@ -116,12 +116,12 @@ def listing_of(path: str, below: bool = True) -> Listing:
 
 
 def objects_at(path: str, names: str, folder: bool = False) -> list[StoredObject]:
-    """Return the objects of a URL: one object, the objects in a folder that match ``names``, or the objects that match a pattern.
+    """Return the objects of a URL: one object, the objects in a folder that match ``names``, or the objects that match the URL's pattern.
 
     Args:
         path: The URL. After its last slash, ``*`` and ``[...]`` have the same meaning as in a shell.
-        names: A pattern of the names in a folder, such as ``*.ten``.
-        folder: Whether a URL without a pattern is a folder. ``False``: it is an object if its name matches ``names``.
+        names: A pattern for the names in a folder, such as ``*.ten``.
+        folder: Whether a URL without a pattern is always a folder. ``False``: the URL is an object if its name matches ``names``.
 
     Raises:
         FileNotFoundError: the object or folder does not exist. PermissionError, StoreError: as for :func:`listing_of`.
@@ -140,11 +140,11 @@ def objects_at(path: str, names: str, folder: bool = False) -> list[StoredObject
 
 
 def keys_in(path: str, below: bool = True) -> set[str]:
-    """Return the current keys in a folder, relative to the folder, including hidden objects. This does not use a kept listing.
+    """Return the current keys in a folder, relative to the folder, including hidden objects. A kept listing is not used.
 
     Args:
         path: The folder's URL.
-        below: Whether to include objects in subfolders; if False, subfolders are included as keys with a trailing slash.
+        below: Whether to include objects in subfolders. ``False``: include each subfolder as a key with a trailing slash.
     """
     url = parse(path)
 
@@ -157,14 +157,14 @@ def keys_in(path: str, below: bool = True) -> set[str]:
 
     try:
         found = loop.run(ask())
-    except FileNotFoundError:  # some stores report this for an empty folder
+    except FileNotFoundError:  # some stores raise this error for an empty folder
         return set()
     start = len(url.key) + 1 if url.key else 0
     return {key[start:] for key in found if len(key) > start}
 
 
 async def _asked(requests: Requests, url: StoreURL, below: bool) -> list[Entry]:
-    """Return the entries of a folder. This lists its subfolders separately and concurrently."""
+    """Return the entries of a folder. Subfolders are listed separately and concurrently."""
     page = await requests.folder(url)
     entries = list(page.objects)
     if below:
@@ -183,13 +183,13 @@ def _made(url: StoreURL, entries: Sequence[Entry]) -> Listing:
 
 
 def _place(url: StoreURL) -> str:
-    """Return the path or URL of the file for a folder's kept listing; empty if there is none."""
+    """Return the path or URL of the file that keeps a folder's listing; empty if no file keeps the listing."""
     named = url.options.listing
     return named if not named or "/" in named or is_url(named) else join(url.full, named)
 
 
 def _kept(url: StoreURL, place: str, below: bool) -> Listing | None:
-    """Return a kept listing; ``None`` if there is none, or it belongs to another folder."""
+    """Return a kept listing; ``None`` if there is no file, or the file belongs to another folder."""
     try:
         found = json.loads(gzip.decompress(StoredObject.at(place).read_all() if is_url(place) else Path(place).read_bytes()))
         states = np.array([found["sizes"], found["versions"]], np.int64).T.reshape(-1, 2)

@@ -1,7 +1,7 @@
-"""The thread on which requests wait for their answers: one per process, created again in a forked child.
+"""The thread that runs all requests to stores: one thread for each process. A forked child creates a new thread.
 
-Code that needs a store passes a coroutine to it and waits for the result. If the stage is cancelled, all requests of the coroutine are
-cancelled, and the waiting code unwinds within :data:`TICK`.
+Code that needs a store passes a coroutine to this thread and waits for the result. If the stage of the code is cancelled, all requests of
+the coroutine are cancelled, and the waiting code raises an error within :data:`TICK`.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from highway.engine.context import here
 T = TypeVar("T")
 
 TICK = 0.1  # seconds between two checks whether the stage was cancelled
-_PATIENCE = 2.0  # seconds that requests may take to end at exit
-_LOOKS, _LOOK_EVERY = 3, 0.002  # number of checks until idle threads count as resting, and the seconds between checks
+_PATIENCE = 2.0  # maximum seconds for requests to end when the process exits
+_LOOKS, _LOOK_EVERY = 3, 0.002  # number of checks that must find all threads idle, and the seconds between two checks
 
 _counts: ContextVar[Counter[str]] = ContextVar("counts")
 _totals: Counter[str] = Counter()
-_from_parent: list[object] = []  # of the parent process: never used nor freed, because its threads do not exist here
+_from_parent: list[object] = []  # objects of the parent process: neither used nor freed, because the parent's threads do not exist here
 
 
 class StoreLoop(threading.Thread):
@@ -59,15 +59,15 @@ class StoreLoop(threading.Thread):
 
 
 def _wait_for_tokio() -> None:
-    """Wait until the threads of obstore rest. A thread that drops an answer after the interpreter has ended aborts the process."""
+    """Wait until the threads of obstore are idle. A thread that drops an answer after the interpreter's end would abort the process."""
     until, resting = time.monotonic() + _PATIENCE, 0
     while resting < _LOOKS and time.monotonic() < until:
-        time.sleep(_LOOK_EVERY)  # releases the GIL for them
+        time.sleep(_LOOK_EVERY)  # sleep() releases the GIL for these threads
         resting = 0 if any(state != "S" for state in _states("tokio")) else resting + 1
 
 
 def _states(name: str) -> Iterator[str]:
-    """Yield the states of this process's threads whose names begin with ``name``: ``S`` if they wait."""
+    """Yield the states of this process's threads whose names begin with ``name``. A waiting thread has the state ``S``."""
     for thread in os.listdir("/proc/self/task"):
         with contextlib.suppress(OSError), open(f"/proc/self/task/{thread}/stat", encoding="utf-8", errors="replace") as file:
             about, _, state = file.read().rpartition(") ")
@@ -105,7 +105,7 @@ os.register_at_fork(after_in_child=_forked)
 
 
 def keep_from_parent(what: object) -> None:
-    """Ensure that an object of the parent process is neither used nor freed in a forked child."""
+    """Keep an object of the parent process in a forked child, so that the object is neither used nor freed."""
     _from_parent.append(what)
 
 
@@ -114,7 +114,7 @@ class Started(Generic[T]):
 
     Args:
         coroutine: The coroutine to run.
-        patience: Seconds that the coroutine may take to undo its work after a cancellation.
+        patience: Maximum seconds for the coroutine to undo its work after a cancellation.
     """
 
     def __init__(self, coroutine: Coroutine[Any, Any, T], patience: float = 0.0) -> None:
@@ -133,9 +133,9 @@ class Started(Generic[T]):
             self._ended.set()
 
     def result(self) -> T:
-        """Wait for the result. The coroutine is cancelled if the stage of this thread is cancelled, or the thread is interrupted.
+        """Wait for the result. If the stage of this thread is cancelled, or the thread is interrupted, cancel the coroutine.
 
-        Its counts (:func:`count`) are added to the stage's counters.
+        The counts of the coroutine (:func:`count`) are added to the counters of the stage.
         """
         try:
             while True:
@@ -151,7 +151,7 @@ class Started(Generic[T]):
             self._counts = Counter()
 
     def give_up(self) -> None:
-        """Cancel its requests, if it is not done."""
+        """If the coroutine has not finished, cancel it and its requests."""
         if self._future.cancel():
             self._ended.wait(self._patience)
 
@@ -162,25 +162,25 @@ def run(coroutine: Coroutine[Any, Any, T], patience: float = 0.0) -> T:
 
 
 def count(name: str, number: int = 1) -> None:
-    """Count an event in a coroutine of :func:`run`."""
+    """Count an event, within a coroutine that :func:`run` runs."""
     _counts.get()[name] += number
 
 
 def counted(counts: Counter[str]) -> None:
-    """Add to the counters of this thread's stage, and to the counters of the process."""
+    """Add counts to the counters of this thread's stage, and to the counters of the process."""
     with _here.lock:
         _totals.update(counts)
     here().count_calls({f"store_{name}": number for name, number in counts.copy().items()})
 
 
 def totals() -> dict[str, int]:
-    """Return the totals of this process: requests, bytes, retries, hedged requests, and cache hits."""
+    """Return the total counts of this process: requests, bytes, retries, hedged requests, and cache hits."""
     with _here.lock:
         return dict(_totals)
 
 
 async def in_thread(call: Callable[[], T]) -> T:
-    """Return the result of a blocking call, which runs on its own thread. After a cancellation, nobody waits for this thread."""
+    """Run a blocking call on a new thread, and return the result. After a cancellation, no code waits for this thread."""
     loop, done = asyncio.get_running_loop(), asyncio.get_running_loop().create_future()
 
     def work() -> None:

@@ -1,4 +1,4 @@
-"""The client for S3, Google Cloud Storage, Azure and HTTP. It uses obstore, whose requests run on threads of Rust."""
+"""The client for S3, Google Cloud Storage, Azure and HTTP. The client uses obstore, whose requests run on threads of Rust."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ T = TypeVar("T")
 _STATUS = re.compile(r"status code: (\d+)")
 _CODE = re.compile(r"<Code>(\w+)</Code>")
 _REASONS = ("NoSuchBucket", "ContainerNotFound", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "RequestTimeTooSkewed")
-_CAUSES = {  # for requests without an answer: a part of obstore's text, and our message
+_CAUSES = {  # for requests without an answer: part of obstore's text -> highway's message
     "dns error": "the name of the host cannot be found",
     "ConnectionRefused": "the connection was refused",
     "certificate": "the server's certificate is not trusted",
@@ -40,22 +40,22 @@ _CAUSES = {  # for requests without an answer: a part of obstore's text, and our
 _WITHOUT_ORDER = "--x-s3"  # the names of S3's directory buckets end in this
 _LAST = "\U0010ffff"  # assumed to sort after every key in a folder
 _EXTENSION = "obstore._obstore"
-_NO_LIMIT = timedelta(days=1)  # for obstore, in effect no limit; each request has its own limit
-_FIRST_WAIT, _LONGEST_WAIT = timedelta(seconds=0.1), timedelta(seconds=5)  # before a part of an object is sent again
-CLOSING = 2.0  # seconds for sent data to become an object, when the upload is cancelled
-_PARTS_AT_ONCE = 4  # maximum parts of an object in transit, which are in memory
+_NO_LIMIT = timedelta(days=1)  # obstore's limit, in effect no limit, because highway limits each request
+_FIRST_WAIT, _LONGEST_WAIT = timedelta(seconds=0.1), timedelta(seconds=5)  # wait before a part of an object is sent again
+CLOSING = 2.0  # maximum seconds for completely sent data to become an object, when the upload is cancelled
+_PARTS_AT_ONCE = 4  # maximum parts of an object in transit, because parts in transit are in memory
 
-_loaded_by, _library = 0, ""  # the process with obstore's threads, and the path of its extension
+_loaded_by, _library = 0, ""  # ID of the process with obstore's threads, and path of obstore's extension
 
 
 class ObstoreClient:
-    """One bucket.
+    """The client of one bucket.
 
     Args:
         url: The URL of any object in the bucket.
 
     Raises:
-        ConfigError: its settings in the environment are invalid.
+        ConfigError: the store's settings in the environment are invalid.
     """
 
     has_empty_folders = False
@@ -66,13 +66,13 @@ class ObstoreClient:
         self._store = self._store_with(url, _NO_LIMIT, {"max_retries": 0})
 
     def _store_with(self, url: StoreURL, timeout: timedelta, retries: dict[str, Any]) -> Any:
-        """Return a store of obstore, with this timeout for each request and these retries."""
+        """Return a store object of obstore with this timeout for each request, and these retries."""
         options: dict[str, Any] = {"client_options": {"timeout": timeout}, "retry_config": retries}
         store = self._obstore.store
         try:
             if url.store.is_http:
                 user, at, host = url.host.rpartition("@")
-                if at:  # which obstore would omit
+                if at:  # obstore would not use the address
                     token = base64.b64encode(unquote(user).encode()).decode()
                     options["client_options"]["default_headers"] = {"Authorization": f"Basic {token}"}
                 query = f"/?{url.query}" if url.query else ""
@@ -112,8 +112,8 @@ class ObstoreClient:
     async def _check_end(self, folder: str, keys: Sequence[str]) -> None:
         """Raise StoreFailure if objects follow the last key of a listing.
 
-        Some servers announce another page but do not name it, or answer with an HTML page. Both look like the end. S3's directory buckets
-        list without an order, so this cannot check them.
+        Some servers announce a further page of a listing without telling how to get it, or answer with an HTML page. Both look like the end
+        of the listing. S3's directory buckets list objects without an order, so their listings cannot be checked.
         """
         if not keys or not self._url.store.lists_in_order or self._url.host.endswith(_WITHOUT_ORDER):
             return
@@ -121,7 +121,7 @@ class ObstoreClient:
             pages = self._obstore.list(self._store, folder or None, offset=(last := max(keys)), chunk_size=1000)
             following = await self._asked(_next(pages))
         except StoreFailure as failure:
-            if failure.why in ("other", "unsupported"):  # this server cannot begin a listing after a key
+            if failure.why in ("other", "unsupported"):  # the server does not support listings that begin after a key
                 return
             raise
         if beyond := [about["path"] for about in following or () if about["path"] > last]:
@@ -146,11 +146,11 @@ class ObstoreClient:
             with contextlib.suppress(Exception):  # the first error takes precedence
                 await writer.__aexit__(type(error), error, None)
             raise
-        closing = asyncio.ensure_future(self._asked(writer.close()))  # it discards the parts if it fails
+        closing = asyncio.ensure_future(self._asked(writer.close()))  # close() discards the parts if it fails
         try:
             await asyncio.shield(closing)
         except asyncio.CancelledError:
-            with contextlib.suppress(Exception):  # all data was sent and cannot be discarded now, so let the upload finish
+            with contextlib.suppress(Exception):  # all data were sent and cannot be discarded, so let the upload finish
                 await asyncio.wait_for(closing, CLOSING)
             raise
 
@@ -162,7 +162,7 @@ class ObstoreClient:
             return await answer
         except FileNotFoundError as error:
             raise StoreFailure("missing", _reason(str(error))) from None
-        except Exception as error:  # including a panic of Rust
+        except Exception as error:  # Exception includes panics of Rust
             raise StoreFailure(*self._judged(error)) from None
 
     def _judged(self, error: Exception) -> tuple[Why, str]:
@@ -188,7 +188,7 @@ class ObstoreClient:
 
 
 def _endpoint(url: StoreURL) -> str:
-    """Return the store's server from the environment; empty if it is not set."""
+    """Return the address of the store's server from the environment; empty if it is not set."""
     name, found = url.store.address
     if found and not found.startswith(("http://", "https://")):
         raise ConfigError(f"'{url}': {name}={without_secrets(found)!r} in the environment; expected http://HOST or https://HOST")
@@ -207,7 +207,7 @@ async def _next(pages: Any) -> Any:
 
 
 def _state(about: Any) -> FileState:
-    """Return the state of an object. Its ``mtime_ns`` is a number that depends on the ETag or version, if the store reports one."""
+    """Return the state of an object. ``mtime_ns`` is a number that depends on the object's ETag or version, if the store reports these."""
     if tag := about["e_tag"] or about["version"]:
         return FileState(about["size"], int.from_bytes(hashlib.blake2b(tag.encode(), digest_size=8).digest()) >> 1)
     return FileState(about["size"], int(about["last_modified"].timestamp() * 1e9))
@@ -223,16 +223,16 @@ def _first_line(error: Exception) -> str:
 
 
 def _reason(text: str, code: re.Pattern[str] | None = None) -> str:
-    """Return the error code in a store's answer. Prefers a code that is more specific than the HTTP status."""
+    """Return the error code in a store's answer. A code that is more specific than the HTTP status is preferred."""
     found = _CODE.search(text)
     return found[1] if found and (code is not None or found[1] in _REASONS) else ""
 
 
 def _obstore() -> Any:
-    """Return obstore; in a forked child, load it a second time.
+    """Return obstore. In a forked child, load obstore a second time.
 
-    A library has one runtime (tokio), whose threads do not exist in the child, so each request would wait forever. The linker treats a copy
-    of the library in memory as another library, with its own runtime.
+    The library has one runtime (tokio). The threads of this runtime do not exist in a forked child, so each request would wait forever. The
+    linker treats a copy of the library in memory as a different library, with its own runtime.
     """
     global _loaded_by, _library
     import obstore

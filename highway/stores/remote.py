@@ -20,18 +20,18 @@ from highway.stores.unchanging import FileRange, FileState, SeekableFile, Unchan
 from highway.stores.url import StoreURL, is_url, parse
 
 T = TypeVar("T")
-_Block = tuple[BlockCache | None, str]  # the cache and the name in the cache; None and the index of a part, if the part is not cached
+_Block = tuple[BlockCache | None, str]  # (cache, name in the cache), or (None, index of the part) if the part is not cached
 
 BLOCK = 1 << 20  # bytes of an object that are cached as one block
-CHECK_EVERY = 60.0  # seconds after the last answer, after which check() requests the object's state again
+CHECK_EVERY = 60.0  # if the last answer is older than these seconds, check() requests the object's state
 
 
 class StoredObject(UnchangingFile):
-    """An object, read by position. Each answer contains the object's state, so that a change is noticed.
+    """An object that is read by position. Each answer contains the object's state, so that a change is noticed.
 
     Args:
         url: The URL.
-        state: The required state.
+        state: The state that the object must have.
     """
 
     is_here = False
@@ -42,28 +42,28 @@ class StoredObject(UnchangingFile):
 
     @classmethod
     def at(cls, path: str, state: FileState | None = None) -> StoredObject:
-        """Return the object of a URL; without a state, its current state is requested."""
+        """Return the object of a URL. If ``state`` is ``None``, request the current state."""
         url = parse(path)
         return cls(url, state or loop.run(requests_of(url).head(url)))
 
     @property
     def path(self) -> str:  # type: ignore[override]  # an attribute of files
-        """The name in messages."""
+        """The name of the object in messages."""
         return str(self.url)
 
     @cached_property
     def name(self) -> str:
-        """The name in a cache, which changes when the object changes."""
+        """The name of the object in a cache, which changes when the object changes."""
         about = f"{self.url.bucket}\0{self.url.key}\0{self.state.size}\0{self.state.mtime_ns}"
         return hashlib.blake2b(about.encode(errors="surrogateescape"), digest_size=16).hexdigest()
 
     def check(self) -> None:
-        """Request the object's state, unless an answer has contained it recently, and raise DatasetError if it has changed."""
+        """Raise DatasetError if the object has changed. Request the state, unless an answer has recently contained it."""
         if time.monotonic() - self._seen > CHECK_EVERY:
             self.compare(loop.run(requests_of(self.url).head(self.url)))
 
     def compare(self, found: FileState | None) -> None:
-        """Raise DatasetError if the state in an answer differs from the object's."""
+        """Raise DatasetError if the state in an answer differs from the required state."""
         self._seen = time.monotonic()
         if found is not None and found != self.state:
             self._seen = -CHECK_EVERY
@@ -87,7 +87,7 @@ class StoredObject(UnchangingFile):
 
 
 def read_stored(ranges: Sequence[FileRange], cached: bool = True) -> list[bytes]:
-    """Return parts of objects, as :func:`highway.stores.file.read_ranges` does."""
+    """Return parts of objects; see :func:`highway.stores.file.read_ranges`."""
     return _read([_part(one) for one in ranges], cached)
 
 
@@ -102,7 +102,7 @@ class _Part(NamedTuple):
     size: int
 
     async def asked(self) -> bytes:
-        """Return the part, by one request or by several requests for its pieces."""
+        """Return the part, by one request or by several requests for pieces of the part."""
         if not self.size and self.file.state.size:
             return b""
         file, requests = self.file, requests_of(self.file.url)
@@ -124,9 +124,9 @@ def _read(parts: Sequence[_Part], cached: bool = True) -> list[bytes]:
 
 
 def _through(caches: Sequence[BlockCache | None], parts: Sequence[_Part]) -> list[bytes]:
-    """Return parts, each through the cache of its URL, which then stores missing blocks."""
+    """Return parts of objects, each through the cache of its URL. The cache then stores blocks that were missing."""
     counts: Counter[str] = Counter()
-    pieces: list[list[bytes | tuple[_Block, slice]]] = []  # for each part: cached bytes, or their place in a missing block
+    pieces: list[list[bytes | tuple[_Block, slice]]] = []  # for each part: cached bytes, or a missing block and the slice of it
     missing: dict[_Block, _Part] = {}
     for place, (cache, (file, offset, size)) in enumerate(zip(caches, parts, strict=True)):
         pieces.append([])
@@ -154,12 +154,12 @@ def _through(caches: Sequence[BlockCache | None], parts: Sequence[_Part]) -> lis
 
 
 async def asked_for(wanted: FileRange) -> bytes:
-    """Return a part of an object, on the thread of the stores, and without a cache."""
+    """Return a part of an object without a cache. Runs on the thread of the stores."""
     return await _part(wanted).asked()
 
 
 async def together(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-    """Run coroutines concurrently, and return their results; if a coroutine fails, the other coroutines are cancelled."""
+    """Run coroutines concurrently, and return their results. If a coroutine fails, cancel the other coroutines."""
     tasks = [asyncio.ensure_future(one) for one in coroutines]
     try:
         return await asyncio.gather(*tasks)
@@ -169,7 +169,7 @@ async def together(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
 
 
 def states_at_once(paths: Sequence[str]) -> list[FileState]:
-    """Return the states of files and objects; the states of objects are requested concurrently."""
+    """Return the states of files and objects. States of objects are requested concurrently."""
     urls = {path: parse(path) for path in paths if is_url(path)}
 
     async def ask() -> list[FileState]:
@@ -180,9 +180,9 @@ def states_at_once(paths: Sequence[str]) -> list[FileState]:
 
 
 def read_what_is_there(paths: Sequence[str]) -> list[bytes | None]:
-    """Return the contents of objects, read concurrently; ``None`` for objects that are missing or may not be read.
+    """Return the contents of objects, read concurrently; ``None`` for objects that are missing or unreadable.
 
-    S3 reports a missing object as unreadable if the user must not list the bucket.
+    If the user is not allowed to list a bucket of S3, S3 reports missing objects as unreadable.
     """
 
     async def read(url: StoreURL) -> bytes | None:
@@ -200,7 +200,7 @@ def write_object(path: str, data: bytes) -> None:
     """Write an object atomically.
 
     Raises:
-        PermissionError: the object must not be written.
+        PermissionError: this process is not allowed to write the object.
         StoreError: the store returns an error.
     """
     url = parse(path)

@@ -70,29 +70,29 @@ os.register_at_fork(after_in_child=_forked)
 
 T = TypeVar("T")
 
-FIRST_ATTEMPTS = 3  # maximum attempts before the first answer of the store, because its address may be wrong
+FIRST_ATTEMPTS = 3  # maximum attempts of a request before the store's first answer, because the address of the store may be wrong
 _FIRST_WAIT, _LONGEST_WAIT = 0.1, 5.0  # seconds before a retry: doubled each time, with random jitter of up to half
-LEAST_HEDGE = 0.1  # seconds
-_MOST_PARTS = 10_000  # parts of an object
-_SAMPLES, _ENOUGH = 32, 8  # number of recent durations whose median is the usual time, and minimum number for a hedge
+LEAST_HEDGE = 0.1  # minimum seconds before a request is sent again
+_MOST_PARTS = 10_000  # maximum parts of an uploaded object
+_SAMPLES, _ENOUGH = 32, 8  # number of recent durations whose median is the usual duration, and minimum number of durations for a hedge
 
 
 class Unsupported(StoreError):
-    """The store does not support the request, such as a part of an object."""
+    """The store does not support the request, such as a request for a part of an object."""
 
 
 class Requests:
     """The requests to a bucket.
 
     Args:
-        url: The URL of any object in the bucket; its options apply.
+        url: The URL of any object in the bucket. The options of this URL apply to all requests.
     """
 
     def __init__(self, url: StoreURL) -> None:
         self.client: Client = client_of(url)
         self._options: StoreOptions = url.options
         self._slots = asyncio.Semaphore(url.options.requests)
-        self._seconds: dict[int, deque[float]] = {}  # durations of requests, by the order of magnitude of their size
+        self._seconds: dict[int, deque[float]] = {}  # order of magnitude of the size of a request -> durations of requests
         self._has_answered = False
 
     async def head(self, url: StoreURL) -> FileState:
@@ -123,7 +123,7 @@ class Requests:
         return await self._ask(url, 0, page)
 
     async def below(self, url: StoreURL, announced: bool = False) -> list[Entry]:
-        """Return the content of a folder and its subfolders. A folder that a listing has ``announced`` must not be empty."""
+        """Return the content of a folder and its subfolders. If another listing has ``announced`` the folder, it must not be empty."""
 
         async def entries() -> list[Entry]:
             found = await self.client.below(url.key)
@@ -141,7 +141,7 @@ class Requests:
         count("bytes_written", len(data))
 
     async def put_file(self, url: StoreURL, path: str, size: int) -> None:
-        """Write an object atomically from a local file; failed parts are sent again."""
+        """Upload a local file as an object atomically. Failed parts are sent again."""
         part = max(PART, -(-size // _MOST_PARTS))
         try:
             async with self._slots:
@@ -152,7 +152,7 @@ class Requests:
         count("bytes_written", size)
 
     async def delete(self, url: StoreURL) -> None:
-        """Remove an object, if it exists."""
+        """Remove an object if it exists."""
         with contextlib.suppress(FileNotFoundError):
             await self._ask(url, 0, lambda: self.client.delete(url.key), hedge=False)
 
@@ -195,7 +195,7 @@ class Requests:
                         count("hedges_won")
                     return task.result()
                 if done and not running:
-                    await next(iter(done))  # which raises
+                    await next(iter(done))  # raises the error of the request
                 if not done and until < deadline:
                     count("hedged")
                     running.add(self._started(request))
@@ -215,7 +215,7 @@ class Requests:
 
 
 def _check_listed(folder: str, keys: Sequence[str]) -> None:
-    """Raise StoreFailure if a listing is invalid: it has a key twice, or a key of another folder."""
+    """Raise StoreFailure if a listing has a key twice, or a key of another folder."""
     if len(set(keys)) < len(keys):
         twice = next(key for key, times in Counter(keys).items() if times > 1)
         raise StoreFailure("again", f"the listing has {twice!r} twice")
@@ -246,7 +246,7 @@ _requests: dict[tuple[Any, ...], Requests] = {}
 
 
 def requests_of(url: StoreURL) -> Requests:
-    """Return the requests object of a URL's bucket: one for all URLs with the same options and address."""
+    """Return the :class:`Requests` of a URL's bucket. URLs with the same options and address share one object."""
     options = url.options
     key = url.root, url.store.address, options.requests, options.attempts, options.timeout, options.hedge
     return _requests.get(key) or _requests.setdefault(key, Requests(url))

@@ -1,4 +1,4 @@
-"""The table of all kinds of stores. No other code compares the schemes of their URLs."""
+"""The table of all kinds of stores. No other code compares the schemes of URLs."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ class Store:
     """A kind of store.
 
     Args:
-        schemes: The schemes of its URLs.
-        first: Required first part after ``://``; empty if it may be missing.
-        by_obstore: Whether the library obstore supports the store; otherwise fsspec supports it.
-        is_http: Whether the store is a web server. Its URLs have quoted keys, and may have a query and a user. It is read-only.
-        credentials: Advice if the store denies access.
-        endpoint: The environment variables for the store's address, as messages name them.
-        endpoints: The environment variables that may hold the store's address.
-        lists_in_order: Whether its listings can begin after a key.
-        shows_parts: Whether a file is visible before it is complete.
+        schemes: The schemes of the store's URLs.
+        first: What the first part after ``://`` is called, if it is required; empty if the first part can be missing.
+        by_obstore: Whether the library obstore supports the store. If false, fsspec is used.
+        is_http: Whether the store is a web server. A web server is read-only. Its URLs have quoted keys, and can have a query and a user.
+        credentials: Advice for messages if the store denies access.
+        endpoint: Text for messages that names the environment variables for the store's address.
+        endpoints: The environment variables that can contain the store's address.
+        lists_in_order: Whether listings are in order, so that a listing can begin after a key.
+        shows_parts: Whether the store shows a file before the file is complete.
         is_here: Whether the store is in the memory of this process.
     """
 
@@ -68,7 +68,7 @@ _STORES = (
     Store(("ftp", "sftp", "ssh", "smb", "hdfs", "webhdfs"), shows_parts=True),
 )
 STORES: Mapping[str, Store] = {scheme: store for store in _STORES for scheme in store.schemes}
-"""Scheme -> kind of store; all others are :data:`OTHER`."""
+"""Scheme -> kind of store. All other schemes are :data:`OTHER`."""
 
 OTHER = Store()
 """A store that only fsspec supports."""
@@ -78,5 +78,5 @@ OBSTORE = [scheme for scheme, store in STORES.items() if store.by_obstore]
 
 
 def store_of(scheme: str) -> Store:
-    """Return the kind of store of a scheme."""
+    """Return the kind of store for a scheme."""
     return STORES.get(scheme, OTHER)

@@ -14,7 +14,7 @@ from highway.stores.remote import StoredObject, asked_for
 from highway.stores.requests import Unsupported, requests_of
 from highway.stores.unchanging import FileRange, UnchangingFile
 
-AHEAD = 4  # parts that are requested in advance
+AHEAD = 4  # number of parts that are requested in advance
 
 
 class ObjectStream(io.RawIOBase):
@@ -25,13 +25,13 @@ class ObjectStream(io.RawIOBase):
 
     Raises:
         FileNotFoundError: the object does not exist.
-        PermissionError: it must not be read.
+        PermissionError: this process is not allowed to read the object.
         StoreError: the store does not answer.
         DatasetError: the object has changed while it was read.
     """
 
     def __init__(self, url: str) -> None:
-        self._asked: deque[Started[bytes]] = deque()  # first, because close() also runs if opening fails
+        self._asked: deque[Started[bytes]] = deque()  # set first, because close() runs even if opening fails
         file = open_file(url)
         assert isinstance(file, StoredObject)
         self._file = file
@@ -42,7 +42,7 @@ class ObjectStream(io.RawIOBase):
         return True
 
     def read(self, size: int = -1) -> bytes:
-        """Return the available bytes, at most ``size``. Return empty bytes only at the end."""
+        """Return at most ``size`` bytes: those that are available. Return empty bytes only at the end."""
         if size < 0:
             return b"".join([self._part, *self._parts])
         if not self._part:
@@ -63,7 +63,7 @@ class ObjectStream(io.RawIOBase):
             return
         try:
             yield from read_ranges(ranges[:1])
-        except Unsupported:  # no parts, so the whole object is read at once
+        except Unsupported:  # the store does not support parts, so read the whole object
             data, state = run(requests_of(file.url).get(file.url, 0, None, size))
             file.compare(state)
             yield data
@@ -82,14 +82,14 @@ class ObjectStream(io.RawIOBase):
 
 
 class Window:
-    """A file of which small parts are read at increasing positions. It is fetched in pieces that cover many positions."""
+    """A file for reading small parts at increasing positions. The file is fetched in pieces that cover many parts."""
 
     def __init__(self, file: UnchangingFile) -> None:
         self._file = file
         self._begin, self._held = 0, b""
 
     def pread(self, size: int, place: int) -> bytes:
-        """Return ``size`` bytes from a position, or fewer at the end."""
+        """Return ``size`` bytes from position ``place``, or fewer bytes at the end."""
         end = min(place + size, self._file.state.size)
         if end <= place:
             return b""

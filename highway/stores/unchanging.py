@@ -18,7 +18,7 @@ from highway.stores.url import shown
 class FileState(NamedTuple):
     """The state of a file, to detect changes: its size in bytes, and its modification time in nanoseconds.
 
-    For an object in a store, ``mtime_ns`` is a number that depends on its ETag, or else on its modification time.
+    For an object in a store, ``mtime_ns`` is a number that depends on the object's ETag or, without an ETag, on its modification time.
     """
 
     size: int
@@ -26,7 +26,7 @@ class FileState(NamedTuple):
 
     @classmethod
     def of(cls, file: str | int) -> FileState:
-        """Return the state of a local file, by its path or descriptor; :func:`highway.stores.file.state_of` takes URLs too."""
+        """Return the state of a local file, by its path or descriptor. For URLs, see :func:`highway.stores.file.state_of`."""
         try:
             found = os.stat(file)
         except OSError as error:
@@ -37,16 +37,16 @@ class FileState(NamedTuple):
 
 
 class UnchangingFile:
-    """A local file that is open until it is garbage-collected; :func:`highway.stores.file.open_file` takes URLs too.
+    """A local file that stays open until this object is garbage-collected. For URLs, see :func:`highway.stores.file.open_file`.
 
     Args:
         path: The path.
-        state: The required state; ``None``: the current state.
+        state: The state that the file must have. ``None``: the current state.
     """
 
     path: str
     state: FileState
-    is_here: ClassVar[bool] = True  # a local file
+    is_here: ClassVar[bool] = True  # whether this is a local file
 
     def __init__(self, path: str, state: FileState | None = None) -> None:
         self.path = path
@@ -76,7 +76,7 @@ class UnchangingFile:
             raise DatasetError(f"{self.path}: {how}; a dataset must not change while it is read: begin anew")
 
     def check_size(self) -> None:
-        """Raise DatasetError if the file has become shorter. This is four times as fast as :meth:`check`."""
+        """Raise DatasetError if the file has become shorter. This check is four times as fast as :meth:`check`."""
         if os.lseek(self._descriptor, 0, os.SEEK_END) < self.state.size:
             self.check()
 
@@ -91,7 +91,7 @@ class UnchangingFile:
         return data
 
     def read_into(self, offset: int, memory: memoryview) -> None:
-        """Fill memory with the bytes from ``offset``. Raises DatasetError if the file has changed."""
+        """Fill ``memory`` with the bytes of the file from ``offset``. Raises DatasetError if the file has changed."""
         done = 0
         while done < len(memory) and (count := os.preadv(self._descriptor, [memory[done:]], offset + done)):
             done += count
@@ -100,16 +100,16 @@ class UnchangingFile:
             raise DatasetError(f"{self.path}: expected at least {offset + len(memory)} bytes, found {self.state.size}: it was cut short")
 
     def read_all(self) -> bytes:
-        """Return its whole content. Raises DatasetError if the file has changed."""
+        """Return the whole content of the file. Raises DatasetError if the file has changed."""
         return self.read(0, self.state.size)
 
     def as_stream(self) -> BinaryIO:
-        """Return a seekable file object with its own position, for one thread, for libraries that need a file object."""
+        """Return a seekable file object with its own position, for libraries that need a file object. Use it on one thread."""
         return open(self.path, "rb")  # the caller closes it
 
 
 class SeekableFile(io.RawIOBase):
-    """A file as Python's file object with its own position, for one thread."""
+    """A Python file object for an unchanging file, with its own position. Use it on one thread."""
 
     def __init__(self, file: UnchangingFile) -> None:
         self._file, self._at = file, 0
@@ -148,7 +148,7 @@ class FileRange(NamedTuple):
 
 
 def read_ranges_here(ranges: Sequence[FileRange]) -> list[bytes]:
-    """Return parts of local files. Check each file for changes once, after all its parts are read."""
+    """Return parts of local files. Check each file for changes once, after all its parts were read."""
     found = [os.pread(file._descriptor, size, offset) for file, offset, size in ranges]
     for place, wanted in enumerate(ranges):
         if len(found[place]) != wanted.size:  # one read returns at most 2 GiB
@@ -159,7 +159,7 @@ def read_ranges_here(ranges: Sequence[FileRange]) -> list[bytes]:
 
 
 def fingerprint(states: Iterable[tuple[str, FileState]]) -> str:
-    """Return a text that changes when names or states change. Tokens in URLs do not count."""
+    """Return a text that changes when names or states change. The text does not depend on tokens in URLs."""
     digest = hashlib.blake2b(digest_size=16)
     for name, state in states:
         check_cancelled()

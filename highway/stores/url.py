@@ -23,15 +23,17 @@ class StoreOptions:
     """The options in the query of a URL.
 
     Args:
-        cache_dir: A folder on a local disk for cached data. Empty: no cache. The default is the environment variable ``HIGHWAY_CACHE_DIR``.
-        cache_gb: Maximum gigabytes of the cache. The least recently used data are evicted. The default is the environment variable
-            ``HIGHWAY_CACHE_GB``, else 10.
-        listing: A file that keeps the listing of a folder: a name in the folder, or a path or URL. Empty: no file keeps the listing.
-        listing_hours: Hours after which a kept listing is updated. 0: update it now.
-        requests: Maximum requests to a bucket in flight.
-        attempts: Number of attempts before a failed request is an error.
-        timeout: Maximum seconds of a request.
-        hedge: If a request has no answer after this multiple of the usual time, it is sent again, and the first answer counts. 0: never.
+        cache_dir: A folder on a local disk for cached data. Empty: no cache. Default: the environment variable ``HIGHWAY_CACHE_DIR``.
+        cache_gb: Maximum gigabytes of the cache. The least recently used data are evicted. Default: the environment variable
+            ``HIGHWAY_CACHE_GB``, or 10 if the variable is not set.
+        listing: The file that keeps the listing of a folder: a file name in the same folder, or a path or URL. Empty: the listing is not
+            kept.
+        listing_hours: Hours after which a kept listing is updated. 0: update the listing now.
+        requests: Maximum number of concurrent requests to a bucket.
+        attempts: Maximum number of attempts of a request. If the last attempt fails, an error is raised.
+        timeout: Maximum seconds of one attempt of a request.
+        hedge: If a request has no answer after this multiple of the usual time, the request is sent a second time, and the first answer
+            counts. 0: requests are never sent twice.
 
     >>> options = parse("s3://bucket/photos?timeout=5").options
     >>> isinstance(options, StoreOptions), options.timeout
@@ -65,7 +67,7 @@ _READ: Mapping[str, tuple[Callable[[str], object], str]] = {
     "timeout": (lambda text: _number(text, 0.001), "a number of seconds, above 0"),
     "hedge": (lambda text: _number(text, 0), "a number, at least 0"),
 }
-"""Conversion of an option's text, and the expected form."""
+"""Name of an option -> function that converts the text of the option, and the expected form."""
 
 _ENVIRONMENT = {"cache_dir": "HIGHWAY_CACHE_DIR", "cache_gb": "HIGHWAY_CACHE_GB"}
 
@@ -75,11 +77,11 @@ class StoreURL:
     """A parsed URL.
 
     Args:
-        scheme: For example ``s3``.
-        host: The bucket, container or host, with user, password and port, if any.
-        key: The object's key, or a prefix of keys, without slashes at its ends.
-        query: For http: the query for the server.
-        options: Options from the rest of the query.
+        scheme: The scheme, such as ``s3``.
+        host: The bucket, container or host. A host includes the user, the password and the port, if any.
+        key: The object's key, or a prefix of keys, without leading and trailing slashes.
+        query: For http, the query for the server.
+        options: highway's options in the query.
 
     >>> url = parse("s3://bucket/photos/a.jpg")
     >>> isinstance(url, StoreURL), url.scheme, url.host, url.key
@@ -94,32 +96,32 @@ class StoreURL:
 
     @property
     def store(self) -> Store:
-        """The kind of store."""
+        """The kind of store of the scheme."""
         return store_of(self.scheme)
 
     @property
     def root(self) -> str:
-        """The bucket, which has its own client."""
+        """The text that identifies the bucket. Each bucket has its own client."""
         return f"{self.scheme}://{self.host}{self.query and '/?'}{self.query}"
 
     @property
     def bucket(self) -> str:
-        """The bucket's URL, for messages."""
+        """The URL of the bucket, for messages."""
         return without_secrets(f"{self.scheme}://{self.host}")
 
     def __str__(self) -> str:
-        """Return its name in messages: without user, password and query."""
+        """Return the URL for messages: without user, password and query."""
         return without_secrets(f"{self.scheme}://{self.host}/{self._quoted}")
 
     def __repr__(self) -> str:
         return f"StoreURL({str(self)!r})"
 
     def __truediv__(self, name: str) -> StoreURL:
-        """Return the URL of an object in this folder, by its relative key."""
+        """Return the URL of an object in this folder. ``name`` is the key relative to the folder."""
         return self.at(f"{self.key}/{name}" if self.key else name)
 
     def at(self, key: str) -> StoreURL:
-        """Return the URL of another key of the bucket.
+        """Return the URL of another key in the same bucket.
 
         Args:
             key: The key of an object, or a prefix of keys.
@@ -128,12 +130,12 @@ class StoreURL:
 
     @property
     def full(self) -> str:
-        """The whole URL, for other libraries; never show it."""
+        """The whole URL with secrets, for other libraries. Never show this text."""
         return f"{self.scheme}://{self.host}/{self._quoted}{self.query and '?'}{self.query}"
 
     @property
     def with_options(self) -> str:
-        """The whole URL with the options that differ from the defaults."""
+        """The whole URL with secrets, and with the options that differ from the defaults."""
         given = dataclasses.asdict(self.options)
         others = dataclasses.asdict(_options("", {}))
         own = [f"{name}={quote(str(value))}" for name, value in given.items() if value != others[name]]
@@ -146,7 +148,7 @@ class StoreURL:
 
 
 def is_url(path: str) -> bool:
-    """Return whether a path is the URL of an object in a store. ``file://`` URLs are not.
+    """Return whether a path is the URL of an object in a store. ``file://`` URLs are local files, not objects.
 
     Args:
         path: A path or URL.
@@ -158,7 +160,7 @@ def is_url(path: str) -> bool:
 
 
 def without_options(path: str) -> str:
-    """Return a path, or a URL without its query, so that the text ends in the object's extension.
+    """Return a path unchanged, and a URL without its query, so that the result ends with the extension of the file.
 
     Args:
         path: A path or URL.
@@ -170,7 +172,7 @@ def without_options(path: str) -> str:
 
 
 def join(folder: str, name: str) -> str:
-    """Return the path or URL of a name in a folder. A URL keeps its query.
+    """Return the path or URL of a file in a folder. A URL keeps its query.
 
     Args:
         folder: The path or URL of a folder.
@@ -186,7 +188,7 @@ def join(folder: str, name: str) -> str:
 
 
 def parent(path: str) -> str:
-    """Return the path or URL of the parent folder; a URL keeps its query.
+    """Return the path or URL of the parent folder. A URL keeps its query.
 
     Args:
         path: A path or URL.
@@ -213,11 +215,11 @@ def basename(path: str) -> str:
 
 
 def beside(path: str, suffix: str) -> str:
-    """Return the path or URL of a file in the same folder, with a suffix added to the name; a URL keeps its query.
+    """Return the path or URL of a neighbouring file, whose name has a suffix in addition. A URL keeps its query.
 
     Args:
         path: The path or URL of a file.
-        suffix: Added to the name.
+        suffix: The suffix, such as ``.index``.
 
     >>> beside("s3://bucket/a.tar?timeout=5", ".index")
     's3://bucket/a.tar.index?timeout=5'
@@ -229,7 +231,7 @@ def beside(path: str, suffix: str) -> str:
 
 
 def shown(path: str) -> str:
-    """Return a path or URL for messages: without passwords, tokens and options.
+    """Return a path or URL in a form for messages: without passwords, tokens and options.
 
     Args:
         path: A path or URL.
@@ -244,7 +246,7 @@ def parse(url: str) -> StoreURL:
     """Parse a URL.
 
     Args:
-        url: For example ``s3://bucket/key?timeout=5``.
+        url: The URL, such as ``s3://bucket/key?timeout=5``.
 
     Raises:
         ConfigError: the URL has no bucket, an unknown option, or an invalid value.

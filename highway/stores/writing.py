@@ -1,7 +1,7 @@
-"""Writes to a store: data is written to a local file, and uploaded when it is complete.
+"""Write to a store: write data to a local file, and upload the file when it is complete.
 
-The local file is in the folder for temporary files, which ``TMPDIR`` sets. A folder of several files is uploaded file by file; the file
-that marks it as complete is last. A marker lists the uploaded files, so that the next upload removes them if this upload is interrupted.
+The local file is in the folder for temporary files, which ``TMPDIR`` sets. A folder is uploaded file by file. The last file marks the
+folder as complete. A marker in the store lists the files of the upload. If the upload is interrupted, the next upload removes these files.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from highway.stores.remote import StoredObject, together
 from highway.stores.requests import requests_of
 from highway.stores.url import StoreURL, join, parse
 
-MARKER = ".highway-upload.json"  # the file with the names of uploaded files, in an incomplete folder
+MARKER = ".highway-upload.json"  # file in an incomplete folder that lists the uploaded files
 _FOLDER = "highway-upload-"  # prefix of temporary folders
-_AT_ONCE = 8  # small files that are sent concurrently
+_AT_ONCE = 8  # maximum number of small files that are sent concurrently
 PATIENCE = 2.0  # maximum seconds for a cancelled upload to discard its parts, or to finish
 
-_cleaned = (0, "")  # the process that called _clean(), and the folder for temporary files
+_cleaned = (0, "")  # ID of the process that called _clean(), and the folder for temporary files
 
 
 def writable(path: str) -> StoreURL:
@@ -49,7 +49,7 @@ def writable(path: str) -> StoreURL:
 
 @contextmanager
 def uploading(path: str) -> Iterator[str]:
-    """Yield the path of a local file to write, which is then uploaded to a URL; see :func:`highway.datasets.writing.writing`."""
+    """Yield the path of a local file to write. Then upload the file to a URL; see :func:`highway.datasets.writing.writing`."""
     url = writable(path)
     if not url.key:
         raise ConfigError(f"'{url}': no name after the bucket; name the object to write, such as {join(str(url), 'name')}")
@@ -61,7 +61,7 @@ def uploading(path: str) -> Iterator[str]:
 
 @contextmanager
 def uploading_folder(path: str, last: str) -> Iterator[str]:
-    """Yield the path of a local folder to write; see :func:`highway.datasets.writing.writing_folder`."""
+    """Yield the path of a local folder to write. Then upload the folder; see :func:`highway.datasets.writing.writing_folder`."""
     url = writable(path)
     left = _left(path, url)
     with _filled(url) as folder, _noted(url, folder):
@@ -71,7 +71,7 @@ def uploading_folder(path: str, last: str) -> Iterator[str]:
         names = [os.path.relpath(os.path.join(root, name), part) for root, _, files in os.walk(part) for name in files]
         marker, begun = url / MARKER, sorted({*names, *left})
         loop.run(requests_of(url).put(marker, json.dumps(begun).encode()))
-        _remove([url / name for name in left if name == last])  # first, so that the other files do not look complete
+        _remove([url / name for name in left if name == last])  # removed first, so that the other files do not look complete
         _remove([url / name for name in left if name != last])
         _upload_all(url, part, sorted(set(names) - {last}))
         _upload(url / last, os.path.join(part, last))
@@ -79,12 +79,12 @@ def uploading_folder(path: str, last: str) -> Iterator[str]:
 
 
 def is_left(names: Collection[str]) -> bool:
-    """Return whether these names in a folder are the remains of an interrupted upload."""
+    """Return whether the names in a folder are the remains of an interrupted upload."""
     return MARKER in names
 
 
 def remove_objects(paths: Sequence[str]) -> None:
-    """Remove objects, if they exist."""
+    """Remove the objects that exist."""
     _remove([parse(path) for path in paths])
 
 
@@ -102,7 +102,7 @@ def _upload(url: StoreURL, path: str) -> None:
 
 
 def _upload_all(url: StoreURL, folder: str, names: Sequence[str]) -> None:
-    """Upload files of a folder, several small ones concurrently."""
+    """Upload files of a folder. Small files are uploaded concurrently."""
     paths = {name: os.path.join(folder, name) for name in names}
     small = [name for name in names if os.path.getsize(paths[name]) <= PART]
     for begin in range(0, len(small), _AT_ONCE):
@@ -113,10 +113,10 @@ def _upload_all(url: StoreURL, folder: str, names: Sequence[str]) -> None:
 
 
 def _left(path: str, url: StoreURL) -> list[str]:
-    """Return the names of an interrupted upload's files in a folder.
+    """Return the names of the files that an interrupted upload has left in a folder.
 
     Raises:
-        FileExistsError: the folder has other content.
+        FileExistsError: the folder has content that is not from an interrupted upload.
     """
     there = keys_in(path)
     begun = {*json.loads(StoredObject.at(join(path, MARKER)).read_all()), MARKER} if MARKER in there else set()
@@ -127,7 +127,7 @@ def _left(path: str, url: StoreURL) -> list[str]:
 
 @contextmanager
 def _noted(url: StoreURL, folder: str) -> Iterator[None]:
-    """Add a note to the error of a local file that cannot be written."""
+    """If a local file cannot be written, add a note to the error."""
     try:
         yield
     except OSError as error:
@@ -138,14 +138,14 @@ def _noted(url: StoreURL, folder: str) -> Iterator[None]:
 
 @contextmanager
 def _filled(url: StoreURL) -> Iterator[str]:
-    """Yield a local folder, which is removed at the end, by a later process if this one is killed."""
+    """Yield a local folder. The folder is removed at the end. If this process is killed, a later process removes the folder."""
     _clean()
     new = tempfile.mkdtemp(prefix=f"new-{_FOLDER}")
     folder = new.replace(f"new-{_FOLDER}", _FOLDER)
     lock = os.open(new, os.O_RDONLY)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        os.rename(new, folder)  # it is locked now, so others may see it
+        os.rename(new, folder)  # renamed after it was locked, so that other processes do not remove it
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -153,13 +153,13 @@ def _filled(url: StoreURL) -> Iterator[str]:
 
 
 def _clean() -> None:
-    """Remove the remains of killed processes, whose folders are not locked any more."""
+    """Remove the folders of killed processes, which are no longer locked."""
     global _cleaned
     if _cleaned == (now := (os.getpid(), tempfile.gettempdir())):
         return
     _cleaned = now
     for folder in glob.glob(os.path.join(glob.escape(now[1]), f"{_FOLDER}*")):
-        with contextlib.suppress(OSError):  # it belongs to another user, or another process was quicker, or writes to it
+        with contextlib.suppress(OSError):  # the folder belongs to another user, or another process removes it or writes to it
             lock = os.open(folder, os.O_RDONLY | os.O_NOFOLLOW)
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

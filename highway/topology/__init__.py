@@ -1,6 +1,6 @@
-"""Topologies: read and check the YAML file that describes a system, and run its roles.
+"""Topologies: read and check the YAML file that describes a system, and run the roles in the file.
 
-A process that a launcher has started needs only the components of its role and no file. So modules are imported when they are first needed.
+A process that a launcher has started reads no file, and needs only the components of its role. Therefore modules are imported on first use.
 """
 
 from highway.lazy import attach

@@ -13,7 +13,7 @@ from highway.wire.address import is_loopback
 
 
 def problems_apart(topology: Topology) -> Iterator[ConfigError]:
-    """Yield an error for each part of a topology (without other errors) that needs processes on the same host or a known host."""
+    """Yield an error for each part of a topology that needs a common or a known host. The topology must have no other errors."""
     location = topology.plan.location / "links"
     for name, spec in topology.plan.links.items():
         if not spec.over.has_port:
@@ -32,7 +32,7 @@ def problems_apart(topology: Topology) -> Iterator[ConfigError]:
 
 
 def _place(address: str) -> str:
-    """Return a comparable address: this host's addresses with the same port are equal."""
+    """Return an address in a form that can be compared: all addresses of this host with the same port become equal."""
     scheme, _, location = address.partition("://")
     host, _, port = location.rpartition(":")
     return f"{scheme}://*:{port}" if host in ("*", "0.0.0.0", "[::]") or is_loopback(host.strip("[]")) else address

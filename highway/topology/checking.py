@@ -27,7 +27,7 @@ WRITES = {direction: component for component, direction in COMPONENTS.items()}
 
 @dataclass(frozen=True)
 class LinkEnd:
-    """One end of a link, in the stage at ``location``. ``name`` is the name of the link, or empty if the stage has a URL."""
+    """One end of a link. ``location`` is the stage. ``name`` is the name of the link in the file, or empty if the stage has a URL."""
 
     process: Process
     direction: Direction
@@ -37,12 +37,12 @@ class LinkEnd:
 
     @property
     def label(self) -> str:
-        """The name of the link in statistics: its name in the file, or its addresses."""
+        """The name of the link in statistics: the name in the file, or the addresses."""
         return self.name or ",".join(self.link.addresses)
 
 
 def check_names(plan: Plan) -> None:
-    """Check that all names in roles and links exist, so that the plan can be used.
+    """Check that all hosts and roles that roles and links name exist. Other functions rely on this.
 
     Raises:
         ConfigError: a name does not exist.
@@ -79,10 +79,11 @@ def _check_ports(given: int | str | None, location: Location, example: str) -> N
 
 
 def check(topology: Topology) -> list[ConfigError]:
-    """Return all errors of a topology, without data or network. This builds every stage, and compares links, ports and addresses.
+    """Return all errors of a topology. The check builds every stage, and compares links, ports and addresses, but needs no data and no
+    network.
 
     Args:
-        topology: The topology.
+        topology: The topology to check.
 
     >>> with open("noise.yaml", "w") as file:
     ...     text = file.write("roles: {source: [{Noise: {shape: [2]}}, FlipZ]}")
@@ -109,12 +110,12 @@ def check(topology: Topology) -> list[ConfigError]:
 
 
 def labels(topology: Topology, role: str) -> tuple[str, ...]:
-    """Return the labels of a role's stages. The label of a reader has its dataset. The topology must have no errors."""
+    """Return the labels of a role's stages. The label of a reader includes the dataset. The topology must have no errors."""
     return _first(topology, topology.roles[role]).labels
 
 
 def _dataset_of(op: Any) -> str:
-    """Return the type of a reader's dataset in parentheses; empty if ``op`` is not a reader or has no dataset object."""
+    """Return the type of a reader's dataset in parentheses, or an empty text if ``op`` is not a reader or has no dataset object."""
     values = getattr(op, "__dict__", {}).values()
     datasets = [value for value in values if isinstance(value, Dataset) and not isinstance(value, (str, list, tuple, dict))]
     return "".join(f"({type(dataset).__name__})" for dataset in datasets)
@@ -131,19 +132,19 @@ def not_imported(topology: Topology) -> list[str]:
 
 
 def explicit_ends(topology: Topology) -> list[LinkEnd]:
-    """Return the ends of links that stages have as URLs, for the first process of each role; the topology must have no errors."""
+    """Return the ends of links that stages define by URLs, for the first process of each role. The topology must have no errors."""
     return [end for role in topology.roles.values() if role.stages for end in _first(topology, role).link_ends if not end.name]
 
 
 def link_ends(topology: Topology, processes: Sequence[Process]) -> list[LinkEnd]:
-    """Return the ends of links of processes; the topology must have no errors."""
+    """Return the ends of links in the stages of the given processes. The topology must have no errors."""
     return [end for process in processes for end in _Stages(topology, process).link_ends]
 
 
 class _Stages:
-    """The stages of a process, or ``only`` some of them: their errors, the links that they use, and their ends.
+    """The result of building the stages of a process, or ``only`` some stages: their errors, and the links and link ends that they use.
 
-    The stages themselves are not stored, because they may be large. Each link has at most ``most`` URLs.
+    The stages are not stored, because stages can be large. Each link has at most ``most`` URLs.
     """
 
     def __init__(self, topology: Topology, process: Process, most: int | None = None, only: Sequence[int] | None = None) -> None:
@@ -181,7 +182,7 @@ class _Stages:
 
 
 def _first(topology: Topology, role: Role) -> _Stages:
-    """Return the stages of a role's first process, which are built once."""
+    """Return the stages of a role's first process. They are built only once."""
     if role.name not in topology.looked_at:
         topology.looked_at[role.name] = _Stages(topology, role.processes[0], most=1)
     found: _Stages = topology.looked_at[role.name]
@@ -237,7 +238,7 @@ def _unreachable_ends(plan: Plan, link: str, spec: LinkSpec) -> Iterator[ConfigE
 
 
 def _cannot_scale(plan: Plan, role: Role) -> Iterator[ConfigError]:
-    """Yield errors of a role with autoscale: it needs links on both sides and must connect to them: no end knows its replicas."""
+    """Yield errors of a role with autoscale. Such a role needs links on both sides, and must connect, because no end knows its replicas."""
     if role.autoscale is None:
         return
     location = plan.location / "roles" / role.name / "autoscale"
@@ -265,7 +266,7 @@ def _cannot_scale(plan: Plan, role: Role) -> Iterator[ConfigError]:
 
 
 def _port_clashes(plan: Plan, link_ends: list[LinkEnd]) -> Iterator[ConfigError]:
-    """Yield an error for two processes of one host with the same port, for a range that is too short, and for a metrics port of a link."""
+    """Yield an error if processes of one host use the same port, a range is too short, or a link uses the port for metrics."""
     opened: dict[str, str] = {}
     links: dict[int, str] = {}
     for who, link, key, needed in _port_users(plan):
@@ -347,7 +348,7 @@ def lonely_urls(topology: Topology) -> Iterator[str]:
 
 
 def _parted(address: str) -> tuple[str, str]:
-    """Return an address without its host, and the host."""
+    """Return the parts of an address: scheme and port, and the host."""
     scheme, _, location = address.partition("://")
     if scheme not in TRANSPORTS or not TRANSPORTS[scheme].has_port:
         return address, ""
@@ -356,7 +357,7 @@ def _parted(address: str) -> tuple[str, str]:
 
 
 def _may_meet(one: str, other: str) -> bool:
-    """Return whether two hosts may be one machine: they are equal, or one of them is a name or stands for all of a machine's addresses."""
+    """Return whether two hosts may be one machine: the addresses are equal, or one is a name or means all addresses of a machine."""
     try:
         first, second = ip_address(one), ip_address(other)
     except ValueError:

@@ -1,4 +1,4 @@
-"""The components and datasets that files can name: highway's own components, and the components of modules that the caller allows."""
+"""Find the components and datasets that files can name: highway's own, and those in modules that the caller allows."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from highway.parameters.hints import describe_parameter, readable_parameters
 from highway.parameters.location import Location, did_you_mean
 from highway.renamed import new_class
 
-PACKAGES = ("highway.modules", "highway.transforms", "highway.datasets")  # files can name the public classes of these packages
+PACKAGES = ("highway.modules", "highway.transforms", "highway.datasets")  # packages whose public classes files can name
 PLUGIN_GROUP = "highway.plugins"  # group of entry points whose modules files can name
-PATH = rf"^{SCHEME}|[/.*?{{]"  # pattern of a path or URL, where a dataset is expected
-_IN_MODULE = re.compile(rf"(?!{SCHEME})[\w.]+:\w+")  # not a path or URL
+PATH = rf"^{SCHEME}|[/.*?{{]"  # regular expression that matches paths and URLs, but no names of datasets
+_IN_MODULE = re.compile(rf"(?!{SCHEME})[\w.]+:\w+")  # ``package.module:Name``, but no URL
 
 
 @dataclass(frozen=True)
 class NotImported:
-    """Placeholder for a component whose module was not imported, or that contains such a component.
+    """Placeholder for a component whose module was not imported, or that has a parameter with such a placeholder.
 
     Args:
         name: The name of the component.
-        found: The components that were not imported, as ``package.module:Name``, and their locations.
+        found: The components that were not imported: ``package.module:Name`` and location of each.
     """
 
     name: str
@@ -48,7 +48,7 @@ def built_in(package: str) -> dict[str, type]:
 
 
 def built_in_class(package: str, name: str) -> type | None:
-    """Return the component of :func:`built_in` with that name, or ``None``. This imports only its own module."""
+    """Return the component of :func:`built_in` with this name, or ``None``. Only the module of this component is imported."""
     module = importlib.import_module(package)
     found = getattr(module, name) if name in module.__all__ else None
     return found if _is_component(found) else None
@@ -59,10 +59,10 @@ class Components:
     """Finds components by name.
 
     Args:
-        plugins: Modules (with all submodules) whose classes and functions can be named as ``package.module:Class``, in addition to the
-            entry points in the group ``highway.plugins`` of installed packages.
+        plugins: Modules whose classes and functions files can name as ``package.module:Class``. Submodules are included. The entry points
+            of installed packages in the group ``highway.plugins`` are always allowed.
         look_only: Whether to import only the modules in ``plugins``, without installed plug-ins. Components of other modules are then
-            :class:`NotImported`. If False, a module that is not allowed is an error."""
+            :class:`NotImported`. If False, a module that is not allowed raises an error."""
 
     plugins: Collection[str] = ()
     look_only: bool = False
@@ -77,11 +77,11 @@ class Components:
             _import(module, Location())
 
     def names(self, hint: type = object) -> list[str]:
-        """Return the names of highway's own components that are subclasses of ``hint``."""
+        """Return the names of highway's own components, only of subclasses of ``hint``."""
         return [name for package in PACKAGES for name, cls in built_in(package).items() if _is_subclass(cls, hint)]
 
     def find(self, name: str, location: Location, hint: type = object) -> Callable[..., Any] | NotImported:
-        """Return the class or function called ``name``; errors list subclasses of ``hint``.
+        """Return the class or function called ``name``. Error messages list the subclasses of ``hint``.
 
         Raises:
             ConfigError: the component does not exist, or its module is not allowed.
@@ -99,7 +99,7 @@ class Components:
         raise location.error(f"unknown {'dataset' if hint is Dataset else 'component'} {name!r}{advice}")
 
     def describe(self, name: str, width: int = WIDTH) -> str:
-        """Return the signature and the docstring of a component, with all its parameters explained, in lines of ``width`` characters.
+        """Return the signature and the docstring of a component, in lines of at most ``width`` characters. All parameters are explained.
 
         Raises:
             ConfigError: no component has this name.
@@ -125,12 +125,12 @@ class Components:
 
 
 def is_path(text: str) -> bool:
-    """Return whether a text for a dataset is a path or URL, not a component's name."""
+    """Return whether a text for a dataset is a path or URL. Otherwise the text is the name of a component."""
     return re.search(PATH, text) is not None and not _IN_MODULE.fullmatch(text)
 
 
 def described(name: str, found: Callable[..., Any], width: int = WIDTH) -> str:
-    """Return the signature of a class or function, on several lines if it is long, and its docstring, in lines of ``width`` characters."""
+    """Return the signature and the docstring of a class or function, in lines of at most ``width`` characters."""
     parts = [describe_parameter(parameter) for parameter in readable_parameters(found).values()]
     line = f"{name}({', '.join(parts)})"
     if len(line) > min(width, 100):  # longer lines are hard to read
@@ -144,7 +144,7 @@ def _is_in(module: str, packages: Collection[str]) -> bool:
 
 
 def _installed() -> list[str]:
-    import importlib.metadata  # here, because it takes 15 ms, and few files name components of installed packages
+    import importlib.metadata  # imported here, because this import takes 15 ms, and few files name components of installed packages
 
     return [entry.module for entry in importlib.metadata.entry_points(group=PLUGIN_GROUP)]
 
@@ -156,7 +156,7 @@ def _is_component(value: object) -> bool:
 
 
 def _is_subclass(cls: type, hint: type) -> bool:
-    """Like ``issubclass``, but also for protocols with attributes."""
+    """Like ``issubclass``, but also supports protocols with attributes."""
     if hint is Dataset or not getattr(hint, "_is_protocol", False):
         return issubclass(cls, hint)
     members = {name for name in (*vars(hint), *inspect.get_annotations(hint)) if not name.startswith("_")}
@@ -168,5 +168,5 @@ def _import(module: str, location: Location) -> types.ModuleType:
         return importlib.import_module(module)
     except (Exception, SystemExit) as error:
         last = traceback.extract_tb(error.__traceback__)[-1]
-        where = "" if last.filename.startswith("<") else f" ({last.filename}:{last.lineno})"  # otherwise Python's own code raised it
+        where = "" if last.filename.startswith("<") else f" ({last.filename}:{last.lineno})"  # otherwise Python's own code raised the error
         raise location.error(f"the plug-in {module} cannot be imported: {type(error).__name__}: {error}{where}") from error

@@ -1,4 +1,4 @@
-"""Read YAML text: return plain values and the line of each value. The size of the input is limited, and no code is executed.
+"""Read YAML texts as plain values, with the line of each value. The size of the input is limited, and no code is executed.
 
 Plain scalars follow the core schema of YAML 1.2, like JSON: ``yes`` and ``12:30`` are text, ``1e-3`` is a number, ``true`` is a boolean.
 """
@@ -17,7 +17,7 @@ from highway.errors import ConfigError
 from highway.parameters.location import Key, Location
 
 MAX_BYTES = 1_000_000
-MAX_VALUES = 100_000  # maximum values with expanded aliases: nine lines of aliases can expand to a billion values
+MAX_VALUES = 100_000  # maximum values after the expansion of aliases, because nine lines of aliases can expand to a billion values
 MAX_DEPTH = 50
 
 _TAG = "tag:yaml.org,2002:"
@@ -38,7 +38,7 @@ for _tag, _pattern, _first in (
 
 
 def read(path: str | Path) -> tuple[Any, Location]:
-    """Return the values in a YAML file, and the location of their root, which knows the line of each value.
+    """Return the values in a YAML file, and the location of the root. From this location, errors get the line of each value.
 
     Raises:
         ConfigError: the file does not exist, or is not YAML within the limits.
@@ -61,7 +61,7 @@ def read(path: str | Path) -> tuple[Any, Location]:
 
 
 def read_all(paths: Sequence[str | Path]) -> tuple[Any, Location]:
-    """Return the values of several files, merged by key, and the location of their root, which is named after the last file.
+    """Return the values of several files, merged by key, and the location of the root. The root has the name of the last file.
 
     Raises:
         ConfigError: as for :func:`read`.
@@ -76,7 +76,7 @@ def read_all(paths: Sequence[str | Path]) -> tuple[Any, Location]:
 
 
 def parse(text: str, name: str) -> tuple[Any, Location]:
-    """Return the values in YAML ``text``, and the location of their root; ``name`` is the name of the text in errors.
+    """Return the values in a YAML text, and the location of the root. ``name`` is the name of the text in errors.
 
     Raises:
         ConfigError: as for :func:`read`.
@@ -105,19 +105,19 @@ class _Dumper(yaml.SafeDumper):
         return self.represent_scalar(_TAG + "str", text, style)
 
 
-_BREAKS = set("\r\x85\u2028\u2029")  # YAML 1.1 and PyYAML end lines here, too
+_BREAKS = set("\r\x85\u2028\u2029")  # further line breaks of YAML 1.1 and PyYAML
 _Dumper.add_representer(str, _Dumper.text)
 _NUMBER = re.compile(r"(?:[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|0o[0-7]+)$")
 _Dumper.add_implicit_resolver(_TAG + "float", _NUMBER, list("-+.0123456789"))  # so that texts that YAML 1.2 reads as numbers get quotes
 
 
 def write(documents: Sequence[Any]) -> str:
-    """Return plain values as YAML with the same meaning in versions 1.1 and 1.2; several values become documents of one stream."""
+    """Return plain values as YAML text with the same meaning in YAML 1.1 and 1.2. Each value is a document of the stream."""
     return yaml.dump_all(documents, Dumper=_Dumper, sort_keys=False, width=140, allow_unicode=True)
 
 
 class _Reader:
-    """Converts nodes to plain values, and counts them."""
+    """Converts nodes of YAML to plain values, and counts the values."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -158,7 +158,7 @@ class _Reader:
         return {**merged, **own}
 
     def merged(self, node: yaml.Node, path: tuple[Key, ...]) -> dict[Any, Any]:
-        """Return the mapping of ``<<: *name`` or ``<<: [*first, *second]``; earlier mappings take precedence."""
+        """Return the mapping of ``<<: *name`` or ``<<: [*first, *second]``. The first mapping takes precedence."""
         parts = self.value(node, (*path, "<<"))
         result: dict[Any, Any] = {}
         for part in reversed(parts if isinstance(parts, list) else [parts]):

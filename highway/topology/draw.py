@@ -1,4 +1,4 @@
-"""A layout as a picture: SVG and PNG. Graphviz is not used, because pip cannot install the program."""
+"""Draw a layout as SVG or PNG. Graphviz is not used, because pip cannot install the program."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from highway.safe_text import for_markup
 from highway.topology.layout import TITLE, Picture, Point, bezier, font
 
 PAPER = "#ffffff"
-ANCHORS = {"start": "ls", "middle": "ms", "end": "rs"}  # SVG's -> Pillow's
-LARGEST = 100_000_000  # pixels, of three bytes each
-SCALE, SMOOTH = 2, 2  # a PNG is SCALE times as large as the SVG; it is drawn SMOOTH times larger still, and then averaged
+ANCHORS = {"start": "ls", "middle": "ms", "end": "rs"}  # SVG's anchor of a text -> Pillow's anchor
+LARGEST = 100_000_000  # maximum pixels; each pixel has three bytes
+SCALE, SMOOTH = 2, 2  # a PNG is SCALE times as large as the SVG; for smooth edges, it is drawn SCALE * SMOOTH times as large, and averaged
 
 
 def svg(picture: Picture) -> str:
@@ -42,7 +42,7 @@ def svg(picture: Picture) -> str:
 
 
 def png(picture: Picture) -> Image.Image:
-    """Return the picture as an image, with two pixels for each pixel of the SVG.
+    """Return the picture as an image. Its width and height are twice those of the SVG.
 
     Raises:
         ConfigError: the image would have too many pixels.

@@ -14,15 +14,15 @@ from highway.topology.plan import names
 
 @dataclass(frozen=True)
 class Node:
-    """A role, or an address outside the file.
+    """A role of the file, or an address that no role of the file has.
 
     Args:
         name: The role's name, or the address.
-        where: The hosts, in words; empty if the file names none.
+        where: The hosts, in words; empty if the file names no hosts.
         outside: Whether other software starts the node, not ``highway run``.
-        levels: For each stage, its busy fraction, and the level of the queue after it. Empty if not measured.
-        figures: The figures, as lines.
-        alarms: The problems, as lines.
+        levels: For each stage, the busy fraction, and the level of the queue after the stage. Empty if not measured.
+        figures: Lines with measured numbers.
+        alarms: Lines with problems.
     """
 
     name: str
@@ -36,7 +36,7 @@ class Node:
 
     @property
     def title(self) -> str:
-        """The name, and the number of replicas if there are several."""
+        """The name, and the number of replicas if the node has several."""
         return self.name if self.replicas == 1 else f"{self.name} x {self.replicas}"
 
     @property
@@ -57,8 +57,8 @@ class Edge:
         about: Kind, transport and port in words.
         publish: Whether every receiver gets every item.
         binds_target: Whether the receiving end opens the port, not the sending end.
-        figures: The figures, as lines.
-        alarms: The problems, as lines.
+        figures: Lines with measured numbers.
+        alarms: Lines with problems.
     """
 
     source: str

@@ -1,4 +1,4 @@
-"""The layout of a drawn topology: roles in columns, and links as curves past them."""
+"""The layout of a drawn topology: roles are boxes in columns, and links are curves around the boxes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Point = tuple[float, float]
 
 INK, FAINT, LINE, BOX, SHADOW, ALARM = "#1c1c1e", "#6b6b70", "#3a6ea5", "#f4f6f9", "#dfe5ee", "#c0262d"
 MARGIN, GAP_X, GAP_Y, PAD, ROW, TITLE, SMALL = 24.0, 120.0, 28.0, 12.0, 17.0, 15, 12  # pixels
-QUEUE = 45.0  # pixels for a queue's level
+QUEUE = 45.0  # width of a queue's level in pixels
 
 
 @dataclass
@@ -30,7 +30,7 @@ class Shape:
     size: int = SMALL
     fill: str = ""
     dashed: bool = False
-    anchor: str = "start"  # the part of a text at its point: start, middle or end
+    anchor: str = "start"  # the part of a text that is at the point: start, middle or end
 
 
 @dataclass
@@ -44,7 +44,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Area:
-    """The area of a box or, with width 0, the place where a line passes a column."""
+    """The area of a box. An area of width 0 is the place where a line passes a column."""
 
     left: float
     top: float
@@ -58,12 +58,12 @@ class Area:
 
     @property
     def middle(self) -> float:
-        """The vertical middle."""
+        """The y of the vertical middle."""
         return self.top + self.height / 2
 
 
 def layout(graph: Graph) -> Picture:
-    """Return the positions of all shapes: senders to the left of receivers, and lines past the boxes between them."""
+    """Return all shapes with their positions. Senders are to the left of receivers, and lines pass around the boxes in between."""
     columns = _columns(graph)
     depth = {node.name: number for number, column in enumerate(columns) for node in column}
     labels = max([text_width(text, SMALL) for edge in graph.edges for text in edge.lines], default=0)
@@ -93,7 +93,7 @@ def layout(graph: Graph) -> Picture:
     for node in graph.nodes:
         picture.shapes += _box(node, areas[node.name])
     texts: list[Shape] = []
-    taken = [areas[node.name].corners for node in graph.nodes]  # by boxes, and by placed texts
+    taken = [areas[node.name].corners for node in graph.nodes]  # areas of boxes and of placed texts
     ends = _ends(routes, areas)
     for edge, route, (start, end) in zip(graph.edges, routes, ends, strict=True):
         curves = _curves(start, end, [areas[name] for name in route[1:-1]])
@@ -101,7 +101,7 @@ def layout(graph: Graph) -> Picture:
         own = _texts(edge, curves[0], taken)
         taken += map(_extent, own)
         texts += own
-    picture.shapes += texts  # last, so that texts are above all lines
+    picture.shapes += texts  # texts come last, so that they are above all lines
     for line in _wrapped(graph.caption, picture.width - 2 * MARGIN):
         picture.shapes.append(Shape([(MARGIN, picture.height)], INK, "text", line))
         picture.height += ROW
@@ -109,7 +109,7 @@ def layout(graph: Graph) -> Picture:
 
 
 def _wrapped(sentences: Sequence[str], width: float) -> list[str]:
-    """Break sentences into lines of at most ``width``, if their words allow it."""
+    """Break sentences into lines of at most ``width`` pixels. A longer word has its own line."""
     lines: list[str] = []
     for sentence in sentences:
         lines.append("")
@@ -123,7 +123,7 @@ def _wrapped(sentences: Sequence[str], width: float) -> list[str]:
 
 
 def _columns(graph: Graph) -> list[list[Node]]:
-    """Return the nodes by their longest path from a source; a cycle of links is cut."""
+    """Return the columns of nodes. The column of a node is the length of its longest path from a source. Cycles are cut."""
     depth = {node.name: 0 for node in graph.nodes}
     for _ in range(len(graph.nodes)):
         is_settled = True
@@ -139,7 +139,7 @@ def _columns(graph: Graph) -> list[list[Node]]:
 
 
 def _size(node: Node, edges: Sequence[Edge]) -> Point:
-    """Return the width and height of a node's box; ``edges`` begin or end at the node."""
+    """Return the width and height of a node's box. ``edges`` are the edges that begin or end at the node."""
     rows, twins = _rows(node), Counter((edge.source, edge.target) for edge in edges)
     lines = max((len(edge.lines) for edge in edges), default=0)
     room = (max(twins.values()) + 1) * ROW * (lines + 1.5) if max(twins.values(), default=0) > 1 else 0.0
@@ -148,7 +148,7 @@ def _size(node: Node, edges: Sequence[Edge]) -> Point:
 
 
 def _rows(node: Node) -> list[tuple[str, tuple[str, ...], int, str]]:
-    """Return the rows of a box: a text on the left, texts on the right, size and color."""
+    """Return the rows of a box. A row has a text on the left, texts on the right, a size and a color."""
     levels = node.levels or ((),) * len(node.stages)
     return [
         (node.title, (), TITLE, INK),
@@ -173,7 +173,7 @@ def _box(node: Node, area: Area) -> list[Shape]:
 
 
 def _ends(routes: Sequence[Sequence[str]], areas: Mapping[str, Area]) -> list[tuple[Point, Point]]:
-    """Return the start and end points of each edge; the edges at one side of a box are sorted to avoid crossings."""
+    """Return the start and end points of each edge. The edges at one side of a box are sorted to avoid crossings."""
     out, into = ({name: list[tuple[float, int]]() for name in areas} for _ in range(2))
     for number, route in enumerate(routes):
         out[route[0]].append((areas[route[1]].middle, number))
@@ -190,7 +190,7 @@ def _ends(routes: Sequence[Sequence[str]], areas: Mapping[str, Area]) -> list[tu
 
 
 def _curves(start: Point, end: Point, passed: Sequence[Area]) -> list[list[Point]]:
-    """Return the curves of an edge past the boxes between its ends."""
+    """Return the curves of an edge around the boxes between the ends."""
     points = [start, *(point for area in passed for point in ((area.left, area.middle), (area.left + area.width, area.middle))), end]
     bends = [max(40.0, abs(second[0] - first[0]) / 2) for first, second in pairwise(points)]
     return [[a, (a[0] + bend, a[1]), (b[0] - bend, b[1]), b] for (a, b), bend in zip(pairwise(points), bends)]
@@ -205,7 +205,7 @@ def _arrow(edge: Edge, curves: Sequence[list[Point]]) -> list[Shape]:
 
 
 def _texts(edge: Edge, curve: Sequence[Point], taken: Sequence[Sequence[Point]]) -> list[Shape]:
-    """Return the texts of an edge: its name above the line, the rest below; they overlap neither the line nor the taken areas."""
+    """Return the texts of an edge: the name above the line, the other texts below. The texts overlap neither the line nor ``taken``."""
     below = [(text, color) for text, color in ((edge.about, FAINT), *((text, INK) for text in edge.figures)) if text]
     below += [(text, ALARM) for text in edge.alarms]
     points = [bezier(curve, step / 60) for step in range(61)]
@@ -221,7 +221,7 @@ def _texts(edge: Edge, curve: Sequence[Point], taken: Sequence[Sequence[Point]])
 
 
 def _moved(texts: list[Shape], step: float, taken: Sequence[Sequence[Point]]) -> list[Shape]:
-    """Move texts up or down in steps until they overlap nothing; if there is no such place nearby, do not move them."""
+    """Move texts up or down in steps until they overlap nothing. If there is no such place nearby, do not move them."""
     for number in range(30):
         moved = [replace(text, points=[(x, y + number * step) for x, y in text.points]) for text in texts]
         if not any(_overlap(extent, other) for extent in map(_extent, moved) for other in taken):
@@ -230,7 +230,7 @@ def _moved(texts: list[Shape], step: float, taken: Sequence[Sequence[Point]]) ->
 
 
 def _extent(text: Shape) -> list[Point]:
-    """Return the corners of a text at the middle of an edge."""
+    """Return the corners of the area of a text at the middle of an edge."""
     (x, base), half = text.points[0], text_width(text.text, SMALL) / 2
     return [(x - half, base - SMALL), (x + half, base + 4)]
 

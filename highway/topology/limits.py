@@ -1,4 +1,4 @@
-"""Limits of the links of a topology: memory, and possible losses in words."""
+"""Limits of the links of a topology: their memory, and descriptions of possible losses."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ def memory(plan: Plan, host: str) -> dict[str, float]:
     """Return the maximum megabytes of the buffers of each link on a host."""
     buffers = {link: plan.count(link, "from", host) for link in plan.links}
     for link, spec in plan.links.items():
-        if not spec.over.is_senders_budget:  # each end has a buffer for each of its connections
+        if not spec.over.is_senders_budget:  # each end has a buffer for each connection
             senders, receivers = (len(plan.processes_at(link, side)) for side in SIDES.values())
             buffers[link] = buffers[link] * receivers + plan.count(link, "to", host) * senders
     return {link: count * plan.links[link].budget_mb for link, count in buffers.items() if count}

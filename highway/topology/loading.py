@@ -1,4 +1,4 @@
-"""Loads a topology from files."""
+"""Load a topology from files."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def file_tree() -> str:
     return hashlib.blake2s(parts.encode(), digest_size=8).hexdigest()
 
 
-LONGEST_PATH = 180  # maximum last bytes of a path in an identity, because an end of a link sends at most 255 bytes of text
-MOST = 20  # maximum errors of a file in a message, because the first errors often cause the others
+LONGEST_PATH = 180  # an identity has at most so many bytes from the end of the path, because a link's end sends at most 255 bytes
+MOST = 20  # maximum errors of a file in a message, because the first errors often cause the later errors
 
 
 def load_checked(
@@ -45,7 +45,7 @@ def load_checked(
     plugins: Collection[str] = (),
     look_only: bool = False,
 ) -> Topology:
-    """Read a topology and check it: :func:`load`, and then :func:`check`.
+    """Read a topology with :func:`load`, and raise an error if :func:`check` finds errors.
 
     Args:
         path: As for :func:`load`.
@@ -54,7 +54,7 @@ def load_checked(
         look_only: As for :func:`load`.
 
     Raises:
-        ConfigError: the topology has errors; the message lists all errors.
+        ConfigError: the topology has errors. The message lists the errors.
 
     >>> with open("noise.yaml", "w") as file:
     ...     text = file.write("roles: {source: [{Noise: {shape: [2], count: -1}}]}")
@@ -75,18 +75,19 @@ def load(
     plugins: Collection[str] = (),
     look_only: bool = False,
 ) -> Topology:
-    """Read a topology.
+    """Read a topology from one or more YAML files.
 
     Args:
-        path: The YAML file, or several files, which are merged by key. A later value replaces an earlier value, unless both are mappings.
-        variables: Values that replace the values in ``vars``.
-        plugins: Modules whose classes the file may name as ``package.module:Class``.
-        look_only: ``True``: import only the modules in ``plugins``, so that no other code of the file's author runs. Components of other
-            modules are skipped, and their roles cannot run. ``False``: the file can also name modules of installed plug-ins.
+        path: The YAML file, or several files. Several files are merged by key: a later value replaces an earlier value, but two mappings
+            are merged.
+        variables: Names and values of variables. They replace values in the file's ``vars``.
+        plugins: Modules whose classes the file is allowed to name as ``package.module:Class``.
+        look_only: ``True``: import only the modules in ``plugins``, so that no other code of the file's author runs. Stages with components
+            of other modules are skipped, and their roles cannot run. ``False``: the file can also name modules of installed plug-ins.
 
     Raises:
-        ConfigError: a file is invalid, ``variables`` has an unknown name, or a plug-in cannot be imported. :func:`highway.topology.check`
-            finds errors inside stages.
+        ConfigError: a file is invalid, ``variables`` has an unknown name, or a plug-in cannot be imported. Errors in stages are found by
+            :func:`highway.topology.check`.
 
     >>> with open("noise.yaml", "w") as file:
     ...     text = file.write("vars: {n: 3}\\nroles: {source: [{Noise: {shape: [2], count: '${n}'}}]}")
@@ -121,14 +122,15 @@ def load(
 
 
 def _identity(file: Path) -> str:
-    """Return a text that identifies a file. Two processes compare these texts of their files.
+    """Return a text that identifies a file, so that two processes can compare their files.
 
-    The words are digests of the file tree, of the path, and of the folder and name, and the end of the path. Two files differ if their
-    first words are equal, but their second and third words both differ. So a file stays the same if it is edited or replaced, or if its
-    folder is moved, replaced, or mounted at two places. Files of different trees cannot be compared.
+    The text has four words: the digest of the file tree, the digest of the path, the digest of the folder's inode and the name, and the end
+    of the path. Two files count as different if the first words are equal, but the second words differ and the third words differ. So a
+    file still counts as the same if it is edited or replaced, or if its folder is moved, replaced, or mounted at two places. Files of
+    different trees cannot be compared.
 
     Returns:
-        The words, or an empty text for a pipe or if the tree is unknown.
+        The text. Empty for a pipe, or if the file tree is unknown.
     """
     tree = file_tree()
     if not (tree and file.is_file()):
@@ -140,7 +142,7 @@ def _identity(file: Path) -> str:
 
 
 def _role(name: str, raw: Any, values: Variables, registry: Registry, location: Location) -> Role:
-    """Return a role with replaced variables, except in its stages and environment, where variables may differ between processes."""
+    """Return a role. Variables are replaced, except in the stages and the environment, where they can differ between processes."""
     if isinstance(raw, list):
         return Role(name, raw, location)
     if not isinstance(raw, dict):
@@ -151,7 +153,7 @@ def _role(name: str, raw: Any, values: Variables, registry: Registry, location: 
             "Pipeline.from_yaml(..., isolated=True)"
         )
     filled = {key: value if key in ("stages", "env") else values.fill(value, location / key) for key, value in raw.items()}
-    if "env" in raw:  # to check it
+    if "env" in raw:  # only to check the environment
         filled["env"] = values.of_process(name, "0").fill(raw["env"], location / "env")
     spec: RoleSpec = registry.convert(filled, RoleSpec, location)
     if not (spec.external or "stages" in raw):

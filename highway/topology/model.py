@@ -18,21 +18,22 @@ from highway.topology.variables import Variables
 from highway.wire.url import Direction
 
 LINK_SAYS = ("url", "bind", "codec", "senders", "receivers", "budget_mb", "tap", "extra", "peers", "topology")
-"""Parameters that a stage with ``link: NAME`` gets from the link."""
+"""Parameters that the component of a stage with ``link: NAME`` gets from the link."""
 
-LinkParameters = Callable[[str, Direction], dict[str, Any]]  # link, direction -> parameters of its component
+LinkParameters = Callable[[str, Direction], dict[str, Any]]  # (name of a link, direction) -> parameters of the component
 
 
 @dataclass(frozen=True)
 class Topology:
-    """The content of a file, from :func:`highway.topology.load`. Components are built when the stages of a role are requested.
+    """The content of a topology file. :func:`highway.topology.load` returns a topology. :meth:`stages` and :meth:`pipeline` build the
+    components of a role.
 
     Args:
-        path: The file, or the last of several merged files.
+        path: The path of the file, or of the last file if several files were merged.
         plan: The roles, hosts and links.
         seed: The seed of all pipelines.
-        variables: The variables, and their values.
-        registry: Builds the components.
+        variables: The variables and their values.
+        registry: The registry that builds the components.
 
     >>> from highway.topology import load
     >>> with open("noise.yaml", "w") as file:
@@ -50,48 +51,48 @@ class Topology:
 
     @cached_property
     def looked_at(self) -> dict[str, Any]:
-        """The stages of each role, for :mod:`highway.topology.checking`."""
+        """Role -> its checked stages. Only :mod:`highway.topology.checking` uses this dict."""
         return {}
 
     @property
     def roles(self) -> Mapping[str, Role]:
-        """The roles by name."""
+        """Name -> role."""
         return self.plan.roles
 
     def on_this_machine(self) -> Topology:
-        """Return this topology with all its hosts on this machine."""
+        """Return this topology with all hosts on this machine."""
         return replace(self, plan=replace(self.plan, local=True))
 
     def at_rendezvous(self) -> Topology:
-        """Return this topology with names instead of addresses, for hosts that are unknown until a role runs there."""
+        """Return this topology with names at a rendezvous instead of addresses, because hosts are unknown until a role runs there."""
         return replace(self, plan=replace(self.plan, named=True))
 
     def joined(self, on: str, isolated: bool = False) -> Topology:
-        """Return this topology with links that are found at a rendezvous, and make this process use that rendezvous.
+        """Return this topology with links that use names at a rendezvous. Make this process use this rendezvous.
 
         Args:
-            on: As for ``Pipeline.from_yaml``; if empty, the topology is unchanged.
-            isolated: Whether its links will be opened in a separate process.
+            on: As for ``Pipeline.from_yaml``. Empty: return the topology unchanged.
+            isolated: Whether a separate process will open the links.
 
         Raises:
-            ConfigError: the links cannot be found at this rendezvous.
+            ConfigError: the topology's links cannot use this rendezvous.
         """
         if not on:
             return self
         if isolated:
             raise ConfigError(f"on={on!r}: an isolated pipeline only connects to the hosts of the file; remove on= or isolated=True")
-        from highway.wire import rendezvous  # here, because most topologies need none
+        from highway.wire import rendezvous  # imported here, because most topologies need no rendezvous
 
         rendezvous.join(on, run=self.plan.name)
         return self.at_rendezvous()
 
     def anywhere(self) -> Topology:
-        """Return this topology for an engine that chooses hosts: without the file's hosts, and with names for links."""
+        """Return this topology for an engine that chooses hosts: without the hosts of the file, and with names for links."""
         roles = {name: replace(role, hosts=()) for name, role in self.roles.items()}
         return replace(self, plan=replace(self.plan, roles=roles)).at_rendezvous()
 
     def role(self, name: str) -> Role:
-        """Return one role.
+        """Return the role ``name``.
 
         Raises:
             ConfigError: the role does not exist.
@@ -101,7 +102,7 @@ class Topology:
         return self.roles[name]
 
     def check_host(self, host: str | None) -> None:
-        """Check that a host, if given, is in the file.
+        """Check that ``host`` is ``None`` or a host of the file.
 
         Raises:
             ConfigError: the host is not in the file.
@@ -110,10 +111,10 @@ class Topology:
             raise ConfigError(f"{self.path}: no host {host!r}{did_you_mean(host, self.plan.hosts)}")
 
     def processes(self, host: str | None = None) -> list[Process]:
-        """Return the processes that highway starts, on all hosts or on one.
+        """Return the processes that highway starts, on all hosts or only on ``host``.
 
         Raises:
-            ConfigError: the host does not exist, or there is nothing to start.
+            ConfigError: the host does not exist, or there is no process to start.
         """
         self.check_host(host)
         processes = self.plan.processes(host)
@@ -125,30 +126,30 @@ class Topology:
         return processes
 
     def stages(self, name: str, replica: int = 0) -> list[Stage]:
-        """Return the stages of a role; ``replica`` is the number of its process, from 0: the value of ``${replica}``.
+        """Build and return the stages of a role. ``replica`` is the number of the process, from 0: the value of ``${replica}``.
 
         Raises:
-            ConfigError: the role does not exist, or one of its stages cannot be built; the message names the stage.
+            ConfigError: the role does not exist, or a stage cannot be built. The message names the stage.
         """
         return self.process_spec(name, replica).build(self.registry)
 
     def pipeline(self, name: str, replica: int = 0, host: str = "", isolated: bool = False) -> Pipeline:
-        """Return the pipeline of a role, for a program that runs the role itself. The role need not be external.
+        """Return the pipeline of a role, for a program that runs the role itself. The role does not have to be ``external``.
 
         Arguments and errors are as for :meth:`stages` and :meth:`ProcessSpec.pipeline`.
         """
         return self.process_spec(name, replica, is_known=False).pipeline(self.registry, host, isolated)
 
     def process_spec(self, name: str, replica: int = 0, is_known: bool = True) -> ProcessSpec:
-        """Return the specification of a role's process.
+        """Return the specification of a process of a role.
 
         Args:
             name: The role.
-            replica: The number of its process, from 0.
+            replica: The number of the process, from 0.
             is_known: Whether the file declares this process: as a process of highway, or as an external program.
 
         Raises:
-            ConfigError: the role does not exist, or its variables or links have errors; the message names the place.
+            ConfigError: the role does not exist, or its variables or links have errors. The message names the place.
         """
         role, env = self.role(name), self.environment(name, replica)
         variables = self.variables.of_process(name, replica, env)
@@ -165,7 +166,7 @@ class Topology:
 
     def environment(self, name: str, replica: int = 0) -> dict[str, str]:
         """Return the environment variables of a role's process in the file."""
-        variables = self.variables.of_process(name, str(replica))  # text, like all values in an environment
+        variables = self.variables.of_process(name, str(replica))  # str(), because all values in an environment are text
         found: dict[str, str] = variables.fill(self.role(name).env, self.plan.location / "roles" / name / "env")
         return found
 
@@ -174,9 +175,9 @@ class Topology:
     ) -> Iterator[tuple[int, Stage | ConfigError]]:
         """Yield the stages of a role, or only the stages in ``only``, with their indices.
 
-        For a stage that cannot be built, yield its error.
+        If a stage cannot be built, yield the error instead of the stage.
 
-        ``linked`` returns the parameters for ``{link: NAME}``, and is called once for each link.
+        ``linked`` returns the parameters for ``{link: NAME}``. It is called once for each link.
         """
         variables = self.variables.of_process(role.name, replica, self.environment(role.name, replica))
         for index in range(len(role.stages)) if only is None else only:
@@ -187,7 +188,7 @@ class Topology:
 
     @staticmethod
     def _resolve(role: Role, index: int, variables: Variables, linked: LinkParameters) -> Any:
-        """Return a stage with its variables and the parameters of its links filled in."""
+        """Return a stage of a role with the values of variables and the parameters of links filled in."""
         location = role.location / index
         return _with_links(variables.fill(role.stages[index], location), location, linked)
 

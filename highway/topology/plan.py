@@ -24,12 +24,12 @@ Side = Literal["from", "to"]
 
 SIDES: Mapping[Direction, Side] = {"send": "from", "receive": "to"}
 COMPONENTS: Mapping[str, Direction] = {"ZMQSink": "send", "ZMQSource": "receive"}  # components that accept ``link: NAME`` instead of a URL
-LONGEST_NAME = 60  # characters of the name of a link's socket
+LONGEST_NAME = 60  # maximum characters of the name of a link's socket
 SOCKETS: Mapping[str, tuple[str, str]] = {"push": ("push", "pull"), "publish": ("pub", "sub")}  # kind of link -> sender's, receiver's
 
 
 class Process(NamedTuple):
-    """A process of a role: the number of its replica, and its host."""
+    """A process of a role: the role, the number of the replica, and the host."""
 
     role: str
     replica: int
@@ -41,15 +41,15 @@ class Role:
     """A role of a topology.
 
     Args:
-        stages: The stages as in the file, with variables.
+        stages: The stages as written in the file, before variables are replaced.
         location: The location of the stages in the file.
-        replicas: The number of its processes. With ``autoscale``, this is the initial number.
-        hosts: The hosts of its processes, in turn; empty if the file names none.
-        env: Environment variables of its processes as in the file, with variables.
+        replicas: The number of processes. With ``autoscale``, the initial number.
+        hosts: The hosts of the processes, in turn; empty if the file names no hosts.
+        env: Environment variables of the processes as written in the file, before variables are replaced.
         external: Whether another program starts the role.
-        restart: When highway starts a process of the role again.
-        resources: Resources of each process, for engines that choose hosts.
-        autoscale: The limits of its number of replicas, if it varies.
+        restart: When highway restarts a process of the role.
+        resources: Resources that each process needs, for engines that choose hosts.
+        autoscale: The limits of the number of replicas, if the number can change during a run.
     """
 
     name: str
@@ -64,33 +64,33 @@ class Role:
     autoscale: AutoscaleSpec | None = None
 
     def host(self, replica: int) -> str:
-        """Return the host of one of its processes, or ``""`` if the file names none."""
+        """Return the host of process ``replica``, or ``""`` if the file names no hosts for the role."""
         return self.hosts[replica % len(self.hosts)] if self.hosts else ""
 
     @property
     def most(self) -> int:
-        """The maximum number of its processes."""
+        """The maximum number of processes."""
         return self.autoscale.max if self.autoscale else self.replicas
 
     @property
     def least(self) -> int:
-        """The minimum number of its processes; these have the lowest numbers."""
+        """The minimum number of processes. These processes have the lowest numbers."""
         return self.autoscale.min if self.autoscale else self.replicas
 
     @cached_property
     def processes(self) -> Sequence[Process]:
-        """All its possible processes; the first ``replicas`` are started with a run."""
+        """All possible processes of the role. A run begins with the first ``replicas`` processes."""
         return [Process(self.name, replica, self.host(replica)) for replica in range(self.most)]
 
     def on_host(self, host: str, before: int | None = None) -> int:
-        """Return the number of its processes on a host (``""`` if the file names none); ``before`` limits it to lower replica numbers."""
+        """Return the number of possible processes on a host (``""``: no host). With ``before``, count only lower replica numbers."""
         hosts = self.hosts or ("",)
         rounds, rest = divmod(self.most if before is None else before, len(hosts))
         return rounds * hosts.count(host) + hosts[:rest].count(host)
 
     @property
     def used_hosts(self) -> list[str]:
-        """The distinct hosts of its processes; ``""`` if the file names none."""
+        """The distinct hosts of the processes; ``[""]`` if the file names no hosts for the role."""
         return list(dict.fromkeys(self.hosts[: self.most] or ("",)))
 
 
@@ -99,13 +99,13 @@ class Plan:
     """The roles, hosts and links of a topology, each by name.
 
     Args:
-        name: Prefix of names on one host (of ipc and shm links).
+        name: Prefix of the names of ipc and shm links.
         location: The location of the file's root.
-        metrics: The HTTP address for the state of each run, if any.
+        metrics: The HTTP address at which each run reports its state, if any.
         local: Whether all hosts are this machine. Each host then has its own loopback address, 127.0.0.1, 127.0.0.2 and so on.
         path: The absolute path of the file.
         named: Whether links over tcp have names at a rendezvous instead of addresses.
-        identity: Identifies the file, or the first of several, for the ends of links (:func:`highway.topology.loading.load`).
+        identity: Text that identifies the file, or the first file if several files were merged, for the ends of links.
     """
 
     name: str
@@ -120,34 +120,34 @@ class Plan:
     identity: str = ""
 
     def processes(self, host: str | None = None) -> list[Process]:
-        """Return the processes that highway starts with a run, on all hosts or on one."""
+        """Return the processes that highway starts at the beginning of a run, on all hosts or only on ``host``."""
         here = [process for role in self.roles.values() if not role.external for process in role.processes[: role.replicas]]
         return [process for process in here if host is None or process.host == host]
 
     def processes_at(self, link: str, side: Side) -> list[Process]:
-        """Return the processes that may be on one side of a link."""
+        """Return all possible processes on one side of a link."""
         return [process for name in names(self.links[link], side) for process in self.roles[name].processes]
 
     def count(self, link: str, side: Side, host: str | None = None) -> int:
-        """Return the number of processes on one side of a link: the initial number, or the maximum on one host."""
+        """Return the initial number of processes on one side of a link. With ``host``, return the maximum number on this host."""
         roles = [self.roles[name] for name in names(self.links[link], side)]
         return sum(role.replicas if host is None else role.on_host(host) for role in roles)
 
     def expected(self, link: str, side: Side) -> int:
-        """Return the number of processes on one side of a link that the other side waits for. With ``autoscale``, this is the minimum."""
+        """Return for how many processes on one side of a link the other side waits. With ``autoscale``, this is the minimum number."""
         return sum(self.roles[name].least for name in names(self.links[link], side))
 
     def address(self, host: str) -> str:
-        """Return the address of a host for others."""
+        """Return the address of a host for other hosts."""
         if self.local or not host:
-            net, number = divmod(list(self.hosts).index(host) if host else 0, 254)  # without .0 and .255, which may mean a whole net
+            net, number = divmod(list(self.hosts).index(host) if host else 0, 254)  # skip .0 and .255, which can mean a whole network
             return f"127.{net >> 8}.{net & 255}.{number + 1}"
         return self.hosts[host].address
 
     def link_address(self, link: str, process: Process, listen: bool = False) -> str:
         """Return the port, path or name that a process at the binding side of a link opens.
 
-        With ``listen``, return the address that the process binds. It may differ from the address for other hosts.
+        With ``listen``, return the address that the process binds, which can differ from the address for other hosts.
         """
         spec = self.links[link]
         if self.over(link).is_named:
@@ -158,12 +158,12 @@ class Plan:
         return spec.over.prefix + _socket_name(f"{self.name}-{link}-{number}", self._digest(f"{link}-{number}"))
 
     def over(self, link: str) -> Transport:
-        """Return the transport of a link in this plan."""
+        """Return the transport of a link. It is ``named`` instead of tcp if the plan is ``named``."""
         transport = self.links[link].over
         return TRANSPORTS["named"] if self.named and transport.has_port else transport
 
     def peers(self, link: str) -> PeerKind:
-        """Return the value of ``peers`` for a link: any program may subscribe, or run an external role."""
+        """Return the value of ``peers`` for a link. The default is ``any`` for links that publish or have an external role."""
         spec = self.links[link]
         is_open = spec.fans_out or any(self.roles[name].external for side in SIDES.values() for name in names(spec, side))
         return spec.peers or ("any" if is_open else "highway")
@@ -175,16 +175,16 @@ class Plan:
         return [self.link_address(link, process) for link, process in ends if process in processes]
 
     def port(self, link: str, process: Process, key: Literal["port", "tap"] = "port") -> int:
-        """Return the port that a process opens for a link or its tap. The processes of one host take consecutive ports of the range."""
+        """Return the port that a process opens for a link or a tap. Processes on one host use consecutive ports of the range."""
         spec = self.links[link]
         return port_range(getattr(spec, key))[0] + self._place(link, spec.bind if key == "port" else "from", process)[1]
 
     def tap(self, link: str, process: Process, listen: bool = False) -> str:
         """Return the address of the tap of a process that sends on a link.
 
-        Without a port in the file, or on a host that is not in the file, it is a name on the machine of the process. On Linux, the name is
-        in the abstract namespace, so that no file remains. It depends on the file, so that no other topology uses the same name. ``listen``
-        is as for :meth:`link_address`.
+        Without a port in the file, or if the plan is ``named``, the address is a name on the machine of the process. On Linux, the name is
+        in the abstract namespace, so that no file remains. The name depends on the path of the file, so that each topology has different
+        names. ``listen`` is as for :meth:`link_address`.
         """
         if self.links[link].tap is not None and not self.named:
             return f"tcp://{self._listens(process, self.port(link, process, 'tap'), listen)}"
@@ -197,7 +197,7 @@ class Plan:
         return hashlib.blake2s(f"{self.path}\0{name}".encode(errors="surrogateescape"), digest_size=8).hexdigest()
 
     def _place(self, link: str, side: Side, process: Process) -> tuple[int, int]:
-        """Return how many processes precede one on its side of a link, and how many of those are on its host."""
+        """Return how many processes come before ``process`` on this side of a link, and how many of them are on the same host."""
         before = on_host = 0
         for name in names(self.links[link], side):
             role = self.roles[name]
@@ -213,8 +213,9 @@ class Plan:
         return host_and_port(address, port)
 
     def urls(self, link: str, role: str, replica: int, direction: Direction, most: int | None = None) -> list[str]:
-        """Return the URLs of one end of a link, without options. ``most`` limits the number of URLs, for callers that need only the form of
-        the URLs.
+        """Return the URLs of one end of a link, without options.
+
+        ``most`` limits the number of URLs, for callers that need only the form of the URLs.
 
         Raises:
             ConfigError: the link does not exist, or the role is not at this end of the link.
@@ -235,14 +236,14 @@ class Plan:
     def link_parameters(
         self, link: str, role: str, replica: int, direction: Direction, most: int | None = None, is_known: bool = True
     ) -> dict[str, Any]:
-        """Return the parameters of the component at one end of a link for ``{link: NAME}``: its URLs, and the link's settings.
+        """Return the parameters that ``{link: NAME}`` stands for at one end of a link: the URLs and the settings of the link.
 
-        Takes and raises the same as :meth:`urls`. With ``is_known=False``, an end that connects accepts any program at the other end.
+        Arguments and errors are as for :meth:`urls`. With ``is_known=False``, an end that connects accepts any program at the other end.
         """
         urls, spec = self.urls(link, role, replica, direction, most), self.links[link]
         peers = self.peers(link) if is_known or spec.bind == SIDES[direction] else "any"
         found = {"url": urls if len(urls) > 1 else urls[0], "codec": spec.codec, "budget_mb": spec.budget_mb, "peers": peers}
-        # A script that joins a run at a rendezvous may have a copy of the file, so only the name of the run must be equal.
+        # A script that joins a run at a rendezvous may have a copy of the file, so the identity of the file is not compared.
         if self.identity and self.peers(link) == "highway" and (is_known or not self.named):
             found["topology"] = self.identity
         if direction == "receive":
@@ -259,12 +260,12 @@ def names(spec: LinkSpec, side: Side) -> list[str]:
 
 
 def host_and_port(address: str, port: int) -> str:
-    """Return an address with a port, as in a URL."""
+    """Return ``address:port``, as in a URL."""
     return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
 
 def port_range(given: int | str | None) -> range:
-    """Return the ports of a port or range in the file; empty for ``None``."""
+    """Return the ports of a port or range of the file; empty for ``None``."""
     if given is None:
         return range(0)
     first, last = (given, given) if isinstance(given, int) else map(int, re.split("-", given))
@@ -272,11 +273,11 @@ def port_range(given: int | str | None) -> range:
 
 
 def _quoted(name: str) -> str:
-    """Return a name as a dot-separated part of a URL's location."""
+    """Quote a name so that it can be a part between dots in a URL's location."""
     return urllib.parse.quote(name, safe="").replace(".", "%2E")
 
 
 def _socket_name(text: str, digest: str) -> str:
-    """Return a name that fits the path of a socket (at most 107 bytes) and a URL: readable text, and a digest that makes it unique."""
+    """Return a readable text and a digest as a unique name that fits into a socket's path (at most 107 bytes) and a URL."""
     name = re.sub(r"[^\w.-]", "_", text, flags=re.ASCII)
     return f"{name[: LONGEST_NAME - len(digest) - 1]}-{digest}"

@@ -1,6 +1,6 @@
-"""The specification of one process of a role: its part of the file, with variables filled in and links as URLs.
+"""The specification of one process of a role: the role's part of the file, with variables replaced and links as URLs.
 
-A launcher reads and checks the file once, and sends each process its specification as JSON, also to other machines.
+A launcher reads and checks the file once, and sends each process its specification as JSON, even to other machines.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from highway.topology.registry import Registry
 
 
 class RoleKey(NamedTuple):
-    """Identifies the processes of a role on a machine: the absolute path of its file, its name, and its maximum number of processes."""
+    """Identifies the processes of a role on a machine: absolute path of the file, name of the role, and maximum number of processes."""
 
     path: str
     role: str
@@ -28,13 +28,13 @@ class RoleKey(NamedTuple):
 
 @dataclass(frozen=True)
 class ProcessSpec:
-    """A process of a role.
+    """The specification of a process of a role.
 
     Args:
-        replica: The number, from 0.
-        host: The host in the file, or ``""``.
-        address: Address of that host for others.
-        stages: The stages, as plain values; ``location`` is their location in the file.
+        replica: The number of the process, from 0.
+        host: The host in the file, or ``""`` if the file names no host.
+        address: Address of the host for other hosts.
+        stages: The stages, as plain values. ``location`` is their location in the file.
         env: The environment variables.
     """
 
@@ -48,20 +48,20 @@ class ProcessSpec:
     env: Mapping[str, str] = field(default_factory=dict)
 
     def build(self, registry: Registry) -> list[Stage]:
-        """Return its stages.
+        """Build and return the stages.
 
         Raises:
-            ConfigError: a stage cannot be built; the message names the stage.
+            ConfigError: a stage cannot be built. The message names the stage.
         """
         return [registry.build_stage(stage, self.location / index) for index, stage in enumerate(self.stages)]
 
     def pipeline(self, registry: Registry, host: str = "", isolated: bool = False) -> Pipeline:
-        """Return its pipeline.
+        """Return the pipeline of the process.
 
         Args:
             registry: Builds the components.
-            host: The name of this machine in the passports of items created here; by default the process's host in the file, or the
-                name from the operating system.
+            host: The name of this machine in the passports of items that the pipeline creates. Default: the host in the file, or the
+                operating system's name of this machine.
             isolated: Whether the pipeline runs in a separate process.
 
         Raises:
@@ -82,7 +82,7 @@ class ProcessSpec:
 
     @classmethod
     def from_json(cls, text: str) -> ProcessSpec:
-        """Parse the text of :meth:`to_json`."""
+        """Return the specification in a text of :meth:`to_json`."""
         given = json.loads(text)
         path, marks = given["location"]
         location = Location(tuple(path), {tuple(at): mark for at, mark in marks})
@@ -90,7 +90,7 @@ class ProcessSpec:
 
 
 def _pack(value: Any) -> Any:
-    """Return a plain value for JSON: a mapping becomes ``{"": pairs}``, because its keys need not be text."""
+    """Return a plain value for JSON. A mapping becomes ``{"": pairs}``, because the keys of a mapping need not be text."""
     if isinstance(value, dict):
         return {"": [[key, _pack(part)] for key, part in value.items()]}
     return [_pack(part) for part in value] if isinstance(value, list) else value

@@ -1,7 +1,7 @@
-"""Build components from names and plain values. The signature of the constructor, with its type hints, is the schema.
+"""Build components from names and plain values. The signature and the type hints of the constructor are the schema.
 
-If a hint is a class of components (``TransformLike``, ``Dataset``), the value is the name of a component, in the same form as a stage. If a
-hint is ``Callable``, the value is a callable component, or a function as ``package.module:name``.
+If a hint is a class of components (``TransformLike``, ``Dataset``), the value is a component in the form of a stage, such as ``{Name:
+parameter}``. If a hint is ``Callable``, the value is a callable component, or a function as ``package.module:name``.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ from highway.topology.components import Components, NotImported, built_in_class,
 
 STAGE_SETTINGS = {name: parameter for name, parameter in parameters_of(Stage).items() if name != "op"}
 
-_NO_STAGES = {  # error messages for a component of these packages that is used as a stage
+_NO_STAGES = {  # package -> error message if a component of this package is used as a stage
     "highway.transforms": "transforms one image and is no stage of its own; write  Augmentations: [{}]",
     "highway.datasets": "is a dataset and no stage of its own; write  Reader: {{dataset: {{{}: ...}}}}",
 }
-_WORDS = {"array": "list", "object": "mapping", "null": "null"}  # YAML's words for the types of msgspec
+_WORDS = {"array": "list", "object": "mapping", "null": "null"}  # msgspec's word for a type -> YAML's word
 
 
 @dataclass(frozen=True)
 class Registry:
-    """Builds components from plain values in the form of a YAML file; ``components`` are the components that files can name."""
+    """Builds components from the plain values of a YAML file. ``components`` finds the components that files can name."""
 
     components: Components = field(default_factory=Components)
     names_unions = False
 
     def build_stage(self, spec: Any, location: Location) -> Stage:
-        """Return the stage that ``spec`` describes: a component as for :meth:`build`, with settings of ``Stage`` as further keys.
+        """Return the stage that ``spec`` describes: a component as for :meth:`build`. Further keys are settings of ``Stage``.
 
         Raises:
-            ConfigError: ``spec`` has an error; the message begins with the location.
+            ConfigError: ``spec`` has an error. The message begins with the location.
         """
         settings: dict[str, Any] = {}
         if isinstance(spec, dict):
@@ -82,7 +82,7 @@ class Registry:
         If the component or one of its parameters may not be imported, return a :class:`highway.topology.components.NotImported`.
 
         Raises:
-            ConfigError: ``spec`` has an error; the message begins with the location.
+            ConfigError: ``spec`` has an error. The message begins with the location.
         """
         if isinstance(spec, str):
             name, given = spec, None
@@ -111,7 +111,7 @@ class Registry:
             raise location.error(f"{found.__name__}: {type(error).__name__}: {error}") from error
 
     def _arguments(self, cls: type, given: Any, location: Location) -> dict[str, Any]:
-        """Return the given parameters by name, checked against the signature of ``cls``."""
+        """Return the given parameters by name, after a check against the signature of ``cls``."""
         parameters = _parameters(cls, location)
         names = [name for name, parameter in parameters.items() if parameter.kind in NAMED]
         rest = next((name for name, parameter in parameters.items() if parameter.kind is parameter.VAR_KEYWORD), "")
@@ -137,7 +137,7 @@ class Registry:
         return {key: argument(value, parameters[key if key in names else rest], at, self) for key, (value, at) in locations.items()}
 
     def convert(self, value: Any, hint: Any, location: Location) -> Any:
-        """Convert a plain ``value`` to its type ``hint``; for the errors see :func:`highway.parameters.convert.convert`."""
+        """Convert a plain ``value`` to the type ``hint``. Raises the errors of :func:`highway.parameters.convert.convert`."""
         return convert(value, hint, location, self)
 
     def component(self, value: Any, hint: Any, location: Location) -> Any:

@@ -1,4 +1,4 @@
-"""A JSON schema of topology files, for editors: generated from the structs of the file and the signatures of components."""
+"""Generate the JSON schema of topology files for editors, from the structs of the file's keys and the signatures of components."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PLUGIN = r"^[\w.]+:\w+$"
 def schema() -> Schema:
     """Return the JSON schema (draft 2020-12) of topology files.
 
-    The schema accepts every file that ``highway check`` accepts. It also accepts some files with errors, because it does not check
+    The schema accepts every file that ``highway check`` accepts. The schema also accepts some files with errors, because it does not check
     variables and links.
     """
     _, defs = msgspec.json.schema_components([FileSpec, RoleSpec], ref_template="#/$defs/{name}")
@@ -53,21 +53,21 @@ def schema() -> Schema:
 
 
 def _lifted(schema: Schema) -> Schema:
-    """Return a schema with its description beside the alternatives, where editors show it."""
+    """Return a schema whose description is next to the alternatives instead of inside, so that editors show it."""
     parts = [dict(part) for part in schema.get("anyOf", [])]
     found = [part.pop("description") for part in parts if "description" in part]
     return {**schema, "anyOf": parts, "description": found[0]} if len(found) == 1 else schema
 
 
 def _become(schema: Schema, other: Schema) -> None:
-    """Replace a schema except for its description."""
+    """Replace the content of a schema, but keep the description."""
     description = schema["description"]
     schema.clear()
     schema.update(other, description=description)
 
 
 def _component(name: str, cls: type) -> Schema:
-    """Return the schema of the value after a component's name: its parameters, the value of the first one, or nothing."""
+    """Return the schema of the value after a component's name: a mapping of parameters, the value of the first parameter, or nothing."""
     parameters = parameters_of(cls).values()
     properties = {parameter.name: _open(_of(parameter.annotation)) for parameter in parameters}
     required = [parameter.name for parameter in parameters if parameter.default is parameter.empty]
@@ -93,7 +93,7 @@ def _component(name: str, cls: type) -> Schema:
 
 
 def _of(hint: Any) -> Schema:
-    """Return the schema of a type hint, with its range."""
+    """Return the schema of a type hint and its range."""
     if hint in (Any, inspect.Parameter.empty):
         return {}
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
@@ -114,7 +114,7 @@ def _of(hint: Any) -> Schema:
 
 
 def _within(schema: Schema, bounds: Range) -> Schema:
-    """Return a schema with bounds for its numbers."""
+    """Return a schema whose numbers have these bounds."""
     if schema.get("type") in ("integer", "number"):
         return {**schema, **bounds.keywords}
     for key in ("anyOf", "prefixItems"):
@@ -124,7 +124,7 @@ def _within(schema: Schema, bounds: Range) -> Schema:
 
 
 def _by_name(names: Sequence[str], settings: Schema | None = None) -> Schema:
-    """Return the schema of a component by name, one of ``names`` or of a plug-in, with its settings."""
+    """Return the schema of a component: one of ``names`` or a name in a plug-in, and its settings."""
     components = {name: {"$ref": f"#/$defs/{name}"} for name in names}
     form: Schema = {"type": "object", "properties": {**components, **(settings or {})}, "patternProperties": {PLUGIN: {}}}
     form |= {"additionalProperties": False, "minProperties": 1}
@@ -134,7 +134,7 @@ def _by_name(names: Sequence[str], settings: Schema | None = None) -> Schema:
 
 
 def _open(schema: Schema) -> Schema:
-    """Return a schema that also allows a variable for the value and for each of its parts."""
+    """Return a schema that also allows a variable instead of the value or a part of the value."""
     about: Schema = {key: schema[key] for key in ("description", "default") if key in schema}
     schema = {key: part for key, part in schema.items() if key not in about}
     if not schema or schema == {"type": "string"}:

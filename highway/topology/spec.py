@@ -1,4 +1,4 @@
-"""The keys of a topology file: their types, defaults and meaning, in one place for the loader, the JSON schema and the reference."""
+"""The keys of a topology file: their types, defaults and meaning. The loader, the JSON schema and the reference use these definitions."""
 
 from __future__ import annotations
 
@@ -23,46 +23,55 @@ _METRICS = re.compile(r"(?:(?P<host>\[[^\]]+\]|[^:\[\]]+):)?(?P<first>\d{1,5})(?
 
 
 class HostSpec(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """A machine."""
+    """A host: a machine on which processes run."""
 
-    address: Annotated[Text, Meta(description="Name or IP address at which the other hosts reach it.")]
-    listen: Annotated[str, Meta(description="Address that is bound there, such as 0.0.0.0 for every interface; by default `address`.")] = ""
-    memory_mb: Annotated[float, Meta(gt=0, description="What the links' buffers there may take together; `check` adds them up.")] | None = (
-        None
-    )
+    address: Annotated[Text, Meta(description="Name or IP address at which other hosts reach this host.")]
+    listen: Annotated[
+        str, Meta(description="Address that processes bind on this host, such as 0.0.0.0 for all interfaces. Default: `address`.")
+    ] = ""
+    memory_mb: (
+        Annotated[
+            float,
+            Meta(gt=0, description="Maximum megabytes of all link buffers on this host together. `highway check` adds up the buffers."),
+        ]
+        | None
+    ) = None
 
 
 class LinkSpec(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """A link between roles."""
 
-    from_: Annotated[Text | list[Text], Meta(description="Role, or roles, that send, each with `ZMQSink: {link: NAME}`.")] = msgspec.field(
-        name="from"
+    from_: Annotated[Text | list[Text], Meta(description="Role or roles that send. Each has a stage `ZMQSink: {link: NAME}`.")] = (
+        msgspec.field(name="from")
     )
-    to: Annotated[Text | list[Text], Meta(description="Role, or roles, that receive, each with `ZMQSource: {link: NAME}`.")]
+    to: Annotated[Text | list[Text], Meta(description="Role or roles that receive. Each has a stage `ZMQSource: {link: NAME}`.")]
     port: Annotated[
-        Port | Ports | None, Meta(description="The port of a tcp link, or a range such as 5555-5558 if several processes of one host bind.")
+        Port | Ports | None, Meta(description="Port of a tcp link, or a range such as 5555-5558 if several processes on one host bind.")
     ] = None
     tap: Annotated[
         Port | Ports | None,
-        Meta(description="The port, or range, where viewers on other machines see what is sent; on the sender's own they need none."),
+        Meta(description="Port or range at which viewers on other machines can attach. Viewers on the sender's machine need no port."),
     ] = None
     kind: Annotated[
-        Literal["push", "publish"], Meta(description="push: each item goes to one receiver; publish: each receiver gets every item.")
+        Literal["push", "publish"], Meta(description="push: each item goes to one receiver. publish: each receiver gets every item.")
     ] = "push"
-    bind: Annotated[Literal["from", "to"], Meta(description="Which side opens the ports; the other connects, and more of it may join.")] = (
-        "from"
+    bind: Annotated[
+        Literal["from", "to"],
+        Meta(description="Side that opens the ports. The other side connects, and further processes of that side can join."),
+    ] = "from"
+    transport: Annotated[BetweenProcesses, Meta(description="How messages travel. ipc and shm work only between roles on one host.")] = (
+        "tcp"
     )
-    transport: Annotated[BetweenProcesses, Meta(description="ipc and shm are for roles on one host.")] = "tcp"
-    codec: Annotated[CodecName, Meta(description="How items become bytes.")] = "tensorcom"
+    codec: Annotated[CodecName, Meta(description="Format of the messages.")] = "tensorcom"
     budget_mb: Annotated[
-        float, Meta(gt=0, description="Megabytes that may wait at each end of each connection; for shm, at the sender.")
+        float, Meta(gt=0, description="Maximum megabytes that wait at each end of each connection, or for shm at the sender.")
     ] = 64.0
     receivers: (
         Annotated[
             int,
             Meta(
                 ge=0,
-                description="Receivers that a sender waits for before its first item; by default all replicas of `to`, or its `min`.",
+                description="Receivers for which a sender waits before its first item. Default: all replicas of `to`, or `min`.",
             ),
         ]
         | None
@@ -72,7 +81,7 @@ class LinkSpec(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
             int,
             Meta(
                 ge=0,
-                description="Ends of the stream that a receiver waits for; by default of each replica of `from`, or its `min`.",
+                description="Number of senders that must end before a receiver ends. Default: all replicas of `from`, or their `min`.",
             ),
         ]
         | None
@@ -80,22 +89,22 @@ class LinkSpec(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     peers: Annotated[
         PeerKind | None,
         Meta(
-            description="highway: programs that do not announce that they are highway are refused; any: others may take part, such as "
-            "stock tensorcom. By default any if the link publishes or one of its roles is external, else highway."
+            description="highway: only programs that announce that they are highway can connect. any: all programs can connect, such as "
+            "stock tensorcom. Default: any if the link publishes or one of its roles is external, otherwise highway."
         ),
     ] = None
     delivery: Annotated[
-        Literal["at-most-once"], Meta(description="What is promised: nothing comes twice, and `check` says what may be lost.")
+        Literal["at-most-once"], Meta(description="Guarantee: no item comes twice. `highway check` lists the possible losses.")
     ] = "at-most-once"
 
     @property
     def fans_out(self) -> bool:
-        """Whether each receiver gets every item; else each item goes to one receiver."""
+        """Whether each receiver gets every item. If false, each item goes to one receiver."""
         return self.kind == "publish"
 
     @property
     def over(self) -> Transport:
-        """The transport of its messages."""
+        """The transport of the link's messages."""
         return TRANSPORTS[self.transport]
 
 
@@ -103,84 +112,98 @@ When = Literal["never", "on-failure", "always"]
 
 
 class RestartSpec(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """When the process of a replica is started again."""
+    """When the process of a replica is restarted."""
 
     when: Annotated[
-        When, Meta(description="never: a failure ends the run; on-failure: when it failed; always: when it ended as it should, too.")
+        When,
+        Meta(description="never: a failure ends the run. on-failure: restart after a failure. always: restart even after a normal end."),
     ] = "on-failure"
-    at_most: Annotated[Count, Meta(description="Restarts in a row; the failure after the last one ends the run.")] = 10
+    at_most: Annotated[Count, Meta(description="Maximum consecutive restarts. A failure after these restarts ends the run.")] = 10
     delay_s: Annotated[
-        float, Meta(gt=0, description="Seconds before the first restart; before each further one in a row, twice as many.")
+        float, Meta(gt=0, description="Seconds before the first restart. The seconds double before each consecutive restart.")
     ] = 0.5
     max_delay_s: Annotated[
-        float, Meta(gt=0, description="Seconds before a restart, at most; a process that ran as long begins a new row of restarts.")
+        float,
+        Meta(gt=0, description="Maximum seconds before a restart. If a process has run for so long, the count of restarts begins again."),
     ] = 30.0
 
 
 class ResourcesSpec(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """Resources of a process, for engines that choose its host; `highway run` does not check them."""
+    """Resources that a process needs, for engines that choose hosts. `highway run` does not check them."""
 
-    cpus: Annotated[float, Meta(gt=0, description="Cores; by default what the engine gives.")] | None = None
-    gpus: Annotated[int, Meta(ge=0, description="GPUs.")] = 0
-    memory_mb: Annotated[float, Meta(gt=0, description="Megabytes of memory; by default what the engine gives.")] | None = None
-    labels: Annotated[dict[str, str], Meta(description="Labels that the host must have, as the engine knows them.")] = {}
+    cpus: Annotated[float, Meta(gt=0, description="Number of cores. Default: chosen by the engine.")] | None = None
+    gpus: Annotated[int, Meta(ge=0, description="Number of GPUs.")] = 0
+    memory_mb: Annotated[float, Meta(gt=0, description="Megabytes of memory. Default: chosen by the engine.")] | None = None
+    labels: Annotated[dict[str, str], Meta(description="Labels that the host must have, in the form of the engine.")] = {}
 
 
 class AutoscaleSpec(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """The number of replicas that an engine may choose, depending on how busy they are."""
+    """Limits of the number of replicas of a role. An engine changes the number depending on how busy the replicas are."""
 
-    min: Annotated[Count, Meta(description="Replicas at least.")]
-    max: Annotated[Replicas, Meta(description="Replicas at most.")]
-    grow_s: Annotated[float, Meta(gt=0, le=3600, description="Seconds of too much work after which one more is started.")] = 5.0
-    shrink_s: Annotated[float, Meta(gt=0, le=3600, description="Seconds for which fewer would do before one is drained.")] = 60.0
+    min: Annotated[Count, Meta(description="Minimum number of replicas.")]
+    max: Annotated[Replicas, Meta(description="Maximum number of replicas.")]
+    grow_s: Annotated[
+        float, Meta(gt=0, le=3600, description="Seconds for which the replicas must be too busy before one more replica is started.")
+    ] = 5.0
+    shrink_s: Annotated[
+        float, Meta(gt=0, le=3600, description="Seconds for which fewer replicas must be enough before one replica is drained.")
+    ] = 60.0
 
 
 class RoleSpec(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """A pipeline, and where it runs."""
+    """A role: a pipeline, and where it runs."""
 
-    stages: Annotated[list[Any], Meta(description="The stages, source first.")] = []
-    hosts: Annotated[Text | list[Text], Meta(description="Where its replicas run, in turns.")] = []
-    replicas: Annotated[Replicas, Meta(description="How many processes run it; by default one for each of its hosts.")] | None = None
-    env: Annotated[dict[str, str], Meta(description="Environment variables of its processes; ${replica} is the number of each.")] = {}
+    stages: Annotated[list[Any], Meta(description="The stages, beginning with the source.")] = []
+    hosts: Annotated[Text | list[Text], Meta(description="Host or hosts of the replicas, assigned in turn.")] = []
+    replicas: Annotated[Replicas, Meta(description="Number of processes. Default: one for each host of the role.")] | None = None
+    env: Annotated[
+        dict[str, str], Meta(description="Environment variables of the processes. ${replica} is the number of the process.")
+    ] = {}
     restart: Annotated[
-        When | RestartSpec, Meta(description="When a process is started again: never, on-failure or always, or a mapping with the rest.")
+        When | RestartSpec,
+        Meta(description="When a process is restarted: never, on-failure or always, or a mapping with further settings."),
     ] = "never"
-    resources: Annotated[ResourcesSpec, Meta(description="What each of its processes needs, for engines that choose hosts.")] = (
+    resources: Annotated[ResourcesSpec, Meta(description="Resources that each process needs, for engines that choose hosts.")] = (
         ResourcesSpec()
     )
-    autoscale: Annotated[AutoscaleSpec | None, Meta(description="Replicas that an engine may choose; for roles that only map.")] = None
-    external: Annotated[bool, Meta(description="Whether it is started by others, such as a training script, and not by `highway run`.")] = (
-        False
-    )
+    autoscale: Annotated[
+        AutoscaleSpec | None,
+        Meta(description="Limits of the number of replicas, which can then change during a run. Only for roles that receive and send."),
+    ] = None
+    external: Annotated[
+        bool, Meta(description="Whether another program, such as a training script, starts the role instead of `highway run`.")
+    ] = False
 
 
 class MetricsSpec(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """The address at which each `highway run` reports its state over HTTP."""
 
-    port: Annotated[Port | Ports, Meta(description="A port, or a range such as 9400-9409, of which each run takes the first that is free.")]
-    listen: Annotated[Text, Meta(description="The address that is bound, such as 0.0.0.0 for every interface.")] = "127.0.0.1"
+    port: Annotated[Port | Ports, Meta(description="Port, or a range such as 9400-9409. Each run uses the first free port of the range.")]
+    listen: Annotated[Text, Meta(description="Address to bind, such as 0.0.0.0 for all interfaces.")] = "127.0.0.1"
 
 
 class FileSpec(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """A topology."""
 
-    roles: Annotated[dict[str, Any], Meta(description="The pipelines, by name; a list is one's stages.")]
-    vars: Annotated[dict[str, Any], Meta(description="Variables and their values, for ${name}.")] = {}
-    hosts: Annotated[dict[str, Text | HostSpec], Meta(description="The machines, by name; a text is one's address.")] = {}
-    links: Annotated[dict[str, LinkSpec], Meta(description="The links between roles, by name.")] = {}
-    seed: Annotated[int, Meta(ge=0, description="What all that is random derives from, but for components with a seed of their own.")] = 0
+    roles: Annotated[dict[str, Any], Meta(description="The roles by name. A list instead of a mapping has the stages of the role.")]
+    vars: Annotated[dict[str, Any], Meta(description="Variables by name. ${name} is replaced by the value.")] = {}
+    hosts: Annotated[
+        dict[str, Text | HostSpec], Meta(description="The hosts by name. A text instead of a mapping is the address of the host.")
+    ] = {}
+    links: Annotated[dict[str, LinkSpec], Meta(description="The links between roles by name.")] = {}
+    seed: Annotated[int, Meta(ge=0, description="Seed of all random numbers, except for components that have their own seed.")] = 0
     metrics: (
         Annotated[
-            Port | Ports | MetricsSpec, Meta(description="Where each run answers for its state over HTTP; a number or range is the port.")
+            Port | Ports | MetricsSpec, Meta(description="HTTP address at which each run reports its state. A number or range is the port.")
         ]
         | None
     ) = None
 
 
 def parse_metrics(text: str, default: MetricsSpec | None = None, option: str = "--metrics") -> MetricsSpec:
-    """Parse ``--metrics [HOST:]PORT``, or another option; PORT may be a range, or 0 for any free port.
+    """Parse the value of ``--metrics [HOST:]PORT``, or of another option. PORT can be a range, or 0 for any free port.
 
-    If the option gives no address, the address of ``default``, from the file, is used.
+    If the value has no HOST, the host is the address of ``default``, which comes from the file.
 
     Raises:
         ConfigError: the text is invalid.

@@ -1,4 +1,4 @@
-"""``${name}`` in a topology: the file's ``vars``, ``--set``, and the environment."""
+"""Replace ``${name}`` in a topology. Values come from the file's ``vars``, from ``--set``, and from the environment."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from highway.parameters.location import Location, did_you_mean, show
 from highway.topology import document
 
-MAX_SIZE = 1_000_000  # maximum values and characters after substitution, because variables that repeat each other can grow without limit
+MAX_SIZE = 1_000_000  # maximum values and characters after replacement, because variables that repeat other variables grow exponentially
 
 RESERVED = {
     "env": "the environment, ${env:NAME}",
@@ -26,15 +26,15 @@ _REFERENCE = re.compile(r"\$(?P<escaped>\$)?\{(?:(?P<env>env):)?(?P<name>[A-Za-z
 class Variables:
     """The variables of a file, and their values.
 
-    ``${name}`` is a variable, ``${name:default}`` is an optional variable, ``${env:NAME}`` and ``${env:NAME:default}`` are environment
-    variables, and ``$${`` is a plain ``${``. A value that is a single reference keeps the variable's type. In a longer text, the value is
-    inserted as text.
+    ``${name}`` refers to a variable, and ``${name:default}`` to an optional variable. ``${env:NAME}`` and ``${env:NAME:default}`` refer to
+    environment variables. ``$${`` is a plain ``${``. If a value is a single reference, the result has the type of the variable. In a longer
+    text, the variable is inserted as text.
 
     Args:
-        values: The variables; a value may refer to other variables.
+        values: The variables. Values can refer to other variables.
         location: The location of the file's ``vars``.
         own: Variables that highway sets (:data:`RESERVED`).
-        environ: The environment."""
+        environ: The environment variables."""
 
     values: Mapping[str, Any]
     location: Location
@@ -48,7 +48,7 @@ class Variables:
                 raise (self.location / name).error(f"a variable cannot be named {name}: that is {RESERVED[name]}")
 
     def of_process(self, role: str, replica: int | str, env: Mapping[str, str] | None = None) -> Variables:
-        """Return these variables and those of a process; ``env`` is added to the environment."""
+        """Return these variables together with the variables of a process. ``env`` is added to the environment."""
         return Variables(self.values, self.location, {"role": role, "replica": replica}, {**self.environ, **env} if env else self.environ)
 
     def mentions(self, name: str, value: Any, within: tuple[str, ...] = ()) -> bool:
@@ -63,12 +63,12 @@ class Variables:
         )
 
     def fill(self, value: Any, location: Location, within: tuple[str, ...] = ()) -> Any:
-        """Return a copy of ``value`` with every reference replaced. ``value`` consists of dicts, lists and scalars.
+        """Return a copy of ``value`` in which every reference is replaced. ``value`` consists of dicts, lists and scalars.
 
-        ``within`` are the variables whose values are being filled, to detect a cycle.
+        ``within`` are the variables whose values contain ``value``, to detect a cycle.
 
         Raises:
-            ConfigError: a variable is unknown or defined by itself, or a reference is malformed.
+            ConfigError: a variable is unknown, a variable refers to itself, or a reference is malformed.
         """
         self._size += 1 + (len(value) if isinstance(value, str) else 0)
         if self._size > MAX_SIZE:
@@ -119,6 +119,6 @@ class Variables:
 
 
 def _scalar(text: str) -> Any:
-    """Return the YAML value of a default or of an environment variable if it is a scalar. Otherwise return the text."""
+    """Return the value of a default or environment variable that is a YAML scalar. Otherwise return the text."""
     value, _ = document.parse(text, "value") if re.fullmatch(r"[-+.\w~]*", text) else (text, None)
     return value

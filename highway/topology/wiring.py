@@ -1,4 +1,4 @@
-"""The links between some processes of a topology: the senders of each role, and the complete links."""
+"""The links between some processes of a topology: which roles send to which, and which links are complete."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from highway.wire.url import Direction
 
 @dataclass(frozen=True)
 class Wiring:
-    """The processes of a topology without errors that run in one place. Their stages are built once, on first use.
+    """The processes of a topology that one launch runs. The topology must have no errors. The stages are built once, on first use.
 
     Args:
-        scales: Whether roles with ``autoscale`` may scale during the run. ``processes`` then contains all possible processes.
+        scales: Whether roles with ``autoscale`` can scale during the run. ``processes`` then contains all possible processes.
     """
 
     topology: Topology
@@ -26,17 +26,17 @@ class Wiring:
 
     @classmethod
     def scaling(cls, topology: Topology) -> Wiring:
-        """Return all possible processes of a topology, for a launcher that can start more while they run.
+        """Return all possible processes of a topology, for a launcher that can start more processes during the run.
 
         Raises:
-            ConfigError: there is nothing to start.
+            ConfigError: there is no process to start.
         """
         roles = dict.fromkeys(process.role for process in topology.processes())
         return cls(topology, [process for role in roles for process in topology.roles[role].processes], scales=True)
 
     @cached_property
     def first(self) -> Sequence[Process]:
-        """The processes that are started with the run."""
+        """The processes that are started at the beginning of the run."""
         roles = self.topology.roles
         return [process for process in self.processes if not self.scales or process.replica < roles[process.role].replicas]
 
@@ -52,7 +52,7 @@ class Wiring:
 
     @cached_property
     def feeders(self) -> Mapping[str, set[str]]:
-        """For each role, the roles that send to it: over a link of the file, or because their stages have the same URL."""
+        """Role -> roles that send to this role, over a link of the file or because stages of both roles have the same URL."""
         found: dict[str, set[str]] = {role: set() for role in self.roles}
         for spec in self.topology.plan.links.values():
             for role in self.roles & set(names(spec, "to")):
@@ -73,13 +73,13 @@ class Wiring:
 
     @cached_property
     def whole_links(self) -> set[str]:
-        """Names of the links whose ends are all in these processes. For a link that is written as URLs, both sides must be in them."""
+        """Names of the links whose ends are all in these processes. Of a link that stages define by URLs, both sides must be in them."""
         named = {link for link in self.topology.plan.links if self._has_all(link, "from") and self._has_all(link, "to")}
         return named | ({end.label for end in self._unnamed("send")} & {end.label for end in self._unnamed("receive")})
 
     @cached_property
     def sinks(self) -> set[str]:
-        """The roles that send nothing over a link; a run ends when they end."""
+        """The roles that send nothing over a link. A run ends when these roles have ended."""
         return self.roles - {end.process.role for end in self.ends if end.direction == "send"}
 
     def _unnamed(self, direction: Direction) -> list[LinkEnd]:
@@ -92,7 +92,7 @@ class Wiring:
 
 
 def depths_of(feeders: Mapping[str, set[str]]) -> Mapping[str, int]:
-    """Return the depth of each role: the maximum number of roles that an item passes before it. In a cycle, each role counts once."""
+    """Return the depth of each role: the maximum number of roles that an item passes before this role. A cycle counts each role once."""
 
     def depth(role: str, passed: frozenset[str]) -> int:
         return max((1 + depth(feeder, passed | {feeder}) for feeder in feeders[role] - passed), default=0)
