@@ -142,6 +142,8 @@ class Traits:
         skips_epochs: Whether a source that numbers epochs skips the rest of an epoch after a loop over it ended early.
         whole_epochs: Whether a stream needs the rest of an epoch whose loop ended early, because it counts or keeps the items.
         repeats: Whether a stream makes its own epochs, as ``Repeat`` does. No ``Repeat`` can come after such a stream.
+        remakes_in_run: Whether ``remake`` of a stream works only while the stream runs. A pipeline with such a stream cannot make its items
+            again for another pipeline.
         on_demand: Whether a source starts only when the sink asks for an item.
         after: A function that receives the preceding stages, and returns the list that replaces them and this component.
         adds_a_stage: Whether the last stage that ``after`` returns gets the settings of the ``Stage`` around the component.
@@ -187,6 +189,7 @@ class Traits:
     skips_epochs: bool = True
     whole_epochs: bool = False
     repeats: bool = False
+    remakes_in_run: bool = False
     on_demand: bool = False
     after: Callable[[list[Any]], list[Any]] | None = None
     adds_a_stage: bool = True

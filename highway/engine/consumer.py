@@ -282,9 +282,6 @@ class Consumer:
         Raises:
             PipelineError: A stage cannot make the item again.
         """
-        for worker in self._run.workers:
-            if worker.traits.repeats:
-                raise PipelineError(f"{worker.stage.name} cannot make items again, which wait in another pipeline")
         self._run.use_seed()
         return Remaker(self._run.workers, len(self._run.workers)).items([from_json(lineage)])[0]
 

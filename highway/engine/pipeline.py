@@ -130,7 +130,7 @@ class Pipeline:
             finishes=True,
             numbers_epochs=self.numbers_epochs,
             epochs=self.epochs,
-            remake=self.remake,
+            remake=None if any(stage.traits.remakes_in_run for stage in self.stages) else self.remake,
             ranks=self.ranks,
             stamped=self.stamped,
         )

@@ -251,7 +251,8 @@ class StageWorkers:
                 return (
                     f"state_dict: {maker.stage.name} does not say how to make its items again, and some of them wait in {self.stage.name}; "
                     "yield Stamped(item, items.passport) if an item is made of the last input alone by filtering, else "
-                    "Stamped(item, Passport(..., made_of=Lineage(inputs, part))), and declare Traits(remake=...)"
+                    "Stamped(item, Passport(..., made_of=Lineage(inputs, part))), and declare Traits(remake=...); if it has a pipeline "
+                    "with a Cache, put the stages of this pipeline into the outer one"
                 )
             remaining.extend(one.made_of for one in made_of.inputs if one.made_of)
         return ""

@@ -91,6 +91,12 @@ def remade(source: Any, lineage: list[Any]) -> Stamped:
     return Stamped(made.item, made.passport.again(epoch, index)) if type(made) is Stamped else Stamped(made, Passport(epoch, index))
 
 
+def can_be_remade(source: Any) -> bool:
+    """Return whether a source can make its items again."""
+    op, _ = _as_source(source)
+    return remake_of(op, Traits.of(op)) is not None
+
+
 def _as_source(source: Any) -> tuple[Any, bool]:
     """Return the object to iterate over for an inner source, and whether this is a new pipeline."""
     stage = source if isinstance(source, Stage) else Stage(source)

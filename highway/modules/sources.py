@@ -23,6 +23,7 @@ from highway.errors import ConfigError, EndOfStream
 from highway.modules.inner_sources import (
     SourceInEpochs,
     all_in_epochs,
+    can_be_remade,
     component,
     drawn_anew,
     epochs_of,
@@ -54,13 +55,13 @@ class OfSources:
             expect_source(self, f"sources[{position}]", source)
 
     def __highway__(self) -> Traits:
-        epochs = self._epochs()
+        epochs, can_remake = self._epochs(), all(map(can_be_remade, self.sources))
         return Traits(
             length=self._length,
             numbers_epochs=bool(epochs),
             epochs=self._number_of_epochs([number for number in epochs if number is not None]) if epochs and None not in epochs else None,
             state=Position,
-            remake=self._remake,
+            remake=self._remake if can_remake else None,
             ranks=lambda: ranks_of_all(self.sources),
         )
 
@@ -87,7 +88,7 @@ class OfSources:
     def _items(
         self, sources: list[SourceInEpochs], epoch: int, context: Context, order: Position
     ) -> Iterator[tuple[Item, Passport, list[Any]]]:
-        """Yield the items of an epoch, each with its passport and the ``part`` of its lineage. ``order`` is the state of the order."""
+        """Yield the items of an epoch, each with its passport and its ``part`` of a lineage. ``order`` is the state of the order."""
         raise NotImplementedError
 
     def _has_epoch(self, sources: list[SourceInEpochs], epoch: int) -> bool:
@@ -112,7 +113,7 @@ class OfSources:
         return remade(drawn_anew(self.sources[place], number, here()), made)
 
     def _numbered(self, passport: Passport, epoch: int, index: int, part: Any) -> Passport:
-        """Return the passport of an item in an epoch of all sources. ``part`` is its part, or the list of the parts that it consists of."""
+        """Return the passport of an item in an epoch of all sources. ``part`` is its part, or a list of parts."""
         place, number, _ = part[0] if isinstance(part[0], list) else part
         return passport.within(number * len(self.sources) + place, epoch, index)
 
@@ -394,7 +395,5 @@ def _joined(items: list[Item]) -> Item:
         raise TypeError(f"Zip: cannot join {' and '.join(type(item).__name__ for item in items)}; Rename makes a dict of a tuple")
     joined = {name: value for item in items for name, value in item.items()}
     if len(joined) < sum(map(len, items)):
-        raise ValueError(
-            f"Zip: a name is in two of the dicts to be joined: {' and '.join(str(list(item)) for item in items)}; Rename it in one"
-        )
+        raise ValueError(f"Zip: a name is in two of the dicts to join: {' and '.join(str(list(item)) for item in items)}; Rename it in one")
     return joined

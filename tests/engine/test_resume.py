@@ -43,6 +43,7 @@ from highway.modules import (
     DecodeBatch,
     Duplicate,
     EncodedImageReader,
+    FixedEpochs,
     FromQueue,
     Identity,
     ImageFileReader,
@@ -557,15 +558,22 @@ def test_a_cache_that_served_and_does_not_fit_any_more_is_an_error():
             pipeline.dequeue()
 
 
-def test_what_a_cache_of_another_pipeline_has_made_is_refused_by_name():
+@pytest.mark.parametrize("around", [lambda source: source, lambda source: Mix([source])])
+def test_what_a_cache_of_another_pipeline_has_made_is_refused_when_the_state_is_saved(around):
     def build():
-        return Pipeline([Pipeline([NUMBERS, image, Cache(batched=False), mean]), Shuffle(50)])
+        return Pipeline([around(Pipeline([NUMBERS, image, Cache(batched=False), mean])), Shuffle(50)])
 
-    _, state = state_after(build, 280)
-    with build() as pipeline:
-        pipeline.load_state_dict(state)
-        with pytest.raises(PipelineError, match=r"Cache.epochs cannot make items again, which wait in another pipeline"):
-            pipeline.dequeue()
+    with pytest.raises(PipelineError, match=r"make its items again, and some of them wait in Shuffle; .* with a Cache, put the"):
+        state_after(build, 280)
+
+
+@pytest.mark.parametrize("around", [lambda source: source, lambda source: Mix([source])])
+def test_windows_over_epochs_of_another_pipeline_resume(around):
+    def build():
+        windows = Pipeline([Reader(range(300), 2, epochs=2), drawn, FixedEpochs(70), Unbatch()])
+        return Pipeline([around(windows), drawn, Shuffle(30)], seed=2)
+
+    check(build, [0.3, 0.6, 0.8])
 
 
 # --- loops ---

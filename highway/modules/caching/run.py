@@ -61,7 +61,7 @@ class CacheRun:
     _next_epoch: int = field(default=0, init=False)  # the epoch after the last epoch that has passed
 
     def __highway__(self) -> Traits:
-        epochs = Traits(length=self._length, numbers_epochs=True, epochs=self.epochs, whole_epochs=True, repeats=True)
+        epochs = Traits(length=self._length, numbers_epochs=True, epochs=self.epochs, whole_epochs=True, repeats=True, remakes_in_run=True)
         return replace(epochs, makes=self._makes, state=Position, remake=self._remake, at_epoch=lambda epoch: [epoch, 0, "begin"])
 
     @property
