@@ -38,8 +38,8 @@ class DecodedCache:
 
     Raises:
         FileNotFoundError: there is no finished cache (when it is first read).
-        DatasetError: the cache is truncated or damaged, or was written by a version of highway with another format (when it is first read).
-        Create the cache again.
+        DatasetError: the cache is truncated or damaged, or its format is of another version of highway (when it is first read). Create the
+            cache again.
         DamagedError: a sample does not match its checksum (when it is read).
 
     >>> samples = [{"x": n, "square": n * n} for n in range(3)]

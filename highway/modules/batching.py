@@ -35,23 +35,23 @@ class Batch(RaggedOptions, _OfSamples):
     """Stack samples into batches.
 
     Args:
-        batch_size: Samples per batch, at least 1.
-        drop_last: Whether to drop the last batch if it is smaller.
-        as_list: Whether each field becomes a list of the samples' values instead of an array. The values may then have any shapes and
-            types.
-        ragged: How to stack ragged fields: fields whose first axis differs from sample to sample, such as boxes. ``"pad"``: an array ``(B,
-            N, ...)``, where N is the maximum of the batch, rounded up, and a field ``<field>_count``, int32 ``(B,)``. ``"offsets"``: the
-            concatenated values, and a field ``<field>_offsets``, int32 ``(B + 1,)``. ``"list"``: a list of the samples' arrays.
-        fields: The ragged fields, by name or position. ``None``: all fields that have an axis. If all samples of a batch have equal
-            lengths, N is then not rounded up.
+        batch_size: Number of samples per batch, at least 1.
+        drop_last: Whether to drop the last batch if it has fewer samples.
+        as_list: Whether each field becomes a list of the samples' values instead of an array. The values can have any shapes and types.
+        ragged: How to stack ragged fields. A field is ragged if the length of its first axis differs from sample to sample, such as boxes.
+            ``"pad"`` makes an array ``(B, N, ...)``, where N is the greatest length in the batch, rounded up to a multiple of ``multiple``.
+            A new field ``<field>_count``, int32 ``(B,)``, has the lengths. ``"offsets"`` concatenates the values. A new field
+            ``<field>_offsets``, int32 ``(B + 1,)``, has the start of each sample, and the end. ``"list"`` makes a list of arrays.
+        fields: The ragged fields, by name or position. ``None`` selects all fields that have an axis. In this case, N is not rounded up if
+            all samples of a batch have the same length.
         multiple: N is rounded up to a multiple of this number, so that batches have few different shapes.
-        pad_to: N, for all fields or by field. A longer sample is an error.
-        fill: Padding value, for all fields or by field.
+        pad_to: A fixed N, as one number, or as a dict from fields to numbers. A longer sample raises an error.
+        fill: Padding value, as one number, or as a dict from fields to numbers.
 
     Yields:
         Items of the samples' type, with a batch axis in each field. Python numbers become int32 and float32. A field that is a dict or a
-        tuple keeps its type, and each of its fields is stacked. In a tuple, counts and offsets come after all other fields. Passport:
-        epoch, origin and times of the first sample, a running index, and the keys of all samples.
+        tuple keeps its type, and each of its fields is stacked. In a tuple, counts and offsets come after all other fields. The passport
+        has the epoch, origin and times of the first sample, a running index, and the keys of all samples.
 
     Raises:
         ValueError: the samples of a batch differ in their fields, or in the shape or dtype of a field; a sample is longer than ``pad_to``;
@@ -88,7 +88,7 @@ class BatchByShape:
     """Stack samples of equal shapes and dtypes into batches. A batch is yielded as soon as it is full.
 
     Args:
-        batch_size: Samples per batch, at least 1.
+        batch_size: Number of samples per batch, at least 1.
         drop_last: Whether to drop the smaller batches at the end.
 
     For each combination of shapes and dtypes, up to ``batch_size - 1`` samples are buffered.
@@ -127,24 +127,24 @@ class Bucket(RaggedOptions, _OfLengths):
     """Batch samples of similar length, to reduce padding. A batch is yielded as soon as it is full.
 
     Args:
-        boundaries: Ascending lengths that separate the buckets: ``[64, 128]`` defines buckets for lengths below 64, from 64 to 127, and
-            from 128 on.
-        batch_sizes: Samples per batch of each bucket: one more value than boundaries.
-        by: How to measure a sample: the name or position of a field, whose length counts, or a function that returns the length.
+        boundaries: Ascending lengths that separate the buckets. For example, ``[64, 128]`` defines three buckets: for lengths below 64,
+            from 64 to 127, and from 128 on.
+        batch_sizes: Number of samples per batch for each bucket. There is one bucket more than there are boundaries.
+        by: How to determine the length of a sample: the name or position of the field whose length counts, or a function of the sample.
         drop_last: Whether to drop the smaller batches at the end.
-        pad_to_boundary: Whether to pad fields to the boundary of their bucket minus 1, instead of the maximum of the batch. The last bucket
-            has no boundary, so a sample in it is then an error.
-        ragged: As in :class:`Batch`. ``None``: stack samples without padding.
-        fields: The ragged fields; ``None``: all fields that have an axis.
+        pad_to_boundary: Whether to pad fields to the upper boundary of their bucket minus 1, instead of the greatest length in the batch.
+            The last bucket has no upper boundary, so a sample in this bucket raises an error.
+        ragged: How to stack ragged fields; see :class:`Batch`. ``None``: stack samples without padding.
+        fields: The ragged fields. ``None``: all fields that have an axis.
         multiple: The length of padded fields is rounded up to a multiple of this number.
-        pad_to: The length of padded fields, for all fields or by field.
-        fill: Padding value, for all fields or by field.
+        pad_to: A fixed length of padded fields, as one number, or as a dict from fields to numbers.
+        fill: Padding value, as one number, or as a dict from fields to numbers.
 
     Yields:
-        Batches, as :class:`Batch` does.
+        Batches of the same form as from :class:`Batch`.
 
     Raises:
-        ValueError: as :class:`Batch`.
+        ValueError: for the reasons listed in :class:`Batch`.
 
     >>> from highway import Pipeline
     >>> with Pipeline([[[0], [1, 2, 3, 4], [5, 6, 7], [8, 9]], np.array, Bucket([3], [2, 2])]) as pipeline:
@@ -194,7 +194,7 @@ class Bucket(RaggedOptions, _OfLengths):
 def _batches(op: Any, items: Items, kind: Callable[[Item], Any], size: Callable[[Any], int], collated: _Collated) -> Iterator[Stamped]:
     """Yield batches of samples of one kind, each as soon as it has ``size`` samples. At the end, yield the smaller batches."""
     position, waiting = items.context.state_of(op), defaultdict[Any, list[Stamped]](list)
-    index = position.value  # of the next batch
+    index = position.value  # the index of the next batch
     for stamped in items.waiting:
         waiting[kind(stamped.item)].append(stamped)
     items.waiting, position.value = lambda: chain.from_iterable(waiting.values()), lambda: index
@@ -239,12 +239,13 @@ class Unbatch:
     """Split batches into samples. The samples are views of the batches.
 
     Args:
-        ragged: The form of the ragged fields, ``"pad"`` or ``"offsets"``, as in :class:`Batch`. A sample gets its own rows of these fields,
-            without counts and offsets.
+        ragged: How :class:`Batch` has stacked the ragged fields: ``"pad"`` or ``"offsets"``. A sample gets its own rows of these fields,
+            and no counts or offsets.
         fields: The ragged fields. ``None``: the fields of a dict that have counts or offsets. For tuples, you must list the fields.
 
     Yields:
-        Items of the batches' type, without the batch axis. Passport: the passport of the batch, with a running index and the sample's key.
+        Items of the batches' type, without the batch axis. The passport is the passport of the batch, with a running index and the key of
+        the sample.
 
     Raises:
         ValueError: the fields of a batch differ in their first axis, or counts or offsets do not fit.

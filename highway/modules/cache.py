@@ -1,4 +1,4 @@
-"""``Cache``: keeps the outputs of the first epoch, so that later epochs need not run the stages before it."""
+"""``Cache`` keeps the samples of the first epoch, so that later epochs need not run the stages before the cache."""
 
 from __future__ import annotations
 
@@ -75,51 +75,55 @@ def _is_folder(path: str) -> bool:
 class Cache:
     """Keep the samples of the first epoch, and serve every later epoch from the cache.
 
-    The first epoch passes unchanged. A later run uses the cache again if it is in a folder, and the files, the parameters and the code have
-    not changed. If a stage before the cache draws random numbers, the seed must also be the same. Otherwise the cache is built again. Put
-    random crops and flips after the cache, because a stage before it draws random numbers only once.
+    The items of the first epoch pass unchanged. A cache in a folder is used again by later runs, if the files, the parameters and the code
+    of the stages before the cache have not changed. If one of these stages draws random numbers, the seed must not change either. After a
+    change, the cache is built again. Put random crops and flips after the cache, because stages before the cache draw random numbers only
+    once.
 
-    An unfinished cache is discarded. While one process writes, other processes with the same folder run without a cache. They use it in the
-    next epoch after it is complete. If the samples do not fit, highway logs a warning once, and every epoch runs all stages.
+    An unfinished cache is discarded. While one process writes the cache, other processes with the same folder run without a cache. They use
+    the cache in the first epoch after it is complete. If the samples do not fit into the budget, highway logs a warning once, and every
+    epoch runs all stages.
 
-    **Ranks.** If a reader is the first stage, each rank reads the samples of its epoch 0 in every epoch. They depend only on the seed and
-    the number of ranks. The order of an epoch is the same with and without a complete cache. So all ranks together read all samples, even
-    if the cache of one rank is full or lacks samples. Other sources, such as ``Mix``, give a rank different samples in each epoch. On
-    several ranks, their cache must be complete after the first epoch.
+    **Ranks.** If the first stage is a reader, each rank reads the samples of its epoch 0 in every epoch. These samples depend only on the
+    seed and the number of ranks. The order of an epoch is the same with and without a complete cache. So all ranks together read all
+    samples, even if the cache of one rank is full or lacks samples. Other sources, such as ``Mix``, give a rank different samples in each
+    epoch. With such a source on several ranks, the cache must be complete after the first epoch.
 
-    **Samples that cannot be read.** If ``on_error="skip"`` has skipped samples, the cache tries them again in the next epoch. A sample that
-    fails twice is not tried again. In batches of a reader, the next sample of the epoch replaces it. The counter ``skipped`` of the stage
-    ``Cache.epochs`` counts the missing samples of each epoch. The cache checks each sample when it is first read. If samples are damaged, a
-    warning is logged, and the stages before the cache create them again.
+    **Samples that cannot be read.** If ``on_error="skip"`` has skipped samples, the cache tries these samples again in the next epoch. A
+    sample that fails twice is not tried again. In batches of a reader, the next sample of the epoch replaces this sample. The counter
+    ``skipped`` of the stage ``Cache.epochs`` counts the missing samples of each epoch. The cache checks each sample when it is first read.
+    If samples are damaged, a warning is logged, and the stages before the cache create the samples again.
 
-    **Resume.** If a run is interrupted while it writes the cache, the resumed run begins this epoch again and fills the cache. With a
-    complete cache in a folder, a run resumes at once. With a cache in memory, the resumed run first reads an epoch to fill the cache, and
-    does not yield this epoch. If the samples do not fit, a run resumes in the middle of any epoch. While a run writes a cache in a folder,
-    ``state_dict()`` raises an error if a stage before the cache has ``on_error="skip"``. It works if only a reader (without
-    ``shuffle="blocks"``) and maps are before the cache, and the maps neither skip items nor draw random numbers.
+    **Resume.** If a run is interrupted while it writes the cache, the resumed run begins this epoch again and fills the cache. If a cache
+    in a folder is complete, a run resumes at once. If the cache is in memory, the resumed run first reads an epoch to fill the cache, and
+    does not yield this epoch. If the samples do not fit into the budget, a run can resume in the middle of any epoch.
+
+    While a run writes a cache in a folder, and a stage before the cache has ``on_error="skip"``, ``state_dict()`` raises an error. There is
+    one exception: only a reader (without ``shuffle="blocks"``) and maps are before the cache, and the maps neither skip items nor draw
+    random numbers.
 
     Args:
-        path: Folder for the cache alone. It is created if necessary. Each rank uses a subfolder, such as ``rank-0-of-4``. If you change the
-            number of ranks, remove the old subfolders yourself. ``None``: the cache is in memory, for this run.
+        path: A folder that contains only the cache. It is created if necessary. Each rank uses a subfolder, such as ``rank-0-of-4``. If you
+            change the number of ranks, remove the old subfolders yourself. With ``None``, the cache is in memory, and only for this run.
         budget: Maximum size in bytes. By default nine tenths of the free disk space, or half of the free memory, divided by the number of
             ranks on this machine.
-        batch_size: Samples per output batch, if the inputs are samples. The last batch of an epoch may be smaller. ``None``: an output has
-            the form of an input.
-        stack: For batches: whether output fields are arrays with a batch axis. ``False``: fields that have axes, such as images, are lists
-            of read-only arrays, which may differ in shape.
-        shuffle: Whether each epoch has its own order. ``False``: all epochs have the order of the first epoch.
+        batch_size: Number of samples per output batch, if the inputs are samples. The last batch of an epoch can be smaller. With ``None``,
+            outputs are batches if inputs are batches, and samples if inputs are samples.
+        stack: For batches: whether output fields are arrays with a batch axis. With ``False``, fields that have axes, such as images, are
+            lists of read-only arrays, which can differ in shape.
+        shuffle: Whether each epoch has its own order. With ``False``, all epochs have the order of the first epoch.
         seed: Seed of the orders, at least 0. ``None``: the pipeline's seed.
-        epochs: Number of epochs to yield. ``None``: the number of the reader before the cache, or unlimited.
-        key: A text that identifies the data, if highway cannot identify them by the stages before the cache.
-        batched: ``True``: the inputs are batches, and output batches have the same size. ``False``: the inputs are samples, and each output
-            has the type of its input, with read-only arrays. ``None``: highway derives this from the stages before the cache, such as
-            :class:`Batch`, readers or :class:`Unbatch`, or from the keys and fields of the first item.
+        epochs: Number of epochs to yield. ``None``: the number of epochs of the reader before the cache, or unlimited.
+        key: A text that identifies the data. Required if highway cannot identify the data by the stages before the cache.
+        batched: Whether the inputs are batches. With ``True``, output batches have the size of the input batches. With ``False``, the
+            inputs are samples, and each output has the type of its input, with read-only arrays. ``None``: highway derives this from the
+            stages before the cache, such as :class:`Batch`, readers or :class:`Unbatch`, or from the keys and fields of the first item.
 
     Yields:
-        Tuples, lists or dicts like the inputs. A passport has the epoch, the index within the epoch, and the samples' keys.
+        Tuples, lists or dicts like the inputs. The passport has the epoch, the index within the epoch, and the keys of the samples.
 
-    A single sample may hold arrays of numbers, NumPy and Python numbers, ``str``, ``bytes``, ``None``, and lists and dicts of plain numbers
-    and texts.
+    Single samples can contain arrays of numbers, NumPy and Python numbers, ``str``, ``bytes``, ``None``, and lists and dicts of plain
+    numbers and texts.
 
     >>> from highway import Pipeline
     >>> samples = [{"id": 1, "boxes": [[4, 2]]}, {"id": 2, "boxes": []}]
@@ -128,12 +132,13 @@ class Cache:
     True
 
     Raises:
-        ConfigError: a parameter is out of its range. When the cache runs: ``key`` is needed, the folder holds other files, ``batched`` is
-            needed, or the cache is incomplete after the first epoch of a source that gives a rank different samples in each epoch.
+        ConfigError: a parameter is out of its range. When the cache runs: ``key`` or ``batched`` is required; the folder has files that do
+            not belong to a cache; or the cache is incomplete after the first epoch of a source that gives a rank different samples in each
+            epoch.
         DamagedError: samples are damaged, and the stages before the cache do not create the same samples again.
-        OSError: the folder cannot be created or written to, except for a full disk.
-        ItemError: the cache cannot hold a field, or cannot restore it exactly.
-        ValueError: the samples differ in their fields or field types, or in shape if they are stacked.
+        OSError: the folder cannot be created or written to. A full disk is not an error.
+        ItemError: the cache cannot hold a field, or cannot restore the field exactly.
+        ValueError: the samples differ in their fields or field types; or they are stacked and differ in shape.
     """
 
     path: Annotated[str | None, Predicate(_is_folder, "a folder on this machine, or None to keep the cache in memory")] = None
@@ -174,8 +179,7 @@ class Cache:
     def _after(self, stages: Sequence[Stage]) -> list[Stage]:
         """Return the stages that replace this stage and all ``stages`` before it.
 
-        The cache then knows these stages, which determine its key and its number of epochs. The source does not start if the cache is
-        complete.
+        The cache needs the stages before it for its key and its number of epochs. The source does not start if the cache is complete.
         """
         source, *rest = unique(stages)
         if isinstance(source.op, RowRanges):

@@ -24,8 +24,8 @@ from highway.parameters.overrides import speaks_for
 from highway.process.aligned import aligned
 from highway.reading.decode import DecodeOptions
 
-_MOST = 16  # maximum images to decode at once
-_WORK = 0.012  # maximum seconds of CPU time per group of images: the first image of a group is ready only with the last one
+_MOST = 16  # maximum number of images to decode at once
+_WORK = 0.012  # maximum seconds of CPU time per group of images, because the first image of a group waits for the last image
 
 
 @dataclass
@@ -36,26 +36,26 @@ class _OfField:
 @checked
 @dataclass
 class DecodeImage(DecodeOptions, _OfField):
-    """Decode an image in a sample, whole or scaled to one size.
+    """Decode an image in a sample: the whole image, or the image scaled to a given size.
 
     Args:
-        field: The field that holds the bytes of an image file.
-        shape: Height and width in pixels; the image is scaled and centre-cropped to it. Without ``shape`` and ``crop``, the whole image is
-            returned in its own size.
-        crop: A crop, such as ``RandomResizedCrop((224, 224))``. It draws the box of the image that is decoded and scaled to the crop's
-            shape.
-        flip: Probability, 0 to 1, of mirroring the image left to right. It requires ``shape`` or ``crop``.
-        antialias: Whether to average over all source pixels of an output pixel when the image shrinks. Slower, but smoother.
-        max_pixels: Maximum height x width that an image may declare.
+        field: The field that contains the bytes of an image file.
+        shape: Height and width in pixels. The image is scaled and centre-cropped to this shape. Without ``shape`` and ``crop``, the whole
+            image is returned in its own size.
+        crop: A crop, such as ``RandomResizedCrop((224, 224))``. It draws a random box of the image. Only this box is decoded and scaled to
+            the shape of the crop.
+        flip: Probability, 0 to 1, of mirroring the image left to right. Requires ``shape`` or ``crop``.
+        antialias: Whether each output pixel is the average of all its source pixels when the image shrinks. Slower, but smoother.
+        max_pixels: Maximum number of pixels (height x width) of an image, as declared in its header. A larger image raises an error.
 
     Returns:
-        The sample, with uint8 ``(H, W, 3)`` in RGB in that field.
+        The sample, with the decoded image, uint8 ``(H, W, 3)`` in RGB, in the same field.
 
     Raises:
         ConfigError: a parameter is out of its range.
-        KeyError: there is no such field.
+        KeyError: the field does not exist.
         ImageError: the bytes are not an image, are damaged or truncated, or declare too many pixels.
-        ValueError: the first sample has boxes, which ``shape``, ``crop`` and ``flip`` would not move.
+        ValueError: the first sample has boxes, and ``shape``, ``crop`` or ``flip`` is given. These parameters would not move the boxes.
 
     >>> reader = Reader("highway:photos/val", shuffle=False)
     >>> with Pipeline([reader, DecodeImage(0, shape=(64, 64))]) as pipeline:
@@ -90,13 +90,13 @@ class DecodeImage(DecodeOptions, _OfField):
         return data
 
     def _ahead(self, context: Context) -> _Together | None:
-        """Return an object that decodes several images at once for a worker, or ``None`` if it would not be faster."""
+        """Return an object that decodes several images at once for a worker, or ``None`` if this would not be faster."""
         several = extension_or_none() is not None and speaks_for("_ahead", "__call__", self)
         return None if self.output_shape is None or not several else _Together(self, self.output_shape, context)
 
 
 class _Together:
-    """Decodes all images that wait for a worker in one call, without the GIL. Pixels and errors are the same as in single calls.
+    """Decodes all images that wait for a worker in one call, without the GIL. Pixels and errors are the same as for single images.
 
     Args:
         map: The map, which decodes one image.
@@ -128,7 +128,7 @@ class _Together:
                 yield None, batch.replace(item, {self._map.field: images[place]})
 
     def _decoded(self, items: Sequence[Stamped]) -> tuple[tuple[np.ndarray, ...], dict[int, Exception]]:
-        """Return the images, and a dict from the position to the error for images that cannot be decoded."""
+        """Return the images, and a dict from the positions of images that cannot be decoded to their errors."""
         files, errors, flipped = list[File](), dict[int, Exception](), np.zeros(len(items), np.bool_)
         for place, (item, _) in enumerate(items):
             try:
@@ -153,5 +153,5 @@ class _Together:
         return images, errors
 
     def _rng(self, stamped: Stamped) -> Generator:
-        """Return the generator that the map itself would get for an item."""
+        """Return the random generator that the map would get for this item."""
         return self._substreams.at(self._key, counter_of(stamped.passport.epoch, stamped.passport.position))

@@ -1,4 +1,4 @@
-"""Batches of encoded image files: one machine reads them, and other machines decode them."""
+"""Batches of encoded image files. One machine reads the files, and other machines decode them."""
 
 from __future__ import annotations
 
@@ -36,24 +36,24 @@ class _OfFiles:
 class EncodedImageReader(Sampling, _OfFiles):
     """Read labelled images from one folder per label and yield batches of their files, for :class:`DecodeBatch`.
 
-    The files of each batch are the same as with :class:`ImageFileReader` and the same seed. This stage does not decode, so one machine can
-    feed many other machines.
+    The batches contain the same files as the batches of :class:`ImageFileReader` with the same seed. This stage does not decode, so one
+    machine can feed many other machines.
 
     Args:
         data_dir: A folder with one folder per label, files of another format, or a dataset with samples ``(encoded image, label)``, as for
-            :class:`ImageFileReader`. ``highway:photos/...`` refers to photographs in the package.
-        batch_size: Images per batch, at least 1.
-        epochs: Passes over the images, or ``None`` to repeat indefinitely.
-        num_workers: Threads that read, at least 1. ``Stage(reader, num_workers=...)`` overrides it. More threads help if each file takes
-            time to open.
+            :class:`ImageFileReader`. ``highway:photos/train`` and ``highway:photos/val`` are folders of the highway package.
+        batch_size: Number of images per batch, at least 1.
+        epochs: Number of passes over the images, or ``None`` to repeat indefinitely.
+        num_workers: Number of threads that read, at least 1. ``Stage(reader, num_workers=...)`` overrides this number. More threads help if
+            opening a file takes time.
 
     Yields:
         ``(data, sizes, labels)``: uint8 ``(N,)``, the concatenated bytes of all files; int32 ``(B,)``, the size of each file in bytes; and
-        int32 ``(B,)``, the labels. The passport's keys are the files' paths, relative to ``data_dir``.
+        int32 ``(B,)``, the labels. The keys in the passport are the paths of the files, relative to ``data_dir``.
 
     Raises:
         ConfigError: a parameter is out of its range.
-        OSError: there are no such folders, a folder has no images, or a file cannot be read (when it runs).
+        OSError: the folder does not exist, a folder has no images, or a file cannot be read (when running).
 
     >>> reader = EncodedImageReader("highway:photos/val", 16)
     >>> with Pipeline([reader, DecodeBatch((64, 64))]) as pipeline:
@@ -76,22 +76,22 @@ class EncodedImageReader(Sampling, _OfFiles):
 @checked
 @dataclass
 class DecodeBatch(DecodeOptions):
-    """Decode the files of a batch from :class:`EncodedImageReader`, which may run on another machine.
+    """Decode the files of a batch from :class:`EncodedImageReader`. The reader can run on another machine.
 
     Args:
-        shape: Height and width in pixels; each image is scaled and centre-cropped to it. Give either ``shape`` or ``crop``.
-        crop: A crop, such as ``RandomResizedCrop((224, 224))``. It draws the box of each image that is decoded and scaled to the crop's
-            shape.
+        shape: Height and width in pixels. Each image is scaled and centre-cropped to this shape. Pass either ``shape`` or ``crop``.
+        crop: A crop, such as ``RandomResizedCrop((224, 224))``. It draws a random box of each image. Only this box is decoded and scaled to
+            the shape of the crop.
         flip: Probability, 0 to 1, of mirroring an image left to right.
-        antialias: Whether to average over all source pixels of an output pixel when an image shrinks. Slower, but smoother.
-        max_pixels: Maximum height x width that an image may declare.
+        antialias: Whether each output pixel is the average of all its source pixels when an image shrinks. Slower, but smoother.
+        max_pixels: Maximum number of pixels (height x width) of an image, as declared in its header. A larger image raises an error.
 
     Returns:
         ``(images, labels)``: uint8 ``(B, H, W, 3)`` in RGB, and int32 ``(B,)``.
 
     Raises:
         ConfigError: a parameter is out of its range, or both or neither of ``shape`` and ``crop`` are given.
-        ImageError: a file is not an image, or is damaged, truncated or too large. With ``on_error="skip"``, its batch is dropped.
+        ImageError: a file is not an image, or is damaged, truncated or too large. With ``on_error="skip"``, the whole batch is dropped.
         ValueError: the item is not a batch of files.
 
     >>> from highway import Pipeline
@@ -119,7 +119,7 @@ class DecodeBatch(DecodeOptions):
             except ImageError as error:
                 error.add_note(f"image {row} of a batch of {len(files)}")
                 raise
-        return images, aligned_copy(labels)  # labels from a link may not be aligned
+        return images, aligned_copy(labels)  # labels from a link might not be aligned
 
 
 def _files(item: tuple[np.ndarray, np.ndarray, np.ndarray]) -> tuple[list[np.ndarray], np.ndarray]:

@@ -1,4 +1,4 @@
-"""Sinks that write samples into files, with the writers of the formats."""
+"""Sinks that write samples into files. They use the writers of the formats."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _MOST = 10_000  # default number of samples per file
 
 
 class SampleSink:
-    """Base class of sinks that write samples. A sample is a dict, and has a key. A batch is an error."""
+    """Base class of sinks that write samples. A sample is a dict, and has a key. A batch raises an error."""
 
     def __highway__(self) -> Traits:
         return Traits(after=self._after)
 
     def _after(self, stages: Sequence[Stage]) -> list[Stage]:
-        """Raise PipelineError if the ``stages`` before it yield batches."""
+        """Raise PipelineError if the ``stages`` before this sink yield batches."""
         maker = maker_of(stages)
         if maker is not None and maker.traits.makes == "batches":
             name = type(self).__name__
@@ -37,7 +37,7 @@ class SampleSink:
         return [*stages, Stage(self)]
 
     def keyed(self, item: Item, passport: Passport) -> tuple[str, Mapping[str, Any]]:
-        """Return the sample and its key: the key in the passport, or else a key from epoch and index.
+        """Return the sample and its key. If the passport has no key, the key consists of epoch and index.
 
         Raises:
             TypeError: the item is not a dict.
@@ -66,7 +66,7 @@ class _FileSink(SampleSink):
         path: Output path or URL. Missing folders are created.
     """
 
-    format: ClassVar[str]  # the writer gets the path and the sink's own parameters
+    format: ClassVar[str]  # name of the format, whose writer gets the path and the sink's own parameters
 
     path: str
 
@@ -88,8 +88,8 @@ class _Numbered(_FileSink):
     """Writes samples into one or several files.
 
     Args:
-        path: Output path or URL. For several files it contains a number format: ``samples-%06d.npz``. Missing folders are created.
-        max_samples: Samples per file, if ``path`` stands for several files. ``None``: 10,000.
+        path: Output path or URL. To write several files, include a number format: ``samples-%06d.npz``. Missing folders are created.
+        max_samples: Number of samples per file, if ``path`` has a number format. ``None``: 10,000.
     """
 
     path: Annotated[str, Predicate(_numbers_files, "a path, maybe with one place for the file's number, such as 'samples-%06d.npz'")]
@@ -114,12 +114,13 @@ class _Numbered(_FileSink):
 class NpzSink(_Numbered):
     """Write samples as the rows of arrays into ``.npz`` files, which :class:`~highway.datasets.Npz` reads.
 
-    All samples must have the same fields, shapes and dtypes. A file gets its name only when it is complete. Unfinished files are removed if
-    the pipeline fails or is stopped. The key of a sample is the key in its passport. Without a key there, it consists of epoch and index.
+    All samples must have the same fields, shapes and dtypes. A file gets its final name only when it is complete. Unfinished files are
+    removed if the pipeline fails or is stopped. The key of a sample is the key in its passport. If the passport has no key, the key
+    consists of epoch and index.
 
     Raises:
-        ConfigError: ``path`` has several number formats, or none although ``max_samples`` is given.
-        FileExistsError: a file with that name exists.
+        ConfigError: ``path`` has several number formats; or ``max_samples`` is given, and ``path`` has no number format.
+        FileExistsError: the file exists.
         PipelineError: a stage before the sink yields batches.
         ValueError: an item is a batch.
         TypeError: an item is not a dict, differs from the first item in its fields, or has a value that an array cannot hold.
@@ -138,10 +139,10 @@ class NpzSink(_Numbered):
 class TFRecordSink(_Numbered):
     """Write samples as Examples into TFRecord files, which :class:`~highway.datasets.TFRecord` reads.
 
-    Files, keys and errors are as for :class:`NpzSink`. A value that an Example cannot hold raises a TypeError.
+    Files, keys and errors are the same as for :class:`NpzSink`. A value that an Example cannot hold raises a TypeError.
 
     Args:
-        max_samples: Samples per file; ``path`` must then contain a number format, such as ``%05d``.
+        max_samples: Number of samples per file. Requires a number format in ``path``, such as ``%05d``.
 
     >>> Pipeline([[{"x": 1}, {"x": 2}], TFRecordSink("numbers.tfrecord")]).run()
     >>> TFRecord("numbers.tfrecord", example=True)[1]
@@ -156,10 +157,10 @@ class TFRecordSink(_Numbered):
 class LMDBSink(_FileSink):
     """Write samples into an LMDB database, which :class:`~highway.datasets.LMDB` reads.
 
-    Keys and errors are as for :class:`NpzSink`. If a key already exists, the sink appends a number to it.
+    Keys and errors are the same as for :class:`NpzSink`. If a key already exists, the sink appends a number to the key.
 
     Args:
-        path: Output path or URL: a folder, or a file if it ends in ``.mdb``.
+        path: Output path or URL. If it ends in ``.mdb``, the database is a file, otherwise a folder.
 
     >>> samples = [{"txt": "a text", "cls": 3}, {"txt": "another", "cls": 5}]
     >>> Pipeline([samples, LMDBSink("texts.lmdb")]).run()
@@ -175,11 +176,11 @@ class LMDBSink(_FileSink):
 class ParquetSink(_Numbered):
     """Write samples as the rows of Parquet files, which :class:`~highway.datasets.Parquet` reads.
 
-    Files, keys and errors are as for :class:`NpzSink`. If a column cannot hold a value, or the value differs in type from earlier values,
-    the sink raises a TypeError.
+    Files, keys and errors are the same as for :class:`NpzSink`. If a column cannot hold a value, or the type of a value differs from the
+    type of earlier values, the sink raises a TypeError.
 
     Args:
-        rows_per_block: Rows per row group. ``None``: the rows that fit into 16 MiB.
+        rows_per_block: Number of rows per row group. ``None``: as many rows as fit into 16 MiB.
         compression: ``"snappy"``, ``"zstd"``, ``"none"``, or another codec of Parquet.
 
     >>> Pipeline([[{"x": 1, "name": "a"}, {"x": 2, "name": "b"}], ParquetSink("numbers.parquet")]).run()
@@ -198,10 +199,10 @@ class ParquetSink(_Numbered):
 class ArrowSink(_Numbered):
     """Write samples as the rows of Arrow files, which :class:`~highway.datasets.Arrow` reads row by row.
 
-    Files, keys and errors are as for :class:`ParquetSink`.
+    Files, keys and errors are the same as for :class:`ParquetSink`.
 
     Args:
-        rows_per_block: Rows per record batch. ``None``: the rows that fit into 16 MiB.
+        rows_per_block: Number of rows per record batch. ``None``: as many rows as fit into 16 MiB.
 
     >>> Pipeline([[{"x": 1}, {"x": 2}], ArrowSink("numbers.arrow")]).run()
     >>> Arrow("numbers.arrow")[1]
@@ -218,10 +219,10 @@ class ArrowSink(_Numbered):
 class ArrayRecordSink(_Numbered):
     """Write samples as Examples into ArrayRecord files, which :class:`~highway.datasets.ArrayRecord` reads.
 
-    Files, keys and errors are as for :class:`TFRecordSink`.
+    Files, keys and errors are the same as for :class:`TFRecordSink`.
 
     Args:
-        max_samples: Samples per file; ``path`` must then contain a number format, such as ``%05d``.
+        max_samples: Number of samples per file. Requires a number format in ``path``, such as ``%05d``.
 
     >>> Pipeline([[{"x": 1}, {"x": 2}], ArrayRecordSink("numbers.array_record")]).run()
     >>> len(ArrayRecord("numbers.array_record"))
@@ -234,9 +235,9 @@ class ArrayRecordSink(_Numbered):
 @checked
 @dataclass
 class MDSSink(_FileSink):
-    """Write samples with the same fields into a folder of MDS shards, for :class:`~highway.datasets.MDS` and Mosaic's streaming.
+    """Write samples into a folder of MDS shards, for :class:`~highway.datasets.MDS` and Mosaic's streaming.
 
-    Keys and errors are as for :class:`NpzSink`.
+    All samples must have the same fields. Keys and errors are the same as for :class:`NpzSink`.
 
     Args:
         size_limit: Approximate maximum size of a shard in bytes. A larger sample gets its own shard.
@@ -254,9 +255,9 @@ class MDSSink(_FileSink):
 @checked
 @dataclass
 class LevelDBSink(_FileSink):
-    """Write samples into a LevelDB database, a folder, which :class:`~highway.datasets.LevelDB` reads.
+    """Write samples into a LevelDB database, which is a folder. :class:`~highway.datasets.LevelDB` reads the database.
 
-    Keys and errors are as for :class:`LMDBSink`.
+    Keys and errors are the same as for :class:`LMDBSink`.
 
     >>> samples = [{"txt": "a text", "cls": 3}, {"txt": "another", "cls": 5}]
     >>> Pipeline([samples, LevelDBSink("texts.leveldb")]).run()
@@ -270,13 +271,13 @@ class LevelDBSink(_FileSink):
 @checked
 @dataclass
 class HDF5Sink(_Numbered):
-    """Write samples with the same fields as rows of datasets into HDF5 files, which :class:`~highway.datasets.HDF5` reads.
+    """Write samples into HDF5 files, as rows of datasets. :class:`~highway.datasets.HDF5` reads these files.
 
-    Files, keys and errors are as for :class:`NpzSink`.
+    All samples must have the same fields. Files, keys and errors are the same as for :class:`NpzSink`.
 
     Args:
-        max_samples: Samples per file; ``path`` must then contain a number format, such as ``%05d``.
-        compression: The compression filter for arrays, if any.
+        max_samples: Number of samples per file. Requires a number format in ``path``, such as ``%05d``.
+        compression: The compression filter for arrays, or ``None``.
 
     >>> samples = [{"x": np.float32([n, n]), "label": np.int32(n)} for n in range(3)]
     >>> Pipeline([samples, HDF5Sink("points.h5")]).run()

@@ -27,10 +27,10 @@ class _FileSource(Sampling, _OfPath):
 
     Args:
         path: The path.
-        batch_size: Samples per batch. ``None`` yields single samples, such as encoded images for :class:`DecodeImage`.
-        epochs: Passes over the samples, or ``None`` to repeat indefinitely.
-        fields: The fields to read, by new name: ``{"image": "png;jpg", "label": "cls"}`` reads the first field that exists. ``None`` reads
-            all fields under their own names.
+        batch_size: Number of samples per batch. ``None`` yields single samples, such as encoded images for :class:`DecodeImage`.
+        epochs: Number of passes over the samples, or ``None`` to repeat indefinitely.
+        fields: A dict from new field names to the fields to read. ``{"image": "png;jpg"}`` reads the first of the fields ``png`` and
+            ``jpg`` that exists. ``None`` reads all fields under their own names.
     """
 
     format: ClassVar[str]
@@ -38,7 +38,7 @@ class _FileSource(Sampling, _OfPath):
     fields: dict[str, str] | None = None
 
     def open(self) -> Dataset:
-        """Return the dataset of the format, with the parameters of this source that are not a reader's."""
+        """Return the dataset of the format. It gets the parameters of this source that are not parameters of a reader."""
         reading = {field.name for base in (Sampling, _OfPath) for field in fields(base)}
         given = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in reading}
         found: Dataset = formats()[self.format].open([self.path], given)
@@ -74,10 +74,10 @@ class _KeyedSource(_FileSource):
 
     Args:
         path: The database.
-        decode: The type of the values, as for :class:`~highway.datasets.LMDB`. ``None`` derives it from the first value.
+        decode: How to decode the values; see :class:`~highway.datasets.LMDB`. ``None`` derives this from the first value.
 
     Yields:
-        Samples in the form of ``decode``, or batches of samples.
+        Decoded values, or batches of them.
     """
 
     decode: Decode | None = None
@@ -86,7 +86,7 @@ class _KeyedSource(_FileSource):
 @checked
 @dataclass
 class LMDBSource(_KeyedSource):
-    """Read the values of an LMDB database, including tensorpack's and Caffe's: ``Reader(LMDB(path), batch_size)``.
+    """Read the values of an LMDB database, including databases of tensorpack and Caffe: ``Reader(LMDB(path), batch_size)``.
 
     >>> Pipeline([[{"txt": "a text", "cls": 3}], LMDBSink("texts.lmdb")]).run()
     >>> list(Pipeline([LMDBSource("texts.lmdb", None, epochs=1)]))
@@ -99,7 +99,7 @@ class LMDBSource(_KeyedSource):
 @checked
 @dataclass
 class LevelDBSource(_KeyedSource):
-    """Read the values of a LevelDB database, including databases of Highway 2017: ``Reader(LevelDB(path), batch_size)``.
+    """Read the values of a LevelDB database, including databases of Highway (2017): ``Reader(LevelDB(path), batch_size)``.
 
     >>> Pipeline([[{"txt": "a text", "cls": 3}], LevelDBSink("texts.leveldb")]).run()
     >>> list(Pipeline([LevelDBSource("texts.leveldb", None, epochs=1)]))
@@ -118,7 +118,7 @@ class HDF5Source(_FileSource):
 
     Args:
         path: The file.
-        fields: The datasets to read, by new name: ``{"image": "train/images"}``. ``None`` reads all datasets that have rows.
+        fields: A dict from field names to the datasets to read: ``{"image": "train/images"}``. ``None`` reads all datasets that have rows.
         group: The group that contains the datasets.
 
     Yields:

@@ -16,7 +16,7 @@ from highway.errors import DatasetError
 from highway.parameters.checks import checked
 from highway.parameters.ranges import Epochs
 
-MARK = 256  # samples between two stored states of the stream
+MARK = 256  # number of samples between two stored states of the stream
 
 
 @checked
@@ -24,27 +24,29 @@ MARK = 256  # samples between two stored states of the stream
 class HuggingFaceSource:
     """Stream a Hugging Face dataset without random access, such as a dataset on the hub, and yield its rows as dicts.
 
-    For datasets with random access use ``Reader(HuggingFace(...))``: it shuffles, supports ranks, and resumes without reading data again.
+    If a dataset has random access, use ``Reader(HuggingFace(...))`` in place of this source. The reader shuffles, supports ranks, and
+    resumes without reading data again.
 
-    Images and sounds are encoded bytes. A run resumes from the stream's own state. After ``stream.shuffle``, this state does not contain
-    the shuffle buffer, so the resumed run reads the epoch again up to its position.
+    Images and sounds are encoded bytes. A run resumes from the stream's own state. After ``stream.shuffle``, the stream's state does not
+    contain the shuffle buffer, so the resumed run reads the epoch again from its start up to the position of the state.
 
     Args:
-        dataset: An ``IterableDataset`` of the package datasets, a name for ``load_dataset``, or a folder of ``save_to_disk``. For several
-            ranks, use ``split_dataset_by_node``.
+        dataset: An ``IterableDataset`` of the package ``datasets``, a name for ``load_dataset``, or a folder of ``save_to_disk``. For
+            several ranks, use ``split_dataset_by_node``.
         split: The split to read, such as ``"train"``.
         config: The second argument of ``load_dataset``, for names with several configurations.
-        fields: The columns to read, by new name: ``{"image": "img", "label": "fine_label;label"}`` reads the first column that exists.
-            ``None`` reads all columns except ``__key__``, under their own names.
-        key: The column with the samples' keys. ``None``: ``__key__`` if it exists, else samples have no keys.
-        nulls: Replacement values for nulls, by field: ``{"caption": ""}``. In other fields a null is an error.
-        epochs: Passes over the stream, or ``None`` to repeat indefinitely. Each pass begins with ``set_epoch``.
+        fields: A dict from field names to columns. ``{"label": "fine_label;label"}`` reads the first of the columns ``fine_label`` and
+            ``label`` that exists. ``None`` reads all columns except ``__key__``, under their own names.
+        key: The column that contains the keys of the samples. ``None``: ``__key__`` if this column exists, otherwise samples have no keys.
+        nulls: A dict from field names to values that replace nulls: ``{"caption": ""}``. A null in any other field raises an error.
+        epochs: Number of passes over the stream, or ``None`` to repeat indefinitely. Each pass begins with a call of ``set_epoch``.
 
     Yields:
-        A dict for each row, as :class:`~highway.datasets.Parquet` returns it. Passport: epoch, index within the epoch, and the key.
+        A dict for each row, with the same types as in :class:`~highway.datasets.Parquet`. The passport has the epoch, the index within the
+        epoch, and the key.
 
     Raises:
-        ConfigError: the package datasets is not installed, there are several splits, or ``dataset`` is not a stream.
+        ConfigError: the package ``datasets`` is not installed, there are several splits, or ``dataset`` is not a stream.
         DatasetError: a column is missing, there is a null, or an epoch has no samples.
 
     >>> from datasets import Dataset
@@ -85,7 +87,7 @@ class HuggingFaceSource:
         return _Again(_Reading(self, here()))
 
     def _remake(self, epoch: int, index: int, part: list[Any]) -> Stamped:
-        """Return a sample again. If the caller requests samples in order, this reads the stream only once."""
+        """Make a sample again. If samples are requested in order, the stream is read only once."""
         return self._again.sample(epoch, index, *part)
 
 
@@ -93,13 +95,13 @@ class _Reading:
     """A stream that is being read.
 
     Attributes:
-        position: The state to resume from after the last sample, and the number of examples between that state and the sample.
+        position: The position after the last sample: a state of the stream, and the number of examples since this state.
     """
 
     def __init__(self, source: HuggingFaceSource, context: Context) -> None:
         self._context = context
         stream = load(source.dataset, source.split, source.config, streaming=True)
-        from highway.datasets.tables import hub_stream  # imported here, because it needs pyarrow, which the package datasets installs
+        from highway.datasets.tables import hub_stream  # imported here, because it needs pyarrow; the package datasets installs pyarrow
 
         self.name = source.dataset if isinstance(source.dataset, str) else "a stream of Hugging Face"
         self._stream = hub_stream.encoded_stream(stream)
@@ -109,7 +111,7 @@ class _Reading:
         self.position: list[Any] = [None, 0]
 
     def samples(self, epoch: int, index: int, state: Any, passed: int) -> Iterator[Stamped]:
-        """Yield the samples of an epoch after the first ``passed`` examples that follow ``state``. The first sample has index ``index``."""
+        """Yield the samples of an epoch after ``state``, without the first ``passed``. The first yielded sample has the index ``index``."""
         for example in self._examples_from(self._stream, epoch, state, passed):
             again = Lineage(part=[state, passed])
             passed += 1

@@ -19,7 +19,7 @@ from highway.engine.source import OpenSource, ranks_of, remake_of
 from highway.engine.stage import Passport, Stage, Stamped, expand
 from highway.errors import ConfigError, EndOfStream, PipelineError
 
-_APART = 0x9E3779B97F4A7C15  # distance between the seeds of two passes; odd, so that all of them differ
+_APART = 0x9E3779B97F4A7C15  # difference between the seeds of two passes; odd, so that the seeds of all passes differ
 
 
 class InnerSource:
@@ -34,7 +34,8 @@ class InnerSource:
     def __init__(self, source: Any, context: Context, state: Any = None) -> None:
         op, is_own = _as_source(source)
         self._own = op if is_own else None
-        self._context = context = context if context.is_stage else Context(is_stage=False)  # all threads share the context outside stages
+        # A new context outside stages, because all threads share the context there.
+        self._context = context = context if context.is_stage else Context(is_stage=False)
         self._running: tuple[Any, RunState | None] = (op, None)
         with self:
             self._source = OpenSource(op, Traits.of(op), context, state)
@@ -78,9 +79,9 @@ class InnerSource:
 
 
 def remade(source: Any, lineage: list[Any]) -> Stamped:
-    """Return an item of a source again. ``lineage`` is its passport in the form of :func:`highway.engine.resume.as_json`.
+    """Make an item of a source again. ``lineage`` is the result of ``as_json`` for the item's passport.
 
-    This does not iterate over the source, so it works even if the source has ended.
+    This function does not iterate over the source, so it works even if the source has ended. See :func:`highway.engine.resume.as_json`.
     """
     op, _ = _as_source(source)
     if (make := remake_of(op, Traits.of(op))) is None:
@@ -98,14 +99,14 @@ def can_be_remade(source: Any) -> bool:
 
 
 def _as_source(source: Any) -> tuple[Any, bool]:
-    """Return the object to iterate over for an inner source, and whether this is a new pipeline."""
+    """Return the object to iterate over for an inner source, and whether this object is a new pipeline."""
     stage = source if isinstance(source, Stage) else Stage(source)
     is_own = shape_of(stage.op, True) == "composite" or bool(stage.settings)
     return Pipeline([stage]) if is_own else stage.op, is_own
 
 
 def in_place(source: Any, context: Context, state: Any) -> Iterator[Any]:
-    """Iterate over a source in place of the source of a stage. Its state becomes the state of the stage."""
+    """Iterate over a source on behalf of a stage. The state of the source becomes the state of the stage."""
     with contextlib.closing(OpenSource(source, Traits.of(source), context, state)) as items:
         for number, item in enumerate(items, start=items.first):
             yield item if type(item) in (Stamped, Together) else Stamped(item, Passport(0, number))
@@ -121,7 +122,7 @@ def length_of_epoch(source: Any) -> int:
     """Return the number of items of an epoch of a source.
 
     Raises:
-        TypeError: the source does not know the number.
+        TypeError: the source does not know its length.
     """
     return len(source if isinstance(source, Pipeline) else Pipeline([source]))
 
@@ -137,7 +138,7 @@ def epochs_of(source: Any) -> int | None:
 
 
 def may_have_length(source: Any) -> bool:
-    """Return whether a source can be asked for the number of items of an epoch. A reader or pipeline may have none for its data."""
+    """Return whether a source might know the number of items of an epoch. For a reader or pipeline, this also depends on its data."""
     op, _ = _as_source(source)
     return hasattr(op, "__len__") or Traits.of(op).length is not None
 
@@ -145,7 +146,7 @@ def may_have_length(source: Any) -> bool:
 class SourceInEpochs:
     """Iterates over a source inside a component epoch by epoch, with passports.
 
-    If the source numbers no epochs, each epoch is another pass over it.
+    If the source does not number epochs, each epoch is a pass over the source.
 
     Args:
         name: The name of the source, for error messages.
@@ -172,7 +173,7 @@ class SourceInEpochs:
         self.epochs: int
         self.is_inside: bool
         self.is_over: bool
-        self._taken: int  # items of the epoch
+        self._taken: int  # number of items taken in the epoch
         self.epochs, self.is_inside, self.is_over, self._taken, size, begun = state or (0, False, False, 0, None, None)
         self._begun: Any = begun  # the position in the epoch to resume from
         self.size = math.inf if size is None else size
@@ -183,11 +184,11 @@ class SourceInEpochs:
 
     @property
     def number(self) -> int:
-        """Number of the pass, if the source numbers no epochs."""
+        """The number of the pass, if the source does not number epochs."""
         return 0 if self.numbers_epochs else self.epochs - 1
 
     def begin(self) -> bool:
-        """Begin the next epoch unless the source is within one. Return whether there is an epoch."""
+        """Begin the next epoch, unless the source is within an epoch. Return whether there is an epoch."""
         if self.is_inside or self.is_over:
             return self.is_inside
         if self._pipeline is not None:
@@ -203,7 +204,7 @@ class SourceInEpochs:
         return True
 
     def is_ready(self) -> bool:
-        """Return whether there is another item, in this epoch or a later one. A source without epochs can always be read again."""
+        """Return whether this epoch or a later epoch has a further item. A source that does not number epochs can always be read again."""
         if self._pipeline is None:
             return True
         if self.is_inside and self._ahead is None:
@@ -215,7 +216,7 @@ class SourceInEpochs:
         return self.is_inside
 
     def _take_ahead(self, pipeline: Pipeline) -> None:
-        """Take the next item of the epoch. Until it is returned, the state is the state before it."""
+        """Take the next item of the epoch. Until the item is returned, the state is the state before this item."""
         before, self._items = pipeline.position(), self._items or pipeline.one_epoch()
         self._ahead = next(self._items, None)
         if self._ahead is None:
@@ -246,11 +247,11 @@ class SourceInEpochs:
 
     def _begin_again(self) -> Iterator[Stamped]:
         if self._pipeline is not None:
-            return self._pipeline.one_epoch()  # of a run that has resumed
+            return self._pipeline.one_epoch()  # continues the epoch after a resume
         return InnerSource(drawn_anew(self._source, self.number, self._context), self._context, self._begun)
 
     def _end(self) -> None:
-        cancel.check_cancelled()  # else the pipeline may have been stopped with this stage
+        cancel.check_cancelled()  # the source might have ended only because the pipeline was stopped
         self.size, self.is_inside = self._taken, False
         self._close_items()
         if not self._taken and self.number:
@@ -296,7 +297,7 @@ class SourceInEpochs:
 
 @contextlib.contextmanager
 def all_in_epochs(owner: str, sources: Sequence[Any], context: Context, states: Sequence[Any] = ()) -> Iterator[list[SourceInEpochs]]:
-    """Iterate over several sources at once. All of them are closed when the block ends."""
+    """Iterate over several sources at once. All sources are closed when the block ends."""
     with contextlib.ExitStack() as stack:
         yield [
             stack.enter_context(contextlib.closing(SourceInEpochs(f"{owner}: sources[{place}]", source, context, state)))
@@ -305,17 +306,17 @@ def all_in_epochs(owner: str, sources: Sequence[Any], context: Context, states: 
 
 
 def drawn_anew(op: Any, number: int, context: Context, inside: bool = False) -> Any:
-    """Return a component with another seed for each pass after the first, and do the same for the components inside it.
+    """Return a component with a new seed for each pass after the first. Components inside it get new seeds, too.
 
     Args:
         op: The component.
         number: Number of the pass, from 0.
         context: The context of the stage that runs the component.
-        inside: Whether the component is part of a pipeline that already has another seed.
+        inside: Whether the component is part of a pipeline that already has a new seed.
     """
     if isinstance(op, Stage):
         return replace(op, op=drawn_anew(op.op, number, context, inside))
-    if number and isinstance(op, Pipeline):  # it ended with the pass before
+    if number and isinstance(op, Pipeline):  # it ended with the previous pass
         return Pipeline([drawn_anew(stage, number, context, True) for stage in op.stages], _other_seed(op.seed, number, context, inside))
     if number == 0 or not dataclasses.is_dataclass(op) or isinstance(op, type):
         return op
@@ -344,7 +345,7 @@ def expect_source(owner: object, parameter: str, source: Any) -> None:
     """Check that a parameter can be iterated over as a source.
 
     Raises:
-        ConfigError: the parameter is not a source; the message names the owner and the parameter.
+        ConfigError: the parameter is not a source. The message names the owner and the parameter.
     """
     wrong = f"{type(owner).__name__}: {parameter} is no source"
     try:

@@ -30,9 +30,9 @@ from highway.wire.url import Link, parse
 log = logging.getLogger("highway")
 
 LAST_CALL = 1.0  # maximum seconds to read arrived messages when the pipeline is drained
-LEAVE = 20.0  # maximum seconds to read all sent messages, if the senders wait for this
-AT_ONCE = 16  # items received between two checks for senders that have not ended yet
-QUIET = 0.02  # seconds without a message after which the kernel holds no more messages for this process
+LEAVE = 20.0  # maximum seconds to read all sent messages, if the senders wait until they are read
+AT_ONCE = 16  # number of items received between two checks for senders that have not ended yet
+QUIET = 0.02  # if no message arrives for this many seconds, the kernel holds no more messages for this process
 
 
 @checked
@@ -40,34 +40,35 @@ QUIET = 0.02  # seconds without a message after which the kernel holds no more m
 class ZMQSource:
     """Receive items from other processes.
 
-    The source ends when its senders have announced their end. :class:`ZMQSink` announces its end; stock tensorcom peers do not. If the
-    pipeline is drained, the source first reads the messages that have arrived. Items keep their passports. The ``counters`` of the stage
-    count missing and repeated messages, and list the ``bound`` addresses. The first missing or repeated message logs a warning.
+    The source ends when its senders have announced their end. A :class:`ZMQSink` announces its end. Senders that use tensorcom itself do
+    not. If the pipeline is drained, the source first reads the messages that have arrived. Items keep their passports. The ``counters`` of
+    the stage count missing and repeated messages, and list the ``bound`` addresses. The first missing or repeated message logs a warning.
 
     Args:
-        url: Address: ``tcp://host:port`` or ``ipc://path``, or a URL such as ``zsub://host:port``, whose scheme defines the type of socket
-            and whether it binds (see :mod:`highway.wire.url`). Several URLs, or a URL with braces, share a socket.
-        bind: For plain URLs, whether this end binds; by default it connects.
-        codec: ``"tensorcom"``, ``"tenbin"`` or ``"msgpack"``. An option of the URL overrides this and ``senders``.
-        senders: Number of senders that must end before the source ends. 0: one for each URL. If this end binds, all connected senders must
-            end, too. If a sender may start after other senders have ended, pass the number.
+        url: Address: ``tcp://host:port`` or ``ipc://path``; or a URL such as ``zsub://host:port``, whose scheme determines the type of the
+            socket, and whether the socket binds (see :mod:`highway.wire.url`). Several URLs, or a URL with braces, share one socket.
+        bind: For plain URLs, whether this end binds. By default it connects.
+        codec: ``"tensorcom"``, ``"tenbin"`` or ``"msgpack"``. Options in the URL override ``codec`` and ``senders``.
+        senders: Number of senders that must end before the source ends. 0 means one sender for each URL. If this end binds, all connected
+            senders must also have ended. Pass the number if a sender can start after other senders have ended.
         timeout: Seconds to wait for an item, or ``None`` to wait indefinitely.
-        writable: Whether arrays are writable copies, aligned to 64 bytes. By default, they are read-only views of the message: writing
-            raises ``assignment destination is read-only``, and ``torch.from_numpy`` warns. To pass arrays to TensorFlow or JAX without
-            another copy, use ``writable``, because views are aligned only over ``+shm``.
-        budget_mb: Megabytes of messages that may wait at this end of each connection; by default 64. An option of the URL overrides it.
-        peers: ``"highway"``: accept only senders that announce that they are highway. The other end must use the same option.
-        topology: Identifies the topology file of this end. highway sets it. With ``peers="highway"``, ends of different files refuse each
-            other.
+        writable: Whether arrays are writable copies, aligned to 64 bytes. By default, arrays are read-only views of the message: writing
+            raises ``assignment destination is read-only``, and ``torch.from_numpy`` warns. Views are aligned only over ``+shm``. If you
+            pass the arrays to TensorFlow or JAX, ``writable`` avoids a second copy.
+        budget_mb: Maximum megabytes of messages that wait at this end of each connection, by default 64. An option in the URL overrides
+            this number.
+        peers: ``"highway"`` accepts only senders that announce that they are highway. The other end must use the same option.
+        topology: Identifies the topology file of this end. highway sets this parameter. With ``peers="highway"``, two ends of different
+            topology files refuse each other.
 
     Attributes:
         link: The parsed URLs.
 
     Yields:
-        The items that were sent. Arrays are read-only, unless ``writable``.
+        The items that were sent. Arrays are read-only, unless ``writable`` is true.
 
     Raises:
-        ConfigError: the URL cannot be used as written.
+        ConfigError: the URL is not valid.
         LinkError: the address cannot be bound (when running).
         TimeoutError: no item arrived within ``timeout``.
         FrameError: a message cannot be decoded. With ``on_error="skip"``, it is counted and skipped.
@@ -98,9 +99,9 @@ class ZMQSource:
     def __highway__(self) -> Traits:
         return Traits(
             finishes=True,
-            numbers_epochs=len(self.link.addresses) == 1 and not self.link.bind,  # in order only from a single sender
+            numbers_epochs=len(self.link.addresses) == 1 and not self.link.bind,  # items are in order only if there is a single sender
             skips_epochs=False,  # the senders control the epochs
-            on_demand=True,  # while the sink waits for its receivers, leave the items to other processes
+            on_demand=True,  # while the sink of this pipeline waits for receivers, other processes get the items
             start_threads=partial(opener_of(self.link.transport).start_threads, self.link),
         )
 
@@ -120,7 +121,7 @@ class ZMQSource:
                 rest = self._arrived(receiver, context)
             finally:
                 tally.here()[tally.CONNECTIONS] = receiver.connections
-        yield from rest  # close the socket, so that the senders use other receivers
+        yield from rest  # the socket was closed before, so that the senders use other receivers
 
     def _items(self, receiver: LinkReceiver, timeout: float | None, context: Context) -> Iterator[Any]:
         counts, comparison, made = tally.here(), Comparison(self.link), None
@@ -144,9 +145,9 @@ class ZMQSource:
             yield Stamped(item, envelope.passport) if envelope and envelope.passport else item
 
     def _arrived(self, receiver: LinkReceiver, context: Context) -> list[Any]:
-        """Return the items that the senders sent before they knew that this receiver leaves.
+        """Return the items that the senders sent before they learned that this receiver leaves.
 
-        Some senders cannot be notified, and fast senders never pause. Return at most the link's budget of their items.
+        Some senders cannot be notified, and continue to send. Return their items only up to the link's budget.
         """
         receiver.leave()
         most = receiver.counters["bytes"] + self.link.budget_mb * 1e6
@@ -163,7 +164,8 @@ class ZMQSource:
                 if awaited:
                     continue
                 break
-            if len(items) < wanted or (receiver.counters["bytes"] >= most and not awaited):  # the stream has ended, or is endless
+            # The stream has ended, or the budget is reached.
+            if len(items) < wanted or (receiver.counters["bytes"] >= most and not awaited):
                 break
         if untold := receiver.untold():
             receiver.counters["untold"] = untold
@@ -181,33 +183,35 @@ class ZMQSource:
 class ZMQSink:
     """Send items to other processes.
 
-    At the end of its input, the sink waits until all messages have left, notifies the receivers of the end, and waits until they have
+    At the end of its input, the sink waits until all messages have been sent, notifies the receivers of the end, and waits until they have
     closed the link. While a receiver is connected and reads, there is no time limit. While no receiver is connected, the limit is
     ``linger_ms``.
 
     Args:
         url: Address; see :class:`ZMQSource`.
-        bind: For plain URLs, whether this end binds; by default it does.
-        codec: ``"tensorcom"``, ``"tenbin"`` or ``"msgpack"``. An option of the URL overrides this, ``receivers`` and ``end``.
-        allow64: Whether arrays with 64-bit elements may be sent.
+        bind: For plain URLs, whether this end binds. By default it binds.
+        codec: ``"tensorcom"``, ``"tenbin"`` or ``"msgpack"``. Options in the URL override ``codec``, ``receivers`` and ``end``.
+        allow64: Whether sending arrays with 64-bit elements is allowed.
         receivers: Number of receivers to wait for before the first item is sent, so that each receiver gets items and the end.
-        end: Whether to notify the receivers of the end of the stream. Stock tensorcom peers get this as a batch without samples.
-        budget_mb: Megabytes of messages that may wait at this end of each connection, by default 64. Over ``+shm``, megabytes of shared
-            memory for all messages, by default 256. An option of the URL overrides this and ``tap``.
-        tap: Address at which viewers may read sent items, such as ``ipc://@name`` or ``tcp://host:port``; by default none.
-        extra: Whether the sink is temporary. Receivers do not count it among the ``senders`` that must end.
-        peers: ``"highway"``: accept only receivers that announce that they are highway. The other end must use the same option.
-        topology: Identifies the topology file of this end. highway sets it. With ``peers="highway"``, ends of different files refuse each
-            other.
+        end: Whether to notify the receivers of the end of the stream. Receivers that use tensorcom itself get a batch without samples.
+        budget_mb: Maximum megabytes of messages that wait at this end of each connection, by default 64. Over ``+shm``, megabytes of shared
+            memory for all messages, by default 256. Options in the URL override ``budget_mb`` and ``tap``.
+        tap: Address at which viewers can read sent items, such as ``ipc://@name`` or ``tcp://host:port``. By default there is no such
+            address.
+        extra: Whether the sink is temporary. Receivers do not count this sink among the ``senders`` that must end.
+        peers: ``"highway"`` accepts only receivers that announce that they are highway. The other end must use the same option.
+        topology: Identifies the topology file of this end. highway sets this parameter. With ``peers="highway"``, two ends of different
+            topology files refuse each other.
 
     Attributes:
         link: The parsed URLs.
 
     Raises:
-        ConfigError: the URL cannot be used as written.
-        LinkError: the address cannot be bound, the last messages could not be delivered, or a receiver was killed or cut off before it had
-            read them (when running; in a process that a launcher started, this is a warning).
-        ItemError: a field is not an array, has 64-bit elements without ``allow64``, or is larger than ``max_mb``, or there are too many
+        ConfigError: the URL is not valid.
+        LinkError: the address cannot be bound, the last messages could not be delivered, or a receiver was killed or disconnected before it
+            had read its messages (when running). The last case is only a warning if a launcher started the process or the pipeline is
+            drained.
+        ItemError: a field is not an array, has 64-bit elements without ``allow64``, or is larger than ``max_mb``; or there are too many
             fields. With ``on_error="skip"``, the item is skipped.
 
     >>> sender = Pipeline([[np.arange(3, dtype=np.uint8)], ZMQSink("ipc://batches")])
@@ -254,10 +258,10 @@ class ZMQSink:
                     counters["strangers"] = strangers
 
     def _send_all(self, items: Items, sender: LinkSender) -> bool:
-        """Send all items, and return True. Return False if the sink gave up before a receiver connected for the first item."""
+        """Send all items, and return True. Return False if no receiver connected before the sink gave up."""
         counts = tally.here()
         for item in items:
-            counts[tally.SENT] += 1  # before sending: if the process is killed meanwhile, it may have been sent
+            counts[tally.SENT] += 1  # count before sending, because an item might have been sent if the process is killed meanwhile
             try:
                 if not sender.send(item, items.passport):
                     counts[tally.SENT] -= 1
@@ -273,5 +277,5 @@ class ZMQSink:
 def _parsed(url: str | Sequence[str], direction: Any, bind: bool | None, defaults: LinkOptions) -> Link:
     link = parse(url, direction, bind, defaults=defaults)
     named(link.options.codec)
-    opener_of(link.transport)  # import it before a pipeline exists: at exit, sockets are then closed after pipelines
+    opener_of(link.transport)  # import the transport before a pipeline exists, so that sockets are closed after pipelines at exit
     return link

@@ -1,4 +1,4 @@
-"""Maps: one input, one output."""
+"""Maps return one output for each input."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from highway.parameters.hints import takes_rng
 @checked
 @dataclass
 class Map:
-    """Apply a function to each item, or to one field of each item. (For whole items, a bare function is also a map.)
+    """Apply a function to each item, or to one field of each item. (For whole items, you can pass the function to a pipeline directly.)
 
     Args:
-        fn: The function. It receives the item or the field, and a generator if it has a parameter ``rng``. It returns the new value, or
-            ``DROP`` to drop the item. In YAML, write ``package.module:name``.
+        fn: The function. It receives the item or the field. If it has a parameter ``rng``, it also receives a random generator. It returns
+            the new value, or ``DROP`` to drop the item. In YAML, write ``package.module:name``.
         field: Name or position of the field; ``None`` means the whole item.
 
     Raises:
         TypeError: ``fn`` returned ``None``.
-        KeyError: there is no such field.
+        KeyError: the field does not exist.
 
     >>> Map(lambda label: label + 1, field=1)(("an image", 7))
     ('an image', 8)
@@ -57,7 +57,7 @@ class Select:
     """Keep some fields of each item, in the given order.
 
     Args:
-        fields: Names of a dict's fields, or positions in a tuple. For one field, a list is not needed.
+        fields: A list of names of a dict's fields, or of positions in a tuple. For one field, pass the name or position without a list.
 
     Returns:
         A dict for a dict, a list for a list, a tuple for a tuple.
@@ -84,15 +84,16 @@ class Select:
 @checked
 @dataclass
 class Rename:
-    """Rename fields. A tuple becomes a dict; its old names are its positions.
+    """Rename fields. A tuple becomes a dict. The old names of a tuple's fields are their positions.
 
     Args:
-        names: New names by old names. Other fields of a dict keep their names. All fields of a tuple must be listed.
+        names: A dict from old names to new names. Fields of a dict that are not listed keep their names. All fields of a tuple must be
+            listed.
 
     Raises:
         ConfigError: two fields get the same new name.
         KeyError: an old name does not exist.
-        ValueError: a field of a tuple is not listed, or another field of the dict already has the new name.
+        ValueError: a field of a tuple is not listed, or a field that is not listed already has the new name.
 
     >>> Rename({0: "image", 1: "label"})(("pixels", 3))
     {'image': 'pixels', 'label': 3}

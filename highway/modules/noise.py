@@ -1,4 +1,4 @@
-"""A source of random arrays, to measure the stages after it and to try a pipeline without data."""
+"""A source of random arrays. Use it to measure stages, or to try a pipeline without data."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from highway.parameters.checks import checked
 from highway.parameters.ranges import Count, Predicate, Range, Seed
 from highway.process.aligned import aligned
 
-_AT_ONCE = 1 << 16  # number of elements to draw at once, so that they stay in the CPU caches until they are copied
+_AT_ONCE = 1 << 16  # number of elements to draw at once; so few that they stay in the CPU caches until they are copied
 
 
 def _is_number_type(dtype: str) -> bool:
@@ -32,10 +32,10 @@ class Noise:
     """Yield tuples of random arrays.
 
     Args:
-        shape: Shape of each array, including the batch axis; or a list of shapes, one per array.
-        n_tensors: Number of arrays in a tuple, at least 1. By default one, or one per shape.
+        shape: Shape of each array, including the batch axis; or a list with one shape per array.
+        n_tensors: Number of arrays in a tuple, at least 1. By default there is one array, or one array per shape.
         dtype: Dtype of the arrays. Integers cover the whole range of their dtype. Floats are in [0, 1).
-        constant: Whether to yield the same arrays each time, to measure a pipeline without the time for its data.
+        constant: Whether to yield the same arrays each time. Then creating arrays takes no time, which is useful for measurements.
         count: Number of tuples, or ``None`` for no limit.
         seed: Seed of the values, at least 0. ``None``: the pipeline's seed.
 
@@ -99,7 +99,7 @@ def _drawn(rng: Generator, count: int, dtype: np.dtype[Any]) -> np.ndarray:
         return rng.random(count, np.float32)
     if dtype.kind == "b":
         return rng.integers(0, 2, count, np.uint8)
-    bits, word = (64, np.uint64) if dtype.itemsize == 8 else (32, np.uint32)  # faster than to draw small integers
+    bits, word = (64, np.uint64) if dtype.itemsize == 8 else (32, np.uint32)  # drawing large integers is faster than drawing small integers
     words: np.ndarray = rng.integers(0, 1 << bits, -(-count * dtype.itemsize * 8 // bits), word)
     drawn = words.view(f"u{dtype.itemsize}")[:count]
     return drawn if dtype.kind == "u" else drawn.view(dtype) ^ np.iinfo(dtype).min

@@ -15,7 +15,7 @@ from highway.engine.stage import Items, Passport, Stamped
 from highway.parameters.checks import checked
 from highway.parameters.ranges import Count, Range
 
-PARTS = 16  # printed entries of a list or dict
+PARTS = 16  # maximum number of printed entries of a list or dict
 
 
 @checked
@@ -50,10 +50,10 @@ class Peek:
 @checked
 @dataclass
 class Benchmark:
-    """Print the rate of each ``n`` items. The first item only starts the clock.
+    """Print the rate after every ``n`` items. The first item only starts the clock.
 
     Args:
-        n: Items per printed line, at least 1.
+        n: Number of items per printed line, at least 1.
 
     >>> items = list(Pipeline([range(200), Benchmark(n=100)]))
     100 items in ... items/s, ... MB/s
@@ -83,7 +83,7 @@ class Benchmark:
 
 
 def rate(count: int, size: int, seconds: float) -> str:
-    """Return a line with the number of items, the seconds they took, and the rates in items and megabytes per second.
+    """Return a line with the number of items, the time in seconds, and the rates in items and megabytes per second.
 
     >>> rate(200, 500_000_000, 2.5)
     '200 items in 2.50 s: 80.0 items/s, 200.0 MB/s'
@@ -93,7 +93,7 @@ def rate(count: int, size: int, seconds: float) -> str:
 
 
 def describe(item: Item, passport: Passport, called: Sequence[str] | None = None) -> str:
-    """Return a description of an item: one line for the item, each field and each nested value. ``called`` renames the fields.
+    """Return a description of an item. The item, each field and each nested value have one line each. ``called`` renames the fields.
 
     >>> print(describe((np.arange(6, dtype=np.uint8).reshape(2, 3), 7), Passport(0, 3, keys=("a.jpg", "b.jpg"))))
     epoch 0, item 3, keys a.jpg, b.jpg

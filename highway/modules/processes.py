@@ -36,28 +36,30 @@ from highway.process.cores import available_cores
 class Processes:
     """Apply maps in several processes at once, for Python code that holds the GIL. Order and random numbers do not change.
 
-    The processes are spawned, not forked. highway pickles the maps once per process, so define them at the top level of a module. In a
-    script that defines a map, start the pipeline under ``if __name__ == "__main__":``, because the processes import the script. Small items
-    are sent in groups, and large arrays in shared memory, with one copy. Returned arrays are read-only.
+    The processes are spawned, not forked. highway pickles the maps once per process, so define the maps at the top level of a module. If a
+    script defines a map, start the pipeline under ``if __name__ == "__main__":``, because the processes import the script. Small items are
+    sent in groups. Large arrays are sent in shared memory, with one copy. Returned arrays are read-only.
 
-    The pipeline raises an error of a map with the same type, and adds the traceback as a note. To set ``on_error`` or ``num_workers``, put
-    a ``Stage`` around ``Processes``. If a process dies, its current item has failed. With ``on_error="skip"``, this item is skipped, and a
-    new process gets the other items of the dead process. With ``Stage(..., timeout=seconds)``, highway ends a process whose item takes
-    longer, and counts it in ``ended_processes``. A new process tries the item again, up to ``attempts`` times.
+    If a map raises an error, the pipeline raises an error of the same type, with the traceback as a note. To set ``on_error`` or
+    ``num_workers``, put a ``Stage`` around ``Processes``. If a process dies, its current item fails. With ``on_error="skip"``, this item is
+    skipped, and a new process gets the other items of the dead process. With ``Stage(..., timeout=seconds)``, highway ends a process whose
+    item takes longer, and counts the process in ``ended_processes``. A new process tries the item again, up to ``attempts`` times.
 
-    A whole pipeline, including its source and streams, runs in one process: ``Processes([source, decode, Batch(32)])``. For several sources
-    in parallel, pass a list of stages for each process: ``Processes([[TenSource("a.ten"), Batch(32)], [TenSource("b.ten"), Batch(32)]])``.
-    Their items alternate. Each process works ahead by 16 items at most, and by ``budget_mb``. The stages may have their own settings.
+    You can also run a whole pipeline, including its source and streams, in one process: ``Processes([source, decode, Batch(32)])``. To run
+    several pipelines in parallel, pass a list of stages for each process: ``Processes([[TenSource("a.ten"), Batch(32)],
+    [TenSource("b.ten"), Batch(32)]])``. The items of the pipelines alternate. Each process works ahead by at most 16 items, and by at most
+    ``budget_mb``. The stages can have their own settings.
 
     Args:
-        maps: Maps, which each process applies one after the other. Or the stages of one or several whole pipelines.
-        num_processes: Number of processes. ``None``: the number of available cores, or one per whole pipeline.
-        budget_mb: Megabytes of shared memory for the items of one process, and again for its results. One item may use at most half of it.
+        maps: Maps, which each process applies one after another. Or the stages of one or several whole pipelines.
+        num_processes: Number of processes. ``None``: the number of available cores, or one process per whole pipeline.
+        budget_mb: Megabytes of shared memory for the items of one process. The results get the same amount. An item can use at most half of
+            this memory.
 
     Raises:
         ConfigError: there are no maps, or ``num_processes`` is below 1 or differs from the number of whole pipelines.
         PipelineError: an entry of ``maps`` is not a map, has settings, or cannot be pickled (when the pipeline is built).
-        RemoteError: a process died, or raised an error that cannot be rebuilt here (when running).
+        RemoteError: a process died, or raised an error that cannot be rebuilt in this process (when running).
 
     >>> list(Pipeline([["a", "b"], Processes([str.upper], num_processes=1)]))
     ['A', 'B']
@@ -75,7 +77,7 @@ class Processes:
             )
 
     def _pipelines(self) -> list[list[Any]]:
-        """Return the stages of each whole pipeline; an empty list if there are only maps."""
+        """Return the stages of each whole pipeline. The list is empty if there are only maps."""
         if all(isinstance(part, (list, tuple)) for part in self.maps):
             return [list(part) for part in self.maps]  # type: ignore[call-overload]
         return [self.maps] if _is_source(self.maps[0]) else []
@@ -103,14 +105,15 @@ class Processes:
 
 
 def _is_source(part: Any) -> bool:
-    """Return whether a component can only be a source. Functions may be maps, except generator functions."""
+    """Return whether a component can only be a source. A function can be a map, except a generator function."""
     op = part.op if isinstance(part, Stage) else part
     if shape_by_method(op) == "composite":
         try:
             return bool(expand([part]))
-        except PipelineError:  # a composite of maps
+        except PipelineError:  # the component is a composite of maps
             return False
-    return (hasattr(op, "__iter__") and not inspect.isclass(op)) or inspect.isgeneratorfunction(op)  # the class str is a map
+    # A class with __iter__, such as str, is a map.
+    return (hasattr(op, "__iter__") and not inspect.isclass(op)) or inspect.isgeneratorfunction(op)
 
 
 def _expanded(stages: list[Any]) -> list[Stage]:
@@ -130,25 +133,25 @@ class _Remote:
         self, names: list[str], maps: list[Callable[..., Any]], budget_mb: Annotated[float, HOW], watched: Annotated[bool, HOW]
     ) -> None:
         self._names, self._maps, self._budget_mb = names, maps, budget_mb
-        self._watched = watched  # the first of several processes is watched
-        self._making_again: dict[int, RemoteMaps] = {}  # by thread
+        self._watched = watched  # only the first process is watched
+        self._making_again: dict[int, RemoteMaps] = {}  # for each thread, a process that makes items again
 
     def __deepcopy__(self, memo: object) -> _Remote:
-        """Return itself: the process of each worker has its own copies of the maps."""
+        """Return this object, because the process of each worker has its own copies of the maps."""
         return self
 
     def __highway__(self) -> Traits:
         return Traits(workers_parameter="num_processes", ahead=self._ahead, applies_timeout=True)
 
     def _ahead(self, context: Context) -> RemoteMaps:
-        """Start a process for the worker on this thread. It ends with the worker."""
+        """Start a process for the worker on this thread. The process ends when the worker ends."""
         watched, self._watched = self._watched and log.isEnabledFor(logging.WARNING), False
         remote = RemoteMaps(ApplyMaps(self._names, self._maps, context.seed, watched), self._budget_mb, context.limit)
         at_end(remote.close)
         return remote
 
     def __call__(self, item: Any, rng: Generator, context: Context) -> Any:
-        """Make an item again that waited in a stage when a state was saved. The process remains for the next item."""
+        """Make an item again that was waiting in a stage when the state was saved. The process is kept for the next such item."""
         thread = get_ident()
         if thread not in self._making_again:
             self._making_again[thread] = self._ahead(context)
@@ -163,7 +166,7 @@ class _Sources:
         self._pipelines, self._budget_mb = pipelines, budget_mb
 
     def __highway__(self) -> Traits:
-        in_order = len(self._pipelines) == 1  # items of several pipelines alternate
+        in_order = len(self._pipelines) == 1  # otherwise the items of several pipelines alternate
         return Traits(
             length=lambda: sum(len(Pipeline(stages)) for stages in self._pipelines),
             numbers_epochs=in_order and Pipeline(self._pipelines[0]).numbers_epochs,
@@ -189,7 +192,7 @@ class _Sources:
 
 
 def _items(run: IsolatedRun) -> Iterator[Stamped]:
-    """Yield the items of a run, and raise its error."""
+    """Yield the items of a run. If the run has failed, raise its error."""
     try:
         while True:
             stamped = run.take(None, is_in_stage=True)

@@ -1,4 +1,4 @@
-"""Readers: read datasets by index, as batches or single samples."""
+"""Readers read datasets by index, and yield batches or single samples."""
 
 from __future__ import annotations
 
@@ -37,33 +37,33 @@ class Reader(RaggedOptions, Sampling, _OfDataset):
     """Read a dataset by index, and yield its samples or batches of them.
 
     A dataset is any object with ``__len__`` and ``__getitem__``, such as the datasets of :mod:`highway.datasets`, a PyTorch or Hugging Face
-    dataset, a list, or an array. ``highway.open`` opens a path or URL. The outputs are the same for any number of workers, and an epoch is
-    the same for any number of ranks. If a sample cannot be read, an error names the sample and ends the run. With ``on_error="skip"``, the
-    next sample of the epoch replaces it in the batch. Without ``batch_size``, the sample is skipped.
+    dataset, a list, or an array. ``highway.open`` opens a path or URL as a dataset. The outputs do not depend on the number of workers, and
+    the order of an epoch does not depend on the number of ranks. If a sample cannot be read, an error names the sample and ends the run.
+    With ``on_error="skip"``, the next sample of the epoch replaces this sample in the batch. Without ``batch_size``, the sample is skipped.
 
     Args:
-        dataset: The dataset, its path or its URL. Several threads use the dataset at once. If it is not thread-safe, pass ``num_workers=1``
-            and no ``timeout``.
-        batch_size: Samples per batch, at least 1. ``None`` yields single samples.
-        epochs: Passes over the dataset, or ``None`` to repeat indefinitely.
-        ragged: How to batch fields whose first axis differs from sample to sample: ``"pad"``, ``"offsets"`` or ``"list"``. For this and the
-            next four parameters, see :class:`~highway.modules.batching.Batch`.
+        dataset: The dataset, or its path or URL. Several threads use the dataset at once. If the dataset is not thread-safe, pass
+            ``num_workers=1`` and no ``timeout``.
+        batch_size: Number of samples per batch, at least 1. ``None`` yields single samples.
+        epochs: Number of passes over the dataset, or ``None`` to repeat indefinitely.
+        ragged: How to batch fields whose first axis differs from sample to sample: ``"pad"``, ``"offsets"`` or ``"list"``. For ``ragged``
+            and the next four parameters, see :class:`~highway.modules.batching.Batch`.
         fields: The ragged fields, by name or position. ``None``: all fields that have an axis.
         multiple: The length of a padded field is rounded up to a multiple of this number.
-        pad_to: Length of padded fields, for all fields or by field.
-        fill: Padding value, for all fields or by field.
-        global_batch_size: Samples of all ranks in one step, in place of ``batch_size``. Each rank gets an equal part. If a run resumes on
-            another number of ranks, the global batch stays the same.
+        pad_to: A fixed length of padded fields, as one number, or as a dict from fields to numbers.
+        fill: Padding value, as one number, or as a dict from fields to numbers.
+        global_batch_size: Number of samples of all ranks in one step. Pass this number or ``batch_size``. Each rank gets an equal part. If
+            a run resumes on a different number of ranks, the global batch stays the same.
 
     Yields:
-        The dataset's samples. Or batches: tuples, lists or dicts like the samples, with a new first axis in each field. Passport: the
-        epoch, the index of the batch (or sample) within the epoch of all ranks, and the keys of the samples, if any.
+        The samples of the dataset, or batches. A batch is a tuple, list or dict like the samples, with a new first axis in each field. The
+        passport has the epoch, the index of the batch (or sample) within the epoch of all ranks, and the keys of the samples.
 
     Raises:
         ConfigError: a parameter is out of its range, or does not fit the dataset or the ranks.
         DatasetError: the dataset has changed, is empty, or has fewer samples than its length.
         ValueError: the samples of a batch differ in their fields, shapes or dtypes; or there are too few samples for a batch.
-        Exception: the error that the dataset raised for a sample, with a note that names the sample.
+        Exception: the dataset raised this error for a sample. A note names the sample.
 
     >>> from highway import Pipeline
     >>> with Pipeline([Reader([10, 11, 12, 13], batch_size=2, shuffle=False)]) as pipeline:
@@ -106,7 +106,7 @@ class Reader(RaggedOptions, Sampling, _OfDataset):
 
 
 def images_at(data_dir: str | Dataset, folder: Callable[[str], Dataset]) -> Dataset:
-    """Return the dataset of a parameter ``data_dir``. ``folder`` creates the dataset of a folder."""
+    """Return the dataset for the parameter ``data_dir``. ``folder`` creates the dataset if the parameter is a folder."""
     return open_images(data_dir, folder) if isinstance(data_dir, str) else opened_parts(data_dir)
 
 
@@ -114,7 +114,7 @@ def images_at(data_dir: str | Dataset, folder: Callable[[str], Dataset]) -> Data
 class _OfImages:
     data_dir: str | Dataset
     batch_size: Count
-    shape: Shape | None = None  # this parameter of DecodeOptions becomes the third one
+    shape: Shape | None = None  # moves this parameter of DecodeOptions to the third position
     epochs: Epochs = None
 
 
@@ -124,31 +124,31 @@ class ImageReader(DecodeOptions, Sampling, _OfImages):
     """Read images and yield batches without labels.
 
     The images are decoded directly into the batch, on all cores. Crops and flips depend on the seed and the image's position in the epoch,
-    not on the rank that reads it. Otherwise it is the same as :class:`Reader`.
+    not on the rank that reads the image. Order, ranks and skipped samples are the same as for :class:`Reader`.
 
     Args:
-        data_dir: A folder of images, files of any format that ``highway.open`` reads, such as ``photos-{000..015}.tar``, or a dataset of
-            encoded images. Its samples are ``bytes``, tuples with the image as the first field, or dicts with a field such as ``image`` or
-            ``jpg``. ``highway:photos/...`` refers to photographs in the package.
-        batch_size: Images per batch, at least 1.
-        shape: Height and width in pixels; each image is scaled and centre-cropped to it. Without ``shape`` and ``crop``, every image keeps
-            its own size.
-        epochs: Passes over the images, or ``None`` to repeat indefinitely.
-        crop: A crop, such as ``RandomResizedCrop((224, 224))``. It draws the box of each image that is decoded and scaled to the crop's
-            shape.
+        data_dir: A folder of images; files of any format that ``highway.open`` reads, such as ``photos-{000..015}.tar``; or a dataset of
+            encoded images. Samples of the dataset are ``bytes``, tuples with the image as the first field, or dicts with a field such as
+            ``image`` or ``jpg``. ``highway:photos/train/...`` and ``highway:photos/val/...`` are folders of the highway package.
+        batch_size: Number of images per batch, at least 1.
+        shape: Height and width in pixels. Each image is scaled and centre-cropped to this shape. Without ``shape`` and ``crop``, every
+            image keeps its own size.
+        epochs: Number of passes over the images, or ``None`` to repeat indefinitely.
+        crop: A crop, such as ``RandomResizedCrop((224, 224))``. It draws a random box of each image. Only this box is decoded and scaled to
+            the shape of the crop.
         flip: Probability, 0 to 1, of mirroring an image left to right.
-        antialias: Whether to average over all source pixels of an output pixel when an image shrinks. Slower, but smoother.
-        max_pixels: Maximum height x width that a file may declare.
+        antialias: Whether each output pixel is the average of all its source pixels when an image shrinks. Slower, but smoother.
+        max_pixels: Maximum number of pixels (height x width) of an image, as declared in its header. A larger image raises an error.
 
     Yields:
-        ``(images,)``: uint8 ``(B, H, W, 3)`` in RGB, or a list of B arrays ``(H, W, 3)`` if the images keep their own sizes. The passport's
-        keys are the files' paths, relative to ``data_dir``, or the keys of the dataset.
+        ``(images,)``: uint8 ``(B, H, W, 3)`` in RGB, or a list of B arrays ``(H, W, 3)`` if the images keep their own sizes. The keys in
+        the passport are the paths of the files, relative to ``data_dir``, or the keys of the dataset.
 
     Raises:
         ConfigError: a parameter is out of its range, or ``shape`` differs from the shape of ``crop``.
-        FileNotFoundError: there is no such folder, or it has no images (raised on the first item, not in the constructor).
-        ImageError: a file is not an image, is damaged, truncated or too large (when it is read).
-        TypeError: a sample of the dataset holds no encoded image.
+        FileNotFoundError: the folder does not exist or has no images (raised on the first item, not in the constructor).
+        ImageError: a file is not an image, or is damaged, truncated or too large (when it is read).
+        TypeError: a sample of the dataset has no encoded image.
 
     >>> with Pipeline([ImageReader("highway:photos/val/cat", 2, (64, 64))]) as pipeline:
     ...     (images,) = pipeline.dequeue()
@@ -177,16 +177,17 @@ class ImageReader(DecodeOptions, Sampling, _OfImages):
 class ImageFileReader(ImageReader):
     """Read labelled images and yield batches.
 
-    Labels are numbered in the sorted order of the folders' names (:attr:`classes`). Images in subfolders of a label's folder have this
-    label. The other arguments are the same as for :class:`ImageReader`.
+    Labels are numbered in the sorted order of the folders' names (:attr:`classes`). Images in subfolders of a label folder have the label
+    of this label folder. All arguments except ``data_dir`` and ``one_hot`` are the same as for :class:`ImageReader`.
 
     Args:
         data_dir: A folder with one folder per label; files of any format that ``highway.open`` reads, such as ``photos-{000..015}.tar``
-            with ``.jpg`` and ``.cls``; or a dataset whose samples are ``(encoded image, label)`` or dicts with these fields.
+            with ``.jpg`` and ``.cls``; or a dataset whose samples are ``(encoded image, label)`` or dicts with these two fields.
         one_hot: Whether labels are one-hot rows instead of numbers.
 
     Yields:
-        ``(images, labels)``: uint8 ``(B, H, W, 3)`` in RGB, and int32 ``(B,)``, or with ``one_hot`` float32 ``(B, number of classes)``.
+        ``(images, labels)``. The images are uint8 ``(B, H, W, 3)`` in RGB. The labels are int32 ``(B,)``. With ``one_hot``, the labels are
+        float32 ``(B, number of classes)``.
 
     >>> from highway import Pipeline
     >>> reader = ImageFileReader("highway:photos/val", 16, (64, 64))
@@ -206,5 +207,5 @@ class ImageFileReader(ImageReader):
 
     @property
     def classes(self) -> list[str]:
-        """The names of the labels, read from the folder at each access. The number of a label is its position."""
+        """The names of the labels, indexed by label. They are read from the folder at each access."""
         return list(getattr(self.open(), "classes"))  # noqa: B009  # the protocol has no such attribute

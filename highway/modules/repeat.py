@@ -35,18 +35,18 @@ from highway.parameters.ranges import Epochs
 class Repeat:
     """Iterate over a source several times. Each pass is an epoch.
 
-    Without a source, in the middle of a pipeline, it repeats all preceding stages: ``Pipeline([files, decode, Batch(8),
+    In the middle of a pipeline, pass no source. ``Repeat`` then repeats all preceding stages: ``Pipeline([files, decode, Batch(8),
     Repeat(times=3)])``. Stages with their own ``seed``, such as :class:`Shuffle`, draw new numbers in each pass. A reader with ``epochs=E``
     yields ``times * E`` epochs. A reader that repeats indefinitely yields ``times`` epochs.
 
     Args:
-        source: A source that can be iterated over several times: an iterable, a reader or a pipeline. ``None``: the stages before this
-            stage.
+        source: A source that can be iterated over several times: an iterable, a reader or a pipeline. ``None`` repeats the stages before
+            this stage.
         times: Number of passes, at least 1, or ``None`` to repeat indefinitely.
 
     Raises:
         ConfigError: a source is given in the middle of a pipeline, no source is given at its start, or a preceding stage already repeats.
-        ValueError: a pass is empty: the source has no items, or is exhausted like a generator (when running).
+        ValueError: a pass is empty, because the source has no items, or is exhausted like a generator (when running).
 
     >>> [stamped.item for stamped in Repeat(["a", "b"], 2)]
     ['a', 'b', 'a', 'b']
@@ -97,7 +97,7 @@ class Repeat:
         return repeated.remake(epoch, index, part) if isinstance(repeated, _Passes) else remade(repeated, part)
 
     def _after(self, stages: Sequence[Stage]) -> list[Stage]:
-        """Return ``stages`` with a source of ``times`` passes, and with streams that restart in each pass."""
+        """Return the ``stages``, with a source that yields ``times`` passes, and with streams that restart in each pass."""
         if self.source is not None:
             raise ConfigError("Repeat: a source is given, but stages stand before it; leave it out to repeat those: Repeat(times=...)")
         first, *rest = stages
@@ -114,7 +114,7 @@ class Repeat:
 
 
 class _Passes:
-    """Runs one pass over a source after the other. A stream that needs no more items of a pass starts the next pass."""
+    """Runs the passes over a source, one after another. A stream that needs no more items of a pass starts the next pass."""
 
     def __init__(self, source: Any, times: Epochs) -> None:
         self.source, self.times = source, times
@@ -155,16 +155,16 @@ class _Passes:
         return Stamped(item, passport.within(passport.epoch, epoch, index))
 
 
-_OVER = "over"  # state of a stream that needs no more items of a pass
+_OVER = "over"  # the state of a stream that needs no more items of a pass
 
 
 class _EachPass:
-    """Runs a stream that restarts with each pass. A pass of the stream ends with its input, or earlier."""
+    """Runs a stream that restarts in each pass. A pass of the stream ends at the end of its input, or earlier."""
 
     def __init__(self, op: Any, passes: _Passes) -> None:
         self.stands_for, self._passes = op, passes
 
-    def __highway__(self) -> Traits:  # it restarts counting in each pass, so it needs no whole epochs
+    def __highway__(self) -> Traits:  # counting restarts in each pass, so the stream need not see whole epochs
         declared = Traits.of(self.stands_for)
         state = Stateless if declared.state is Stateless else Position
         return replace(declared, stands_for=self.stands_for, per_epoch=True, whole_epochs=False, state=state)
@@ -176,14 +176,14 @@ class _EachPass:
             items.context.begin(drawn, Traits.of(drawn).new_state(), begun)
             yield from drawn.stream(items)
         self._passes.enough = max(self._passes.enough, items.epoch)
-        items.context.begin(self, Position(_OVER))  # the pass may be endless
+        items.context.begin(self, Position(_OVER))  # the pass might be endless
         items.waiting = []
         for _ in items:
             pass
 
 
 def _reader_of(op: Any) -> tuple[str, Any] | None:
-    """Return the field of a component that holds a reader with ``epochs``, and the reader. For a reader itself, the name is empty."""
+    """Return the field of a component that contains a reader with ``epochs``, and this reader. For a reader, the field's name is empty."""
     names = {field.name for field in dataclasses.fields(op)} if dataclasses.is_dataclass(op) else set()
     if "epochs" in names:
         return "", op
@@ -192,7 +192,7 @@ def _reader_of(op: Any) -> tuple[str, Any] | None:
 
 
 def _repeated(op: Any, times: int | None) -> Any:
-    """Return a component that reads ``times`` times as many epochs; ``None`` if it has no ``epochs``."""
+    """Return a copy of a component that reads ``times`` times as many epochs, or ``None`` if it has no ``epochs``."""
     if isinstance(op, OfSources) and Traits.of(op).numbers_epochs:
         return replace(op, sources=[Repeat(source, times) if numbers_epochs(source) else source for source in op.sources])
     found = _reader_of(op)

@@ -1,4 +1,4 @@
-"""Sinks that write images, and a stream that writes images and passes them on."""
+"""Sinks that write images, and a stream that writes images and passes the items on."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class _ImageFiles:
     """Writes every image to its own file.
 
     Args:
-        path: Folder for the files. It is created if missing.
-        field: Name or position of the field that holds the images; by default ``"image"``, ``"images"`` or the first.
+        path: Folder for the files. It is created if it does not exist.
+        field: Name or position of the field that contains the images. By default ``"image"`` or ``"images"`` of a dict, or the first field.
         format: ``"png"`` (lossless) or ``"jpg"`` (quality 95).
     """
 
@@ -58,11 +58,12 @@ class _ImageFiles:
 class DumpImages(_ImageFiles):
     """Write every image to its own file, and pass the items on.
 
-    A file name has a running number from 0 and the sample's key, if there is one: ``000017-cat-03.png``. A later run overwrites the files.
+    A file name consists of a running number from 0 and the key of the sample, if it has a key: ``000017-cat-03.png``. A later run
+    overwrites the files.
 
     Raises:
         OSError: a file cannot be written.
-        ValueError: the field holds no images.
+        ValueError: the field does not contain images.
 
     >>> import os
     >>> images = [np.zeros((8, 8, 3), np.uint8)] * 2
@@ -96,24 +97,25 @@ class ImageSink(_ImageFiles):
 class ContactSheet:
     """Write one PNG with a grid of the first images, each with its label and key. Boxes, masks and points are drawn.
 
-    The sink writes the file when ``limit`` images have arrived, or at the end of the stream, and prints a line. It drops later items.
+    When ``limit`` images have arrived, or at the end of the stream, the sink writes the file and prints a line. The sink ignores later
+    items.
 
     Args:
-        path: The PNG file. Its folder is created if missing.
-        columns: Images per row, at least 1.
+        path: The PNG file. Its folder is created if it does not exist.
+        columns: Number of images per row, at least 1.
         limit: Maximum number of images, at least 1.
         size: Height and width in pixels of each cell, at least 16.
-        field: Name or position of the field that holds the images; by default ``"image"``, ``"images"`` or the first.
-        label: Name or position of the field with an integer per image, or per box. By default ``"label"``, ``"labels"`` or the second
-            field.
+        field: Name or position of the field that contains the images. By default ``"image"`` or ``"images"`` of a dict, or the first field.
+        label: Name or position of the field with an integer per image, or per box. By default ``"label"`` or ``"labels"`` of a dict, or the
+            second field.
         classes: Names of the labels, indexed by label.
-        boxes: Name or position of the field of the boxes, ``(N, 4)`` per image. By default ``"boxes"``, if it holds boxes.
+        boxes: Name or position of the field of the boxes, ``(N, 4)`` per image. By default ``"boxes"``, if this field contains boxes.
         mask: Name or position of the field of the masks, ``(H, W)`` or ``(N, H, W)``. By default ``"masks"`` or ``"mask"``.
         points: Name or position of the field of the points, ``(N, 2)`` or ``(N, K, 2)``. By default ``"keypoints"`` or ``"points"``.
 
     Raises:
         OSError: the file cannot be written.
-        ValueError: the field holds no images, nothing arrived, or a given field holds other data.
+        ValueError: the field does not contain images, no item arrived, or the values of a given field do not fit its role.
 
     >>> images, labels = np.zeros((4, 32, 32, 3), np.uint8), np.arange(4)
     >>> Pipeline([[(images, labels)], ContactSheet("sheet.png")]).run()
@@ -161,7 +163,7 @@ class ContactSheet:
         return tiles
 
     def _labels(self, item: Item, count: int, batched: bool) -> list[np.ndarray | None]:
-        """Return the label of each image, or the labels of its boxes. Return ``None`` for each if the item has no field of labels."""
+        """Return the label of each image, or the labels of its boxes. Return ``None`` for each image if the item has no labels."""
         field = self.label
         if field is None:
             field = next((name for name in ("label", "labels", 1) if name in names(item)), None)

@@ -40,15 +40,15 @@ from highway.parameters.ranges import Predicate, Seed
 
 @dataclass
 class OfSources:
-    """Base class of sources that combine other sources. If a source numbers its epochs, an epoch of the combination has one of each source.
+    """Base class of sources that combine other sources. An epoch of the combination has one epoch of each source that numbers its epochs.
 
     Args:
-        sources: Any iterables, functions, readers or pipelines.
+        sources: The sources: iterables, functions, readers or pipelines.
     """
 
     sources: Annotated[list[Component], Predicate(bool, "at least one")]
 
-    skips: ClassVar[bool] = True  # whether each epoch begins with a new epoch of each source, so that the rest of an epoch can be skipped
+    skips: ClassVar[bool] = True  # whether the rest of an epoch can be skipped, because each epoch begins with a new epoch of each source
 
     def __post_init__(self) -> None:
         for position, source in enumerate(self.sources):
@@ -88,15 +88,15 @@ class OfSources:
     def _items(
         self, sources: list[SourceInEpochs], epoch: int, context: Context, order: Position
     ) -> Iterator[tuple[Item, Passport, list[Any]]]:
-        """Yield the items of an epoch, each with its passport and its ``part`` of a lineage. ``order`` is the state of the order."""
+        """Yield the items of an epoch, each with its passport and its ``part`` of a lineage. ``order`` has the state of the order."""
         raise NotImplementedError
 
     def _has_epoch(self, sources: list[SourceInEpochs], epoch: int) -> bool:
-        """Return whether there is another epoch. At least one source numbers its epochs."""
+        """Return whether there is a further epoch. Called only if a source numbers its epochs."""
         return any(source.begin() for source in sources if source.numbers_epochs)
 
     def _epochs(self) -> list[int | None]:
-        """Return the number of epochs of each source that numbers them; ``None`` if it is unlimited or unknown."""
+        """Return the number of epochs of each source that numbers its epochs. ``None``: the number is unlimited or unknown."""
         return [epochs_of(source) for source in self.sources if numbers_epochs(source)]
 
     def _number_of_epochs(self, epochs: list[int]) -> int:
@@ -127,7 +127,7 @@ class OfSources:
 
 
 def _begun(sources: list[SourceInEpochs], epoch: int) -> list[SourceInEpochs]:
-    """Return the sources, after each has begun an epoch, or has ended."""
+    """Begin an epoch of each source that has not begun it or ended. Return the sources."""
     for source in sources:
         if source.epochs <= epoch:
             source.begin()
@@ -141,9 +141,10 @@ def _part(place: int, source: SourceInEpochs, passport: Passport) -> list[Any]:
 @checked
 @dataclass
 class Concat(OfSources):
-    """Iterate over one source after the other: iterables, functions, readers, pipelines. Items get a running index and keep their keys.
+    """Iterate over one source after another: iterables, functions, readers, pipelines. Items get a running index and keep their keys.
 
-    If a source numbers its epochs, as readers do, an epoch has one epoch of each of these sources, and one pass over each other source.
+    If some sources number their epochs, as readers do, an epoch has one epoch of each of these sources, and one pass over each of the
+    remaining sources.
 
     >>> list(Pipeline([Concat([range(2), ["a", "b"]])]))
     [0, 1, 'a', 'b']
@@ -164,15 +165,15 @@ class Zip(OfSources):
     """Combine the first items of all sources into one item, then the second items, and so on.
 
     Tuples are concatenated, lists are concatenated, dicts are merged. Any other item counts as a tuple with one field. The keys come from
-    the first source. If a source numbers its epochs, as readers do, each epoch combines one epoch of each of these sources, and one pass
-    over each other source.
+    the first source. If some sources number their epochs, as readers do, each epoch combines one epoch of each of these sources, and one
+    pass over each of the remaining sources.
 
     Args:
-        strict: Whether it is an error if sources have different lengths or numbers of epochs. If not, the shortest source ends the epoch,
-            and the source with the fewest epochs ends the stream.
+        strict: Whether different lengths or numbers of epochs of the sources raise an error. If ``False``, the shortest source ends the
+            epoch, and the source with the fewest epochs ends the stream.
 
     Raises:
-        ValueError: a source ends before the others, or two dicts share a name.
+        ValueError: a source ends before the other sources, and ``strict`` is true; or two dicts have a field with the same name.
         TypeError: dicts and other items cannot be combined.
 
     >>> [stamped.item for stamped in Zip([[("a", 1), ("b", 2)], [10, 20]])]
@@ -226,27 +227,28 @@ class Zip(OfSources):
 class Mix(OfSources):
     """Draw each item from one of several sources. Items get a running index and keep their keys.
 
-    If a source numbers its epochs, as readers do, each loop over the mix is one epoch. ``stop`` defines its end, as in
-    :class:`~highway.datasets.mixing.mixed.MixedDataset`. A source without epochs, such as a list, is read again when it has ended.
+    If a source numbers its epochs, as readers do, each loop over the mix is one epoch. ``stop`` determines the end of the epoch, as in
+    :class:`~highway.datasets.mixing.mixed.MixedDataset`. A source that does not number epochs, such as a list, is read again when it has
+    ended. If no source numbers epochs, the stream has one epoch.
 
-    For sources with random access, use :class:`~highway.datasets.mixing.mixed.MixedDataset` with a reader: the reader divides the mixture
-    among ranks, and even a few items have exactly the proportions of the weights.
+    For sources with random access, use :class:`~highway.datasets.mixing.mixed.MixedDataset` with a reader. The reader divides the mix among
+    the ranks, and even a few items have exactly the proportions of the weights.
 
     Args:
         weights: Relative frequency of each source, above 0.
-        by_size: Draw in proportion to the remaining length of each source, which must be known. Every way to interleave the sources is
-            then equally likely. ``stop`` must be ``"all"``.
+        by_size: Whether to draw in proportion to the remaining length of each source. All lengths must be known, and ``stop`` must be
+            ``"all"``. Every way to interleave the sources is then equally likely.
         seed: Seed of the random choices, at least 0. ``None``: the pipeline's seed.
-        stop: When an epoch ends. ``"all"``: when one epoch of each source has been read; until then, a source whose epoch has ended is
-            skipped. ``"first"``: before a source would give more items than one of its epochs has. ``"restart"``: when a source would do
-            so and each source has given as many items as one of its epochs has; until then, sources go on with their next epoch. With
-            ``"first"`` and ``"restart"``, the next epoch continues at the next item of each source, and if a loop ends early, the rest of
-            its epoch is read and dropped. If no source numbers epochs, the stream has one epoch.
+        stop: When an epoch of the mix ends. ``"all"``: when one epoch of each source has been read. Until then, a source whose epoch has
+            ended is skipped. ``"first"``: before any source would yield more items than one of its epochs has. ``"restart"``: when each
+            source has yielded at least one epoch. Until then, a source whose epoch has ended continues with its next epoch. With
+            ``"first"`` and ``"restart"``, the next epoch of the mix continues at the next item of each source. If a loop then ends early,
+            the rest of its epoch is read and dropped.
 
     Raises:
-        ConfigError: the weights do not fit the sources, or ``by_size`` does not fit ``stop``, or a source has no length (raised on
-            construction, or in a reader's case when the mix is first read).
-        ValueError: with ``by_size``, a source has more items than its length says.
+        ConfigError: the weights do not fit the sources, or ``by_size`` does not fit ``stop``, or a source has no length (on construction,
+            or for a reader when the mix is first read).
+        ValueError: with ``by_size``, a source has more items than its length.
 
     >>> list(Pipeline([Mix([[1, 2, 3, 4], ["a", "b"]], weights=[2, 1], seed=0)]))
     [1, 2, 3, 4, 'a', 'b']
@@ -282,7 +284,7 @@ class Mix(OfSources):
         return self.stop == "all"
 
     def _epochs(self) -> list[int | None]:
-        return [epochs if self.skips else None for epochs in super()._epochs()]  # else it depends on the draws
+        return [epochs if self.skips else None for epochs in super()._epochs()]  # otherwise the number depends on the draws
 
     def _length(self) -> int:
         if not self.skips:
@@ -302,7 +304,8 @@ class Mix(OfSources):
         rng = Generator(Philox(key=epoch << 64 | context.seed_or(self.seed)))
         if self.skips:
             _begun(sources, epoch)
-        given, whole = [0] * len(sources), set[int]()  # items of each source in this epoch; sources that have given a whole epoch in it
+        # Number of items of each source in this epoch; the sources that have yielded one of their epochs in it.
+        given, whole = [0] * len(sources), set[int]()
         if order.value is None:
             shares = self._shares(sources)
         else:
@@ -337,7 +340,7 @@ class Mix(OfSources):
             self._expect_no_more(sources)
 
     def _ends(self, whole: set[int]) -> bool:
-        """Return whether an epoch with ``"first"`` or ``"restart"`` ends, given the sources that have given a whole epoch."""
+        """Return whether an epoch with ``"first"`` or ``"restart"`` ends. ``whole`` has the sources that have yielded a whole epoch."""
         return len(whole) >= (1 if self.stop == "first" else len(self.sources))
 
     def _shares(self, sources: list[SourceInEpochs]) -> np.ndarray:
@@ -360,10 +363,10 @@ class Mix(OfSources):
 @checked
 @dataclass
 class FromQueue:
-    """Yield the items of a queue until the queue returns ``EndOfStream`` (the class, or an instance).
+    """Yield the items of a queue until the queue returns ``EndOfStream`` (the class or an instance).
 
     Args:
-        queue: A ``queue.Queue``, or an object whose ``get(timeout=seconds)`` raises ``queue.Empty``, such as ``multiprocessing.Queue``.
+        queue: A ``queue.Queue``, or any object whose ``get(timeout=seconds)`` raises ``queue.Empty``, such as a ``multiprocessing.Queue``.
 
     >>> import queue
     >>> source = queue.Queue()

@@ -1,4 +1,4 @@
-"""Streams: stages whose number of outputs may differ from the number of inputs."""
+"""Streams: stages whose number of outputs can differ from the number of inputs."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from highway.parameters.ranges import Count, Range, Seed
 @checked
 @dataclass
 class Shuffle:
-    """Shuffle items with a buffer: fill it, yield a random item of it, and replace this item by the next input.
+    """Shuffle items with a buffer. Fill the buffer, yield a random item from it, and replace this item by the next input.
 
     Args:
         buffer_size: Size of the buffer, at least 1. A larger buffer shuffles better.
-        reuse: Number of times to yield each item, at least 1. For items that are expensive to create.
+        reuse: Number of times to yield each item, at least 1. More than 1 is useful if items are expensive to create.
         seed: Seed of the order, at least 0. ``None``: the pipeline's seed.
 
     Passports stay with their items. With ``reuse``, repetition n of index i gets the index ``i * reuse + n``, so that later stages draw
@@ -45,7 +45,7 @@ class Shuffle:
     def stream(self, items: Items) -> Iterator[Stamped]:
         rng = Generator(Philox(key=items.epoch << 64 | items.context.seed_or(self.seed)))
         position, waiting = items.context.state_of(self), items.waiting
-        uses: list[int] = []  # how often each waiting item was yielded
+        uses: list[int] = []  # number of times that each waiting item was yielded
         if position.value is not None:
             uses = position.value["uses"]
             go_on(rng, position.value["rng"])
@@ -104,9 +104,9 @@ class Duplicate:
 @checked
 @dataclass
 class Take:
-    """Yield the first ``n`` items over all epochs, and then end the pipeline and cancel all preceding stages.
+    """Yield the first ``n`` items of all epochs together. Then end the pipeline, and cancel all preceding stages.
 
-    If you leave a loop early, the remaining items of its epoch still count.
+    If you leave a loop early, the items of its epoch that you have not received also count.
 
     Args:
         n: Number of items, at least 0.
@@ -122,7 +122,7 @@ class Take:
 
     def stream(self, items: Items) -> Iterator[Stamped]:
         taken = items.context.state_of(self)
-        while taken.value < self.n:  # checked before each request, so that only n items are requested
+        while taken.value < self.n:  # checked before each request, so that at most n items are requested
             for item in items:
                 taken.value += 1
                 yield Stamped(item, items.passport)
@@ -134,14 +134,14 @@ class Take:
 @checked
 @dataclass
 class FixedEpochs:
-    """Divide the items of all epochs into epochs of ``size`` items each, whatever the epochs of the source are.
+    """Divide the items of all epochs into new epochs of ``size`` items each, regardless of the epochs of the source.
 
-    A loop over the pipeline continues where the last loop stopped, even in the middle of an epoch of the source. If a loop ends early, the
-    stages before this stage still process the rest of its epoch, and these items are dropped. If the source ends, the last epoch may be
-    shorter. For epochs that all begin at the first item, use ``Take(size), Repeat(times=...)``.
+    A loop over the pipeline continues where the previous loop stopped, even in the middle of an epoch of the source. If a loop ends early,
+    the preceding stages process the rest of its epoch, and these items are dropped. If the source ends, the last epoch can be shorter. If
+    all epochs should begin at the first item, use ``Take(size), Repeat(times=...)``.
 
     Args:
-        size: Items of an epoch, at least 1.
+        size: Number of items of an epoch, at least 1.
 
     >>> with Pipeline([Repeat(["a", "b", "c"]), FixedEpochs(2)]) as pipeline:
     ...     print(list(pipeline), list(pipeline), list(pipeline))
@@ -176,7 +176,7 @@ def _in_epochs(stamped: Stamped, epoch: int, index: int | None) -> Stamped:
 @checked
 @dataclass
 class Tee:
-    """Call a function with each item, such as a queue's ``put``, and pass the item on.
+    """Call a function with each item, and pass the item on. For example, the function is the ``put`` of a queue.
 
     Args:
         fn: A function that receives the item. Its return value is ignored. In YAML, write ``package.module:name``.

@@ -1,7 +1,7 @@
-"""Find the annotations of an item's images by the names of fields, and check them.
+"""Find the annotations of an item's images by the names of fields, and check the annotations.
 
-A *target* is one image with its boxes, points and mask, and the rows of other fields that belong to its boxes or points. It is a dict by
-role: ``"image"``, ``"boxes"``, ``"points"``, ``"mask"``, and one role per other field.
+A *target* is one image with its boxes, points and mask, and the rows of further fields that belong to its boxes or points. A target is a
+dict from roles to values. The roles are ``"image"``, ``"boxes"``, ``"points"``, ``"mask"``, and one role per further field.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ class Targets:
     """Finds the targets of an item.
 
     Args:
-        owner: The component named in errors.
+        owner: Name of the component in errors.
         field: The field of the images. ``None``: the default field.
-        boxes: The field of the boxes, if any.
-        points: The field of the points, if any.
-        mask: The field of the masks, if any.
+        boxes: The field of the boxes, or ``None``.
+        points: The field of the points, or ``None``.
+        mask: The field of the masks, or ``None``.
         with_boxes: Fields with one row per box.
-        with_points: Fields with one entry per point. They may also have one row per box.
-        more: Further fields of images, points and masks, by their type. Each gets its own role.
+        with_points: Fields with one entry per point. They can also have one row per box.
+        more: A dict from types (images, points, masks) to further fields of this type. Each field gets its own role.
         follow: The parameters among ``boxes``, ``points`` and ``mask`` whose annotations must move with the pixels. If the first item has
             such annotations, but the parameter is not given, an error is raised.
-        all_named: Whether ``with_boxes`` lists all fields with one row per box. If not, an error is raised for another such field in the
-            first item with boxes.
+        all_named: Whether fields with one row per box that are not in ``with_boxes`` are allowed. If ``False``, the first item with boxes
+            and such a field raises an error.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class Targets:
         return where
 
     def _expect_all_named(self, item: Item, where: Mapping[str, Field]) -> None:
-        """Raise ValueError if no parameter names the boxes, points or masks of the first item, or another field with a row per box."""
+        """Raise ValueError if the first item has boxes, points or masks, or a field with one row per box, that no parameter names."""
         if self._checks_images:
             self._expect_one_image(item, where)
             self._checks_images = False
@@ -126,7 +126,7 @@ class Targets:
             )
 
     def kind_of(self, role: str) -> str:
-        """Return the type of a role of further fields: ``"image"``, ``"points"`` or ``"mask"``; empty for other roles."""
+        """Return the type of a further field's role: ``"image"``, ``"points"`` or ``"mask"``. Return an empty text for other roles."""
         return self._more[role][0] if role in self._more else ""
 
     def goes_with_boxes(self, role: str) -> bool:
@@ -134,7 +134,7 @@ class Targets:
         return role in self._rows or role.startswith(_WITH_BOXES)
 
     def role_of(self, field: Field) -> str:
-        """Return the role of a field that goes with boxes or points."""
+        """Return the role of a field that belongs to boxes or points."""
         return next(role for role, one in self._besides.items() if one == field)
 
     def goes_with_points(self, role: str) -> bool:
@@ -142,7 +142,7 @@ class Targets:
         return role in self._with_points
 
     def checked(self, given: Target) -> Target:
-        """Check that the parts of a target are valid and fit together. Return it with boxes and points as new float32 arrays.
+        """Check that the parts of a target are valid and fit together. Return the target with boxes and points as new float32 arrays.
 
         Raises:
             ValueError: the target is not valid.
@@ -182,7 +182,7 @@ class Targets:
         """Return the number of images of a batch.
 
         Raises:
-            ValueError: a field has another number of images.
+            ValueError: two fields differ in their number of images.
         """
         count = len(given["image"])
         for role, values in given.items():
@@ -207,15 +207,15 @@ class Targets:
 
         Args:
             item: A sample, or a batch.
-            change: A function of a target, an array or ``None``, and the target's random generator, that returns the new target. It may
-                write the new image into the array, which is part of the output batch.
-            rng: The random generator of the item, if any.
-            loses_rows: Returns whether a role may lose rows. Such roles become lists in a batch.
+            change: A function of a target, an array or ``None``, and the target's random generator. It returns the new target. It can write
+                the new image into the array, which is part of the output batch.
+            rng: The random generator of the item, or ``None``.
+            loses_rows: Returns whether a role can lose rows. Such roles become lists in a batch.
             transforms: The transforms, for error messages.
             as_list: Whether the images of a batch and their annotations become lists.
 
         Raises:
-            ValueError: the new images of a batch differ in shape or dtype, without ``as_list``.
+            ValueError: the new images of a batch differ in shape or dtype, and ``as_list`` is false.
         """
         where = self.fields(item)
         given = {role: get(item, field) for role, field in where.items()}
@@ -253,7 +253,7 @@ class Targets:
         return {role: [target[role] for target in done] for role in given}
 
     def expect_same(self, image: np.ndarray, target: np.ndarray, row: int, transforms: Sequence[object]) -> None:
-        """Raise ValueError if an image of a batch differs from the first one."""
+        """Raise ValueError if an image of a batch differs in shape or dtype from the first image."""
         if image.shape != target.shape or image.dtype != target.dtype:
             raise ValueError(
                 f"{self._owner}: after {' > '.join(map(str, transforms)) or 'no transforms'} image 0 of the batch is "
@@ -263,10 +263,12 @@ class Targets:
             )
 
     def several(self, item: Item) -> tuple[dict[str, Field], list[Target]]:
-        """Return the field of each role, and the targets of a batch whose images will be combined: no targets, or at least two.
+        """Return the field of each role, and the targets of a batch whose images will be combined. There are no targets or at least two.
 
         Raises:
-            ValueError: the item is not a batch, or has only one image; the images differ in dtype or channels; or annotations do not fit.
+            ValueError: the item is not a batch, or has only one image; the images differ in dtype or channels; or annotations do not fit
+                the
+        images.
         """
         where = self.fields(item)
         given = {role: get(item, field) for role, field in where.items()}
@@ -310,7 +312,7 @@ def expect_partners(count: int, owner: str) -> None:
 
 
 def like(given: Any, values: list[np.ndarray]) -> Any:
-    """Return one value per image in the form of the input: an array, an object array, or a list."""
+    """Return a list of one value per image as the type of ``given``: an array, an object array, or a list."""
     if not isinstance(given, np.ndarray):
         return values
     if given.dtype != object:
@@ -333,7 +335,7 @@ def unshared(value: np.ndarray, given: Any) -> np.ndarray:
 
 
 def joined(parts: Sequence[Any], role: str, owner: str) -> Any:
-    """Concatenate the rows of several targets, arrays or lists. Parts without rows may have any type.
+    """Concatenate the rows of several targets, which are arrays or lists. Parts without rows can have any type.
 
     Raises:
         ValueError: the rows of the targets differ in shape.
@@ -348,7 +350,7 @@ def joined(parts: Sequence[Any], role: str, owner: str) -> Any:
 
 
 def _counts(values: Any, in_batch: bool) -> list[int] | None:
-    """Return the number of rows of a field per image of a batch; ``None`` if it has no rows."""
+    """Return the number of rows of a field for each image of a batch, or ``None`` if the field has no rows."""
     parts = [values]
     if in_batch:
         parts = list(values) if isinstance(values, (list, tuple)) or (isinstance(values, np.ndarray) and values.ndim) else [None]
@@ -365,7 +367,7 @@ def _count(values: Any, role: str, owner: str) -> int:
 
 
 def _coordinates(columns: int, value: Any, owner: str) -> np.ndarray:
-    """Return boxes, of 4 columns, or points, of 2, as a new float32 array."""
+    """Return boxes (4 columns) or points (2 columns) as a new float32 array."""
     what = "boxes are numbers, (N, 4)" if columns == 4 else "points are numbers, (N, 2) or (N, K, 2),"
     try:
         array = np.array(value, np.float32)  # a copy

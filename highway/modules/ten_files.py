@@ -1,4 +1,4 @@
-"""Read and write ``.ten`` files: each file holds one item and its passport, in the format of :mod:`highway.tenbin`."""
+"""Read and write ``.ten`` files. Each file contains one item and its passport, in the format of :mod:`highway.tenbin`."""
 
 from __future__ import annotations
 
@@ -36,23 +36,24 @@ class _OfTenFiles:
 @checked
 @dataclass
 class TenSource(Sampling, _OfTenFiles):
-    """Read items from ``.ten`` files, one per file, in the sorted order of their paths.
+    """Read items from ``.ten`` files, one item per file. By default, the files are read in the sorted order of their paths.
 
-    For batches of these items, use ``Reader(TenFiles("data"), 32)``.
+    To read batches of these items, use ``Reader(TenFiles("data"), 32)``.
 
     Args:
         paths: A folder, a file, a pattern such as ``"data/*.ten"``, or a list of them.
-        epochs: Passes over the files, or ``None`` to repeat indefinitely.
+        epochs: Number of passes over the files, or ``None`` to repeat indefinitely.
         shuffle: Whether each epoch has its own order.
-        mmap: Whether to map the files into memory instead of reading them. Do not truncate the files while items are in use, because this
-            kills the process.
+        mmap: Whether to map the files into memory instead of reading them. If a file is truncated while its item is in use, the process is
+            killed.
 
     Yields:
-        The saved dict or tuple, with read-only arrays. The passport's keys are the saved keys, or the file's path.
+        The saved dict or tuple, with read-only arrays. The keys in the passport are the saved keys, or the path of the file.
 
     Raises:
         FileNotFoundError: there are no such files (raised on the first item, not in the constructor).
-        FrameError: a file is incomplete, not tenbin, or does not match its checksums. With ``on_error="skip"``, the file is skipped.
+        FrameError: a file is incomplete, is not in tenbin format, or does not match its checksums. With ``on_error="skip"``, the file is
+            skipped.
 
     >>> Pipeline([[np.arange(3, dtype=np.uint8)], TenSink("batches")]).run()
     >>> list(Pipeline([TenSource("batches/*.ten")]))
@@ -60,7 +61,7 @@ class TenSource(Sampling, _OfTenFiles):
     """
 
     batch_size: ClassVar[None] = None
-    at_once: ClassVar[int] = 1  # an item may be a whole batch
+    at_once: ClassVar[int] = 1  # an item can be a whole batch
 
     shuffle: Shuffle = False
 
@@ -78,17 +79,17 @@ class TenSource(Sampling, _OfTenFiles):
 class TenSink:
     """Write each item to its own ``.ten`` file, with its passport and a checksum for each array.
 
-    A file gets its name when it is complete and on the disk. tensorcom can read the file.
+    A file gets its final name when it is complete and on the disk. tensorcom can read the file.
 
     Args:
-        data_dir: Folder for the files, or its URL. It is created if missing.
-        name: Name of a file. ``{epoch}`` and ``{index}`` stand for the values in the passport.
-        overwrite: Whether existing files may be replaced.
+        data_dir: Folder for the files, or the URL of the folder. The folder is created if it does not exist.
+        name: Name of a file. ``{epoch}`` and ``{index}`` are replaced by the values in the passport.
+        overwrite: Whether to replace existing files.
 
     Raises:
-        ConfigError: ``name`` has other fields, or does not end in ``.ten``.
-        FileExistsError: the file exists.
-        ItemError: a field cannot be saved; with ``on_error="skip"`` the item is skipped.
+        ConfigError: ``name`` contains fields other than ``{epoch}`` and ``{index}``, or does not end in ``.ten``.
+        FileExistsError: the file exists, and ``overwrite`` is false.
+        ItemError: a field cannot be saved. With ``on_error="skip"``, the item is skipped.
 
     >>> Pipeline([[np.arange(3, dtype=np.uint8)], TenSink("batches")]).run()
     >>> list(Pipeline([TenSource("batches")]))

@@ -27,21 +27,21 @@ class _OfVOC:
 @checked
 @dataclass
 class VOCReader(Sampling, _OfVOC):
-    """Read images of PASCAL VOC, decoded, with the boxes and labels of their objects.
+    """Read and decode images of PASCAL VOC, with the boxes and labels of their objects.
 
-    It yields single samples, because images differ in size and number of objects. To create batches, use ``Augmentations(transforms,
-    field="image", boxes="boxes")`` and ``Batch``. For encoded images, use ``Reader(VOC(...))``.
+    This reader yields single samples, because images differ in size and number of objects. To create batches, use
+    ``Augmentations(transforms, field="image", boxes="boxes")`` and ``Batch``. To get encoded images, use ``Reader(VOC(...))``.
 
     Args:
         data_dir: The folder of one year, such as ``VOCdevkit/VOC2012``.
         split: ``"train"``, ``"val"``, ``"trainval"``, ``"test"``, or another list in ``ImageSets``.
-        epochs: Passes over the images, or ``None`` to repeat indefinitely.
-        masks: The type of ``mask`` in samples, if any, as for :class:`~highway.datasets.VOC`.
-        classes: Names of the labels, indexed by label. By default the labels of VOC.
+        epochs: Number of passes over the images, or ``None`` to repeat indefinitely.
+        masks: ``"class"`` or ``"object"`` adds the field ``mask``; see :class:`~highway.datasets.VOC`.
+        classes: Names of the labels, indexed by label. By default, the 20 classes of VOC.
 
     Yields:
         Dicts: ``image``, uint8 ``(H, W, 3)`` in RGB; ``boxes``, float32 ``(N, 4)``: x1, y1, x2, y2 in pixels; ``labels``, int32 ``(N,)``;
-        ``difficult`` and ``truncated``, bool ``(N,)``; and with ``masks`` also ``mask``, uint8 ``(H, W)``.
+        ``difficult`` and ``truncated``, bool ``(N,)``; and, if ``masks`` is given, ``mask``, uint8 ``(H, W)``.
 
     Raises:
         OSError: a file is missing or cannot be read.

@@ -1,6 +1,6 @@
 """WebDataset: samples in tar archives (shards) as streams. The files of a sample are consecutive and share one name.
 
-:class:`highway.datasets.Tar` reads shards on disk with random access.
+For shards on disk or in a store, :class:`highway.datasets.Tar` provides random access.
 """
 
 from __future__ import annotations
@@ -44,27 +44,27 @@ def _numbers_files(path: str) -> bool:
 class WebDatasetSource:
     """Read WebDataset shards and yield samples as dicts.
 
-    The extension of a file, in lower case, is the name of the field and determines its type (:mod:`highway.datasets.field_codecs`):
-    ``.ten`` and ``.npy`` are arrays, ``.cls`` an int32, ``.txt`` a str. Images and all other files are bytes, for :class:`DecodeImage` and
-    other maps.
+    The name of a field is the extension of a file in lower case. The extension determines the type of the value
+    (:mod:`highway.datasets.field_codecs`): ``.ten`` and ``.npy`` are arrays, ``.cls`` is an int32, and ``.txt`` is a str. Images and all
+    other files are ``bytes``, which :class:`DecodeImage` and other maps can decode.
 
     Args:
         urls: Shards: paths, URLs of objects in a store (``s3://``, ``gs://``, ``https://``, ...), or URLs that the webdataset package opens
             (``pipe:COMMAND``, ...). Braces expand: ``photos-{000..015}.tar``.
-        fields: The fields to read, by new name: ``{"image": "png;jpg;jpeg", "label": "cls"}`` reads the first field that exists. ``None``
-            reads all fields under their own names.
-        epochs: Passes over the shards, or ``None`` to repeat indefinitely.
-        shuffle: Whether each epoch has its own order of shards. ``Shuffle`` after this source shuffles the samples.
+        fields: A dict from new field names to the fields to read. ``{"image": "png;jpg;jpeg"}`` reads the first of the fields ``png``,
+            ``jpg`` and ``jpeg`` that a sample has. ``None`` reads all fields under their own names.
+        epochs: Number of passes over the shards, or ``None`` to repeat indefinitely.
+        shuffle: Whether each epoch has its own order of shards. To shuffle the samples, add ``Shuffle`` after this source.
         seed: Seed of the orders, at least 0. ``None``: the pipeline's seed.
 
     Yields:
-        A dict for each sample. Passport: epoch, index within the epoch, and the sample's key.
+        A dict for each sample. The passport has the epoch, the index within the epoch, and the key of the sample.
 
     Raises:
         ConfigError: a parameter is out of its range, or a URL needs a package that is not installed.
         OSError: a shard cannot be opened or fetched.
-        ShardError: a shard is damaged, truncated or empty, or a sample is invalid. With ``on_error="skip"``, the rest of the shard, or the
-            sample, is skipped. An epoch without samples is always an error.
+        ShardError: a shard is damaged, truncated or empty, or a sample is invalid. With ``on_error="skip"``, the rest of this shard, or
+            this sample, is skipped. An epoch without samples always raises an error.
 
     >>> samples = [{"txt": "a text", "cls": 3}]
     >>> Pipeline([samples, ShardSink("texts-%05d.tar")]).run()
@@ -80,7 +80,7 @@ class WebDatasetSource:
 
     @property
     def shards(self) -> list[str]:
-        """The shards' URLs, braces expanded."""
+        """The URLs of the shards, with braces expanded."""
         return shards_of(self.urls)
 
     @opened
@@ -105,7 +105,8 @@ class WebDatasetSource:
         context = context or here()
         shards, seed, counters = self.shards, context.seed_or(self.seed), context.counters(self)
         counters.update(shards=0, ignored_files=0)
-        position = context.state_of(self)  # the epoch, its finished shards, samples of the next shard, and samples in total
+        # The epoch, and in it the number of finished shards, of samples of the next shard, and of all samples.
+        position = context.state_of(self)
         epoch, done, passed, index = position.value
         first, position.value = epoch, lambda: [epoch, done, passed, index]
         for epoch in count(first) if self.epochs is None else range(first, self.epochs):
@@ -125,7 +126,7 @@ class WebDatasetSource:
             done = passed = index = 0
 
     def _samples(self, url: str, passed: int, context: Context) -> Iterator[tuple[int, str, dict[str, Any]]]:
-        """Yield the samples of a shard after the first ``passed``, each with the number of samples up to it, and its key."""
+        """Yield the samples of a shard after the first ``passed`` samples. Each comes with the number of samples so far and its key."""
         with contextlib.closing(read_members(url)) as members:
             samples = enumerate(grouped_by_key(members, partial(context.count, self, "ignored_files")), start=1)
             while True:
@@ -155,7 +156,7 @@ class WebDatasetSource:
         return OfThread(lambda: SamplesAgain(self.shards))
 
     def _remake(self, epoch: int, index: int, part: list[int]) -> Stamped:
-        """Make a sample of a shard again. If the caller requests samples in order, this reads the shard only once."""
+        """Make a sample of a shard again. If samples are requested in order, the shard is read only once."""
         key, files = self._again.value.sample(*part)
         return Stamped(self._decoded(files), Passport(keys=(key,)))
 
@@ -165,18 +166,19 @@ class WebDatasetSource:
 class ShardSink(SampleSink):
     """Write samples into WebDataset shards.
 
-    A shard gets its name only when it is complete. Unfinished shards are removed if the pipeline fails or is stopped. The key in the
-    passport is the name of a sample's files. Dots in its last part become ``_``. Without a key, the name has epoch and index.
-    :mod:`highway.datasets.field_codecs` defines the file type of each field. :class:`WebDatasetSource` reads the same samples again.
+    A shard gets its final name only when it is complete. Unfinished shards are removed if the pipeline fails or is stopped. The files of a
+    sample are named by the key in its passport. Dots in the last part of the key become ``_``. If the passport has no key, the name
+    consists of epoch and index. :mod:`highway.datasets.field_codecs` determines the file type of each field. :class:`WebDatasetSource`
+    reads the same samples from these shards.
 
     Args:
         path: Output path or URL with a format for the shard's number: ``out/photos-%06d.tar``. Missing folders are created.
-        max_samples: Samples in a shard, at least 1.
-        max_mb: Maximum megabytes per shard. A single sample may be larger.
+        max_samples: Maximum number of samples in a shard, at least 1.
+        max_mb: Maximum megabytes per shard. A shard with only one sample can be larger.
 
     Raises:
         ConfigError: ``path`` has no number format, or a limit is out of its range.
-        FileExistsError: a shard with that name exists.
+        FileExistsError: a shard with this name exists.
         PipelineError: a stage before the sink yields batches.
         TypeError: an item is not a dict, or one of its values cannot be written.
         ValueError: an item is a batch.
@@ -202,7 +204,7 @@ class ShardSink(SampleSink):
             items.context.count(self, "shards")
 
     def _write(self, path: str, sample: EncodedSample | None, samples: Iterator[EncodedSample]) -> EncodedSample | None:
-        """Write a shard of at least one sample, and return the sample that did not fit into it."""
+        """Write a shard with at least one sample. Return the first sample that did not fit into the shard, or ``None``."""
         if is_taken(path):
             raise FileExistsError(f"ShardSink: {shown(path)!r} is there already; move it away, or choose another path")
         with shard_writer(path) as shard:

@@ -1,4 +1,4 @@
-"""Pass items through a cache: iterate over the input by epoch, take its samples, and build the output batches."""
+"""Pass items through a cache: iterate over the input by epoch, take the samples of the items, and build output batches."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Keyed(NamedTuple):
 
 
 class Epochs:
-    """Iterates over the input of a stream by epoch. It reads one item ahead to find the end of an epoch.
+    """Iterates over the input of a stream by epoch. This object reads one item ahead to find the end of an epoch.
 
     Args:
         items: The input.
@@ -53,7 +53,7 @@ class Epochs:
         return self._next if self._limit is None or self.epoch < self._limit else None
 
     def of(self, epoch: int) -> Iterator[Stamped]:
-        """Yield the (remaining) items of an epoch. Afterwards, ``epoch`` is the next epoch."""
+        """Yield the remaining items of an epoch. Afterwards, ``self.epoch`` is the next epoch."""
         while self.peek() and self.epoch == epoch and self._next is not None:
             stamped, self._next = self._next, None
             yield stamped
@@ -65,8 +65,8 @@ class Stacker:
     """Combines the values of a field into the field of a batch.
 
     Args:
-        stack: Whether arrays become one array. ``False``: they become a list. Scalars always become one array, ``str`` and ``bytes`` a
-            list.
+        stack: Whether the arrays of a field become one array. With ``False``, they become a list. Scalars always become one array. ``str``
+            and ``bytes`` always become a list.
     """
 
     def __init__(self, stack: bool) -> None:
@@ -74,10 +74,10 @@ class Stacker:
         self._pools: dict[Field, BufferPool] = {}
 
     def column(self, name: Field, values: Any) -> Any:
-        """Return the field ``name`` of a batch, from a list or array of values.
+        """Combine a list or array of values into the field ``name`` of a batch.
 
         Raises:
-            ValueError: the samples differ in shape, and ``stack`` is set.
+            ValueError: ``stack`` is set, and the values differ in shape.
         """
         if isinstance(values, np.ndarray):
             if self.stack or values.ndim == 1:
@@ -103,11 +103,11 @@ class Stacker:
 
 
 class Progress:
-    """Reports the progress of the first epoch: as a text, and regularly in the log.
+    """Reports the progress of the first epoch as a text, and logs it regularly.
 
     Args:
         name: Name of the cache in the log.
-        total: Total number of samples, if known.
+        total: Total number of samples, or ``None`` if unknown.
     """
 
     def __init__(self, name: str, total: int | None) -> None:
@@ -132,21 +132,21 @@ class Passing:
     """Passes the items of an epoch through a cache and yields their samples.
 
     Args:
-        batched: Whether the inputs are batches, which pass unchanged, or samples.
-        batch_size: For samples, the size of output batches. ``None`` passes single samples.
-        stacker: Creates these batches.
-        waiting: The list for the samples that wait for the next output batch.
-        index: The index of that batch.
+        batched: Whether the inputs are batches (which pass unchanged) or samples.
+        batch_size: For samples, the size of output batches. With ``None``, single samples pass unchanged.
+        stacker: Creates the output batches.
+        waiting: A list for the samples that wait for the next output batch.
+        index: The index of the next output batch.
     """
 
     def __init__(self, batched: bool, batch_size: int | None, stacker: Stacker, waiting: list[Stamped], index: int = 0) -> None:
         self.batched, self._out = batched, batch_size
-        self.batch_size = 0  # of the input batches
+        self.batch_size = 0  # the size of the input batches
         self._stacker = stacker
         self._waiting, self.index = waiting, index
 
     def epoch(self, items: Iterable[Stamped]) -> Iterator[tuple[list[Stamped], Passport, list[Keyed]]]:
-        """Yield the outputs, the passport and the samples of each input item. The last output is the batch of the remaining samples."""
+        """For each input item, yield the outputs, the passport and the samples. The last output is the batch of the remaining samples."""
         for stamped in items:
             item, passport = stamped
             if self.batched:

@@ -1,4 +1,4 @@
-"""The key of a cache: a text that changes with the files, parameters and code of the stages before it."""
+"""The key of a cache: a text that changes with the files, parameters and code of the stages before the cache."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ def fingerprint(components: Sequence[Any], seed: int = 0) -> str:
     """Return the fingerprint of a source and the stages after it, as 32 hexadecimal digits.
 
     Components are identified by their parameters and code (:mod:`highway.engine.hashing`), or by the ``fingerprint`` that they declare
-    (:class:`~highway.engine.component.Traits`); readers also by the names, sizes and times of their files. The fingerprint includes the
-    decoder and highway's version, because pixels differ between them. It also includes the pipeline's seed and the name of each stage that
-    draws random numbers (:func:`chance`).
+    (:class:`~highway.engine.component.Traits`). Readers are also identified by the names, sizes and times of their files. The fingerprint
+    includes the decoder and highway's version, because different decoders and versions can return different pixels. It also includes the
+    pipeline's seed, if a stage draws random numbers, and the names of such stages (:func:`chance`).
 
     A warning names values that cannot be compared: values that cannot be hashed, and values that maps change while they run.
 
     Args:
-        components: The stages, or bare components, in order.
+        components: The stages or components, in order.
         seed: The seed of the pipeline.
 
     Raises:
-        ConfigError: one of the components has no fingerprint.
+        ConfigError: a component has no fingerprint.
     """
     stages = unique([component if isinstance(component, Stage) else Stage(component) for component in components])
     made = (getattr(highway, "__version__", ""), backend(), cv2_or_none() is not None, chance(stages, seed))
@@ -58,7 +58,7 @@ def fingerprint(components: Sequence[Any], seed: int = 0) -> str:
         op = stage.layers[-1]
         if position == 0 and not isinstance(op, (Sampling, WebDatasetSource)) and (Traits.of(op).fingerprint or fingerprint_of(op)) is None:
             raise _unknown(stage.op)
-        if any(op is other for other in known):  # several stages belong to one reader
+        if any(op is other for other in known):  # one reader is split into several stages
             continue
         known.append(op)
         try:
@@ -100,18 +100,18 @@ class Share(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Name of the part; empty if the rank reads all samples."""
+        """The name of the part. Empty if the rank reads all samples."""
         return f"rank-{self.rank}-of-{self.world_size}" if self.world_size > 1 else ""
 
 
 def share_of(components: Sequence[Stage]) -> Share:
-    """Return the part of the samples that a source yields on this rank. Of several readers, the first reader that ranks share counts."""
+    """Return the part of the samples that a source yields on this rank. If there are several readers, the first reader with ranks counts."""
     shares = [Share(*rank_and_world_size(reader.rank, reader.world_size)) for stage in components[:1] for reader in _readers(stage.op)]
     return next((share for share in shares if share.world_size > 1), Share(0, 1))
 
 
 def _readers(value: Any) -> Iterator[Sampling]:
-    """Yield the readers that a component contains, or the component itself."""
+    """Yield the readers inside a component, or the component itself if it is a reader."""
     op = written(value.op if isinstance(value, Stage) else value)
     if isinstance(op, Sampling):
         yield op
@@ -126,13 +126,13 @@ def _readers(value: Any) -> Iterator[Sampling]:
 
 
 def samples_of(components: Sequence[Stage]) -> int | None:
-    """Return the number of samples in the first epoch of a reader; ``None`` if it is unknown before reading."""
+    """Return the number of samples in the first epoch of a reader, or ``None`` if the number is unknown before reading."""
     reader = components[0].layers[-1] if components else None
     return samples_of_epoch(cast(ReaderLike, reader)) if isinstance(reader, Sampling) else None
 
 
 def _states(urls: Sequence[str]) -> Iterator[str]:
-    """Yield texts that identify the current contents of shards. For a command, this is impossible."""
+    """Yield texts that identify the current contents of shards. There is no such text for a command."""
     stored = dict(states_of([(url, url) for url in urls if is_url(url) and has_ranges(url)]))
     for url in urls:
         check_cancelled()

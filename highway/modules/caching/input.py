@@ -16,7 +16,7 @@ from highway.errors import ConfigError
 def maker_of(stages: Sequence[Stage]) -> Stage | None:
     """Return the last stage that declares its outputs as ``"batches"`` or ``"samples"``.
 
-    Return ``None`` if there is no such stage, or if a user's stream comes after it, because that stream may split or build batches.
+    Return ``None`` if there is no such stage, or if a user's stream comes after it. Such a stream can split or build batches.
     """
     for stage in reversed(stages):
         if stage.traits.makes is not None:
@@ -28,10 +28,10 @@ def maker_of(stages: Sequence[Stage]) -> Stage | None:
 
 
 def comes_in_batches(first: Stamped, maker: Stage | None) -> bool:
-    """Return whether an item is a batch, based on the stage that made it (:func:`maker_of`), its keys and its fields.
+    """Return whether an item is a batch. The stage that made the item (:func:`maker_of`), its keys and its fields determine this.
 
     Raises:
-        ConfigError: these do not show whether the item is a batch, or contradict each other.
+        ConfigError: stage, keys and fields do not show whether the item is a batch, or contradict each other.
     """
     item, keys, rows = first.item, len(first.passport.keys), _rows(first.item)
     if maker is not None and maker.traits.makes == "samples":
@@ -62,7 +62,7 @@ def _size(value: Any) -> str:
 
 
 def _rows(item: Item) -> int | None:
-    """Return the length of the axis that all fields share; ``None`` if there is no such axis."""
+    """Return the common length of the first axis of all fields, or ``None`` if the fields have no common length."""
     values = fields(item)
     lengths = {
         len(value) if isinstance(value, (list, tuple)) or (isinstance(value, np.ndarray) and value.ndim) else None for value in values

@@ -23,7 +23,7 @@ class Places:
         context: The context of the cache.
 
     Attributes:
-        known: Whether each sample so far has a place. If not, a map has changed the number of samples.
+        known: Whether each sample so far has a place. If false, a map has changed the number of samples.
     """
 
     def __init__(self, source: RowRanges, context: Context) -> None:
@@ -31,15 +31,15 @@ class Places:
         assert share is not None
         self._source, self._share, self.known = source, share, True
         self._batch_size = source.stands_for.rows
-        self._rows = np.full(share.count, _ABSENT)  # the row in the cache of each place
+        self._rows = np.full(share.count, _ABSENT)  # for each place, the row of its sample in the cache
 
     def kept(self, passport: Passport, count: int, rows: int) -> Sequence[int]:
-        """Return which samples of an item the cache keeps: all samples, except those that replace bad samples.
+        """Return which samples of an item the cache keeps. The cache keeps all samples, except samples that replace bad samples.
 
         Args:
             passport: The passport of the item.
             count: Number of its samples.
-            rows: Number of samples in the cache, after which the new samples are appended.
+            rows: Number of samples in the cache before the new samples are appended.
         """
         begin, stop = self._span(passport.index) if self.known else (0, 0)
         if stop - begin != count:
@@ -61,7 +61,7 @@ class Places:
         return kept
 
     def lacking(self, other: CacheFile) -> list[tuple[int, int]]:
-        """Find samples that only the other cache has. Return their rows in the other cache and their places."""
+        """Find samples that another cache has and this cache lacks. Return their rows in the other cache, and their places."""
         places = other.index.get("places", np.empty(0, np.int64)) if self.known else np.empty(0, np.int64)
         return [(row, place) for row, place in enumerate(places.tolist()) if self._rows[place] < 0]
 
@@ -76,14 +76,14 @@ class Places:
 
     @property
     def is_planned(self) -> bool:
-        """Whether a cached epoch has the same order as an epoch that is read: no batches were skipped after the reader."""
+        """Whether a cached epoch has the same order as an epoch that is read, because no batches were skipped after the reader."""
         return self.known and (self._batch_size is None or not (self._rows == _ABSENT).any())
 
     def index(self) -> dict[str, np.ndarray]:
         """Return the additional arrays of a cache's index, see :class:`~highway.datasets.cache_files.file.CacheFile`.
 
-        ``"bad"``: places of samples that the reader could not read. In batches, another sample has replaced such a sample. ``"dropped"``:
-        places of single samples that a stage after the reader has skipped. Samples of a skipped batch are not listed.
+        ``"bad"`` has the places of samples that the reader could not read. In batches, the next sample has replaced such a sample.
+        ``"dropped"`` has the places of single samples that a stage after the reader has skipped. Samples of a skipped batch are not listed.
         """
         if not self.known or (self._rows == np.arange(len(self._rows))).all():
             return {}
@@ -102,7 +102,7 @@ class Places:
         self._rows[absent[np.array(is_bad, bool)]] = _BAD
 
     def _span(self, index: int) -> tuple[int, int]:
-        """Return the start and end of an item's samples in the rank's epoch; 0, 0 if the reader made no item with that index."""
+        """Return the start and end of an item's samples in the rank's epoch. Return 0, 0 if the reader made no item with this index."""
         if self._batch_size is None:
             begin, other = divmod(index - self._share.first, self._share.step)
             stop = begin + 1

@@ -19,8 +19,8 @@ log = logging.getLogger("highway")
 def repair(file: DiskFile, stages: Sequence[Stage], arrays: Arrays, error: DamagedError) -> None:
     """Check all samples of a cache, and create damaged samples again.
 
-    A separate pipeline of the stages before the cache creates the samples. It runs until it has created the last damaged sample. The
-    checksum identifies a sample.
+    A separate pipeline of the stages before the cache creates the samples. This pipeline runs until it has created the last damaged sample.
+    The checksum shows whether a new sample is the same as the damaged sample.
 
     Args:
         file: The cache.

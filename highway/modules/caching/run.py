@@ -1,4 +1,4 @@
-"""A running cache in one pipeline: passes and writes epochs, serves epochs, and makes items again."""
+"""A running cache in one pipeline. It passes and writes epochs, serves epochs, and makes items again."""
 
 from __future__ import annotations
 
@@ -43,14 +43,15 @@ class CacheRun:
     """A cache in one pipeline.
 
     Args:
-        cache: The component.
+        cache: The parameters of the cache.
         before: The stages before the cache; empty if they are unknown.
     """
 
     cache: CacheOptions
-    before: Annotated[list[Stage], HOW]  # hashed as stages of their own
+    before: Annotated[list[Stage], HOW]  # not part of the hash of this stage, because these stages are hashed themselves
     file: CacheFile | None = field(default=None, init=False)
-    _old: CacheFile | None = field(default=None, init=False)  # a complete cache without skipped samples, which this run tries again
+    # A complete cache that lacks skipped samples; this run tries these samples again.
+    _old: CacheFile | None = field(default=None, init=False)
     _folder: CacheFolder | None = field(default=None, init=False)
     _full: bool = field(default=False, init=False)
     _batched: bool | None = field(default=None, init=False)
@@ -76,12 +77,12 @@ class CacheRun:
 
     @property
     def refuses_states(self) -> bool:
-        """Whether a run that fills the cache supports no states: a resumed run may find a complete cache with another order."""
+        """Whether a run that fills the cache supports no states. A resumed run might find a complete cache with a different order."""
         return bool(self.cache.path) and not is_exact(self.before) and any(stage.on_error == "skip" for stage in self.before)
 
     @property
     def _makes(self) -> Makes | None:
-        """The type of the outputs, for a later cache."""
+        """The type of the outputs. A later cache in the pipeline needs this information."""
         if self.cache.batch_size is not None:
             return "batches"
         maker = maker_of(self.before)
@@ -89,16 +90,16 @@ class CacheRun:
 
     @property
     def epochs(self) -> int | None:
-        """The number of epochs: from the parameter, or else from the stages before the cache; ``None`` if unlimited or unknown."""
+        """The number of epochs, from the parameter or from the stages before the cache; ``None`` if it is unlimited or unknown."""
         made = [stage.traits for number, stage in enumerate(self.before) if number == 0 or stage.traits.repeats]
         return self.cache.epochs or (made[-1].epochs if made else None)
 
     def _length(self, items: int) -> int:
-        """Return the number of outputs for a number of inputs. It is the same number, or the number of batches."""
+        """Return the number of outputs for a number of inputs: the same number, or the number of output batches."""
         return items if self.cache.batch_size is None else -(-items // self.cache.batch_size)
 
     def open(self, seed: int) -> bool:
-        """Open the cache if it is complete for this seed. Return whether it is open."""
+        """Open the cache if it is complete for this seed. Return whether the cache is open."""
         if self._folder is None:
             self._folder = self._own_folder(self.cache.path, seed) if self.cache.path else CacheFolder("", "")
         found = self._folder.open()
@@ -147,7 +148,7 @@ class CacheRun:
         served = state == "serving"
         while self.file is None and not (served and (self._full or source.epoch >= epoch)) and (first := source.peek()) is not None:
             for stamped in self._pass(source, position, first):
-                if not served:  # otherwise the caller received this epoch before the resume: read it only to fill the cache
+                if not served:  # the caller received this epoch before the resume; read it only to fill the cache
                     yield stamped
         self.file = self.file or self._old
         if self.file is not None:
@@ -167,7 +168,7 @@ class CacheRun:
         self._ended = True
 
     def _remake(self, came: list[Stamped], part: list[int] | None) -> Stamped:
-        """Make an item again: from the complete cache by epoch and index, or else from an earlier input."""
+        """Make an item again: from the complete cache by epoch and index, or from an earlier input."""
         if part is None:
             return self._passing(self.cache.batch_size is None, []).made(came)
         while self.file is None:
@@ -184,7 +185,7 @@ class CacheRun:
 
     @property
     def _ranks(self) -> tuple[int, int]:
-        """Rank and world size for the indexes of the outputs: 0 and 1 if the outputs belong to this rank alone."""
+        """Rank and world size for the indexes of the outputs. They are 0 and 1 if other ranks do not depend on these outputs."""
         return (0, 1) if self.plan is None or self.cache.batch_size else share_of(self.before)
 
     def _passing(self, batched: bool, waiting: list[Stamped], index: int = 0) -> Passing:
@@ -201,12 +202,13 @@ class CacheRun:
         self._next_epoch = epoch + 1
 
     def _pass(self, source: Epochs, position: Position, first: Stamped) -> Iterator[Stamped]:
-        """Pass on an epoch, and write it if it fits and no other process writes. Stop early if another process has completed the cache.
+        """Pass on an epoch. Also write the epoch to the cache, if it fits and no other process writes.
 
-        While the cache is written, no marker passes. A resumed run therefore begins this epoch again and fills the cache.
+        Stop early if another process has completed the cache. While the cache is written, no marker passes. A resumed run therefore begins
+        this epoch again and fills the cache.
 
         Raises:
-            ConfigError: this rank reads different samples than in the first epoch, but other ranks depend on the first epoch.
+            ConfigError: this rank reads other samples than in the first epoch, but other ranks depend on the first epoch.
         """
         if source.epoch and share_of(self.before).world_size > 1 and fixed_plan_of(self.before) is None:
             raise ConfigError(
@@ -252,10 +254,10 @@ class CacheRun:
             self._next_epoch = epoch + 1
 
     def _is_batched(self, first: Stamped) -> bool:
-        """Return whether the inputs are batches, by the parameter ``batched`` or the first item.
+        """Return whether the inputs are batches. The parameter ``batched`` or the first item determines this.
 
         Raises:
-            ConfigError: the item does not determine it, or it is a sample and the parameters are for batches.
+            ConfigError: the item does not show whether it is a batch; or it is a sample, and the parameters are for batches.
         """
         if self._batched is None:
             takes = self.cache.takes
@@ -268,7 +270,7 @@ class CacheRun:
         return self._batched
 
     def _arrays(self, batched: bool) -> Arrays:
-        """Return a function that converts a sample to arrays: to a row of a batch, or to a form that restores the sample."""
+        """Return a function that converts a sample to arrays: as the row of a batch, or so that its original types can be restored."""
         return arrays_of if batched or self.cache.batch_size is not None else arrays_as_they_came
 
     def _written(self, writer: FolderWriter, samples: list[Keyed], arrays: Arrays) -> bool:
@@ -282,7 +284,7 @@ class CacheRun:
         return True
 
     def _items(self, came: np.ndarray, samples: int) -> dict[str, np.ndarray]:
-        """Return the items of epoch 0, to store in the cache's index. Empty if the cache builds the same items anyway or lacks samples."""
+        """Return the items of epoch 0 for the cache's index. Empty if the cache would build the same items anyway, or lacks samples."""
         rank, world_size = self._ranks
         numbers, counts = came
         in_order = (numbers == rank + world_size * np.arange(len(numbers))).all()
@@ -293,9 +295,9 @@ class CacheRun:
     def _seal(
         self, writer: FolderWriter, batch_size: int, epoch: int, left_out: int, places: Places | None, arrays: Arrays, came: np.ndarray
     ) -> None:
-        """Complete the cache. If samples were skipped, and this epoch has more samples than the last epoch, try another epoch."""
+        """Complete the cache. If samples were skipped, and this epoch has more samples than the previous try, try another epoch."""
         tried, self._old = self._old, None
-        whole_epoch = epoch > self._next_epoch  # no items came for an epoch before this one
+        whole_epoch = epoch > self._next_epoch  # an earlier epoch had no items
         if places is not None and (whole_epoch or (left_out and is_exact(self.before) and not places.is_planned)):
             assert self._folder is not None
             self._folder.discard()
@@ -314,7 +316,7 @@ class CacheRun:
             elif epoch == 0 and (places is None or not places.is_planned):
                 index |= self._items(came, len(writer))
             if epoch == 0 and is_exact(self.before) and self.before[0].traits.epochs != 1:
-                tried = None  # the cache of an earlier run: this run reads epoch 1 in any case, as that run did
+                tried = None  # the cache is from an earlier run; that run has read epoch 1, too, so read it in any case
             made = writer.seal(batch_size, left_out, tried, index)
         except CacheFullError as error:
             self._old = tried
@@ -336,12 +338,12 @@ class CacheRun:
                 places.add(place, len(writer) - 1)
 
     def repair(self, file: CacheFile, error: DamagedError) -> None:
-        """Create damaged samples again, or raise the error if that is not possible. Only one of several threads does it."""
+        """Create damaged samples again, or raise the error if this is not possible. Only one of several threads repairs the cache."""
         me = object()
         while self._repairing.setdefault("", me) is not me:  # atomic
-            cancel.wait(0.05)  # damage is rare, and a wait for a lock could not be cancelled
+            cancel.wait(0.05)  # polling, because a wait for a lock cannot be cancelled, and damage is rare
         try:
-            if self._repaired and _is_whole(file, error.rows):  # another thread has repaired them meanwhile
+            if self._repaired and _is_whole(file, error.rows):  # another thread has repaired the samples meanwhile
                 return
             assert isinstance(file, DiskFile)  # a cache in memory is never damaged
             self._counters["state"] = "repairing"
@@ -356,7 +358,7 @@ class CacheRun:
             del self._repairing[""]
 
     def _give_up(self, writer: FolderWriter, why: str, way_out: str = "raise budget, free space, or cache less") -> None:
-        """Continue without a cache, or with an existing cache."""
+        """Stop writing. Continue without a cache, or with the existing cache."""
         self._full = self._old is None
         self._counters["state"] = "full"
         log.warning(

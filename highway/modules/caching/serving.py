@@ -1,4 +1,4 @@
-"""Serve epochs from a complete cache: many threads read batches or samples in the order of each epoch."""
+"""Serve epochs from a complete cache. Many threads read batches or samples in the order of each epoch."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _AT_ONCE = 8192  # number of positions whose rows are found at once
 
 
 class Rows(NamedTuple):
-    """The rows of a batch or sample that a worker will read from a cache."""
+    """The rows of one batch or sample that a worker will read from a cache."""
 
     file: CacheFile
     rows: list[int] | int
@@ -34,7 +34,7 @@ class Rows(NamedTuple):
 
 @dataclass
 class Reading:
-    """A map that reads the served rows, on all cores. While the cache is being built, it passes items on unchanged.
+    """A map that reads the served rows on all cores. While the cache is being built, this map passes items on unchanged.
 
     Args:
         stack: See :class:`~highway.modules.cache.Cache`.
@@ -76,7 +76,7 @@ class Serving:
     Args:
         file: The cache.
         cache: The parameters.
-        rank: This rank. Passports number the items of all ranks, as in a reader.
+        rank: This rank. As in a reader, the index in a passport counts the items of all ranks.
         world_size: Number of ranks.
         seed: Seed of the order.
         count: Counts the samples that an epoch lacks.
@@ -115,7 +115,7 @@ class Serving:
         step = size or 1
         at_once = max(_AT_ONCE // step, 1) * step
         total = len(file) if file.plan is None else len(file.plan)
-        has_holes = file.plan is not None and not file.batch_size  # missing samples that no other sample replaces
+        has_holes = file.plan is not None and not file.batch_size  # whether samples are missing and no other samples replace them
         begin, number = 0 if has_holes else index * step, index
         left_out, waiting = (index * step if has_holes else 0), np.empty((2, 0), np.int64)
         order = share_order(total, self.seed, self.cache.shuffle, epoch)

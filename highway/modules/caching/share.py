@@ -18,19 +18,19 @@ def plan_of(stages: Sequence[Stage]) -> RowRanges | None:
 
 
 def fixed_plan_of(stages: Sequence[Stage]) -> RowRanges | None:
-    """Return the plan of a reader from which a rank reads the same samples in every epoch. Any stages may come after the reader."""
+    """Return the plan of a reader from which a rank reads the same samples in every epoch. Any stages can come after the reader."""
     plans = [op for op in stages[0].layers if isinstance(op, RowRanges)] if stages else []
     return plans[0] if plans and plans[0].cache is not None else None
 
 
 def is_exact(stages: Sequence[Stage]) -> bool:
-    """Return whether an epoch is the same from the reader and from the cache. Then a state is valid for both."""
+    """Return whether an epoch from the cache is the same as an epoch from the reader, so that a state is valid for both."""
     plan = plan_of(stages)
     if plan is None or plan.stands_for.shuffle == "blocks":
         return False
     return not any(
         stage.on_error == "skip" or stage.drops or stage.traits.drops or _draws(stage.op) for stage in stages[2:]
-    )  # the first two stages belong to the reader
+    )  # the first two stages are the reader
 
 
 def _draws(op: Any) -> bool:

@@ -1,1 +1,1 @@
-"""Stages that apply the transforms of other packages: ``albumentations`` and ``torchvision``; ``adapter`` is their common base."""
+"""Stages that apply the transforms of other packages: ``albumentations`` and ``torchvision``. ``adapter`` is their base class."""

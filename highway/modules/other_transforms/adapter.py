@@ -1,4 +1,4 @@
-"""The common base of stages that apply the transforms of another package."""
+"""The base class of stages that apply the transforms of another package."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Changed(NamedTuple):
 
     Args:
         image: ``(H, W)`` or ``(H, W, C)``.
-        belongs: Boxes ``(N, 4)``, points and mask by role, if any.
+        belongs: A dict from roles to annotations: boxes ``(N, 4)``, points and mask, as far as they exist.
         rows: The indexes of the remaining boxes, ``(N,)``; ``None`` if there are no boxes.
     """
 
@@ -40,15 +40,15 @@ class Adapter(ABC):
     """A map that applies the transforms of another package to each image of a batch, or to the image of a sample.
 
     Args:
-        transforms: Transforms, applied in order. In YAML, write ``package.module:name`` for a class, with its parameters, or for an object.
-        boxes: The field of the boxes, x1, y1, x2, y2 in pixels: for one image ``(N, 4)``. For a batch, an array ``(B, N, 4)``, padded with
-            empty boxes, or a list.
-        points: The field of the points, x and y in pixels from the upper left corner: for one image ``(N, 2)``, or ``(N, K, 2)`` for K
-            points of each of N objects. For a batch, an array with the batch axis first, or a list of arrays.
-        mask: The field of the masks: for one image ``(H, W)``, or ``(N, H, W)`` for one mask of each of N objects. For a batch, as for
-            ``points``.
-        with_boxes: Fields with one row per box, such as labels. ``points`` and ``mask`` may be among them.
-        field: The field of the images, as for :class:`~highway.modules.Augmentations`.
+        transforms: Transforms, applied in order. In YAML, write ``package.module:name`` for an object, or for a class with its parameters.
+        boxes: The field of the boxes, x1, y1, x2, y2 in pixels. For one image, the boxes are ``(N, 4)``. For a batch, the field is an array
+            ``(B, N, 4)``, padded with empty boxes, or a list of arrays.
+        points: The field of the points, x and y in pixels from the upper left corner. For one image, the points are ``(N, 2)``, or ``(N, K,
+            2)`` for K points of each of N objects. For a batch, the field is an array with the batch axis first, or a list of arrays.
+        mask: The field of the masks. For one image, the mask is ``(H, W)``, or ``(N, H, W)`` with one mask for each of N objects. For a
+            batch, the field is an array with the batch axis first, or a list of arrays.
+        with_boxes: Fields with one row per box, such as labels. The fields ``points`` and ``mask`` can be among them.
+        field: The field of the images; see :class:`~highway.modules.Augmentations`.
     """
 
     transforms: Callable[..., Any] | list[Callable[..., Any]]
@@ -79,7 +79,7 @@ class Adapter(ABC):
 
     @abstractmethod
     def _changed(self, target: Target, rng: Generator) -> Changed:
-        """Transform a checked target. This may change boxes and points in place, but not the image and the mask."""
+        """Transform a checked target. This method can change boxes and points in place, but not the image and the mask."""
 
     def __call__(self, item: Item, rng: Generator) -> Item:
         names = [type(transform).__name__ for transform in self._given]

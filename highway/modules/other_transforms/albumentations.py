@@ -25,7 +25,7 @@ _OF_COMPOSE = {"bboxes": "bbox_params", "keypoints": "keypoint_params"}
 
 
 class NumpyRandom(Random):
-    """A Python generator that draws from a numpy generator, so that no generator is seeded for each image."""
+    """A Python generator that draws from a numpy generator. It avoids seeding a generator for each image."""
 
     def __init__(self, rng: Generator) -> None:
         super().__init__(0)
@@ -34,7 +34,7 @@ class NumpyRandom(Random):
     def random(self) -> float:
         return self._rng.random()
 
-    gauss = Random.normalvariate  # the base class would keep a second number for the next image
+    gauss = Random.normalvariate  # gauss() of the base class would keep a second number for the next image
 
 
 @checked
@@ -42,27 +42,27 @@ class NumpyRandom(Random):
 class Albumentations(Adapter):
     """Apply transforms of Albumentations to each image of a batch, or to the image of a sample, and to boxes, points and masks.
 
-    The random numbers come from the pipeline, so the results differ from epoch to epoch, but do not depend on workers, processes, hosts or
-    a resume. The ``seed`` of a ``Compose`` has no effect. Tested with 2.0.8, the last version under the MIT licence: ``pip install
-    albumentations==2.0.8``.
+    The random numbers come from the pipeline. The results differ from epoch to epoch, but do not depend on workers, processes, hosts or a
+    resume. The ``seed`` of a ``Compose`` has no effect. Tested with version 2.0.8, which is the last version under the MIT licence: ``pip
+    install albumentations==2.0.8``.
 
     Args:
         transforms: One or several transforms, including ``A.Compose``, ``A.Sequential`` and ``A.OneOf``. A ``Compose`` must not have
-            ``bbox_params``, ``keypoint_params`` or ``additional_targets``: the parameters of this stage replace them. In YAML, write
-            ``albumentations:HorizontalFlip: {p: 0.5}``, or ``package.module:name`` for your own object.
+            ``bbox_params``, ``keypoint_params`` or ``additional_targets``, because the parameters of this stage replace them. In YAML,
+            write ``albumentations:HorizontalFlip: {p: 0.5}``, or ``package.module:name`` for your own object.
         min_area: Minimum remaining area of a box in pixels. Smaller boxes and empty boxes are removed.
         min_visibility: Minimum remaining fraction of a box's area, from 0 to 1. Boxes with a smaller fraction are removed.
 
     Returns:
-        The item with these fields changed, in new arrays. Images of a batch become one array. Boxes become float32, clipped to the image.
-        Empty boxes, such as padding and boxes outside the image, are removed with their rows of ``with_boxes``, so these fields of a batch
-        become lists. Points outside the image remain.
+        The item with a transformed image and transformed annotations, in new arrays. The images of a batch become one array. Boxes become
+        float32, and are clipped to the image. Empty boxes, such as padding and boxes outside the image, are removed together with their
+        rows of ``with_boxes``. In a batch, boxes and ``with_boxes`` therefore become lists. Points outside the image remain.
 
     Raises:
-        ConfigError: the package is not installed, or an entry of ``transforms`` is not one of its transforms (raised on construction).
+        ConfigError: Albumentations is not installed, or an entry of ``transforms`` is not a transform of Albumentations (on construction).
         KeyError: a field does not exist.
-        ValueError: an array is not an image; a transform moves pixels, but no parameter names the boxes of the item; the new images of a
-            batch differ in shape; a transform removes points, or creates tensors; or annotations do not fit the image.
+        ValueError: an array is not an image; a transform moves pixels, and the item has boxes, but ``boxes`` is not given; the new images
+            of a batch differ in shape; a transform removes points, or creates tensors; or annotations do not fit the image.
 
     >>> import albumentations as A
     >>> images = np.zeros((2, 32, 32, 3), np.uint8)
@@ -87,14 +87,14 @@ class Albumentations(Adapter):
 
     def _moves_pixels(self, transform: Any) -> bool:
         changes_boxes = "bboxes" in getattr(transform, "available_keys", ()) and type(transform).__name__ != "NoOp"
-        return changes_boxes and ".dropout." not in type(transform).__module__  # dropout covers boxes, but does not move them
+        return changes_boxes and ".dropout." not in type(transform).__module__  # dropout only covers boxes, and does not move them
 
     @opened
     def _composes(self) -> OfThread[Any]:
         return OfThread(self._compose)
 
     def _compose(self) -> Any:
-        """Return the transforms for one thread, because transforms store their draws and generators."""
+        """Return a copy of the transforms for one thread, because transforms store their draws and generators."""
         A = _albumentations()
         transforms: list[Any] = copy.deepcopy(self._given)
         boxes = keypoints = None
@@ -118,7 +118,7 @@ class Albumentations(Adapter):
         if "mask" in target:
             mask = _as_opencv_takes_it(target["mask"])
             name = "mask" if mask.ndim == 2 else "masks"
-            if mask.ndim == 2 or len(mask):  # it stacks masks, so there must be at least one
+            if mask.ndim == 2 or len(mask):  # Albumentations stacks masks, so there must be at least one mask
                 given[name] = mask
         done = compose(**given)
         belongs: Target = {}
@@ -140,7 +140,8 @@ class Albumentations(Adapter):
 
 
 def _albumentations() -> Any:
-    os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")  # otherwise each process that imports it looks online for a newer version
+    # Otherwise each process that imports Albumentations looks online for a newer version.
+    os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")
     return imported("albumentations", "Albumentations", "pip install albumentations==2.0.8")
 
 
@@ -179,7 +180,7 @@ def _as_opencv_takes_it(mask: np.ndarray) -> np.ndarray:
 
 
 def _within(boxes: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """Return boxes, ``(N, 5)``, clipped to the image, without empty boxes, because Albumentations rejects these or is slower."""
+    """Clip boxes ``(N, 5)`` to the image, and remove empty boxes. Albumentations rejects such boxes, or is slower with them."""
     sides = boxes[:, :4]
     np.maximum(sides, 0, out=sides)
     np.minimum(sides, (shape[1], shape[0], shape[1], shape[0]), out=sides)
@@ -188,7 +189,7 @@ def _within(boxes: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def _numbered(rows: np.ndarray) -> np.ndarray:
-    """Return rows, float32, with their index as an additional column that identifies them."""
+    """Return rows as float32, with the index of each row as an additional column that identifies the row."""
     count, columns = rows.shape
     numbered = np.empty((count, columns + 1), np.float32)
     numbered[:, :columns] = rows
@@ -197,7 +198,7 @@ def _numbered(rows: np.ndarray) -> np.ndarray:
 
 
 def _unnumbered(rows: np.ndarray, columns: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return rows, float32 without their indexes, and the indexes."""
-    if not len(rows):  # without rows, the column may be missing
+    """Split the result of :func:`_numbered` into the rows, float32, and their indexes."""
+    if not len(rows):  # if there are no rows, the column can be missing
         return np.empty((0, columns), np.float32), np.empty(0, np.intp)
     return rows[:, :columns].astype(np.float32), rows[:, columns].astype(np.intp)

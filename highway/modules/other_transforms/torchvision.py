@@ -21,7 +21,7 @@ from highway.transforms.base import areas
 
 _COMMAND = "pip install torchvision"
 _HALF = np.float32(0.5)  # highway measures points from the corner of the first pixel; torchvision's flips measure from its centre
-_GENERATOR = threading.Lock()  # a thread that draws from torch's global generator holds this lock
+_GENERATOR = threading.Lock()  # the lock that a thread holds while it draws from torch's global generator
 
 
 @checked
@@ -29,26 +29,29 @@ _GENERATOR = threading.Lock()  # a thread that draws from torch's global generat
 class TorchvisionV2(Adapter):
     """Apply transforms of ``torchvision.transforms.v2`` to each image of a batch, or to the image of a sample, and to its annotations.
 
-    Inputs and outputs are arrays. The random numbers come from the pipeline, so the results differ from epoch to epoch, but do not depend
-    on workers, processes, hosts or a resume. torch has one generator for the whole process, which this stage seeds for each image, under a
-    lock. So only one thread at a time can transform an image, and your program must not use torch's generator at the same time. To avoid
-    this, put the stage into ``Processes``, which is also faster, or use ``Pipeline(..., isolated=True)``. Tested with 0.28.
+    Inputs and outputs are arrays. The random numbers come from the pipeline. The results differ from epoch to epoch, but do not depend on
+    workers, processes, hosts or a resume.
+
+    torch has one random generator for the whole process. This stage seeds this generator for each image, under a lock. So only one thread
+    at a time can transform an image, and your program must not use torch's generator at the same time. To avoid both limits, put the stage
+    into ``Processes``, which is also faster, or use ``Pipeline(..., isolated=True)``. Tested with version 0.28.
 
     Args:
         transforms: One or several transforms of ``torchvision.transforms.v2``, or callables with the same input: a dict with an ``Image``
-            as ``"image"``, ``BoundingBoxes`` as ``"boxes"``, their row indexes as ``"labels"``, ``KeyPoints`` as ``"points"`` and a
-            ``Mask`` as ``"mask"``. In YAML, write ``torchvision.transforms.v2:RandomHorizontalFlip: {p: 0.5}``.
+            as ``"image"``, ``BoundingBoxes`` as ``"boxes"``, the row indexes of the boxes as ``"labels"``, ``KeyPoints`` as ``"points"``
+            and a ``Mask`` as ``"mask"``. In YAML, write ``torchvision.transforms.v2:RandomHorizontalFlip: {p: 0.5}``.
 
     Returns:
-        The item with these fields changed, in new arrays. The images of a batch become one array, with the channels last. Boxes become
-        float32, and empty boxes (0, 0, 0, 0). ``SanitizeBoundingBoxes`` removes rows of boxes and of all ``with_boxes``, so these fields of
-        a batch become lists.
+        The item with a transformed image and transformed annotations, in new arrays. The images of a batch become one array, with the
+        channels last. Boxes become float32. Empty boxes become (0, 0, 0, 0). ``SanitizeBoundingBoxes`` removes rows of boxes and of all
+        ``with_boxes``. In a batch, these fields then become lists.
 
     Raises:
-        ConfigError: torchvision is not installed, or a transform belongs to version 1 or converts boxes (raised on first use).
+        ConfigError: torchvision is not installed, or a transform is from ``torchvision.transforms`` version 1 or converts boxes (on the
+            first use).
         KeyError: a field does not exist.
-        ValueError: an array is not an image; a transform moves pixels, but no parameter names the boxes of the item; the new images of a
-            batch differ in shape; a transform removes points, or returns no tensors; or annotations do not fit the image.
+        ValueError: an array is not an image; a transform moves pixels, and the item has boxes, but ``boxes`` is not given; the new images
+            of a batch differ in shape; a transform removes points, or does not return tensors; or annotations do not fit the image.
 
     >>> from torchvision.transforms import v2
     >>> images = np.zeros((2, 32, 32, 3), np.uint8)
@@ -58,7 +61,7 @@ class TorchvisionV2(Adapter):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if find_spec("torchvision") is None:  # importing it here would take seconds
+        if find_spec("torchvision") is None:  # only search for the package, because importing it takes seconds
             imported("torchvision", "TorchvisionV2", _COMMAND)
         for transform in with_inner(self._given):
             if type(transform).__module__ == "torchvision.transforms.transforms":
@@ -76,7 +79,7 @@ class TorchvisionV2(Adapter):
             if isinstance(transform, v2.ConvertBoundingBoxFormat):
                 raise ConfigError("TorchvisionV2: leave out ConvertBoundingBoxFormat; boxes are x1, y1, x2, y2 here, as they come in")
             if getattr(transform, "inplace", False):
-                transform.inplace = False  # otherwise it would write into the item
+                transform.inplace = False  # otherwise the transform would write into the item
         return v2.Compose(transforms or [v2.Identity()])
 
     def _changed(self, target: Target, rng: Generator) -> Changed:

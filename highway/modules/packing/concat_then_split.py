@@ -1,4 +1,4 @@
-"""Concatenates sequences and splits them into rows of one length."""
+"""Concatenate sequences, and split them into rows of one length."""
 
 from __future__ import annotations
 
@@ -21,18 +21,19 @@ from highway.parameters.ranges import Count
 class ConcatThenSplit:
     """Concatenate sequences, and split the result into rows of one length.
 
-    A sequence that does not fit into a row continues in the next row. Only the last row of an epoch may need padding.
+    A sequence that does not fit into a row continues in the next row. Only the last row of an epoch can need padding.
 
     Args:
-        length: Values per row.
+        length: Number of values per row.
         drop_last: Whether to drop the last row of an epoch if it is not full.
-        fill: Padding value of the last row, for all fields or by field.
-        batched: Whether each input is a batch of sequences, as for :class:`Pack`.
+        fill: Padding value of the last row, as one number, or as a dict from fields to numbers.
+        batched: Whether each input is a batch of sequences; see :class:`Pack`.
 
-    Inputs are samples whose fields are sequences of one length: arrays ``(n, ...)``, or lists of numbers.
+    Inputs are samples whose fields are sequences: arrays ``(n, ...)``, or lists of numbers. All fields of a sample must have the same
+    length.
 
     Yields:
-        Samples as :class:`Pack` does. Positions restart at 0 in each part of a sequence that was split.
+        Samples with the same fields as from :class:`Pack`. If a sequence was split, the positions of each part start at 0.
 
     Raises:
         ValueError: the fields of a sample differ in length, or samples differ in their fields, in dtype, or in shape after the first axis.
@@ -82,7 +83,7 @@ class ConcatThenSplit:
         return row
 
     def _append(self, waiting: Sequences, sequences: Sequences, first: int = 0) -> int:
-        """Append sequences from ``first`` on, except empty ones, and return the number of their values."""
+        """Append the sequences from ``first`` on, except empty sequences. Return the number of appended values."""
         counts, *others = sequences.counts
         if any(other != counts for other in others):
             number, lengths = next((number, found) for number, found in enumerate(zip(*sequences.counts)) if len(set(found)) > 1)
@@ -95,7 +96,7 @@ class ConcatThenSplit:
         return sum(counts[first:])
 
     def _cut(self, sequences: Sequences, offset: int) -> list[list[_Part]]:
-        """Return the contents of each row. The first row begins at ``offset`` in the first sequence. The last row may not be full."""
+        """Return the contents of each row. The first row begins at ``offset`` in the first sequence. The last row can be shorter."""
         rows, room = [list[_Part]()], self.length
         for number, count in enumerate(sequences.counts[0]):
             begin, offset = offset, 0
@@ -117,7 +118,7 @@ class ConcatThenSplit:
 
 
 class _Part(NamedTuple):
-    """The part of a sequence in a row: the sequence's number, the first value and the end."""
+    """The part of a sequence in a row: the index of the sequence, and the first value and the end of the part."""
 
     number: int
     begin: int

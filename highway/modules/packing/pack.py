@@ -1,4 +1,4 @@
-"""Packs several whole sequences into each row."""
+"""Pack several whole sequences into each row."""
 
 from __future__ import annotations
 
@@ -32,35 +32,37 @@ from highway.parameters.ranges import Count
 @checked
 @dataclass
 class Pack:
-    """Pack several sequences into each row of one length. Each sequence goes into the first open row with room (first-fit).
+    """Pack several sequences into each row of a fixed length. Each sequence goes into the first open row with room (first-fit).
 
     No sequence is split. If a sequence does not fit into any open row, this stage yields all open rows and opens new rows. At the end of an
-    epoch, it yields the open rows, too.
+    epoch, this stage yields the remaining rows.
 
     Args:
-        length: Values per row, for all fields or by field.
-        bins: Number of open rows, at least 1. More rows need less padding.
+        length: Number of values per row, as one number, or as a dict from fields to numbers.
+        bins: Number of open rows, at least 1. With more open rows, less padding is needed.
         max_sequences_per_bin: Maximum number of sequences per row.
-        fill: Padding value, for all fields or by field.
-        budgets: Limits of a row for other fields, such as ``{"images": 8, "patches": 2048}``. The limit is the sum of the arrays' lengths
-            or of the numbers' values. Values of such a field are only concatenated, without padding, segment ids and positions.
+        fill: Padding value, as one number, or as a dict from fields to numbers.
+        budgets: Limits of a row for further fields, such as ``{"images": 8, "patches": 2048}``. If the field has arrays, the sum of their
+            lengths is limited. If it has numbers, the sum of the numbers is limited. The values of such a field are only concatenated,
+            without padding, segment ids and positions.
         cu_seqlens: Whether to add the fields that flash attention needs (see below).
-        batched: Whether each input is a batch of sequences, from ``Reader`` or :class:`Batch` with ``ragged="list"`` or ``"offsets"``. This
-            is a tenth faster than single sequences.
+        batched: Whether each input is a batch of sequences, from ``Reader`` or :class:`Batch` with ``ragged="list"`` or ``"offsets"``.
+            Batches are a tenth faster than single sequences.
 
     Inputs are samples whose fields are sequences: arrays ``(n, ...)``, lists of numbers, or single numbers (length 1).
 
     Yields:
-        Samples of the inputs' type. A field ``tokens`` has the concatenated sequences of a row, ``(length, ...)``. The new field
-        ``tokens_segment_ids``, int32 ``(length,)``, has the number of the sequence at each position, from 1, or 0 for padding. The new
-        field ``tokens_positions``, int32 ``(length,)``, has the position within the sequence, from 0. In tuples, the new fields come last.
-        Passport: epoch, origin and times of the first sequence, a running index, and the keys of all sequences.
+        Samples of the inputs' type. For an input field ``tokens``, the field ``tokens`` of a row has the concatenated sequences,
+        ``(length, ...)``. A new field ``tokens_segment_ids``, int32 ``(length,)``, has the number of the sequence at each position, from 1;
+        0 is padding. A new field ``tokens_positions``, int32 ``(length,)``, has the position within the sequence, from 0. In tuples, the
+        new fields come last. The passport has the epoch, origin and times of the first sequence, a running index, and the keys of all
+        sequences.
 
         With ``cu_seqlens``, there are three more fields. ``tokens_cu_seqlens``, int32 ``(k + 1,)``, has the start of each of the row's k
         sequences, and the end of the row. ``tokens_max_seqlen``, int32, is the length of the longest sequence. ``tokens_mask``, bool
         ``(length,)``, is False for padding. Padding counts as an additional last sequence, so that attention writes every value of its
-        output. With ``max_sequences_per_bin=m``, ``tokens_cu_seqlens`` always has m + 2 values, so that rows can be batched. Its last value
-        is repeated, which means empty sequences. A field of ``budgets`` gets only ``<field>_cu_seqlens``.
+        output. With ``max_sequences_per_bin=m``, ``tokens_cu_seqlens`` always has m + 2 values, so that rows can be batched. If a row has
+        fewer sequences, the last value is repeated, which means empty sequences. A field of ``budgets`` gets only ``<field>_cu_seqlens``.
 
     Raises:
         ValueError: a sequence does not fit into an empty row, or sequences differ in their fields, dtype, or shape after the first axis.
@@ -103,7 +105,7 @@ class Pack:
             yield self._rows(bins.sequences, bins.rows, index)
 
     def _sequences(self, inputs: Sequence[Stamped]) -> Iterator[Sequences]:
-        """Yield the sequences of the inputs. Numbers in fields with a budget count by their values."""
+        """Yield the sequences of the inputs. In fields with a budget, the count of a number is its value."""
         for sequences in sequences_of(inputs, self.batched):
             for place, name in enumerate(sequences.known):
                 if name in self.budgets:
@@ -120,7 +122,7 @@ class Pack:
         return row
 
     def _rows(self, sequences: Sequences, rows: Sequence[Sequence[int]], index: int) -> Together:
-        """Return the rows that contain the sequences with these numbers."""
+        """Build rows. ``rows`` lists the indexes of the sequences of each row."""
         order = list(chain.from_iterable(rows))
         columns = [[column[number] for number in order] for column in sequences.columns]
         most = self.max_sequences_per_bin
@@ -134,26 +136,26 @@ class _Bins:
     """The open rows.
 
     Args:
-        pack: Defines their number and size.
+        pack: Determines the number and size of the rows.
 
     Attributes:
-        sequences: The sequences in them.
+        sequences: The sequences in the rows.
     """
 
     def __init__(self, pack: Pack) -> None:
         self._pack, self._most = pack, pack.max_sequences_per_bin
-        self._rows: list[list[int]] = [[] for _ in range(pack.bins)]  # numbers of sequences
-        self._free: list[list[int]] = []  # free values of each field, in each row
-        self._most_free: list[int] = []  # maximum of the free values of the first field in each row and the rows before it
+        self._rows: list[list[int]] = [[] for _ in range(pack.bins)]  # indexes of the sequences in each row
+        self._free: list[list[int]] = []  # for each field, the number of free values in each row
+        self._most_free: list[int] = []  # for each row: the most free values of the first field in this row or an earlier row
         self.sequences = Sequences()
 
     @property
     def rows(self) -> list[list[int]]:
-        """The numbers of the sequences in each row that is not empty."""
+        """The indexes of the sequences in each row that is not empty."""
         return [row for row in self._rows if row]
 
     def add(self, sequences: Sequences, first: int) -> int:
-        """Put sequences from ``first`` on into the first row with room for each. Return the first number that does not fit."""
+        """Put each sequence from ``first`` on into the first row with room. Return the index of the first sequence that does not fit."""
         if not self.sequences:
             self._free = [[self._pack.limit(name)] * self._pack.bins for name in sequences.known]
             self._most_free = self._free[0].copy()
@@ -170,14 +172,14 @@ class _Bins:
         return number
 
     def _row_for(self, counts: Sequence[int]) -> int:
-        """Return the first row with room for a sequence, or the number of rows."""
+        """Return the index of the first row with room for a sequence, or the number of rows if there is no such row."""
         row, rows = bisect_left(self._most_free, counts[0]), len(self._rows)
         if len(counts) == 1:
             return row
         return next((at for at in range(row, rows) if all(map(ge, (free[at] for free in self._free), counts))), rows)
 
     def _take(self, row: int, counts: Sequence[int]) -> None:
-        """Take room in a row for a sequence. If the row then has the maximum number of sequences, take all its room."""
+        """Reserve room in a row for a sequence. If the row now has the maximum number of sequences, reserve all its room."""
         for place, count in enumerate(counts):
             self._free[place][row] -= count
         free, most_free = self._free[0], self._most_free
@@ -187,7 +189,7 @@ class _Bins:
         for at in range(row, len(free)):
             if free[at] > most:
                 most = free[at]
-            if most_free[at] == most:  # then the same holds for all later rows
+            if most_free[at] == most:  # the values of all later rows do not change either
                 return
             most_free[at] = most
 

@@ -24,8 +24,8 @@ class Sequences:
 
     Args:
         known: The names of the fields.
-        inputs: The input of each sequence: the sequence itself, or a batch.
-        places: The index of each sequence in its batch; 0 without a batch.
+        inputs: The input of each sequence: the sequence itself, or its batch.
+        places: The index of each sequence in its batch. 0 if inputs are not batches.
         columns: For each field, the values of all sequences.
         counts: For each field, the number of values of each sequence.
     """
@@ -46,7 +46,7 @@ class Sequences:
 
     @property
     def came(self) -> list[Stamped]:
-        """The inputs, without repetitions."""
+        """The inputs, each once."""
         return list({id(stamped): stamped for stamped in self.inputs}.values())
 
     def at(self, numbers: Sequence[int]) -> Sequences:
@@ -68,7 +68,7 @@ class Sequences:
             mine.extend(more[begin:stop])
 
     def expect_fields_of(self, others: Sequences, number: int, component: str) -> None:
-        """Raise ValueError if ``others`` have different fields. The error names the input of the sequence ``number`` of ``others``."""
+        """Raise ValueError if ``others`` have different fields. The error names the input of sequence ``number`` of ``others``."""
         if self.inputs and self.known != others.known:
             raise others.error(
                 number,
@@ -91,7 +91,7 @@ def sequences_of(inputs: Sequence[Stamped], batched: bool) -> Iterator[Sequences
     if not batched and len(inputs) > 1:
         try:
             known, found = columns([stamped.item for stamped in inputs])
-        except ValueError:  # they differ
+        except ValueError:  # the fields differ
             pass
         else:
             yield Sequences(known, list(inputs), [0] * len(inputs), found, list(map(_counts_of, found)))
@@ -104,7 +104,7 @@ def sequences_of(inputs: Sequence[Stamped], batched: bool) -> Iterator[Sequences
 
 
 def _columns(batch: Item) -> tuple[tuple[Field, ...], list[Any]]:
-    """Return the fields of a batch of sequences, and the sequences of each field."""
+    """Return the names of the fields of a batch of sequences, and the sequences of each field."""
     found = dict(zip(names(batch), fields(batch), strict=True))
     offsets: dict[Field, Any] = {name: found.pop(f"{name}_offsets") for name in list(found) if f"{name}_offsets" in found}
     if isinstance(batch, tuple) and not any(isinstance(value, list) for value in batch) and len(batch) % 2 == 0:
@@ -130,7 +130,7 @@ def _split(values: Any, offsets: Any) -> list[Any] | None:
 
 
 class Bounds(NamedTuple):
-    """The form of ``cu_seqlens``.
+    """Builds the values of ``cu_seqlens``.
 
     Args:
         size: Number of values in each row. ``None``: the number that the row needs.
@@ -153,7 +153,7 @@ def packed_rows(
     budgets: Collection[Field] = (),
     bounds_of: Bounds | None = None,
 ) -> list[Item]:
-    """Return rows: the concatenated sequences, the segment ids and the positions.
+    """Build rows with the concatenated sequences, the segment ids and the positions.
 
     Args:
         sequences: The sequences.
@@ -161,8 +161,8 @@ def packed_rows(
         sizes: Number of sequences or parts in each row.
         length: Length of a row.
         fill: Padding value.
-        budgets: Fields that are concatenated only.
-        bounds_of: The form of ``cu_seqlens``, if the rows have them.
+        budgets: Fields that are only concatenated.
+        bounds_of: Builds ``cu_seqlens``. ``None``: rows have no such fields.
     """
     if missing := [name for name in budgets if name not in sequences.known]:
         raise ValueError(f"budgets: there is no field {missing[0]!r}; the fields are {sequences.known}")
@@ -233,7 +233,7 @@ def length_of_row(length: Length, name: Field) -> int:
     """Return the length of a row for a field.
 
     Raises:
-        ValueError: the length is not given for the field.
+        ValueError: no length is given for the field.
     """
     if isinstance(length, int):
         return length
@@ -270,7 +270,7 @@ def stamped_row(row: Item, sequences: Sequences, numbers: Sequence[int], index: 
 
 
 def sequences_at(inputs: Sequence[Stamped], batched: bool, places: Sequence[Any]) -> Sequences:
-    """Return the sequences at some places. A place is the number of an input and an index in this input."""
+    """Return the sequences at some places. A place consists of the index of an input, and an index in this input."""
     found = [next(sequences_of([stamped], batched)) for stamped in inputs]
     sequences = Sequences()
     for number, place in places:

@@ -1,4 +1,4 @@
-"""Paste objects of one image of a batch into another image."""
+"""Paste objects of one image of a batch into other images of the batch."""
 
 from __future__ import annotations
 
@@ -25,18 +25,19 @@ from highway.transforms.parameters import Share
 class CopyPaste:
     """Paste objects from another image of the batch into each image, with their boxes, masks and labels.
 
-    The masks define the pixels of the objects.
+    The masks determine the pixels of the objects. Before this stage, apply flips, and give all images the same size, for example with
+    ``LargeScaleJitter`` and ``Paste``.
 
-    From "Simple Copy-Paste is a Strong Data Augmentation Method for Instance Segmentation", Ghiasi et al. 2021. Before this stage, apply
-    flips, and give all images one size, for example with ``LargeScaleJitter`` and ``Paste``.
+    From "Simple Copy-Paste is a Strong Data Augmentation Method for Instance Segmentation", Ghiasi et al. 2021.
 
     Args:
-        boxes: The field of the boxes, x1, y1, x2, y2 in pixels: ``(N, 4)`` for each image, in a list or padded with empty boxes.
-        mask: The field of the masks: ``(N, H, W)`` for each image, one mask per object. Pixels of the object are not 0.
-        with_boxes: Other fields with one row per box, such as labels and points.
+        boxes: The field of the boxes, x1, y1, x2, y2 in pixels. The field is a list with boxes ``(N, 4)`` for each image, or an array
+            padded with empty boxes.
+        mask: The field of the masks: ``(N, H, W)`` for each image, with one mask per object. Pixels of the object are not 0.
+        with_boxes: Further fields with one row per box, such as labels and points.
         p: Probability that objects are pasted into an image.
-        p_object: Probability that an object of the other image is pasted.
-        min_visibility: Minimum remaining fraction of an object's pixels. Objects with a smaller fraction are removed.
+        p_object: Probability that each object of the other image is pasted.
+        min_visibility: Minimum fraction of an object's pixels that must stay visible. Objects with a smaller fraction are removed.
         field: The field of the images, ``(B, H, W, C)`` or a list. By default ``"image"`` or ``"images"`` of a dict, or the first field.
 
     Returns:
@@ -45,8 +46,8 @@ class CopyPaste:
         boxes. All other fields are unchanged.
 
     Raises:
-        ValueError: the item is not a batch, or has only one image; the images differ in size, dtype or channels; or boxes, masks or fields
-            with boxes do not fit.
+        ValueError: the item is not a batch, or has only one image; the images differ in size, dtype or channels; or boxes, masks or
+            ``with_boxes`` do not fit the images.
         KeyError: a field does not exist.
 
     >>> images = np.zeros((2, 8, 8, 3), np.uint8)
@@ -92,7 +93,7 @@ class CopyPaste:
         return replace(item, {where["image"]: images, **together})
 
     def _pasted(self, target: Target, other: Target, chosen: np.ndarray, image: np.ndarray) -> Target:
-        """Write a target's image and the chosen objects of another target into an image; return the annotations."""
+        """Write a target's image and the chosen objects of another target into ``image``. Return the annotations."""
         rows = {role: value for role, value in target.items() if role != "image"}
         masks, boxes = rows["mask"], rows["boxes"]
         whole = _pixels(other["mask"]) > 0
@@ -127,7 +128,7 @@ def _pixels(masks: np.ndarray) -> np.ndarray:
 def _around(masks: np.ndarray) -> np.ndarray:
     """Return the bounding box of each mask, float32 ``(N, 4)``. No mask may be empty."""
     sides: list[Any] = []
-    for axis in (1, 2):  # x, then y
+    for axis in (1, 2):  # first x, then y
         there = (masks != 0).any(axis=axis)
         sides += [there.argmax(axis=1), there.shape[1] - there[:, ::-1].argmax(axis=1)]
     return np.stack([sides[place] for place in (0, 2, 1, 3)], axis=1).astype(np.float32)

@@ -24,7 +24,7 @@ _NOT_MIXED = ("boxes", "points", "keypoints", "mask", "masks")
 
 
 class _Pair(NamedTuple):
-    """Rows of a batch, the rows they are mixed with, and the index of each row's drawn share."""
+    """Rows of a batch, the rows with which they are mixed, and the index of each row's drawn share."""
 
     rows: slice
     others: slice
@@ -120,10 +120,10 @@ class MixUp(_Mixing):
     and each image is mixed with the image before it.
 
     Args:
-        num_classes: Number of classes, for integer labels. Not needed if labels already hold a share of each class.
-        alpha: The share of the image itself is random, from Beta(alpha, alpha). With 1, it is uniform. Below 1, most images are almost
-            unmixed.
-        p: Probability that a batch, or with ``per_image`` an image, is mixed.
+        num_classes: Number of classes, for integer labels. Not needed if a label is already a row with a share for each class.
+        alpha: The share of the image itself is drawn from Beta(alpha, alpha). With 1, this distribution is uniform. Below 1, most images
+            are mixed very little.
+        p: Probability that a batch is mixed. With ``per_image``, the probability that an image is mixed.
         per_image: Whether each image has its own share and a random partner from the batch.
         field: The field of the images: uint8 or floats ``(B, H, W, C)``, or a list of images of one shape. By default ``"image"`` or
             ``"images"`` of a dict, or the first field.
@@ -136,7 +136,7 @@ class MixUp(_Mixing):
 
     Raises:
         ValueError: the item is not a batch, or has only one image; the images differ in size; a label is out of range; or the item has
-            boxes, points or masks, which cannot be mixed.
+            boxes, points or masks. These cannot be mixed.
         KeyError: a field does not exist.
 
     >>> batch = np.zeros((2, 8, 8, 3), np.uint8), np.array([0, 1])
@@ -156,24 +156,25 @@ class MixUp(_Mixing):
 @checked
 @dataclass
 class CutMix(_Mixing):
-    """Replace a box of each image with the same box of another image of the batch, and mix their labels by its area.
+    """Replace a box of each image with the same box of another image of the batch, and mix their labels in proportion to the box's area.
 
     From "CutMix: Regularization Strategy to Train Strong Classifiers with Localizable Features", Yun et al. 2019. As in torchvision's
-    ``CutMix``, there is one random box per batch. Its centre can be anywhere, and it is clipped to the image.
+    ``CutMix``, there is one random box per batch. Its centre can be anywhere in the image, and the box is clipped to the image.
 
     Args:
-        num_classes: Number of classes, for integer labels. Not needed if labels already hold a share of each class.
-        alpha: The share of the image itself is random, from Beta(alpha, alpha), before the box is clipped.
-        p: Probability that a batch, or with ``per_image`` an image, is mixed.
+        num_classes: Number of classes, for integer labels. Not needed if a label is already a row with a share for each class.
+        alpha: The share of the image itself is drawn from Beta(alpha, alpha). If the box is clipped, this share becomes larger.
+        p: Probability that a batch is mixed. With ``per_image``, the probability that an image is mixed.
         per_image: Whether each image has its own box and a random partner from the batch.
-        field: The field of the images: ``(B, H, W, C)`` of any dtype, or a list of images of one shape. By default as for :class:`MixUp`.
-        labels: The field of the labels, as for :class:`MixUp`.
+        field: The field of the images: ``(B, H, W, C)`` of any dtype, or a list of images of one shape. The default is the same as for
+            :class:`MixUp`.
+        labels: The field of the labels; see :class:`MixUp`.
 
     Returns:
         The item with new images of the same shape and dtype, and labels float32 ``(B, K)``. Other fields are unchanged.
 
     Raises:
-        ValueError: as :class:`MixUp`.
+        ValueError: for the reasons listed in :class:`MixUp`.
         KeyError: a field does not exist.
 
     >>> batch = np.zeros((2, 8, 8, 3), np.uint8), np.array([0, 1])

@@ -29,34 +29,35 @@ class Mosaic:
     """Combine four images of a batch into one image around a random centre, with their boxes, points and masks.
 
     The mosaic of YOLOv4 ("YOLOv4: Optimal Speed and Accuracy of Object Detection", Bochkovskiy et al. 2020). Each image of the batch
-    becomes a mosaic of this image and three other images of the batch. If the batch has at least four images, no image is repeated. Pixels
-    outside an image's part are cut off.
+    becomes a mosaic of this image and three other images of the batch. If the batch has at least four images, the four images are
+    different. The pixels of an image that do not fit into its part of the mosaic are cut off.
 
     Args:
         shape: Height and width of the mosaic in pixels.
-        boxes: The field of the boxes, x1, y1, x2, y2 in pixels: for each image ``(N, 4)``, in a list or padded with empty boxes.
+        boxes: The field of the boxes, x1, y1, x2, y2 in pixels. The field is a list with boxes ``(N, 4)`` for each image, or an array
+            padded with empty boxes.
         points: The field of the points: for each image ``(N, 2)``, or ``(N, K, 2)`` for K points of each of N objects.
-        mask: The field of the masks: for each image ``(H, W)``, or ``(N, H, W)`` for one mask of each of N objects.
-        with_boxes: Fields with one row per box, such as labels. ``points`` and ``mask`` may be among them.
-        p: Probability that a row is a mosaic. Otherwise it is the row's own image, resized to ``shape`` in the same way.
-        center_range: Range of the centre, as fractions of height and width.
-        fit_mode: How an image fills its part. The aspect ratio is kept. ``"cover"`` crops a window at a random position. ``"contain"``
-            shows the whole image next to the centre, and fills the rest with ``fill``.
+        mask: The field of the masks: for each image ``(H, W)``, or ``(N, H, W)`` with one mask for each of N objects.
+        with_boxes: Fields with one row per box, such as labels. The fields ``points`` and ``mask`` can be among them.
+        p: Probability that a row of the batch becomes a mosaic. Otherwise, the row's own image is resized to ``shape`` by ``fit_mode``.
+        center_range: Range of the mosaic's centre, as fractions of height and width.
+        fit_mode: How an image fills its part of the mosaic. Both modes keep the aspect ratio. ``"cover"`` crops a window at a random
+            position. ``"contain"`` shows the whole image next to the centre, and fills the rest of the part with ``fill``.
         fill: A number, or one number per channel.
         min_visibility: Minimum remaining fraction of a box's area. Boxes with a smaller fraction are removed.
-        interpolation: As for :class:`~highway.transforms.Resize`. Masks always use ``"nearest"``.
-        field: The field of the images, ``(B, H, W, C)`` or a list of images of any sizes. By default the first field of a tuple; in a dict
-            ``"image"`` or ``"images"``.
+        interpolation: See :class:`~highway.transforms.Resize`. Masks always use ``"nearest"``.
+        field: The field of the images, ``(B, H, W, C)`` or a list of images of any sizes. By default ``"image"`` or ``"images"`` of a dict,
+            or the first field of a tuple.
 
     Returns:
-        The item with images ``(B, *shape, C)``. Boxes, points, object masks and fields with boxes become lists: the concatenated rows of
-        all four images, without empty boxes. Points outside their part are removed. If they belong to boxes or are ``(N, K, 2)``, they move
-        to the border of their part instead. Masks ``(H, W)`` are combined like the images, with 0 around them. Other fields have the values
-        of the row's own image.
+        The item with images ``(B, *shape, C)``. Boxes, points, object masks and ``with_boxes`` become lists. Each has the concatenated rows
+        of all four images, without empty boxes. Points outside their part are removed, unless they belong to boxes or are ``(N, K, 2)``.
+        Such points move to the border of their part. Masks ``(H, W)`` are combined like the images, and filled with 0. All other fields
+        keep the values of the row's own image.
 
     Raises:
         ValueError: the item is not a batch, or has only one image; the images differ in dtype or channels; or boxes, points, masks or
-            fields with boxes do not fit.
+            ``with_boxes`` do not fit the images.
         KeyError: a field does not exist.
 
     >>> batch = [np.zeros((30, 40, 3), np.uint8), np.ones((50, 20, 3), np.uint8)], [3, 7]
@@ -126,7 +127,7 @@ class Mosaic:
         return [(self._part(target, cell, towards, rng), target) for target, cell, towards in given]
 
     def _part(self, target: Target, cell: Box, towards: tuple[float, float], rng: Generator) -> _Part:
-        """Return how an image fills a cell. If it is smaller, ``towards`` sets its position, from 0 (top, left) to 1 (bottom, right)."""
+        """Return how an image fills a cell. For a smaller image, ``towards`` is its position, from 0 (top, left) to 1 (bottom, right)."""
         (height, width), (top, left, rows, columns) = target["image"].shape[:2], cell
         if self.fit_mode == "cover":
             _, _, *window = covering_box((height, width), columns / rows)
@@ -138,7 +139,7 @@ class Mosaic:
         return _Part((0, 0, height, width), (top + down, left + right, *inner), self.interpolation)
 
     def _made(self, parts: list[tuple[_Part, Target]], image: np.ndarray) -> Target:
-        """Fill the image of a mosaic, and return its annotations."""
+        """Write a mosaic into ``image``, and return the annotations of the mosaic."""
         if self.fit_mode == "contain":
             image[...] = fitting(self.fill, image, "Mosaic")
         for part, target in parts:
@@ -147,7 +148,7 @@ class Mosaic:
         return {role: self._together(role, [target[role] for target in moved], parts) for role in moved[0]}
 
     def _moved(self, part: _Part, target: Target) -> Target:
-        """Return the annotations of one image in the coordinates of the mosaic, and masks in the coordinates of their part."""
+        """Return the annotations of one image. Boxes and points are in the coordinates of the mosaic, and masks in those of their part."""
         moved, size = {role: value for role, value in target.items() if role != "image"}, target["image"].shape[:2]
         top, left, height, width = part.to
         offset = np.array([left, top], np.float32)
@@ -188,7 +189,7 @@ class _Part(Geometric):
     """Cut a box out of an image, and scale it to a part of a mosaic. Boxes and points get the coordinates of the part.
 
     Args:
-        source: The box.
+        source: The box in the image.
         to: The part, as a box in the mosaic.
         interpolation: The interpolation of the scaling.
     """
@@ -213,7 +214,7 @@ class _Part(Geometric):
         return F.resize(F.crop(mask, self.source[:2], self.source[2:]), self.to[2:], "nearest")
 
     def masks(self, masks: np.ndarray) -> np.ndarray:
-        """Cut out and scale one mask ``(H, W)``, or several masks ``(N, H, W)``."""
+        """Crop and scale one mask ``(H, W)``, or several masks ``(N, H, W)``."""
         if masks.ndim == 2:
             return self.mask(masks, None)
         return np.stack([self.mask(mask, None) for mask in masks]) if len(masks) else np.empty((0, *self.to[2:]), masks.dtype)
