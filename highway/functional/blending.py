@@ -1,6 +1,6 @@
 """Blend two images.
 
-The arrays may be images or batches, uint8 or floats: see :mod:`highway.functional`.
+The arrays can be images or batches, uint8 or floats; see :mod:`highway.functional`.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from highway.images.ops import cv2_or_none, native, saturated
 
 
 def blend(image: np.ndarray, other: np.ndarray, share: float, out: np.ndarray | None = None) -> np.ndarray:
-    """Return ``image * share + other * (1 - share)``; uint8 is rounded.
+    """Return ``image * share + other * (1 - share)``. uint8 results are rounded.
 
     Args:
         image: uint8 or floats.
-        other: Of the same shape and dtype.
-        share: From 0 to 1; with 1 the result is a copy of ``image``.
-        out: Array for the result: C-contiguous, of the same shape and dtype.
+        other: An image with the same shape and dtype as ``image``.
+        share: The share of ``image``, from 0 to 1. With 1, the result is a copy of ``image``.
+        out: Array for the result. It must be C-contiguous, and have the same shape and dtype as ``image``.
 
     Raises:
         TypeError: the images are neither uint8 nor floats.
@@ -38,7 +38,7 @@ def blend(image: np.ndarray, other: np.ndarray, share: float, out: np.ndarray | 
         one, another = (np.ascontiguousarray(given).reshape(len(given), -1) for given in (image, other))
         cv2.addWeighted(one, share, another, 1 - share, 0, out.reshape(len(out), -1))
     else:
-        for row, one, another in zip(out, image, other, strict=True):  # intermediate results stay in the CPU caches
+        for row, one, another in zip(out, image, other, strict=True):  # row by row, so that intermediate results stay in the CPU caches
             mixed = one.astype(np.float32) * np.float32(share) + another.astype(np.float32) * np.float32(1 - share)
             row[...] = saturated(mixed, image.dtype)
     return out

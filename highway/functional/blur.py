@@ -1,6 +1,6 @@
 """Blur and sharpen images. Unless documented otherwise, the image is mirrored beyond its border.
 
-``(H, W, C)`` or ``(H, W)``, uint8 or floats: see :mod:`highway.functional`.
+``(H, W, C)`` or ``(H, W)``, uint8 or floats; see :mod:`highway.functional`.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ def gaussian_blur(image: np.ndarray, sigma: float, size: int | None = None) -> n
     Args:
         image: Any number of channels.
         sigma: Standard deviation in pixels, above 0.
-        size: Width of the kernel in pixels, odd; by default three standard deviations to each side.
+        size: Width of the kernel in pixels, an odd number. By default, the kernel extends three standard deviations to each side.
 
-    Weights of uint8 images are multiples of 1/256, as in OpenCV's ``GaussianBlur``: at most 0.01% of the values differ from OpenCV's, by at
-    most 1.
+    For uint8 images, weights are multiples of 1/256, as in OpenCV's ``GaussianBlur``. At most 0.01% of the values differ from the values of
+    OpenCV, and the difference is at most 1.
 
     >>> image = np.array([[0, 0, 0], [0, 160, 0], [0, 0, 0]], np.uint8)
     >>> gaussian_blur(image, sigma=0.5, size=3)
@@ -45,9 +45,10 @@ def gaussian_blur(image: np.ndarray, sigma: float, size: int | None = None) -> n
 
 
 def _gaussian(sigma: float, width: int, steps: int | None) -> np.ndarray:
-    """Return the float32 weights of a Gaussian, with sum 1, without zeros at the ends. With ``steps``, they are multiples of 1/``steps``.
+    """Return the float32 weights of a Gaussian, with sum 1, without zeros at the ends.
 
-    OpenCV uses such integer weights for uint8. Each rounding error is added to the next weight, so that the sum is 1.
+    With ``steps``, the weights are multiples of 1/``steps``, as in OpenCV for uint8. Each rounding error is added to the next weight, so
+    that the sum is 1.
     """
     half = [math.exp(-distance * distance / 2) for distance in (pixels / sigma for pixels in range(width // 2, 0, -1))]
     whole = 2 * sum(half) + 1
@@ -66,11 +67,11 @@ def _gaussian(sigma: float, width: int, steps: int | None) -> np.ndarray:
 
 @computed_in_float32
 def median_blur(image: np.ndarray, size: int = 3) -> np.ndarray:
-    """Replace each value by the median of its neighbourhood, per channel.
+    """Replace each value by the median of its neighbourhood in the same channel.
 
     Args:
-        image: Any number of channels. Floats with ``size`` above 5 are many times slower.
-        size: Width of the square neighbourhood in pixels, odd. At the border, the outermost pixels are repeated.
+        image: Any number of channels. With ``size`` above 5, float images are many times slower than uint8 images.
+        size: Width of the square neighbourhood in pixels, an odd number. Beyond the border, the outermost pixels are repeated.
 
     >>> image = np.array([[10, 10, 10], [10, 255, 10], [10, 10, 10]], np.uint8)
     >>> median_blur(image, 3)[1]
@@ -93,7 +94,7 @@ def motion_blur(image: np.ndarray, size: int, angle: float) -> np.ndarray:
 
     Args:
         image: Any number of channels.
-        size: Length of the line in pixels, odd.
+        size: Length of the line in pixels, an odd number.
         angle: Direction of the line in degrees, counterclockwise from the right.
 
     >>> motion_blur(np.array([[0, 0, 90, 0, 0]], np.uint8), 3, 0)
@@ -103,7 +104,8 @@ def motion_blur(image: np.ndarray, size: int, angle: float) -> np.ndarray:
         return image
     right, down, middle = math.cos(math.radians(angle)), -math.sin(math.radians(angle)), size // 2
     places = {(round(middle + place * down), round(middle + place * right)) for place in range(-middle, middle + 1)}
-    if (cv2 := cv2_or_none()) and all(row == middle for row, _ in places):  # the same result in half the time
+    # For a horizontal line, this gives the same result in half the time.
+    if (cv2 := cv2_or_none()) and all(row == middle for row, _ in places):
         return ops.by_channels(image, lambda part: cv2.blur(part, (size, 1)))
     kernel = np.zeros((size, size), np.float32)
     for place in places:
@@ -115,12 +117,12 @@ def motion_blur(image: np.ndarray, size: int, angle: float) -> np.ndarray:
 def sharpness(image: np.ndarray, factor: float) -> np.ndarray:
     """Interpolate between a smoothed image (``factor`` 0) and the image (1). A factor above 1 sharpens the image.
 
-    The smoothed image is the same as in Pillow's ``ImageEnhance.Sharpness``: the pixel has weight 5/13, each of its eight neighbours 1/13.
-    The outermost pixels do not change.
+    The smoothed image is the same as in Pillow's ``ImageEnhance.Sharpness``: the weight of the pixel itself is 5/13, and the weight of each
+    of its eight neighbours is 1/13. The outermost pixels do not change.
 
     Args:
         image: uint8 or floats, any number of channels.
-        factor: At least 0.
+        factor: Weight of the original image, at least 0.
 
     >>> image = np.array([[0, 0, 0], [0, 90, 0], [0, 0, 0]], np.uint8)
     >>> sharpness(image, 1.5)[1]

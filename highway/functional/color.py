@@ -1,6 +1,6 @@
 """Change the colours of an image by mixing its channels.
 
-``(H, W, C)`` or ``(H, W)``, uint8 or floats, in RGB: see :mod:`highway.functional`.
+``(H, W, C)`` or ``(H, W)``, uint8 or floats, in RGB; see :mod:`highway.functional`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from highway.images.ops import computed_in_float32, cv2_or_none
 LUMA = np.array([0.299, 0.587, 0.114], np.float32)  # ITU-R BT.601
 Three = tuple[float, float, float]
 Rows = tuple[Three, Three, Three]
-EIGENVALUES: Three = (0.2175, 0.0188, 0.0045)  # of ImageNet's colours: "ImageNet classification with deep CNNs", Krizhevsky et al. 2012
+# The principal axes of ImageNet's colours: "ImageNet classification with deep CNNs", Krizhevsky et al. 2012.
+EIGENVALUES: Three = (0.2175, 0.0188, 0.0045)
 EIGENVECTORS: Rows = ((-0.5675, 0.7192, 0.4009), (-0.5808, -0.0045, -0.814), (-0.5836, -0.6948, 0.4203))
 ColorMode = Literal[
     "RGB2BGR", "RGB2GRAY", "RGB2HSV", "HSV2RGB", "RGB2HLS", "HLS2RGB", "RGB2LAB", "LAB2RGB", "RGB2LUV", "LUV2RGB",
@@ -33,7 +34,7 @@ def saturation(image: np.ndarray, factor: float) -> np.ndarray:
 
     Args:
         image: uint8 or floats, in RGB.
-        factor: At least 0.
+        factor: Weight of the original image, at least 0.
 
     >>> saturation(np.array([[[200, 100, 0]]], np.uint8), 0.5).tolist()
     [[[159, 109, 59]]]
@@ -46,11 +47,11 @@ def saturation(image: np.ndarray, factor: float) -> np.ndarray:
 
 @computed_in_float32
 def grayscale(image: np.ndarray, keep_channels: bool = True) -> np.ndarray:
-    """Convert to grey by luma (ITU-R BT.601). Keeps the number of channels, or returns ``(H, W, 1)`` if ``keep_channels`` is false.
+    """Convert to grey by luma (ITU-R BT.601).
 
     Args:
         image: uint8 or floats, ``(H, W, 3)`` in RGB, or one channel.
-        keep_channels: Whether the result has as many channels as the image.
+        keep_channels: Whether the result has as many channels as the image. If ``False``, the result is ``(H, W, 1)``.
 
     >>> grayscale(np.array([[[200, 100, 0]]], np.uint8)).tolist()
     [[[119, 119, 119]]]
@@ -66,15 +67,13 @@ def grayscale(image: np.ndarray, keep_channels: bool = True) -> np.ndarray:
 
 @computed_in_float32
 def hue(image: np.ndarray, turn: float) -> np.ndarray:
-    """Rotate the hue (HSV) by ``turn``, a fraction of the circle from -0.5 to 0.5: 1/3 turns red to green.
+    """Rotate the hue (HSV) by ``turn``. For example, 1/3 turns red to green.
 
-    An image with one channel does not change.
-
-    uint8 images use multiples of 1/256 of the circle.
+    An image with one channel does not change. For uint8 images, ``turn`` is rounded to a multiple of 1/256.
 
     Args:
         image: uint8 or floats, in RGB.
-        turn: From -0.5 to 0.5.
+        turn: A fraction of the circle, from -0.5 to 0.5.
 
     >>> hue(np.array([[[200, 0, 0]]], np.uint8), 1 / 3).tolist()
     [[[0, 200, 0]]]
@@ -117,10 +116,10 @@ def lighting(
     An image with one channel does not change.
 
     Args:
-        image: RGB; floats span 0 to 1.
+        image: uint8, or floats from 0 to 1, in RGB.
         strengths: Factor of each axis.
-        values: Eigenvalues of the axes, for colours from 0 to 1; ImageNet's by default.
-        vectors: Eigenvectors: one column per axis, with rows for red, green and blue.
+        values: Eigenvalues of the axes, for colours from 0 to 1. By default, the values of ImageNet.
+        vectors: Eigenvectors, with one column per axis and one row each for red, green and blue. By default, the values of ImageNet.
 
     >>> grey = np.full((1, 1, 3), 128, np.uint8)
     >>> lighting(grey, strengths=(0.5, 0, 0)).tolist()
@@ -137,11 +136,11 @@ def lighting(
 
 @computed_in_float32
 def color_space(image: np.ndarray, mode: ColorMode) -> np.ndarray:
-    """Convert RGB to another colour space, or back, as OpenCV's ``cvtColor`` does, such as ``"RGB2HSV"`` or ``"LAB2RGB"``.
+    """Convert RGB to another colour space, or back, as OpenCV's ``cvtColor`` does.
 
     Args:
         image: uint8, or float32 in OpenCV's ranges.
-        mode: The conversion, such as ``"RGB2HSV"``.
+        mode: The conversion, such as ``"RGB2HSV"`` or ``"LAB2RGB"``.
 
     Raises:
         ConfigError: OpenCV is not installed.

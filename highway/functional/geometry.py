@@ -1,6 +1,6 @@
 """Move the pixels of an image: flip, pad, crop, resize, rotate.
 
-``(H, W, C)`` or ``(H, W)``, uint8 or floats, in RGB: see :mod:`highway.functional`.
+``(H, W, C)`` or ``(H, W)``, uint8 or floats, in RGB; see :mod:`highway.functional`.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ Padding = Literal["constant", "edge", "linear_ramp", "maximum", "mean", "median"
 Border = Literal["constant", "nearest", "reflect", "mirror", "wrap"]
 Point = tuple[float, float]
 
-# scipy.ndimage's modes to numpy's; "reflect" has different meanings
+# from scipy.ndimage's modes to numpy's modes; "reflect" has a different meaning in each
 _PADDINGS: dict[Border, Padding] = {"constant": "constant", "nearest": "edge", "reflect": "symmetric", "mirror": "reflect", "wrap": "wrap"}
 
-# OpenCV's modes, several times as fast
+# the modes that OpenCV supports; OpenCV is several times as fast
 _BORDERS = {"edge": "BORDER_REPLICATE", "reflect": "BORDER_REFLECT_101", "symmetric": "BORDER_REFLECT", "wrap": "BORDER_WRAP"}
 
 
@@ -58,7 +58,7 @@ def pad(image: np.ndarray, size: int | tuple[int, int] | tuple[tuple[int, int], 
 
     Args:
         image: Any dtype.
-        size: Pixels on every side, or (above and below, left and right), or ((above, below), (left, right)).
+        size: Number of new pixels on every side, or (above and below, left and right), or ((above, below), (left, right)).
         mode: Values of the new pixels, as in ``numpy.pad``: ``"constant"`` (0), ``"edge"``, ``"reflect"``, ``"symmetric"``,
             ``"wrap"``, ``"linear_ramp"``, ``"maximum"``, ``"mean"``, ``"median"`` or ``"minimum"``.
 
@@ -78,12 +78,12 @@ def pad(image: np.ndarray, size: int | tuple[int, int] | tuple[tuple[int, int], 
 
 @with_old_names
 def crop(image: np.ndarray, corner: tuple[int, int], size: tuple[int, int]) -> np.ndarray:
-    """Crop a box, as a view.
+    """Crop a box. The result is a view of the image.
 
     Args:
         image: Any dtype.
-        corner: The box's upper left corner, (row, column).
-        size: The box's height and width.
+        corner: Upper left corner of the box, (row, column).
+        size: Height and width of the box.
 
     Raises:
         ValueError: the box is not within the image.
@@ -103,11 +103,11 @@ def crop(image: np.ndarray, corner: tuple[int, int], size: tuple[int, int]) -> n
 
 
 def shift(image: np.ndarray, translation: tuple[int, int], mode: Border = "constant") -> np.ndarray:
-    """Move the image by ``translation`` (down, right) whole pixels.
+    """Move the image by a whole number of pixels.
 
     Args:
         image: Any dtype.
-        translation: Pixels down and right; negative values move the image up and left.
+        translation: Number of pixels to move down and right. Negative numbers move the image up and left.
         mode: Values of the new pixels, as in ``scipy.ndimage``. For a row a b c d: ``"constant"`` (0),
             ``"nearest"`` (a a | a b c d | d d), ``"reflect"`` (b a | a b c d | d c), ``"mirror"`` (c b | a b c d | c b) or
             ``"wrap"`` (c d | a b c d | a b).
@@ -126,13 +126,12 @@ def shift(image: np.ndarray, translation: tuple[int, int], mode: Border = "const
 def resize(image: np.ndarray, shape: Size, interpolation: Interpolation = "bicubic", out: np.ndarray | None = None) -> np.ndarray:
     """Resize the image to ``shape`` (height, width).
 
-    ``interpolation`` is ``"nearest"``, ``"bilinear"``, ``"bicubic"`` (or ``"cubic"``), ``"lanczos"`` or ``"area"``. When the image shrinks,
-    OpenCV antialiases only with ``"area"``. Pillow antialiases except with ``"nearest"``.
+    When the image shrinks, OpenCV antialiases only with ``"area"``. Pillow antialiases with every method except ``"nearest"``.
 
     Args:
         image: uint8 or floats.
         shape: Height and width of the result in pixels.
-        interpolation: The method.
+        interpolation: ``"nearest"``, ``"bilinear"``, ``"bicubic"`` (or ``"cubic"``), ``"lanczos"`` or ``"area"``.
         out: Array for the result, if shape and dtype fit.
 
     >>> resize(np.zeros((300, 400, 3), np.uint8), (224, 224), "area").shape
@@ -146,12 +145,12 @@ def rotate(image: np.ndarray, angle: float, interpolation: Sampling = "nearest",
     """Rotate the image around its centre.
 
     Args:
-        image: uint8 or floats; any dtype with ``"nearest"`` or order 0.
-        angle: Degrees, counterclockwise.
-        interpolation: ``"nearest"``, ``"bilinear"``, or the order of a spline, 0 (nearest) to 5. Orders above 1 are smoother and many times
-            slower.
-        reshape: Whether to enlarge the result to hold the whole rotated image; otherwise it keeps the size of the image.
-        fill: Value of new pixels: a number, or one per channel; 0 with a spline of order 2 or more.
+        image: uint8 or floats. With ``"nearest"`` or order 0, any dtype.
+        angle: Angle in degrees, counterclockwise.
+        interpolation: ``"nearest"``, ``"bilinear"``, or the order of a spline: 0 is nearest, 1 is bilinear, and 2 to 5 are smoother and
+            many times slower.
+        reshape: Whether to enlarge the result to hold the whole rotated image. If ``False``, the result has the size of the image.
+        fill: Value of new pixels: a number, or one number per channel. It must be 0 for a spline of order 2 or more.
 
     >>> image = np.arange(9, dtype=np.uint8).reshape(3, 3)
     >>> rotate(image, 90)
@@ -167,12 +166,12 @@ def rotate(image: np.ndarray, angle: float, interpolation: Sampling = "nearest",
 
 @with_old_names
 def clipped_zoom(image: np.ndarray, zoom_factor: float, interpolation: Sampling = "nearest", place: Point = (0.5, 0.5)) -> np.ndarray:
-    """Zoom the image and keep its size.
+    """Zoom the image. The result has the size of the image.
 
     Args:
-        image: uint8 or floats; any dtype with ``"nearest"`` or order 0.
-        zoom_factor: Below 1, the image shrinks and gets a border of 0; above 1, a window of the image is enlarged.
-        interpolation: As for :func:`rotate`.
+        image: uint8 or floats. With ``"nearest"`` or order 0, any dtype.
+        zoom_factor: If it is below 1, the image shrinks and gets a border of 0. If it is above 1, a window of the image is enlarged.
+        interpolation: See :func:`rotate`.
         place: Vertical and horizontal position of the smaller image or of the window, each from 0 to 1. The default is the centre.
 
     >>> clipped_zoom(np.full((4, 4), 9, np.uint8), 0.5)
@@ -187,12 +186,12 @@ def clipped_zoom(image: np.ndarray, zoom_factor: float, interpolation: Sampling 
 
 
 def rotation(size: tuple[int, int], angle: float, reshape: bool = False) -> np.ndarray:
-    """Return the affine map of :func:`rotate` for an image of ``size``: float64 ``(2, 3)``, applied to (x, y, 1).
+    """Return the affine matrix of :func:`rotate` for an image of ``size``: float64 ``(2, 3)``, applied to (x, y, 1).
 
     Args:
         size: Height and width of the image.
-        angle: Degrees, counterclockwise.
-        reshape: As for :func:`rotate`.
+        angle: Angle in degrees, counterclockwise.
+        reshape: See :func:`rotate`.
 
     >>> move_points(np.float32([[4, 0]]), rotation((4, 4), 90)).round(3).tolist()
     [[0.0, 0.0]]
@@ -206,8 +205,8 @@ def rotated_size(size: tuple[int, int], angle: float, reshape: bool) -> tuple[in
 
     Args:
         size: Height and width of the image.
-        angle: Degrees, counterclockwise.
-        reshape: As for :func:`rotate`.
+        angle: Angle in degrees, counterclockwise.
+        reshape: See :func:`rotate`.
 
     >>> rotated_size((300, 400), 90, reshape=True), rotated_size((300, 400), 90, reshape=False)
     ((400, 300), (300, 400))
@@ -220,12 +219,12 @@ def rotated_size(size: tuple[int, int], angle: float, reshape: bool) -> tuple[in
 
 
 def zooming(size: Size, factor: float, place: Point = (0.5, 0.5)) -> np.ndarray:
-    """Return the affine map of :func:`clipped_zoom` for an image of ``size``: float64 ``(2, 3)``, applied to (x, y, 1).
+    """Return the affine matrix of :func:`clipped_zoom` for an image of ``size``: float64 ``(2, 3)``, applied to (x, y, 1).
 
     Args:
         size: Height and width of the image.
-        factor: As ``zoom_factor`` of :func:`clipped_zoom`.
-        place: As for :func:`clipped_zoom`.
+        factor: ``zoom_factor`` of :func:`clipped_zoom`.
+        place: ``place`` of :func:`clipped_zoom`.
 
     >>> zooming((4, 4), 0.5).tolist()
     [[0.5, 0.0, 1.0], [0.0, 0.5, 1.0]]
@@ -235,7 +234,7 @@ def zooming(size: Size, factor: float, place: Point = (0.5, 0.5)) -> np.ndarray:
 
 
 def transpose(image: np.ndarray) -> np.ndarray:
-    """Swap rows and columns, as a view.
+    """Swap rows and columns. The result is a view of the image.
 
     Args:
         image: Any dtype.
@@ -247,11 +246,11 @@ def transpose(image: np.ndarray) -> np.ndarray:
 
 
 def rotate90(image: np.ndarray, turns: int) -> np.ndarray:
-    """Rotate the image by multiples of 90 degrees counterclockwise.
+    """Rotate the image by a multiple of 90 degrees.
 
     Args:
         image: Any dtype.
-        turns: Number of quarter turns; negative values rotate clockwise.
+        turns: Number of quarter turns counterclockwise. Negative numbers rotate clockwise.
 
     >>> rotate90(np.array([[1, 2, 3], [4, 5, 6]], np.uint8), 1)
     array([[3, 6],
@@ -276,7 +275,7 @@ def paste(image: np.ndarray, shape: Size, corner: tuple[int, int], fill: Fill = 
         image: Any dtype.
         shape: Height and width of the canvas. Pixels outside the canvas are cut off.
         corner: Position of the image's upper left corner on the canvas, (row, column).
-        fill: Colour of the canvas: a number, or one per channel.
+        fill: Colour of the canvas: a number, or one number per channel.
 
     >>> paste(np.zeros((1, 2), np.uint8), (3, 4), (1, 1), fill=7)
     array([[7, 7, 7, 7],
@@ -291,7 +290,8 @@ def paste(image: np.ndarray, shape: Size, corner: tuple[int, int], fill: Fill = 
         rows, columns = image.shape[:2]
     bottom, right = top + rows, left + columns
     if fill == 0 and image.size and (cv2 := ops.cv2_or_none()) and ops.movable(image):
-        bordered: np.ndarray = cv2.copyMakeBorder(image, top, height - bottom, left, width - right, cv2.BORDER_CONSTANT)  # of value 0
+        # The new pixels are 0.
+        bordered: np.ndarray = cv2.copyMakeBorder(image, top, height - bottom, left, width - right, cv2.BORDER_CONSTANT)
         return bordered if bordered.ndim == image.ndim else bordered[..., None]
     fill = fitting(fill, image, "paste")
     result = np.empty((*shape, *image.shape[2:]), image.dtype)

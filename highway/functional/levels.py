@@ -1,6 +1,6 @@
-"""Change the values of each channel, by a lookup table if they are uint8.
+"""Change the values of an image. Most functions use a lookup table for uint8 images.
 
-``(H, W, C)`` or ``(H, W)``, uint8 or floats: see :mod:`highway.functional`. Functions that depend on the range expect floats from 0 to 1.
+``(H, W, C)`` or ``(H, W)``, uint8 or floats; see :mod:`highway.functional`. Functions that depend on the range expect floats from 0 to 1.
 """
 
 from __future__ import annotations
@@ -19,15 +19,16 @@ from highway.images.ops import computed_in_float32, cv2_or_none
 _LEVELS = np.arange(256)
 _SHARES = _LEVELS / 255
 _WIDE = _LEVELS.astype(np.float64)
-_UPPER = tuple(np.array(256 - (1 << 8 - bits) & 255, np.uint8) for bits in range(9))  # the mask of the upper ``bits`` bits
+_UPPER = tuple(np.array(256 - (1 << 8 - bits) & 255, np.uint8) for bits in range(9))  # for each number of bits, the mask of the upper bits
 
 
 @computed_in_float32
 def image_histogram_equalization(image: np.ndarray, number_bins: int = 256) -> np.ndarray:
-    """Equalize the histogram over 0 to 255 by one mapping for all channels. Grey pixels stay grey.
+    """Equalize the common histogram of all channels, so that values range from 0 to 255. Grey pixels stay grey.
 
-    The mapping is the cumulative histogram of all channels together. It is exact for uint8, and equals OpenCV's ``equalizeHist`` for one
-    channel. Floats use ``number_bins`` between minimum and maximum, interpolated linearly. An image of one value is returned unchanged.
+    All channels are mapped by the same function, which is the cumulative histogram of all channels together. For uint8, the function is
+    exact. For one channel, it is the same as in OpenCV's ``equalizeHist``. For floats, the histogram has ``number_bins`` between minimum
+    and maximum, and the function interpolates linearly. If all values are equal, the image is returned unchanged.
 
     Args:
         image: uint8 or floats, any number of channels.
@@ -53,7 +54,7 @@ def brightness(image: np.ndarray, factor: float) -> np.ndarray:
 
     Args:
         image: uint8 or floats.
-        factor: At least 0; 1 does not change the image.
+        factor: Factor, at least 0. 1 does not change the image.
 
     >>> brightness(np.array([[0, 100, 200]], np.uint8), 1.5)
     array([[  0, 150, 255]], dtype=uint8)
@@ -63,12 +64,12 @@ def brightness(image: np.ndarray, factor: float) -> np.ndarray:
 
 @computed_in_float32
 def contrast(image: np.ndarray, factor: float, per_channel: bool = False) -> np.ndarray:
-    """Multiply the distance of all values from the image's mean grey by ``factor``.
+    """Multiply each value's distance from the image's mean grey value by ``factor``.
 
     Args:
         image: uint8 or floats.
-        factor: At least 0; 1 does not change the image.
-        per_channel: Whether to use the mean of each channel instead of the mean grey.
+        factor: Factor, at least 0. 1 does not change the image.
+        per_channel: Whether to use the mean of each channel instead of the mean grey value.
 
     >>> contrast(np.array([[0, 100, 200]], np.uint8), 0.5)
     array([[ 50, 100, 150]], dtype=uint8)
@@ -126,7 +127,7 @@ def solarize(image: np.ndarray, threshold: float) -> np.ndarray:
 
     Args:
         image: uint8, or floats from 0 to 1.
-        threshold: A fraction of the full range, from 0 to 1.
+        threshold: Threshold as a fraction of the full range, from 0 to 1.
 
     >>> solarize(np.array([[0, 100, 200]], np.uint8), 0.5)
     array([[  0, 100,  55]], dtype=uint8)
@@ -137,11 +138,11 @@ def solarize(image: np.ndarray, threshold: float) -> np.ndarray:
 
 
 def posterize(image: np.ndarray, bits: int) -> np.ndarray:
-    """Keep the upper ``bits`` bits (0 to 8) of each value. Floats from 0 to 1 are quantized like bytes and keep their dtype.
+    """Keep the upper ``bits`` bits of each value. Floats are quantized like bytes, and keep their dtype.
 
     Args:
         image: uint8, or floats from 0 to 1.
-        bits: From 0 to 8.
+        bits: Number of bits, from 0 to 8.
 
     >>> posterize(np.array([[100, 128, 255]], np.uint8), 1)
     array([[  0, 128, 128]], dtype=uint8)
@@ -161,7 +162,7 @@ def _posterize(image: np.ndarray, bits: int) -> np.ndarray:
 
 
 def clip(image: np.ndarray, low: float = 0.0, high: float = 255.0) -> np.ndarray:
-    """Clip values to the range from ``low`` to ``high``. Accepts any dtype and keeps it.
+    """Clip values to the range from ``low`` to ``high``. The dtype does not change.
 
     Args:
         image: Any dtype.
@@ -179,9 +180,10 @@ def clip(image: np.ndarray, low: float = 0.0, high: float = 255.0) -> np.ndarray
 
 @computed_in_float32
 def autocontrast(image: np.ndarray) -> np.ndarray:
-    """Stretch each channel so that its minimum becomes 0 and its maximum the full range, as Pillow's ``ImageOps.autocontrast`` does.
+    """Stretch the values of each channel to the full range, as Pillow's ``ImageOps.autocontrast`` does.
 
-    A channel of one value does not change.
+    The minimum of a channel becomes 0. The maximum becomes 255, or 1 for floats. If all values of a channel are equal, the channel does not
+    change.
 
     Args:
         image: uint8, or floats from 0 to 1.
@@ -205,7 +207,7 @@ def autocontrast(image: np.ndarray) -> np.ndarray:
 
 
 def equalize(image: np.ndarray) -> np.ndarray:
-    """Equalize the histogram of each channel over 0 to 255, as Pillow's ``ImageOps.equalize`` does.
+    """Equalize the histogram of each channel separately, as Pillow's ``ImageOps.equalize`` does.
 
     Args:
         image: uint8, any number of channels.
@@ -227,11 +229,12 @@ def equalize(image: np.ndarray) -> np.ndarray:
 
 
 def clahe(image: np.ndarray, clip_limit: float = 4.0, tiles: tuple[int, int] = (8, 8)) -> np.ndarray:
-    """Apply CLAHE: equalize the histogram of each tile with limited contrast. RGB images are equalized in lightness (LAB).
+    """Apply CLAHE: equalize the histogram of each tile with limited contrast. In RGB images, only the lightness (of LAB) changes.
 
     Args:
-        image: uint8, of 1 or 3 channels.
-        clip_limit: Maximum count of a value, as a multiple of the average count. Counts above it are spread over all values.
+        image: uint8, 1 or 3 channels.
+        clip_limit: Maximum count of a value in a tile, as a multiple of the average count. Counts above the maximum are spread over all
+            values.
         tiles: Number of rows and columns of tiles.
 
     Raises:
@@ -259,7 +262,7 @@ def clahe(image: np.ndarray, clip_limit: float = 4.0, tiles: tuple[int, int] = (
 
 
 def expect_bytes(image: np.ndarray, what: str) -> None:
-    """Raise a TypeError unless the image is uint8."""
+    """Raise TypeError if the image is not uint8."""
     if image.dtype != np.uint8:
         way_out = "put it before what makes floats, such as Normalize" if image.dtype.kind == "f" else "convert it with astype()"
         raise TypeError(f"{what}: the image is {image.dtype}; expected uint8: {way_out}")
@@ -267,12 +270,13 @@ def expect_bytes(image: np.ndarray, what: str) -> None:
 
 def _extremes(planes: np.ndarray, least: bool) -> np.ndarray:
     """Return the minimum or maximum of each channel of ``(H, W, C)``, float64 ``(C,)``."""
-    rows = planes.min(axis=0) if least else planes.max(axis=0)  # reducing rows first is ten times as fast as both axes at once
+    # Reducing one axis after the other is ten times as fast as reducing both at once.
+    rows = planes.min(axis=0) if least else planes.max(axis=0)
     return np.asarray(rows.min(axis=0) if least else rows.max(axis=0), np.float64)
 
 
 def _by_level(image: np.ndarray, function: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
-    """Apply a function that takes fractions of the full range."""
+    """Apply a function whose argument and result are fractions of the full range."""
     if image.dtype == np.uint8:
         return ops.lookup(image, ops.saturated(255 * function(_SHARES), image.dtype))
     return function(image).astype(np.float32, copy=False)
@@ -288,7 +292,7 @@ def _solarized(shares: np.ndarray, threshold: float) -> np.ndarray:
 
 
 def _by_tables(image: np.ndarray, tables: np.ndarray) -> np.ndarray:
-    """Apply a lookup table to each channel; ``tables`` is uint8 ``(C, 256)``."""
+    """Apply a lookup table to each channel. ``tables`` is uint8 ``(C, 256)``."""
     if image.ndim == 2 or (tables == tables[0]).all():
         return ops.lookup(image, tables[0])
     return ops.lookup(image, tables)

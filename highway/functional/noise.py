@@ -1,6 +1,6 @@
 """Add noise to an image.
 
-``(H, W, C)`` or ``(H, W)``, uint8 or floats, in RGB: see :mod:`highway.functional`. Without ``rng``, the noise differs on each call.
+``(H, W, C)`` or ``(H, W)``, uint8 or floats, in RGB; see :mod:`highway.functional`. Without ``rng``, the noise differs on each call.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ def generator(seed: int | None = None) -> Generator:
 def add_noise(image: np.ndarray, strength: float = 0.2, mu: float = 0.0, sigma: float = 50.0, rng: Generator | None = None) -> np.ndarray:
     """Add ``strength`` times normal noise of mean ``mu`` and standard deviation ``sigma`` to each value.
 
-    The default ``sigma`` is for images from 0 to 255. For a float image from 0 to 1, pass a smaller ``sigma``. The noise has 65,536 equally
-    likely values, within 4.2 standard deviations of the mean.
+    The default ``sigma`` is for images with values from 0 to 255. For float images with values from 0 to 1, pass a smaller ``sigma``. The
+    noise has 65,536 equally likely values, which are within 4.2 standard deviations of the mean.
 
     Args:
         image: uint8 or floats, any number of channels.
-        strength: Factor of the noise.
-        mu: Mean of the noise, before ``strength``.
-        sigma: Standard deviation of the noise, before ``strength``.
+        strength: Factor by which the noise is multiplied.
+        mu: Mean of the noise before it is multiplied.
+        sigma: Standard deviation of the noise before it is multiplied.
         rng: Generates the noise.
 
     >>> image = np.full((1, 4), 100, np.uint8)
@@ -57,7 +57,7 @@ def add_noise(image: np.ndarray, strength: float = 0.2, mu: float = 0.0, sigma: 
 
 @cache
 def _quantiles() -> np.ndarray:
-    """Return the quantiles of the normal distribution at the middle of 65,536 ranges of equal probability."""
+    """Return 65,536 quantiles of the normal distribution, at the middles of ranges of equal probability."""
     half = np.array([NormalDist().inv_cdf((number + 0.5) / 65536) for number in range(32768)])
     return np.concatenate([half, -half[::-1]])
 
@@ -86,10 +86,10 @@ def _plus(image: np.ndarray, noise: np.ndarray) -> np.ndarray:
 
 @computed_in_float32
 def salt_pepper(image: np.ndarray, salt: float = 0.05, pepper: float = 0.05, rng: Generator | None = None) -> np.ndarray:
-    """Set random pixels to the full range and others to 0, in all channels.
+    """Set some random pixels to the maximum of the range in all channels, and other random pixels to 0.
 
     Args:
-        image: Floats span 0 to 1.
+        image: uint8, or floats from 0 to 1.
         salt: Fraction of the pixels that become white.
         pepper: Fraction of the pixels that become black.
         rng: Selects the pixels.
@@ -107,10 +107,10 @@ def salt_pepper(image: np.ndarray, salt: float = 0.05, pepper: float = 0.05, rng
 
 @computed_in_float32
 def iso_noise(image: np.ndarray, color_shift: float = 0.03, intensity: float = 0.3, rng: Generator | None = None) -> np.ndarray:
-    """Add the noise of a camera sensor at high ISO: a change of hue, and normal noise of the brightness.
+    """Add the noise of a camera sensor at high ISO: random changes of hue, and normally distributed changes of brightness.
 
     Args:
-        image: RGB; floats span 0 to 1.
+        image: uint8, or floats from 0 to 1, in RGB.
         color_shift: Maximum rotation of the hue, as a fraction of the circle.
         intensity: Standard deviation of the noise, as a multiple of the standard deviation of the image's grey values.
         rng: Generates the noise.
@@ -133,11 +133,11 @@ def iso_noise(image: np.ndarray, color_shift: float = 0.03, intensity: float = 0
 
 
 def jpeg_noise(image: np.ndarray, quality: int) -> np.ndarray:
-    """Encode the image as JPEG with a ``quality`` from 1 to 100, and decode it.
+    """Encode the image as a JPEG, and decode this JPEG.
 
     Args:
         image: uint8, 1 or 3 channels.
-        quality: From 1 to 100; lower values cause larger errors.
+        quality: Quality of the JPEG, from 1 to 100. A lower quality causes larger errors.
 
     Raises:
         TypeError: the image is not uint8.
@@ -174,7 +174,7 @@ def erase(
     Args:
         image: Any number of channels.
         holes: Top, left, height and width of each box in pixels.
-        fill: Value of the boxes: a number, one per channel, or ``"random"`` (noise over the full range of bytes or floats).
+        fill: Value of the boxes: a number, one number per channel, or ``"random"`` (noise over the full range).
         rng: Generates the noise.
         out: Array for the result, if shape and dtype fit.
 

@@ -1,6 +1,6 @@
 """Change the range and dtype of an image's values.
 
-``(H, W, C)`` or ``(H, W)``, uint8 or floats, in RGB: see :mod:`highway.functional`.
+``(H, W, C)`` or ``(H, W)``, uint8 or floats, in RGB; see :mod:`highway.functional`.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ IMAGENET_STD = (0.229, 0.224, 0.225)
 
 
 def rescale(image: np.ndarray, scale: PerChannel = 1 / 128, offset: PerChannel = 128.0, out: np.ndarray | None = None) -> np.ndarray:
-    """Return ``(image - offset) * scale`` as float32; ``scale`` and ``offset`` are numbers, or one number per channel.
+    """Return ``(image - offset) * scale`` as float32.
 
     Args:
         image: uint8 or floats.
-        scale: A number, or one per channel.
-        offset: A number, or one per channel; subtracted before the multiplication.
+        scale: A number, or one number per channel.
+        offset: A number, or one number per channel. It is subtracted before the multiplication.
         out: float32 array for the result, if the shape fits.
 
     Raises:
-        ValueError: the number of values does not match the channels.
+        ValueError: ``scale`` or ``offset`` has more or fewer values than the image has channels.
 
     >>> rescale(np.array([[0, 128, 192]], np.uint8))
     array([[-1. ,  0. ,  0.5]], dtype=float32)
@@ -36,7 +36,7 @@ def rescale(image: np.ndarray, scale: PerChannel = 1 / 128, offset: PerChannel =
     target = ops.usable(out, image.shape, np.dtype(np.float32))
     target = np.empty(image.shape, np.float32) if target is None else target
     # Treat several image rows as one row and repeat the constants along it: broadcasting over three channels takes ten times as long.
-    short = image.dtype.itemsize < 4  # it fits float32: converting first is faster than an operation that converts
+    short = image.dtype.itemsize < 4  # the values fit into float32, and converting first is faster than an operation that converts
     several = _rows_at_once(len(image), image.shape[1] * channels) if short or image.flags.c_contiguous else 1
     wide, pixels = target.reshape(len(image) // several, -1), several * image.shape[1]
     if short:
@@ -51,12 +51,12 @@ def rescale(image: np.ndarray, scale: PerChannel = 1 / 128, offset: PerChannel =
 def normalize(
     image: np.ndarray, mean: PerChannel = IMAGENET_MEAN, std: PerChannel = IMAGENET_STD, out: np.ndarray | None = None
 ) -> np.ndarray:
-    """Return ``(image - mean) / std`` as float32. uint8 is divided by 255 first: ``mean`` and ``std`` are fractions of the full range.
+    """Return ``(image - mean) / std`` as float32. uint8 images are divided by 255 first.
 
     Args:
         image: uint8 or floats.
-        mean: A number, or one per channel; ImageNet's by default.
-        std: A number, or one per channel, above 0; ImageNet's by default.
+        mean: A number, or one number per channel, as a fraction of the full range. By default, the values of ImageNet.
+        std: A number, or one number per channel, above 0, as a fraction of the full range. By default, the values of ImageNet.
         out: float32 array for the result, if the shape fits.
 
     >>> normalize(np.array([[0, 255]], np.uint8), mean=0.5, std=0.5)
@@ -67,11 +67,11 @@ def normalize(
 
 
 def to_float(image: np.ndarray, scale: float = 1 / 255, out: np.ndarray | None = None) -> np.ndarray:
-    """Return the image times ``scale`` as float32. By default, uint8 becomes 0 to 1; floats are multiplied too.
+    """Return the image times ``scale`` as float32.
 
     Args:
         image: uint8 or floats.
-        scale: Factor.
+        scale: Factor. The default maps values from 0 to 255 to values from 0 to 1, also for float images.
         out: float32 array for the result, if the shape fits.
 
     >>> to_float(np.array([[0, 255]], np.uint8))
@@ -79,7 +79,7 @@ def to_float(image: np.ndarray, scale: float = 1 / 255, out: np.ndarray | None =
     """
     target = ops.usable(out, image.shape, np.dtype(np.float32))
     target = np.empty(image.shape, np.float32) if target is None else target
-    target[...] = image  # then multiply in place: faster than a product that converts
+    target[...] = image  # copy, and multiply in place afterwards: this is faster than a product that converts
     target *= np.float32(scale)
     return target
 
@@ -89,10 +89,10 @@ def to_uint8(image: np.ndarray, scale: float = 255.0) -> np.ndarray:
 
     Args:
         image: uint8 or floats.
-        scale: Factor; the default is for floats from 0 to 1.
+        scale: Factor. The default is for floats from 0 to 1.
 
     Raises:
-        ValueError: the image has a value above 1.5, but ``scale`` is for floats from 0 to 1.
+        ValueError: ``scale`` is the default, but the image has a value above 1.5.
 
     >>> to_uint8(np.array([[0, 0.2, 1]], np.float32))
     array([[  0,  51, 255]], dtype=uint8)
@@ -105,13 +105,13 @@ def to_uint8(image: np.ndarray, scale: float = 255.0) -> np.ndarray:
 
 
 def min_max_normalize(image: np.ndarray, low: float = 0.0, high: float = 255.0, all_channel: bool = True) -> np.ndarray:
-    """Stretch the image to ``low`` ... ``high``, as float32. An image of one value becomes ``low``.
+    """Scale the values to the range from ``low`` to ``high``. The result is float32. If all values are equal, they become ``low``.
 
     Args:
         image: Any number of channels.
         low: Minimum of the result.
         high: Maximum of the result.
-        all_channel: Whether to use the minimum and maximum of all channels together, or of each channel.
+        all_channel: Whether to use the minimum and maximum of all channels together. ``False`` scales each channel separately.
 
     >>> min_max_normalize(np.array([[50, 100, 150]], np.uint8), 1, 3).round(3)
     array([[1., 2., 3.]], dtype=float32)
@@ -119,7 +119,8 @@ def min_max_normalize(image: np.ndarray, low: float = 0.0, high: float = 255.0, 
     if image.dtype == np.uint8 and all_channel and image.size and low <= high and (cv2 := ops.cv2_or_none()):
         by_cv2: np.ndarray = cv2.normalize(image, None, low, high, cv2.NORM_MINMAX, cv2.CV_32F)
         return by_cv2 if by_cv2.shape == image.shape else by_cv2.reshape(image.shape)
-    rows = (image, image) if all_channel else (image.min(axis=0), image.max(axis=0))  # rows first: ten times as fast as both axes
+    # Reducing one axis after the other is ten times as fast as reducing both at once.
+    rows = (image, image) if all_channel else (image.min(axis=0), image.max(axis=0))
     least, most = (np.float32(bound(axis=None if all_channel else 0)) for bound in (rows[0].min, rows[1].max))
     scale = np.float32(high - low) / np.where(most > least, most - least, 1).astype(np.float32)
     stretched: np.ndarray = (image - least) * scale + np.float32(low)
@@ -131,8 +132,8 @@ def mean_variance_normalize(image: np.ndarray, all_channel: bool = True) -> np.n
 
     Args:
         image: Any number of channels.
-        all_channel: Whether to use the mean and deviation of all channels together, or of each channel. The deviation is at least
-            ``1 / sqrt(number of values)``.
+        all_channel: Whether to use the mean and deviation of all channels together. ``False`` uses those of each channel separately. The
+            deviation that is used is at least ``1 / sqrt(number of values)``.
 
     >>> mean_variance_normalize(np.array([[1, 3]], np.uint8))
     array([[-1.,  1.]], dtype=float32)
@@ -161,7 +162,7 @@ def _scale_and_offset(mean: PerChannel, std: PerChannel, full: float) -> tuple[t
 
 @lru_cache(maxsize=64)
 def _rows_at_once(height: int, width: int) -> int:
-    """Return how many image rows to process as one row, which halves NumPy's time. The long row has 4,096 to 32,768 values."""
+    """Return how many image rows to process as one long row of 4,096 to 32,768 values. This halves NumPy's time."""
     return next((several for several in range(1, height + 1) if height % several == 0 and 4096 < several * width <= 32768), 1)
 
 

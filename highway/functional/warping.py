@@ -1,6 +1,6 @@
-"""Warp images: affine and projective maps, and displacement fields.
+"""Warp images by affine and projective matrices, and by displacement fields.
 
-``(H, W, C)`` or ``(H, W)``, uint8 or floats, and any dtype with ``"nearest"``: see :mod:`highway.functional`.
+``(H, W, C)`` or ``(H, W)``, uint8 or floats, and any dtype with ``"nearest"``; see :mod:`highway.functional`.
 """
 
 from __future__ import annotations
@@ -28,12 +28,13 @@ def warp(
     """Warp the image by a matrix.
 
     Args:
-        image: uint8 or floats; any dtype with ``"nearest"`` or order 0.
-        matrix: Map from input to output points: float64 ``(2, 3)``, affine, applied to (x, y, 1), or ``(3, 3)``, projective.
+        image: uint8 or floats. With ``"nearest"`` or order 0, any dtype.
+        matrix: Matrix that maps input points to output points: float64 ``(2, 3)`` (affine), applied to (x, y, 1), or ``(3, 3)``
+            (projective).
         shape: Height and width of the result.
-        interpolation: ``"nearest"``, ``"bilinear"``, or the order of a spline, 0 to 5 (affine maps only).
-        fill: Value of new pixels with mode ``"constant"``: a number, or one per channel.
-        mode: Values of new pixels, as for :func:`highway.functional.shift`; not with a spline of order 2 or more.
+        interpolation: ``"nearest"``, ``"bilinear"``, or the order of a spline, 0 to 5. Splines require an affine matrix.
+        fill: Value of new pixels for mode ``"constant"``: a number, or one number per channel.
+        mode: How to compute new pixels; see :func:`highway.functional.shift`. With a spline of order 2 or more, only ``"constant"``.
 
     >>> matrix = np.array([[0.5, 0, 0], [0, 1, 0]])
     >>> warp(np.array([[10, 30, 50, 70]], np.uint8), matrix, shape=(1, 2))
@@ -44,7 +45,7 @@ def warp(
         if interpolation not in (*NEAREST, *LINEAR):
             raise ValueError(f"warp: mode={mode!r} with a spline of order {interpolation}; expected 'nearest' or 'bilinear'")
         places = sampling.places(inverse, shape)
-        if mode == "wrap":  # this mode also interpolates between the last and the first pixel
+        if mode == "wrap":  # mode "wrap" also interpolates between the last and the first pixel
             image = np.pad(image, [(0, 1), (0, 1), *[(0, 0)] * (image.ndim - 2)], "wrap")
         x, y = (_within(place, length, mode).astype(np.float32) for place, length in zip(places, image.shape[1::-1], strict=True))
         return sampling.remap(image, x, y, "nearest" if interpolation in NEAREST else "bilinear")
@@ -56,7 +57,7 @@ def warp(
 
 
 def _within(place: np.ndarray, length: int, mode: WarpBorder) -> np.ndarray:
-    """Map coordinates along an axis into the image, by the border mode. 0 is the centre of the first pixel."""
+    """Map coordinates along an axis into the image, as the border mode defines. 0 is the centre of the first pixel."""
     if mode == "reflect":
         part = np.mod(place + 0.5, 2 * length)
         place = np.minimum(part, 2 * length - part) - 0.5
@@ -69,7 +70,7 @@ def _within(place: np.ndarray, length: int, mode: WarpBorder) -> np.ndarray:
 
 
 def inverted(matrix: np.ndarray) -> np.ndarray:
-    """Return the inverse map, of the same shape. Raises ValueError if the map is not invertible.
+    """Return the inverse matrix, which has the same shape. Raises ValueError if the matrix is not invertible.
 
     Args:
         matrix: float64 ``(2, 3)`` (affine) or ``(3, 3)`` (projective).
@@ -88,7 +89,7 @@ def inverted(matrix: np.ndarray) -> np.ndarray:
 
 
 def move_points(points: np.ndarray, matrix: np.ndarray) -> np.ndarray:
-    """Apply a ``(2, 3)`` or ``(3, 3)`` matrix to points, float32 ``(N, 2)``.
+    """Apply a matrix to points, and return the moved points, float32 ``(N, 2)``.
 
     Args:
         points: float32 ``(N, 2)``: x and y in pixels.
@@ -106,15 +107,15 @@ def move_points(points: np.ndarray, matrix: np.ndarray) -> np.ndarray:
 def affine(
     size: Size, angle: float = 0.0, scale: float = 1.0, shear_x: float = 0.0, shear_y: float = 0.0, shift: tuple[float, float] = (0.0, 0.0)
 ) -> np.ndarray:
-    """Return an affine map around the centre of an image: float64 ``(2, 3)``, applied to (x, y, 1).
+    """Return an affine matrix that rotates, scales and shears around the centre of an image: float64 ``(2, 3)``, applied to (x, y, 1).
 
     Args:
         size: Height and width of the image.
         angle: Rotation in degrees, counterclockwise.
         scale: Scale factor.
-        shear_x: Shear along x in degrees, applied first.
-        shear_y: Shear along y in degrees, applied after ``shear_x`` and before the rotation.
-        shift: Pixels to the right and down, applied last.
+        shear_x: Shear along x in degrees. It is applied first.
+        shear_y: Shear along y in degrees. It is applied after ``shear_x`` and before the rotation.
+        shift: Shift to the right and down in pixels. It is applied last.
 
     >>> move_points(np.float32([[1, 1]]), affine((3, 5), shift=(2, 0)))
     array([[3., 1.]], dtype=float32)
@@ -127,7 +128,7 @@ def affine(
 def about_centre(
     size: Size, linear: tuple[tuple[float, float], tuple[float, float]], shift: tuple[float, float] = (0.0, 0.0), onto: Size | None = None
 ) -> np.ndarray:
-    """Return a linear map, with rows for x and y, that moves the image's centre to the centre of a result of size ``onto``."""
+    """Return the matrix of a linear map that moves the image's centre to the centre of a result of size ``onto``. Rows are x and y."""
     (a, b), (c, d) = linear
     x, y = size[1] / 2, size[0] / 2
     right, down = (x, y) if onto is None else (onto[1] / 2, onto[0] / 2)
@@ -135,12 +136,11 @@ def about_centre(
 
 
 def projection(corners: np.ndarray, moved: np.ndarray) -> np.ndarray:
-    """Return the projective map, float64 ``(3, 3)``, that moves four points to four others. The points are in order around the
-    quadrilateral.
+    """Return the projective matrix, float64 ``(3, 3)``, that moves four points to four new positions.
 
     Args:
-        corners: ``(4, 2)``: x and y of the four points.
-        moved: ``(4, 2)``: x and y of the four points in the result.
+        corners: ``(4, 2)``: x and y of the four points, in order around the quadrilateral.
+        moved: ``(4, 2)``: x and y of the new positions.
 
     >>> corners = np.array([[0, 0], [4, 0], [4, 4], [0, 4]])
     >>> projection(corners, corners + 1).round(3).tolist()
@@ -167,10 +167,10 @@ def displace(image: np.ndarray, field: np.ndarray, interpolation: Sampling = "bi
     """Displace each pixel by a field.
 
     Args:
-        image: uint8 or floats; any dtype with ``"nearest"``.
+        image: uint8 or floats. With ``"nearest"``, any dtype.
         field: float32 ``(H, W, 2)``: offset (right, down) in pixels from each output pixel to its source.
         interpolation: ``"nearest"`` or ``"bilinear"``.
-        fill: As for :func:`warp`.
+        fill: Value of new pixels: a number, or one number per channel.
 
     >>> field = np.zeros((1, 4, 2), np.float32)
     >>> field[:, :, 0] = 1
@@ -185,11 +185,11 @@ def displace(image: np.ndarray, field: np.ndarray, interpolation: Sampling = "bi
 
 
 def displace_points(points: np.ndarray, field: np.ndarray) -> np.ndarray:
-    """Return the positions of points, float32 ``(N, 2)``, after :func:`displace`; exact to 0.01 pixels if the field is smooth.
+    """Return the positions of points after :func:`displace`, float32 ``(N, 2)``. They are exact to 0.01 pixels if the field is smooth.
 
     Args:
         points: float32 ``(N, 2)``: x and y in pixels.
-        field: float32 ``(H, W, 2)``, as for :func:`displace`.
+        field: float32 ``(H, W, 2)``; see :func:`displace`.
 
     >>> field = np.full((4, 4, 2), 1, np.float32)
     >>> displace_points(np.float32([[2, 3]]), field)
@@ -197,7 +197,7 @@ def displace_points(points: np.ndarray, field: np.ndarray) -> np.ndarray:
     """
     planes = [np.ascontiguousarray(field[..., axis]) for axis in (0, 1)]
     place, count = points, len(points)
-    columns = max(1, min(count, 1024))  # OpenCV accepts at most 32,766
+    columns = max(1, min(count, 1024))  # in several rows, because OpenCV accepts at most 32,766 columns
     for _ in range(_ROUNDS if count else 0):  # fixed-point iteration: target = source - field(target)
         inside = np.clip(place - 0.5, 0, np.array(field.shape[1::-1]) - 1).astype(np.float32)
         x, y = (np.resize(part, (-(-count // columns), columns)) for part in inside.T)

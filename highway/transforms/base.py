@@ -1,11 +1,11 @@
 """The interface of transforms. A transform draws random parameters once per image, and applies them to the image and its annotations.
 
-A colour transform is a frozen dataclass with ``image``, and with ``draw`` if it is random. A geometric transform (:class:`Geometric`) also
-defines ``points``; its boxes follow from the points. A crop (:class:`Crop`) defines ``box``. A crop whose parameters depend on the boxes
-(:class:`SeeingCrop`) sets ``sees_boxes`` and defines ``draw_for``.
+A colour transform is a frozen dataclass with a method ``image``, and with a method ``draw`` if it is random. A geometric transform
+(:class:`Geometric`) also defines ``points``, which determine its boxes. A crop (:class:`Crop`) defines ``box``. A crop whose parameters
+depend on the boxes (:class:`SeeingCrop`) sets ``sees_boxes`` and defines ``draw_for``.
 
-Coordinates are pixels with (0, 0) at the upper left *corner* of the upper left pixel, x to the right and y down: an image has the points
-``0 <= x <= width``, and the centre of its first pixel is (0.5, 0.5).
+Coordinates are in pixels, with x to the right and y down. (0, 0) is the upper left *corner* of the upper left pixel, so the centre of this
+pixel is (0.5, 0.5). Points in an image have ``0 <= x <= width`` and ``0 <= y <= height``.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class Seen(NamedTuple):
     """The boxes of an image, for transforms whose parameters depend on boxes.
 
     Args:
-        boxes: float32 ``(N, 4)`` as x1, y1, x2, y2; removed boxes and padding are empty.
-        visible: float32 ``(N,)``: the fraction of each box that is within the image after the transforms so far.
+        boxes: float32 ``(N, 4)`` as x1, y1, x2, y2. Removed boxes and padding are empty.
+        visible: float32 ``(N,)``: the fraction of each box that is still within the image after the transforms so far.
     """
 
     boxes: np.ndarray
@@ -51,15 +51,16 @@ class Seen(NamedTuple):
 
 
 class Transform(ABC):
-    """Base class of transforms: changes an image and its boxes, points and mask by the same random parameters.
+    """Base class of transforms. A transform changes an image and its boxes, points and mask by the same random parameters.
 
-    An image is ``(H, W, C)`` or ``(H, W)``, uint8 or floats. A subclass must define ``image``. The other methods have defaults: no random
-    parameters, and unchanged boxes, points and mask. Subclassing is optional: any object with the methods works (:class:`TransformLike`).
+    An image is ``(H, W, C)`` or ``(H, W)``, uint8 or floats. A subclass must define ``image``. All other methods have defaults: by default,
+    a transform has no random parameters, and does not change boxes, points and mask. Subclassing is optional: any object with the same
+    methods works (:class:`TransformLike`).
 
-    No method modifies its arguments. A result may be the argument itself or a view of it.
+    No method modifies its arguments. The result of a method can be the argument itself or a view of the argument.
 
-    A class may set ``rowwise = True`` if it changes each row of pixels independently, keeps the number of rows, and has hashable
-    parameters. highway then changes several small images with the same parameters by one call. Subclasses do not inherit this.
+    Set ``rowwise = True`` in a class that changes each row of pixels independently, keeps the number of rows, and has hashable parameters.
+    highway then changes several small images with the same parameters by one call. Subclasses do not inherit ``rowwise``.
 
     >>> class Darken(Transform):
     ...     def draw(self, size, rng):
@@ -79,7 +80,7 @@ class Transform(ABC):
 
     @property
     def removes_boxes(self) -> bool:
-        """Whether highway removes boxes that are empty after the last transform, and their labels and other fields."""
+        """Whether highway removes boxes that are empty after the last transform, together with their labels and other fields."""
         return False
 
     def draw(self, size: Size, rng: Generator | None) -> Any:
@@ -87,7 +88,7 @@ class Transform(ABC):
         return None
 
     def draw_for(self, size: Size, rng: Generator | None, seen: Seen | None) -> Any:
-        """Return the parameters for an image of ``size`` and its boxes; ``seen`` is ``None`` for an image without boxes."""
+        """Return the parameters for an image of ``size`` and its boxes. ``seen`` is ``None`` if the image has no boxes."""
         return self.draw(size, rng)
 
     def output(self, params: Any, size: Size) -> Size:
@@ -99,11 +100,11 @@ class Transform(ABC):
         """Return the transformed image."""
 
     def boxes(self, boxes: np.ndarray, params: Any, size: Size) -> np.ndarray:
-        """Return the transformed boxes, float32 ``(N, 4)`` as x1, y1, x2, y2, of an image of ``size``."""
+        """Return transformed boxes, float32 ``(N, 4)`` as x1, y1, x2, y2. ``size`` is the size of the original image."""
         return boxes
 
     def points(self, points: np.ndarray, params: Any, size: Size) -> np.ndarray:
-        """Return the transformed points, float32 ``(N, 2)`` as x, y, of an image of ``size``."""
+        """Return transformed points, float32 ``(N, 2)`` as x, y. ``size`` is the size of the original image."""
         return points
 
     def visible(self, boxes: np.ndarray, params: Any, size: Size) -> np.ndarray | float:
@@ -111,18 +112,18 @@ class Transform(ABC):
         return 1.0
 
     def mask(self, mask: np.ndarray, params: Any) -> np.ndarray:
-        """Return the transformed mask. ``mask`` is ``(H, W)`` of any dtype; its values are never interpolated."""
+        """Return the transformed mask. ``mask`` is ``(H, W)`` of any dtype. The values of a mask are never interpolated."""
         return mask
 
     def __call__(self, image: np.ndarray, rng: Generator | None = None) -> np.ndarray:
-        """Draw parameters and transform one image. Raises ValueError for any other value, such as a batch."""
+        """Draw parameters and transform one image. Raises ValueError if ``image`` is not a single image, for example a batch."""
         checked_image(image, type(self).__name__)
         return self.image(image, self.draw(image.shape[:2], rng))
 
 
 @runtime_checkable
 class Writing(Protocol):
-    """A transform that can write its result into an array, such as the row of a batch if it is the last transform.
+    """A transform that can write its result into an array. If it is the last transform, this array is a row of the batch.
 
     >>> isinstance(Normalize(), Writing)
     True
@@ -132,14 +133,14 @@ class Writing(Protocol):
     """
 
     def into(self, image: np.ndarray, params: Any, out: np.ndarray) -> np.ndarray:
-        """Transform ``image`` into ``out`` and return ``out`` if its shape and dtype fit; otherwise return a new array."""
+        """If the shape and dtype of ``out`` fit, write the transformed image into ``out`` and return it. Otherwise return a new array."""
 
 
 @runtime_checkable
 class BoxCrop(Protocol):
-    """A crop that draws its box from the image's size alone, so that a reader can draw it first and decode only the box.
+    """A crop whose box depends only on the image's size. A reader can draw the box first, and decode only the pixels in the box.
 
-    ``box`` returns (top, left, height, width) within the image. The pixels are resized to ``shape`` (height, width) if it differs.
+    ``box`` returns (top, left, height, width) within the image. If ``shape`` (height, width) differs from the box, the pixels are resized.
 
     >>> isinstance(RandomCrop((32, 32)), BoxCrop), isinstance(Slicer(), BoxCrop)
     (True, False)
@@ -153,9 +154,9 @@ class BoxCrop(Protocol):
 
 @runtime_checkable
 class RunCrop(BoxCrop, Protocol):
-    """A crop that can draw the boxes of many images in one call of ``draw_boxes``. A reader then does not call ``box`` for each image.
+    """A crop that can draw the boxes of many images by one call of ``draw_boxes``, so that a reader need not call ``box`` for each image.
 
-    If a class defines ``box`` but inherits ``draw_boxes``, a reader calls ``box``.
+    If a class defines ``box`` but inherits ``draw_boxes``, readers call ``box``.
 
     >>> crop = RandomResizedCrop((224, 224))
     >>> isinstance(crop, RunCrop)
@@ -166,17 +167,17 @@ class RunCrop(BoxCrop, Protocol):
     """
 
     def draw_boxes(self, sizes: np.ndarray, numbers: np.ndarray) -> np.ndarray:
-        """Return the boxes, int64 ``(N, 4)``: top, left, height and width in pixels. Where ``box`` would raise an error, the box is 0, 0,
-        0, 0.
+        """Return the boxes, int64 ``(N, 4)``: top, left, height and width in pixels. If ``box`` would raise an error, the box is all zeros.
 
         Args:
             sizes: int64 ``(N, 2)``: height and width of each image.
-            numbers: float64 ``(N, 23)``, uniform between 0 and 1: the random numbers of each box. A box must depend only on its own row.
+            numbers: float64 ``(N, 23)``, uniform between 0 and 1: the random numbers of each box. A box must depend only on its own row of
+                ``numbers``.
         """
 
 
 def draws_runs(crop: BoxCrop) -> TypeGuard[RunCrop]:
-    """Return whether a reader may call a crop's ``draw_boxes``: ``False`` if a subclass overrides only ``box``."""
+    """Return whether a reader can call a crop's ``draw_boxes``. Return ``False`` if a subclass overrides only ``box``."""
     return speaks_for("draw_boxes", "box", crop)
 
 
@@ -184,7 +185,7 @@ class Geometric(Transform):
     """A transform that moves pixels. It defines how points move; boxes and masks are moved in the same way.
 
     A box becomes the smallest box around its moved corners (:meth:`outlines`), clipped to the output. A box outside the output becomes (0,
-    0, 0, 0), because labels refer to boxes by number and order. Empty boxes, the padding of a batch, do not change.
+    0, 0, 0). The box is not removed, because labels refer to boxes by their position. Empty boxes (the padding of a batch) do not change.
 
     >>> class UpsideDown(Geometric):
     ...     def image(self, image, params):
@@ -197,7 +198,7 @@ class Geometric(Transform):
 
     @abstractmethod
     def points(self, points: np.ndarray, params: Any, size: Size) -> np.ndarray:
-        """Return the transformed points; they may be outside the image."""
+        """Return the transformed points. They can be outside the image."""
 
     def outlines(self, boxes: np.ndarray) -> np.ndarray:
         """Return the points that determine each new box, float32 ``(N, K, 2)``. By default, these are the corners."""
@@ -214,7 +215,7 @@ class Geometric(Transform):
         return share
 
     def _moved(self, boxes: np.ndarray, params: Any, size: Size) -> tuple[np.ndarray, np.ndarray]:
-        """Return the boxes around the moved outlines, float32 ``(N, 4)``: unclipped, and clipped to the image."""
+        """Return two arrays float32 ``(N, 4)`` of the boxes around the moved outlines: unclipped boxes, and boxes clipped to the image."""
         outlines = self.outlines(boxes)
         moved = self.points(outlines.reshape(-1, 2), params, size).reshape(outlines.shape)
         height, width = self.output(params, size)
@@ -222,12 +223,12 @@ class Geometric(Transform):
         return whole, np.clip(whole, 0, np.array([width, height, width, height], whole.dtype))
 
     def mask(self, mask: np.ndarray, params: Any) -> np.ndarray:
-        """Return the mask, moved like the image. A transform that interpolates overrides this with nearest neighbour sampling."""
+        """Return the mask, moved like the image. Transforms that interpolate override this method with nearest neighbour sampling."""
         return self.image(mask, params)
 
 
 class _Cutting(Geometric):
-    """A transform that crops a box. Its parameters start with the box's top, left, height and width."""
+    """A transform that crops a box. Its first four parameters are the box's top, left, height and width."""
 
     def output(self, params: Any, size: Size) -> Size:
         return params[2], params[3]
@@ -240,7 +241,7 @@ class _Cutting(Geometric):
 
 
 class Crop(_Cutting):
-    """A transform that crops a box that it draws from the image's size alone.
+    """Base class of crops whose box depends only on the image's size.
 
     >>> class LeftHalf(Crop):
     ...     def box(self, size, rng):
@@ -251,14 +252,14 @@ class Crop(_Cutting):
 
     @abstractmethod
     def box(self, size: Size, rng: Generator | None) -> Box:
-        """Return top, left, height and width of the box for an image of ``size``; without ``rng``, the centre."""
+        """Return top, left, height and width of the box for an image of ``size``. If ``rng`` is ``None``, return a box at the centre."""
 
     def draw(self, size: Size, rng: Generator | None) -> Box:
         return self.box(size, rng)
 
 
 class SeeingCrop(_Cutting):
-    """A transform that crops a box that depends on the boxes of the image, so readers cannot draw it before decoding.
+    """Base class of crops whose box depends on the boxes of the image. Readers cannot draw such a crop before they decode.
 
     >>> class FirstBox(SeeingCrop):
     ...     def draw_for(self, size, rng, seen):
@@ -277,21 +278,21 @@ class SeeingCrop(_Cutting):
 
     @abstractmethod
     def draw_for(self, size: Size, rng: Generator | None, seen: Seen | None) -> Any:
-        """Return top, left, height and width of the box for an image of ``size``, and further parameters of the transform."""
+        """Return top, left, height and width of the crop for an image of ``size``, and further parameters of the transform."""
 
     def draw(self, size: Size, rng: Generator | None) -> Any:
         return self.draw_for(size, rng, None)
 
 
 def areas(boxes: np.ndarray) -> np.ndarray:
-    """Return the area of each box, ``(N,)``; 0 for boxes without width or height."""
+    """Return the area of each box, ``(N,)``. The area is 0 for boxes without width or height."""
     width, height = np.maximum(boxes[:, 2:] - boxes[:, :2], 0).T
     area: np.ndarray = width * height
     return area
 
 
 def placed(points: np.ndarray, scale: tuple[float, float] = (1, 1), offset: tuple[float, float] = (0, 0)) -> np.ndarray:
-    """Return points times ``scale`` plus ``offset``, each for x and y, as float32."""
+    """Return ``points * scale + offset`` as float32. ``scale`` and ``offset`` have one value for x and one for y."""
     moved: np.ndarray = points * np.array(scale, np.float32) + np.array(offset, np.float32)
     return moved.astype(np.float32, copy=False)
 
@@ -302,10 +303,10 @@ def happens(p: float, rng: Generator | None) -> bool:
 
 
 def uniform(low: float, high: float, rng: Generator) -> float:
-    """Return a uniform random number from ``low`` to ``high``: as ``rng.uniform()``, but four times as fast."""
+    """Return a uniform random number from ``low`` to ``high``. Four times as fast as ``rng.uniform()``."""
     return low + (high - low) * rng.random()
 
 
 def below(count: int, rng: Generator) -> int:
-    """Return a uniform random integer from 0 to ``count - 1`` (to 2**-53): as ``rng.integers()``, but three times as fast."""
+    """Return a random integer from 0 to ``count - 1``, uniform up to 2**-53. Three times as fast as ``rng.integers()``."""
     return int(rng.random() * count)

@@ -29,7 +29,7 @@ class GaussianBlur(Transform):
 
     Args:
         sigma: Minimum and maximum standard deviation in pixels, above 0.
-        size: Width of the kernel in pixels, odd; by default three standard deviations to each side.
+        size: Width of the kernel in pixels, an odd number. By default, the kernel extends three standard deviations to each side.
 
     >>> image = np.array([[0, 0, 0], [0, 160, 0], [0, 0, 0]], np.uint8)
     >>> GaussianBlur(sigma=(0.5, 0.5), size=3)(image, np.random.default_rng(0))

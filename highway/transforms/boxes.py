@@ -23,14 +23,14 @@ Overlaps = Annotated[
 @checked
 @dataclass(frozen=True)
 class SanitizeBoxes(Transform):
-    """Remove boxes that are too small or not visible enough, with the fields that belong to them (``with_boxes`` of Augmentations).
+    """Remove boxes that are too small or not visible enough, together with their rows in ``with_boxes`` of Augmentations.
 
-    Removed boxes are (0, 0, 0, 0) until the last transform has run. Then all empty boxes are removed, including the padding of a batch.
+    A removed box is (0, 0, 0, 0) until the last transform has run. Then all empty boxes are removed, including the padding of a batch.
 
     Args:
         min_size: Minimum width and height in pixels.
         min_area: Minimum area in pixels.
-        min_visibility: Minimum fraction of the box, from 0 to 1, that is still within the image after the preceding transforms.
+        min_visibility: Minimum fraction of a box that is still within the image after the preceding transforms, from 0 to 1.
 
     >>> sample = {"image": np.zeros((20, 20, 3), np.uint8), "boxes": np.float32([[0, 0, 1, 1], [0, 0, 9, 9]]), "labels": np.int32([3, 7])}
     >>> augment = Augmentations([SanitizeBoxes(min_size=2)], boxes="boxes", with_boxes=["labels"])
@@ -70,7 +70,7 @@ class _Drawn(NamedTuple):
     left: int
     height: int
     width: int
-    within: np.ndarray | None = None  # boxes to keep, bool (N,); None keeps all
+    within: np.ndarray | None = None  # which boxes to keep, bool (N,); None keeps all boxes
 
 
 @checked
@@ -78,19 +78,19 @@ class _Drawn(NamedTuple):
 class RandomIoUCrop(SeeingCrop):
     """Crop a random box that overlaps with a box of the image by at least a random fraction.
 
-    The crop of SSD ("SSD: Single Shot MultiBox Detector", Liu et al. 2016, section 2.2), as in torchvision's ``RandomIoUCrop``. It draws a
-    minimum overlap (intersection over union), and then up to ``trials`` crops. It takes the first crop that has this overlap with a box
-    whose centre is in the crop. If there is no such crop, it draws another minimum overlap. With a minimum of 1 or more, the image does not
-    change. A box whose centre is outside of the crop becomes (0, 0, 0, 0); :class:`SanitizeBoxes` removes it. An image without boxes does
-    not change. Without ``rng``, no image changes.
+    The crop of SSD ("SSD: Single Shot MultiBox Detector", Liu et al. 2016, section 2.2), as in torchvision's ``RandomIoUCrop``. This
+    transform draws a minimum overlap (intersection over union), and then up to ``trials`` crops. It takes the first crop that has at least
+    this overlap with a box whose centre is in the crop. If there is no such crop, it draws a new minimum overlap. If the minimum overlap is
+    1 or more, the image does not change. A box whose centre is outside the crop becomes (0, 0, 0, 0). :class:`SanitizeBoxes` removes such
+    boxes. An image without boxes does not change. Without ``rng``, no image changes.
 
     Args:
-        min_scale: Minimum height and width, as a fraction of the image's.
-        max_scale: Maximum height and width, as a fraction of the image's.
-        min_aspect_ratio: Minimum width / height.
-        max_aspect_ratio: Maximum width / height.
-        sampler_options: The minimum overlaps to choose from.
-        trials: Number of boxes to try per minimum overlap.
+        min_scale: Minimum height and width of the crop, as a fraction of the image's height and width.
+        max_scale: Maximum height and width of the crop, as a fraction of the image's height and width.
+        min_aspect_ratio: Minimum width / height of the crop.
+        max_aspect_ratio: Maximum width / height of the crop.
+        sampler_options: The minimum overlaps from which to choose.
+        trials: Number of crops to try per minimum overlap.
 
     >>> sample = {"image": np.zeros((100, 100, 3), np.uint8), "boxes": np.float32([[40, 40, 60, 60]])}
     >>> augment = Augmentations([RandomIoUCrop()], boxes="boxes")
@@ -143,7 +143,8 @@ class RandomIoUCrop(SeeingCrop):
         return moved if params.within is None else np.where(params.within[:, None], moved, np.float32(0))
 
 
-_ROUNDS = 100  # maximum rounds of RandomIoUCrop: with the default options, each round ends the search with a probability of at least 1/7
+# Maximum number of rounds of RandomIoUCrop; with the default options, each round ends the search with a probability of at least 1/7.
+_ROUNDS = 100
 
 
 @checked
@@ -151,12 +152,12 @@ _ROUNDS = 100  # maximum rounds of RandomIoUCrop: with the default options, each
 class BoxSafeCrop(SeeingCrop):
     """Crop a random box that contains all boxes of the image, clipped to the image.
 
-    The position of each side is uniform between the image's side and the outermost box. If there are no boxes, it is uniform between the
-    image's side and centre. Without ``rng``, the image does not change. Sizes of results differ: add a :class:`Resize` after this
-    transform.
+    Each side of the crop is at a random position: uniform between the image's side and the outermost box. If there are no boxes, the
+    position is uniform between the image's side and centre. Without ``rng``, the image does not change. Results have different sizes, so
+    add a :class:`Resize` after this transform.
 
     Args:
-        erosion: Fraction, from 0 to 1, by which the box around all boxes may be cut; 0 cuts nothing.
+        erosion: Maximum fraction, from 0 to 1, of the box around all boxes that the crop can cut off. With 0, nothing is cut off.
 
     >>> sample = {"image": np.zeros((100, 100, 3), np.uint8), "boxes": np.float32([[40, 40, 60, 60]])}
     >>> augment = Augmentations([BoxSafeCrop()], boxes="boxes")

@@ -26,7 +26,7 @@ class _Factor(Transform):
     """Change an image by a random factor.
 
     Args:
-        amount: Maximum distance of the factor from 1: from 0 to 10.
+        amount: Maximum distance of the factor from 1, between 0 and 10.
     """
 
     change: ClassVar[Callable[..., np.ndarray]]
@@ -56,13 +56,13 @@ class Brightness(_Factor):
 @checked
 @dataclass(frozen=True)
 class Contrast(_Factor):
-    """Multiply the distance from the mean grey by a factor from ``1 - amount`` (at least 0) to ``1 + amount``.
+    """Multiply each value's distance from the mean grey value by a random factor from ``1 - amount`` (at least 0) to ``1 + amount``.
 
     Without ``rng``, the image does not change.
 
     Args:
-        amount: Maximum distance of the factor from 1: from 0 to 10.
-        per_channel: Whether to use the mean of each channel instead of the mean grey.
+        amount: Maximum distance of the factor from 1, between 0 and 10.
+        per_channel: Whether to use the mean of each channel instead of the mean grey value of the image.
 
     >>> image = np.array([[0, 100, 200]], np.uint8)
     >>> Contrast(0.5)(image, np.random.default_rng(0))
@@ -79,7 +79,7 @@ class Contrast(_Factor):
 @checked
 @dataclass(frozen=True)
 class Saturation(_Factor):
-    """Multiply each pixel's distance from its grey by a factor from ``1 - amount`` (at least 0) to ``1 + amount``.
+    """Multiply each pixel's distance from its own grey value by a random factor from ``1 - amount`` (at least 0) to ``1 + amount``.
 
     Without ``rng``, the image does not change.
 
@@ -94,7 +94,7 @@ class Saturation(_Factor):
 @checked
 @dataclass(frozen=True)
 class Sharpness(_Factor):
-    """Multiply the distance from a smoothed image by a factor from ``1 - amount`` (at least 0) to ``1 + amount``.
+    """Multiply each value's distance from a smoothed image by a random factor from ``1 - amount`` (at least 0) to ``1 + amount``.
 
     Without ``rng``, the image does not change.
 
@@ -112,7 +112,7 @@ class Hue(Transform):
     """Rotate the hue by a random fraction of the circle from ``-amount`` to ``amount``. Without ``rng``, the image does not change.
 
     Args:
-        amount: From 0 to 0.5.
+        amount: Maximum fraction of the circle, from 0 to 0.5.
 
     >>> red = np.array([[[200, 0, 0]]], np.uint8)
     >>> Hue(0.5)(red, np.random.default_rng(0))
@@ -134,9 +134,9 @@ class ColorJitter(Transform):
     """Change brightness, contrast, saturation and hue by random factors in random order. Without ``rng``, the image does not change.
 
     Args:
-        brightness: Maximum distance of the factor from 1, or its (minimum, maximum).
-        contrast: As ``brightness``.
-        saturation: As ``brightness``.
+        brightness: Maximum distance of the factor from 1, or the (minimum, maximum) of the factor.
+        contrast: The same for contrast.
+        saturation: The same for saturation.
         hue: Maximum rotation of the hue, as a fraction of the circle from 0 to 0.5.
 
     >>> image = np.array([[[200, 100, 0]]], np.uint8)
@@ -152,7 +152,7 @@ class ColorJitter(Transform):
     changes: ClassVar[tuple[Callable[..., np.ndarray], ...]] = (F.brightness, F.contrast, F.saturation, F.hue)
 
     def draw(self, size: Size, rng: Generator | None) -> list[tuple[int, float]]:
-        """Return the changes in their order, each with its factor."""
+        """Return the changes in a random order, each with its factor."""
         if rng is None:
             return []
         *shares, a, b, c, d = rng.random(8).tolist()
@@ -176,8 +176,9 @@ class Grayscale(Transform):
     """Convert RGB to grey with probability ``p``.
 
     Args:
-        p: Probability. It must be 1 without ``keep_channels``, because the images of a batch need equal channels.
-        keep_channels: ``True``: the result has the number of channels of the image, all equal. ``False``: it is ``(H, W, 1)``.
+        p: Probability, from 0 to 1. If ``keep_channels`` is ``False``, ``p`` must be 1, because all images of a batch must have the same
+            number of channels.
+        keep_channels: Whether the result has as many channels as the image, all with equal values. ``False``: the result is ``(H, W, 1)``.
 
     >>> image = np.array([[[200, 100, 0]]], np.uint8)
     >>> Grayscale()(image).tolist(), Grayscale(keep_channels=False)(image).tolist()
@@ -204,7 +205,7 @@ class ColorSpace(Transform):
     """Convert RGB to another colour space, or back, as OpenCV's ``cvtColor`` does. Requires OpenCV.
 
     Args:
-        mode: Such as ``"RGB2HSV"`` or ``"LAB2RGB"``. ``"RGB2GRAY"`` gives ``(H, W, 1)``.
+        mode: The conversion, such as ``"RGB2HSV"`` or ``"LAB2RGB"``. With ``"RGB2GRAY"``, the result is ``(H, W, 1)``.
 
     >>> red = np.array([[[200, 0, 0]]], np.uint8)
     >>> ColorSpace("RGB2HSV")(red).tolist()
@@ -228,9 +229,9 @@ class Lighting(Transform):
     Without ``rng``, the image does not change.
 
     Args:
-        std: Standard deviation of the random (normal) strength of each axis.
-        eigval: Eigenvalues of the axes, for colours from 0 to 1; ImageNet's by default.
-        eigvec: Eigenvectors: one column per axis, with rows for red, green and blue.
+        std: Standard deviation of the normally distributed strength of each axis.
+        eigval: Eigenvalues of the axes, for colours from 0 to 1. By default, the values of ImageNet.
+        eigvec: Eigenvectors, with one column per axis and one row each for red, green and blue. By default, the values of ImageNet.
 
     >>> grey = np.full((1, 1, 3), 128, np.uint8)
     >>> Lighting(std=0.5)(grey, np.random.default_rng(1))

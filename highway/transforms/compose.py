@@ -1,7 +1,7 @@
 """Transforms that consist of other transforms: all in sequence, or a random selection.
 
 Such a transform first draws the parameters of all its parts. Then it applies the parts to the image and its annotations. Consecutive warps
-become one warp, whose matrix is the product of their matrices. One warp is faster and interpolates only once.
+become one warp, whose matrix is the product of their matrices. One warp is faster than several warps, and interpolates only once.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Least = Annotated[tuple[int, int], Range(ge=0), Predicate(lambda several: severa
 
 
 class Step(NamedTuple):
-    """A transform with its drawn parameters: its index in the list, the transform, its parameters, and the size of its input."""
+    """A transform with drawn parameters: its index in the list, the transform, the parameters, and the size of the input image."""
 
     place: int
     transform: TransformLike
@@ -53,7 +53,8 @@ class Steps(Transform):
                         f"the image is {size[0]}x{size[1]} (height x width), but output() of {steps[number - 1].transform} says "
                         f"{expected[0]}x{expected[1]}; a transform that changes the size says so there"
                     )
-                if out is not None and number == len(steps) - 1 and hasattr(transform, "into"):  # Writing, but isinstance is slow
+                # The same as isinstance(transform, Writing), which is slow.
+                if out is not None and number == len(steps) - 1 and hasattr(transform, "into"):
                     image = transform.into(image, drawn, out)
                 else:
                     image = transform.image(image, drawn)
@@ -104,7 +105,7 @@ class _Composite(Steps):
     """Apply transforms.
 
     Args:
-        transforms: The transforms, or one transform. A nested list counts as one transform that applies its elements in order.
+        transforms: A list of transforms, or one transform. A nested list counts as one transform that applies its elements in order.
     """
 
     transforms: Several
@@ -112,7 +113,7 @@ class _Composite(Steps):
     _seeing: frozenset[int] = field(init=False, repr=False, compare=False)  # the transforms whose parameters depend on boxes
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        """Reject transforms as separate arguments, because the second argument is another parameter."""
+        """Refuse transforms that are passed as separate arguments, because the second argument has another meaning."""
         if len(given := [one for one in args if _several(one)]) > 1:
             raise ParameterError(f"{cls.__name__}: got transforms as {len(given)} arguments; expected one list of them, {given}")
         return super().__new__(cls)
@@ -125,7 +126,7 @@ class _Composite(Steps):
 
     @abstractmethod
     def chosen(self, rng: Generator | None) -> Sequence[int]:
-        """Return the indexes of the transforms to apply, in order."""
+        """Return the indexes of the transforms to apply, in the order of application."""
 
     @property
     def parts(self) -> tuple[TransformLike, ...]:
@@ -144,7 +145,7 @@ class _Composite(Steps):
         return self.draw_for(size, rng, None)
 
     def draw_for(self, size: Size, rng: Generator | None, seen: Seen | None) -> list[Step]:
-        steps, since = list[Step](), 0  # index of the first step that is not applied to the boxes yet
+        steps, since = list[Step](), 0  # since: index of the first step that was not applied to the boxes yet
         for place in self.chosen(rng):
             transform: Any = self._each[place]
             try:
@@ -161,7 +162,7 @@ class _Composite(Steps):
         return steps
 
     def _after(self, seen: Seen | None, steps: list[Step]) -> Seen | None:
-        """Return the boxes after some steps."""
+        """Return the boxes after these steps."""
         if seen is None or not steps:
             return seen
         boxes, size = seen.boxes, steps[0].size
@@ -238,7 +239,7 @@ class Shuffled(_Composite):
     """Apply all transforms in random order. Without ``rng``, apply them in the order of the list.
 
     Args:
-        transforms: The transforms, or lists of them. A list inside the list is one step and keeps its order.
+        transforms: The transforms, or lists of transforms. A list inside the list counts as one transform and keeps its order.
 
     >>> image = np.zeros((4, 6, 3), np.uint8)
     >>> Shuffled([Rotate90(), FlipX()])(image, np.random.default_rng(0)).shape
@@ -257,7 +258,7 @@ class _AtTimes:
 @checked
 @dataclass(frozen=True)
 class Sometimes(_Composite, _AtTimes):
-    """Apply all transforms in sequence with probability ``p``, otherwise none. Without ``rng``, apply them only if ``p`` is 1.
+    """Apply all transforms in sequence with probability ``p``, otherwise no transform. Without ``rng``, apply them only if ``p`` is 1.
 
     Args:
         transforms: The transforms, or lists of them.
@@ -278,8 +279,8 @@ class OneOf(_Composite):
     """Apply one random transform. Without ``rng``, the image does not change.
 
     Args:
-        transforms: The transforms. A list inside the list is one choice: all its transforms are applied.
-        weights: Relative probabilities: one number per transform, at least 0, not all 0. Equal by default.
+        transforms: The transforms. A list inside the list is one choice. If it is chosen, all its transforms are applied.
+        weights: Relative probabilities: one number per transform, at least 0, and not all 0. By default, all transforms are equally likely.
 
     >>> image = np.array([[10, 20, 30]], np.uint8)
     >>> OneOf([FlipX(p=1), Invert(p=1)], weights=[1, 3])(image, np.random.default_rng(0))
@@ -314,8 +315,8 @@ class SomeOf(_Composite, _SoMany):
     """Apply ``n`` random transforms, each at most once, in the order of the list. Without ``rng``, the image does not change.
 
     Args:
-        transforms: The transforms. A list inside the list counts as one.
-        n: Number of transforms to apply, or the (minimum, maximum) of a random number of transforms.
+        transforms: The transforms. A list inside the list counts as one transform.
+        n: Number of transforms to apply, or the (minimum, maximum) of this number, which is then random.
 
     >>> image = np.array([[10, 20, 30]], np.uint8)
     >>> SomeOf((1, 2), [FlipX(p=1), Invert(p=1), Brightness()])(image, np.random.default_rng(0))

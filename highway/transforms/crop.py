@@ -1,4 +1,4 @@
-"""Crops: transforms that draw their box from the image's size alone, so that readers can decode only the box."""
+"""Crops whose box depends only on the image's size, so that readers can decode only the pixels in the box."""
 
 from __future__ import annotations
 
@@ -31,8 +31,7 @@ class CenterCrop(Crop):
         shape: Height and width in pixels.
 
     Raises:
-        ValueError: the image is smaller than the crop (when called). All crops in this module except :class:`RandomResizedCrop` raise this
-            error.
+        ValueError: the image is smaller than the crop (when called). :class:`RandomCrop` and :class:`TopCenterCrop` raise the same error.
 
     >>> CenterCrop((4, 6))(np.zeros((10, 10, 3), np.uint8)).shape
     (4, 6, 3)
@@ -73,16 +72,16 @@ class RandomCrop(Crop):
 @checked
 @dataclass(frozen=True)
 class RandomCropRandomShape(Crop):
-    """Crop a box of random height and width at a random position; without ``rng``, the largest box, at the centre.
+    """Crop a box of random height and width at a random position. Without ``rng``, crop the largest possible box at the centre.
 
     The size of the box is random, so readers do not accept this crop as ``crop=``.
 
     Args:
-        wmin: Minimum width in pixels, or the image's width if that is smaller.
-        hmin: Minimum height in pixels, or the image's height if that is smaller.
-        wmax: Maximum width in pixels; by default the image's width.
-        hmax: Maximum height in pixels; by default the image's height.
-        max_aspect_ratio: Maximum of longer side / shorter side. If the box exceeds it, the longer side is shortened.
+        wmin: Minimum width in pixels. If the image is narrower, the minimum is the image's width.
+        hmin: Minimum height in pixels. If the image is lower, the minimum is the image's height.
+        wmax: Maximum width in pixels. By default, the image's width.
+        hmax: Maximum height in pixels. By default, the image's height.
+        max_aspect_ratio: Maximum of longer side / shorter side. If the box exceeds this ratio, the longer side is shortened.
 
     >>> image = np.zeros((10, 20, 3), np.uint8)
     >>> crop = RandomCropRandomShape(wmin=8, hmin=4)
@@ -148,7 +147,7 @@ class Slicer(Crop):
         xoffset: Fraction of the width that is never part of the box, at the left and at the right.
 
     Raises:
-        ConfigError: a fraction is out of range, or a size plus twice its offset exceeds 1 (on construction).
+        ConfigError: a fraction is out of range, or ``height + 2 * yoffset`` or ``width + 2 * xoffset`` exceeds 1 (on construction).
 
     >>> image = np.zeros((100, 200, 3), np.uint8)
     >>> Slicer(height=0.25, width=0.5)(image, np.random.default_rng(0)).shape
@@ -186,11 +185,11 @@ class RandomResizedCrop(Crop):
     Args:
         shape: Height and width of the result in pixels.
         scale: Minimum and maximum area of the box, as a fraction of the image's area.
-        ratio: Minimum and maximum width / height of the box; uniform on a logarithmic scale.
-        interpolation: As for :class:`Resize`. A reader or DecodeImage that takes this crop as ``crop=`` always uses bilinear interpolation.
+        ratio: Minimum and maximum width / height of the box. The ratio is uniform on a logarithmic scale.
+        interpolation: See :class:`Resize`. If a reader or DecodeImage gets this crop as ``crop=``, it always uses bilinear interpolation.
 
-    The sampling follows "Going deeper with convolutions" (Szegedy et al. 2015, section 6), as in torchvision's ``RandomResizedCrop``. If no
-    box of ten tries fits into the image, the box is the largest centred box with an aspect ratio within ``ratio``.
+    The box is drawn as in "Going deeper with convolutions" (Szegedy et al. 2015, section 6) and in torchvision's ``RandomResizedCrop``. If
+    none of ten random boxes fits into the image, the box is the largest centred box with an aspect ratio within ``ratio``.
 
     >>> photo = np.zeros((300, 400, 3), np.uint8)
     >>> RandomResizedCrop((224, 224))(photo, np.random.default_rng(0)).shape
@@ -281,19 +280,19 @@ def covering_box(size: Size, ratio: float) -> Box:
 
 
 def _side(length: int, least: int, most: int | None, rng: Generator | None) -> int:
-    """Return a random length within an image's length; without ``rng``, the maximum."""
+    """Return a random length that is at most ``length``. Without ``rng``, return the maximum."""
     most = min(length, most or length)
     return most if rng is None else min(least, most) + below(most - min(least, most) + 1, rng)
 
 
 def _window(length: int, share: float, offset: float, rng: Generator | None) -> tuple[int, int]:
-    """Return the first pixel and the length of a window of ``share * length``, with a margin of ``offset * length`` at both ends."""
+    """Return the first pixel and the length of a random window. Its length is ``share * length``, and both margins ``offset * length``."""
     window, first = max(1, int(share * length)), int(offset * length)
     return first + _part(length - 2 * first - window, rng), window
 
 
 def _placed(crop: object, size: Size, shape: Size, rng: Generator | None) -> Box:
-    """Return a box of ``shape`` at a random position in an image of ``size``; without ``rng``, at the centre."""
+    """Return a box of ``shape`` at a random position in an image of ``size``. Without ``rng``, return the box at the centre."""
     down, right = size[0] - shape[0], size[1] - shape[1]
     if down < 0 or right < 0:
         raise ValueError(
@@ -304,7 +303,7 @@ def _placed(crop: object, size: Size, shape: Size, rng: Generator | None) -> Box
 
 
 def _all_placed(sizes: np.ndarray, shape: Size, corners: np.ndarray) -> np.ndarray:
-    """Return the boxes of ``shape`` at the given upper left corners, rounded down; zeros if the image is too small."""
+    """Return boxes of ``shape`` with these upper left corners, rounded down. If an image is too small, its box is all zeros."""
     boxes = np.empty((len(sizes), 4), np.int64)
     boxes[:, :2] = corners
     boxes[:, 2:] = shape

@@ -17,8 +17,8 @@ from highway.parameters.ranges import Count, Range
 from highway.transforms.base import Geometric
 from highway.transforms.parameters import Amount, PerChannel, Positive
 
-_COARSE = 2.0  # distance between the points where Elastic draws, in standard deviations of the blur
-_SMOOTH = 4.0  # from this blur on, Elastic computes the field for every second pixel, and interpolates linearly
+_COARSE = 2.0  # distance between the points at which Elastic draws numbers, in standard deviations of the blur
+_SMOOTH = 4.0  # if the blur is at least this wide, Elastic computes the field for every second pixel, and interpolates linearly
 # Points on the sides of a box, as fractions of the box.
 _AROUND = np.array([place for at in np.linspace(0, 1, 17) for place in ((at, 0), (at, 1), (0, at), (1, at))], np.float32)
 
@@ -34,7 +34,7 @@ class _Distortion(Geometric):
         """Write the offset (right, down) from each pixel to its source: float32 ``(2, H, W)``, in pixels."""
 
     def field(self, params: Any, size: Size, planes: np.ndarray | None = None) -> np.ndarray:
-        """Return the field for :func:`highway.functional.displace`: float32 ``(H, W, 2)``, a view of ``planes`` if given."""
+        """Return the field for :func:`highway.functional.displace`, float32 ``(H, W, 2)``: a view of ``planes`` if given."""
         planes = np.empty((2, *size), np.float32) if planes is None else planes
         self.fill_planes(planes, params)
         return planes.transpose(1, 2, 0)
@@ -61,14 +61,14 @@ def _size(image: np.ndarray) -> Size:
 class Elastic(_Distortion):
     """Distort by a smooth random field ("Best practices for CNNs", Simard et al. 2003). Without ``rng``, the image does not change.
 
-    The field is as strong and as smooth as in torchvision's ``ElasticTransform``: uniform noise, blurred by a Gaussian, times
-    ``alpha / 2`` pixels. It is drawn on a coarse grid and interpolated by splines.
+    The field is as strong and as smooth as the field of torchvision's ``ElasticTransform``, which is uniform noise, blurred by a Gaussian,
+    times ``alpha / 2`` pixels. highway draws the field on a coarse grid and interpolates it by splines.
 
     Args:
         alpha: Strength of the field.
         sigma: Smoothness of the field: the standard deviation of the blur in pixels.
         interpolation: ``"nearest"`` or ``"bilinear"``.
-        fill: Value of new pixels: a number, or one per channel.
+        fill: Value of new pixels: a number, or one number per channel.
 
     >>> photo = np.zeros((32, 32, 3), np.uint8)
     >>> augmented = Elastic(alpha=50, sigma=5)(photo, np.random.default_rng(0))
@@ -103,10 +103,10 @@ class Elastic(_Distortion):
 @checked
 @dataclass(frozen=True)
 class GridDistortion(_Distortion):
-    """Divide the image by a grid and stretch each row and column by a random factor. Without ``rng``, the image does not change.
+    """Divide the image by a grid, and stretch its rows and columns by random factors. Without ``rng``, the image does not change.
 
     Args:
-        num_steps: Number of rows and of columns.
+        num_steps: Number of rows, and number of columns.
         distort_limit: Maximum distance of the factor from 1.
         interpolation: ``"nearest"`` or ``"bilinear"``.
 
@@ -121,7 +121,7 @@ class GridDistortion(_Distortion):
     interpolation: F.Linear = "bilinear"
 
     def draw(self, size: Size, rng: Generator | None) -> list[np.ndarray] | None:
-        """Return the source coordinates of the grid lines, float64 ``(num_steps + 1,)``, for rows and for columns."""
+        """Return the source coordinates of the grid lines: float64 ``(num_steps + 1,)`` for rows, and the same for columns."""
         if rng is None:
             return None
         lines = []

@@ -32,8 +32,8 @@ class _Flip(Geometric):
         p: Probability, from 0 to 1.
     """
 
-    axis: ClassVar[Literal[0, 1]]  # of the image's array
-    signs: ClassVar[tuple[int, int]]  # of x and y
+    axis: ClassVar[Literal[0, 1]]  # axis of the image's array
+    signs: ClassVar[tuple[int, int]]  # signs of x and y
 
     p: Probability = 0.5
 
@@ -80,9 +80,9 @@ class Shift(Geometric):
     """Move the image by a random number of whole pixels, up to ``shift`` in each direction. Without ``rng``, the image does not change.
 
     Args:
-        shift: A float below 1 is a fraction of the image's height and width; an integer is pixels. At least 0.
-        mode: Values of new pixels: ``"constant"`` (0), ``"nearest"``, ``"reflect"``, ``"mirror"`` or ``"wrap"``, as for
-            :func:`highway.functional.shift`. Boxes and points ignore reflected and wrapped copies of the image.
+        shift: Maximum shift, at least 0. An integer is a number of pixels. A float below 1 is a fraction of the image's height and width.
+        mode: Values of new pixels: ``"constant"`` (0), ``"nearest"``, ``"reflect"``, ``"mirror"`` or ``"wrap"``; see
+            :func:`highway.functional.shift`. Reflected and wrapped copies of the image get no boxes and points.
 
     >>> image = np.array([[1, 2, 3, 4], [5, 6, 7, 8]], np.uint8)
     >>> Shift(1)(image, np.random.default_rng(0))
@@ -113,11 +113,11 @@ class Shift(Geometric):
 @checked
 @dataclass(frozen=True)
 class PadCrop(Geometric):
-    """Pad every side by ``padsize`` pixels and crop a random box of the original size; without ``rng``, the original image.
+    """Pad every side by ``padsize`` pixels, and crop a random box of the original size. Without ``rng``, the image does not change.
 
     Args:
-        padsize: Pixels, at least 0.
-        mode: Values of the padding, as in ``numpy.pad``: see :func:`highway.functional.pad`.
+        padsize: Number of pixels on each side, at least 0.
+        mode: Values of the padding, as in ``numpy.pad``; see :func:`highway.functional.pad`.
 
     >>> image = np.arange(1, 10, dtype=np.uint8).reshape(3, 3)
     >>> PadCrop(1)(image, np.random.default_rng(0))
@@ -201,7 +201,7 @@ class Rotate90(Geometric):
 @checked
 @dataclass(frozen=True)
 class D4(Rotate90):
-    """Rotate by multiples of 90 degrees and flip: one of eight ways, all equally likely. Without ``rng``, the image does not change.
+    """Rotate by a multiple of 90 degrees, and flip or not: eight equally likely results. Without ``rng``, the image does not change.
 
     >>> image = np.array([[1, 2], [3, 4]], np.uint8)
     >>> D4()(image, np.random.default_rng(0))
@@ -210,7 +210,7 @@ class D4(Rotate90):
     """
 
     def draw(self, size: Size, rng: Generator | None) -> int:
-        return 0 if rng is None else below(8, rng)  # 4 and above: also transposed
+        return 0 if rng is None else below(8, rng)  # from 4 on, the image is also transposed
 
     def output(self, params: int, size: Size) -> Size:
         turned = super().output(params % 4, size)
@@ -231,9 +231,9 @@ class Pad(Geometric):
     """Add pixels on each side.
 
     Args:
-        size: Pixels on every side, or (above and below, left and right), or (above, below, left, right).
-        fill: Value of the new pixels with mode ``"constant"``: a number, or one per channel.
-        mode: Values of the new pixels, as in ``numpy.pad``. Masks get 0, or their own border.
+        size: Number of new pixels on every side, or (above and below, left and right), or (above, below, left, right).
+        fill: Value of the new pixels for mode ``"constant"``: a number, or one number per channel.
+        mode: How to compute the new pixels, as in ``numpy.pad``. Masks are padded by the same mode, and by 0 for ``"constant"``.
 
     >>> Pad((1, 2), fill=7)(np.zeros((1, 1), np.uint8))
     array([[7, 7, 7, 7, 7],
@@ -247,7 +247,7 @@ class Pad(Geometric):
 
     @cached_property
     def sides(self) -> tuple[int, int, int, int]:
-        """Pixels above, below, left and right."""
+        """Number of new pixels above, below, left and right."""
         size = (self.size,) * 4 if isinstance(self.size, int) else self.size
         return (size[0], size[1], size[2], size[3]) if len(size) == 4 else (size[0], size[0], size[1], size[1])
 
@@ -273,7 +273,7 @@ class Pad(Geometric):
 
 
 class _Pasted(Geometric):
-    """A transform that pastes the image onto a canvas. It draws the canvas's height and width, and the corner's row and column."""
+    """A transform that pastes the image onto a canvas. Parameters: the canvas's height and width, and the row and column of the image."""
 
     fill: F.Fill
 
@@ -297,8 +297,8 @@ class Paste(_Pasted):
 
     Args:
         shape: Height and width of the canvas in pixels.
-        place: ``"centre"``, or ``"random"``: a random position at which the image fits. Without ``rng``, it is the centre.
-        fill: Colour of the canvas: a number, or one per channel.
+        place: ``"centre"``, or ``"random"`` for a random position at which the image fits. Without ``rng``, the position is the centre.
+        fill: Colour of the canvas: a number, or one number per channel.
 
     >>> Paste((3, 4), fill=7)(np.zeros((1, 2), np.uint8))
     array([[7, 7, 7, 7],
@@ -325,8 +325,8 @@ class RandomZoomOut(_Pasted):
     Without ``rng``, the image does not change.
 
     Args:
-        fill: Colour of the canvas: a number, or one per channel.
-        side_range: Minimum and maximum side of the canvas, as a multiple of the image's side, from 1 to 10.
+        fill: Colour of the canvas: a number, or one number per channel.
+        side_range: Minimum and maximum factor by which the canvas is larger than the image, from 1 to 10.
         p: Probability, from 0 to 1.
 
     >>> image = np.zeros((10, 10, 3), np.uint8)

@@ -18,18 +18,19 @@ from highway.transforms.base import Transform
 @checked
 @dataclass(frozen=True)
 class Lambda(Transform):
-    """Apply a function to the image alone. Boxes, points and mask do not change, so the function must not move pixels.
+    """Apply a function to the image. Boxes, points and mask do not change, so the function must not move pixels.
 
-    For a function that moves pixels, derive a class from :class:`Geometric`, which defines how points move.
+    If a function moves pixels, derive a class from :class:`Geometric` instead, and define how points move.
 
     Args:
-        fn: The function. Its first argument is the image, ``(H, W, C)`` or ``(H, W)``. If it has a parameter ``rng``, it also gets a
-            separate generator per image, or ``None`` for fixed results. It returns a new image of the same height and width. In YAML, write
-            ``package.module:name``. For ``Processes``, define the function at the top level of a module.
+        fn: The function. Its first argument is the image, ``(H, W, C)`` or ``(H, W)``. If the function has a parameter ``rng``, it also
+            gets a separate random generator for each image, or ``None`` if transforms run without random numbers. The function returns a
+            new image of the same height and width. In YAML, write ``package.module:name``. For ``Processes``, define the function at the
+            top level of a module.
 
     Raises:
         TypeError: ``fn`` did not return an image.
-        ValueError: the returned image has another height or width.
+        ValueError: the height or width of the returned image differs from the original image.
 
     >>> Lambda(lambda image: 255 - image)(np.uint8([[0, 255]])).tolist()
     [[255, 0]]
@@ -42,7 +43,8 @@ class Lambda(Transform):
         object.__setattr__(self, "_takes_rng", takes_rng(self.fn))
 
     def __repr__(self) -> str:
-        return f"Lambda(fn={getattr(self.fn, '__qualname__', repr(self.fn))})"  # without the address, which differs in each process
+        # Not the repr of a function, because its address differs in each process.
+        return f"Lambda(fn={getattr(self.fn, '__qualname__', repr(self.fn))})"
 
     def draw(self, size: Size, rng: Generator | None) -> int | None:
         """Return the seed for the function's generator, so that the same parameters give the same image."""

@@ -1,4 +1,4 @@
-"""Transforms of the values of each channel. They move no pixels, so boxes, points and masks do not change."""
+"""Transforms of values, such as histogram equalization. They move no pixels, so boxes, points and masks do not change."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Gamma(Transform):
     """Raise all values, as fractions of the full range, to a random power. Without ``rng``, the image does not change.
 
     Args:
-        exponent: Minimum and maximum of the power; below 1 is brighter.
+        exponent: Minimum and maximum of the power. A power below 1 makes the image brighter.
 
     >>> image = np.array([[0, 100, 255]], np.uint8)
     >>> Gamma((0.5, 0.5))(image, np.random.default_rng(0))
@@ -65,7 +65,7 @@ class Posterize(_Maybe):
     """Keep the upper ``bits`` bits of each byte, with probability ``p``.
 
     Args:
-        bits: From 0 to 8.
+        bits: Number of bits, from 0 to 8.
 
     >>> Posterize(p=1, bits=1)(np.array([[100, 128, 255]], np.uint8))
     array([[  0, 128, 128]], dtype=uint8)
@@ -85,7 +85,7 @@ class Solarize(_Maybe):
     """Invert all values of at least ``threshold``, with probability ``p``.
 
     Args:
-        threshold: A fraction of the full range.
+        threshold: Threshold as a fraction of the full range, from 0 to 1.
 
     >>> Solarize(p=1, threshold=0.5)(np.array([[0, 100, 200]], np.uint8))
     array([[  0, 100,  55]], dtype=uint8)
@@ -117,7 +117,7 @@ class Invert(_Maybe):
 @checked
 @dataclass(frozen=True)
 class AutoContrast(_Maybe):
-    """Stretch each channel over the full range, with probability ``p`` (:func:`highway.functional.autocontrast`).
+    """Stretch the values of each channel to the full range, with probability ``p`` (:func:`highway.functional.autocontrast`).
 
     >>> image = np.array([[50, 100, 150]], np.uint8)
     >>> AutoContrast(p=1)(image)
@@ -131,7 +131,7 @@ class AutoContrast(_Maybe):
 @checked
 @dataclass(frozen=True)
 class Equalize(_Maybe):
-    """Equalize the histogram of each channel, with probability ``p`` (:func:`highway.functional.equalize`). uint8 only.
+    """Equalize the histogram of each channel separately, with probability ``p`` (:func:`highway.functional.equalize`). uint8 only.
 
     >>> image = np.tile(np.array([10, 20, 30, 40], np.uint8), (100, 1))
     >>> Equalize(p=1)(image)[0]
@@ -145,7 +145,9 @@ class Equalize(_Maybe):
 @checked
 @dataclass(frozen=True)
 class CLAHE(_Maybe):
-    """Equalize the histogram of each tile with limited contrast (CLAHE), with probability ``p``. uint8 only; requires OpenCV.
+    """Equalize the histogram of each tile with limited contrast (CLAHE), with probability ``p``. uint8 only. Requires OpenCV.
+
+    In colour images, only the lightness changes.
 
     Args:
         clip_limit: Maximum count of a value in a tile, as a multiple of the average count.
@@ -168,7 +170,9 @@ class CLAHE(_Maybe):
 @checked
 @dataclass(frozen=True)
 class HistEq(Transform):
-    """Equalize the histogram over 0 to 255 by one mapping (:func:`highway.functional.image_histogram_equalization`).
+    """Equalize the common histogram of all channels (:func:`highway.functional.image_histogram_equalization`).
+
+    The same function maps the values of every channel to the range from 0 to 255.
 
     >>> image = np.array([[10, 10, 11, 12]], np.uint8)
     >>> HistEq()(image)

@@ -28,7 +28,7 @@ class _Seeded(Transform):
         return None if rng is None else int(rng.integers(2**63))
 
     def noisy(self, image: np.ndarray, rng: Generator) -> np.ndarray:
-        """Return the image with its noise."""
+        """Return the image with added noise."""
         raise NotImplementedError
 
     def image(self, image: np.ndarray, params: int | None) -> np.ndarray:
@@ -41,9 +41,10 @@ class AdditiveNoise(_Seeded):
     """Add normal noise to each value. Without ``rng``, the image does not change.
 
     Args:
-        strength: Factor of the noise.
-        mu: Mean of the noise, before ``strength``, in the image's own units: grey levels for uint8.
-        sigma: Standard deviation of the noise, before ``strength``, in the same units; at least 0. The default suits images of 0 to 255.
+        strength: Factor by which the noise is multiplied.
+        mu: Mean of the noise before it is multiplied, in the units of the image's values.
+        sigma: Standard deviation of the noise before it is multiplied, in the units of the image's values, at least 0. The default suits
+            images with values from 0 to 255.
 
     >>> image = np.full((1, 4), 100, np.uint8)
     >>> AdditiveNoise(strength=1, sigma=10)(image, np.random.default_rng(0))
@@ -64,8 +65,8 @@ class GaussianNoise(_Seeded):
     """Add normal noise of a random standard deviation to each value. Without ``rng``, the image does not change.
 
     Args:
-        sigma: Minimum and maximum standard deviation, in the image's own units: grey levels for uint8.
-        mean: Mean of the noise, in the same units.
+        sigma: Minimum and maximum standard deviation, in the units of the image's values.
+        mean: Mean of the noise, in the units of the image's values.
 
     >>> image = np.full((1, 4), 100, np.uint8)
     >>> GaussianNoise(sigma=(5, 25))(image, np.random.default_rng(0))
@@ -77,7 +78,7 @@ class GaussianNoise(_Seeded):
 
     def noisy(self, image: np.ndarray, rng: Generator) -> np.ndarray:
         least, most = self.sigma
-        step = int(rng.integers(_STEPS + 1)) / _STEPS  # a few different values only, so that their tables can be cached
+        step = int(rng.integers(_STEPS + 1)) / _STEPS  # only a few different values, so that their tables can be cached
         return F.add_noise(image, 1.0, self.mean, least + (most - least) * step, rng)
 
 
@@ -87,7 +88,7 @@ _STEPS = 63
 @checked
 @dataclass(frozen=True)
 class SaltPepper(_Seeded):
-    """Set random pixels to white and others to black. Without ``rng``, the image does not change.
+    """Set some random pixels to white, and other random pixels to black. Without ``rng``, the image does not change.
 
     Args:
         salt: Fraction of the pixels that become white.
@@ -134,7 +135,7 @@ class ISONoise(_Seeded):
 @checked
 @dataclass(frozen=True)
 class JpegNoise(Transform):
-    """Encode the image as JPEG of a random quality, and decode it. Without ``rng``, the image does not change. uint8 only.
+    """Encode the image as a JPEG of random quality, and decode this JPEG. Without ``rng``, the image does not change. uint8 only.
 
     Args:
         quality: Minimum and maximum quality, from 1 to 100.
@@ -157,11 +158,11 @@ class JpegNoise(Transform):
 
 @dataclass(frozen=True)
 class _Holes(Transform):
-    """Fill boxes of the image; annotations do not change.
+    """Fill boxes of the image. Annotations do not change.
 
     Args:
         p: Probability, from 0 to 1.
-        fill: Value of the boxes: a number, one per channel, or ``"random"`` (noise over the full range).
+        fill: Value of the boxes: a number, one number per channel, or ``"random"`` (noise over the full range).
     """
 
     p: Probability = 0.5
@@ -188,12 +189,13 @@ class _Holes(Transform):
 @checked
 @dataclass(frozen=True)
 class RandomErasing(_Holes):
-    """Fill one box of random area, aspect ratio and position, with probability ``p``. If no box fits in ten tries, the image does not
-    change.
+    """Fill one box of random area, aspect ratio and position, with probability ``p``.
+
+    If none of ten random boxes fits into the image, the image does not change.
 
     Args:
-        scale: Minimum and maximum area, as a fraction of the image's area.
-        ratio: Minimum and maximum width / height, uniform on a logarithmic scale.
+        scale: Minimum and maximum area of the box, as a fraction of the image's area.
+        ratio: Minimum and maximum width / height of the box. The ratio is uniform on a logarithmic scale.
 
     >>> image = np.full((5, 6), 9, np.uint8)
     >>> RandomErasing(p=1, scale=(0.1, 0.3))(image, np.random.default_rng(0))
@@ -229,8 +231,8 @@ class CoarseDropout(_Holes):
 
     Args:
         num_holes: Minimum and maximum number of boxes.
-        height: Minimum and maximum height, as a fraction of the image's height.
-        width: Minimum and maximum width, as a fraction of the image's width.
+        height: Minimum and maximum height of a box, as a fraction of the image's height.
+        width: Minimum and maximum width of a box, as a fraction of the image's width.
 
     >>> image = np.full((4, 10), 9, np.uint8)
     >>> CoarseDropout(p=1, num_holes=(2, 2), height=(0.3, 0.5))(image, np.random.default_rng(2))
@@ -263,8 +265,8 @@ class Cutout(_Holes):
     """Fill one box of fixed size at a random position, with probability ``p``.
 
     Args:
-        height: Height of the box: a float is a fraction of the image's height, from 0 to 1; an integer is pixels, at least 1.
-        width: Width of the box: a float is a fraction of the image's width, from 0 to 1; an integer is pixels, at least 1.
+        height: Height of the box. A float is a fraction of the image's height, from 0 to 1. An integer is a number of pixels, at least 1.
+        width: Width of the box. A float is a fraction of the image's width, from 0 to 1. An integer is a number of pixels, at least 1.
 
     >>> image = np.full((4, 8), 9, np.uint8)
     >>> Cutout(p=1, height=2, width=3)(image, np.random.default_rng(0))
@@ -283,12 +285,12 @@ class Cutout(_Holes):
 
 
 def _share(side: float, length: int) -> float:
-    """Return a side as a fraction of a length, at most 1. If the side is an integer, its unit is pixels."""
+    """Return a side as a fraction of a length, at most 1. An integer is a number of pixels."""
     return min(1.0, side / length) if isinstance(side, int) else side
 
 
 def _placed(size: Size, height: tuple[float, float], width: tuple[float, float], numbers: list[list[float]]) -> list[Box]:
-    """Return boxes within an image of ``size``. Four numbers from 0 to 1 determine each box: its height, width and position."""
+    """Return boxes within an image of ``size``. Each box has a row of four numbers from 0 to 1, which determine its size and position."""
     (rows, columns), (low, high), (narrow, wide) = size, height, width
     boxes = []
     for tall, broad, down, right in numbers:

@@ -1,4 +1,4 @@
-"""Types of transform parameters with their ranges. Parameters for which NaN and infinity make no sense reject them."""
+"""Types of transform parameters with their ranges. NaN and infinity are refused where they make no sense."""
 
 from __future__ import annotations
 

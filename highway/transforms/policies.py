@@ -1,6 +1,6 @@
-"""Augmentation policies, such as RandAugment: apply random operations of random magnitude to the image, its boxes, points and mask.
+"""Augmentation policies, such as RandAugment. They apply random operations to the image and its boxes, points and mask.
 
-The operations and magnitudes are the same as in torchvision and the papers. Operations on values give the results of Pillow.
+The operations and magnitudes are the same as in torchvision and the papers. Operations on values have the same results as in Pillow.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from highway.transforms.warp import Warp
 
 @dataclass(frozen=True)
 class _Move(Warp):
-    """An operation that moves pixels; its parameter is the magnitude."""
+    """An operation that moves pixels. Its parameter is the magnitude."""
 
     kind: str
     interpolation: F.Linear
@@ -59,7 +59,7 @@ MOVES = (*_ENTRIES, "Rotate")
 
 @dataclass(frozen=True)
 class _Change(Transform):
-    """An operation that moves no pixels; its parameter is the magnitude."""
+    """An operation that moves no pixels. Its parameter is the magnitude."""
 
     kind: str
 
@@ -121,14 +121,14 @@ def _magnitude(space: Space, kind: str, level: float, size: Size, rng: Generator
 @checked
 @dataclass(frozen=True)
 class RandAugment(_Policy):
-    """Apply random operations out of 14, all of one magnitude ("RandAugment", Cubuk et al. 2020). uint8 only.
+    """Apply random operations out of 14, all with the same magnitude ("RandAugment", Cubuk et al. 2020). uint8 only.
 
     Args:
         num_ops: Number of operations.
-        magnitude: Level of the magnitude, from 0.
-        num_magnitude_bins: Number of levels.
+        magnitude: Level of the magnitude, from 0 to ``num_magnitude_bins - 1``.
+        num_magnitude_bins: Number of levels of magnitude.
         interpolation: ``"nearest"`` or ``"bilinear"``.
-        fill: Value of new pixels: a number, or one per channel.
+        fill: Value of new pixels: a number, or one number per channel.
 
     >>> photo = np.zeros((32, 32, 3), np.uint8)
     >>> augmented = RandAugment(num_ops=2, magnitude=9)(photo, np.random.default_rng(0))
@@ -156,12 +156,12 @@ class RandAugment(_Policy):
 @checked
 @dataclass(frozen=True)
 class TrivialAugmentWide(_Policy):
-    """Apply one random operation out of 14, of random magnitude ("TrivialAugment", Müller and Hutter 2021). uint8 only.
+    """Apply one random operation out of 14 with a random magnitude ("TrivialAugment", Müller and Hutter 2021). uint8 only.
 
     Args:
         num_magnitude_bins: Number of levels of magnitude.
         interpolation: ``"nearest"`` or ``"bilinear"``.
-        fill: Value of new pixels: a number, or one per channel.
+        fill: Value of new pixels: a number, or one number per channel.
 
     >>> photo = np.zeros((32, 32, 3), np.uint8)
     >>> augmented = TrivialAugmentWide()(photo, np.random.default_rng(0))
@@ -182,12 +182,12 @@ class TrivialAugmentWide(_Policy):
 @checked
 @dataclass(frozen=True)
 class AutoAugment(_Policy):
-    """Apply a random pair of operations, each with its probability ("AutoAugment", Cubuk et al. 2019). uint8 only.
+    """Apply a random pair of operations, each with its own probability ("AutoAugment", Cubuk et al. 2019). uint8 only.
 
     Args:
-        policy: Name of the dataset for which the pairs were found.
+        policy: Name of the dataset for which the pairs of operations were found: ``"imagenet"``, ``"cifar10"`` or ``"svhn"``.
         interpolation: ``"nearest"`` or ``"bilinear"``.
-        fill: Value of new pixels: a number, or one per channel.
+        fill: Value of new pixels: a number, or one number per channel.
 
     >>> photo = np.zeros((32, 32, 3), np.uint8)
     >>> augmented = AutoAugment("cifar10")(photo, np.random.default_rng(0))
@@ -215,19 +215,19 @@ class _Mixed(NamedTuple):
 @checked
 @dataclass(frozen=True)
 class AugMix(Transform):
-    """Mix the image with augmented copies ("AugMix", Hendrycks et al. 2020). Without ``rng``, the image does not change. uint8 only.
+    """Mix the image with augmented copies of it ("AugMix", Hendrycks et al. 2020). Without ``rng``, the image does not change. uint8 only.
 
-    Boxes, points and masks do not change. If an item has them, set ``geometric=False``.
+    Boxes, points and masks do not change. If an item has boxes, points or masks, set ``geometric=False``.
 
     Args:
         severity: Maximum level of the random magnitudes, from 1 to 10.
         mixture_width: Number of augmented copies.
-        chain_depth: Number of operations per copy. 0: a random number from 1 to 3.
+        chain_depth: Number of operations per copy. 0 means a random number from 1 to 3.
         alpha: Parameter of the Dirichlet distributions of the weights.
         all_ops: Whether to include brightness, contrast, colour and sharpness.
         geometric: Whether to include operations that move pixels.
         interpolation: ``"nearest"`` or ``"bilinear"``.
-        fill: Value of new pixels: a number, or one per channel.
+        fill: Value of new pixels: a number, or one number per channel.
 
     >>> photo = np.zeros((32, 32, 3), np.uint8)
     >>> augmented = AugMix(severity=3)(photo, np.random.default_rng(0))
@@ -270,7 +270,7 @@ def _mixed(image: np.ndarray, own: float, parts: Sequence[float], others: Sequen
     """Return the weighted sum of images."""
     if (cv2 := cv2_or_none()) and (image.ndim == 2 or image.shape[2] <= 4):
         mixed, share = image, own
-        for part, other in zip(parts, others, strict=True):  # running means, so that no sum saturates
+        for part, other in zip(parts, others, strict=True):  # compute running means, because sums would saturate
             share += part
             mixed = cv2.addWeighted(mixed, 1 - part / share, other, part / share, 0).reshape(image.shape) if share else mixed
         return mixed

@@ -12,7 +12,7 @@ class Magnitudes(NamedTuple):
     lowest: float
     highest: float
     signed: bool = True
-    unit: Literal["", "whole", "side"] = ""  # "whole": rounded; "side": a fraction of the image's side, in whole pixels
+    unit: Literal["", "whole", "side"] = ""  # "whole": a whole number; "side": a fraction of the image's side, rounded to whole pixels
 
     def at(self, level: float, side: int) -> float:
         """Return the magnitude at a level from 0 to 1."""
@@ -52,7 +52,7 @@ MIX = _space(0.3, Magnitudes(0, 1 / 3, unit="side"), 30, 0.9, (4, 0))
 ENHANCE = ("Brightness", "Color", "Contrast", "Sharpness")
 
 Change = tuple[str, float, int | None]
-LEVELS = 10  # of magnitude, in AutoAugment and AugMix
+LEVELS = 10  # number of levels of magnitude in AutoAugment and AugMix
 
 # Name, probability and level of magnitude: from the tables in the appendix of "AutoAugment: Learning augmentation policies from data",
 # Cubuk et al. 2019.

@@ -1,6 +1,6 @@
-"""Change many small images by few calls. A transform that changes each row independently gets several images, stacked vertically.
+"""Change many small images by few calls. If a transform changes each row independently, it gets several images, stacked vertically.
 
-Each call takes some microseconds. For an image of 32x32 pixels, that is most of the time.
+Each call takes some microseconds. For an image of 32x32 pixels, the overhead of the call is most of the time.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from highway.transforms.compose import Chain, Step, note
 
 Images = np.ndarray | list[np.ndarray]
 
-_LARGEST = 2**14  # bytes of an image: for larger images, the pixels cost more than the calls
-_AT_ONCE = 2**17  # bytes of images per call: the images and the results fit into the CPU caches
+_LARGEST = 2**14  # maximum number of bytes of an image; for larger images, the pixels take longer than the calls
+_AT_ONCE = 2**17  # number of bytes of images per call, so that images and results fit into the CPU caches
 
 
 def is_rowwise(transform: object) -> bool:
-    """Return whether a transform's own class sets ``rowwise = True``. Subclasses do not inherit it, because they may act differently."""
+    """Return whether a transform's own class sets ``rowwise = True``. A subclass does not inherit it, because it might act differently."""
     return vars(type(transform)).get("rowwise") is True
 
 
 def at_once(transforms: Sequence[object], images: object) -> int:
-    """Return the number of images to change by one call. It is above 1 only for an array ``(B, H, W, C)`` of small images."""
+    """Return the number of images to change by one call. This is above 1 only for an array ``(B, H, W, C)`` of small images."""
     if not (isinstance(images, np.ndarray) and images.ndim == 4 and images.size):
         return 1
     size = images[0].nbytes
@@ -47,7 +47,7 @@ def changed(chain: Chain, images: np.ndarray, params: Sequence[list[Step]], firs
     """
     done: Images = images[first:last]
     for together, part in groupby(zip(*params[first:last], strict=True), lambda several: is_rowwise(several[0].transform)):
-        places, alone = list(part), list[np.ndarray]()  # the steps of all images for each place in the chain
+        places, alone = list(part), list[np.ndarray]()  # places: for each place in the chain, the steps of all images
         several_at_once = together and isinstance(done, np.ndarray) and done.shape[1:3] == places[0][0].size
         try:
             if several_at_once:
@@ -65,7 +65,7 @@ def changed(chain: Chain, images: np.ndarray, params: Sequence[list[Step]], firs
 
 
 def _by_params(images: Images, several: Sequence[Step]) -> Images:
-    """Change images by one call per distinct parameters."""
+    """Change images by one call for all images with equal parameters."""
     if not isinstance(images, np.ndarray):
         return [step.transform.image(image, step.params) for image, step in zip(images, several, strict=True)]
     place, transform, _, _ = several[0]

@@ -17,11 +17,11 @@ from highway.transforms.parameters import Number, PerChannel
 @checked
 @dataclass(frozen=True)
 class RescaleImages(Transform):
-    """Return ``(image - offset) * scale`` as float32. The default maps the range 0 to 255 to -1 to 1.
+    """Return ``(image - offset) * scale`` as float32. The defaults map values from 0 to 255 to values from -1 to 1.
 
     Args:
-        scale: A number, or one per channel.
-        offset: A number, or one per channel; subtracted before the multiplication.
+        scale: A number, or one number per channel.
+        offset: A number, or one number per channel. It is subtracted before the multiplication.
 
     >>> RescaleImages()(np.array([[0, 128, 192]], np.uint8))
     array([[-1. ,  0. ,  0.5]], dtype=float32)
@@ -41,11 +41,11 @@ class RescaleImages(Transform):
 @checked
 @dataclass(frozen=True)
 class Normalize(Transform):
-    """Return ``(image - mean) / std`` as float32; uint8 is divided by 255 first.
+    """Return ``(image - mean) / std`` as float32. uint8 images are divided by 255 first.
 
     Args:
-        mean: A number, or one per channel, as a fraction of the full range; ImageNet's by default.
-        std: A number, or one per channel, above 0.
+        mean: A number, or one number per channel, as a fraction of the full range. By default, the values of ImageNet.
+        std: A number, or one number per channel, above 0. By default, the values of ImageNet.
 
     >>> Normalize(mean=0.5, std=0.5)(np.array([[0, 255]], np.uint8))
     array([[-1.,  1.]], dtype=float32)
@@ -73,7 +73,7 @@ class ToFloat(Transform):
     """Return the image times ``scale`` as float32.
 
     Args:
-        scale: Factor. The default maps the range 0 to 255 to 0 to 1.
+        scale: Factor. The default maps values from 0 to 255 to values from 0 to 1.
 
     >>> ToFloat()(np.array([[0, 255]], np.uint8))
     array([[0., 1.]], dtype=float32)
@@ -95,7 +95,7 @@ class ToUint8(Transform):
     """Return floats times ``scale`` as uint8, rounded and saturated. uint8 images do not change.
 
     Args:
-        scale: Factor. The default maps the range 0 to 1 to 0 to 255.
+        scale: Factor. The default maps values from 0 to 1 to values from 0 to 255.
 
     >>> ToUint8()(np.array([[0, 0.2, 1]], np.float32))
     array([[  0,  51, 255]], dtype=uint8)
@@ -112,12 +112,12 @@ class ToUint8(Transform):
 @checked
 @dataclass(frozen=True)
 class MinMaxNormalize(Transform):
-    """Stretch the image so that its minimum becomes ``min`` and its maximum ``max``, as float32.
+    """Scale the values so that the minimum becomes ``min`` and the maximum becomes ``max``. The result is float32.
 
     Args:
         min: Minimum of the result.
         max: Maximum of the result.
-        all_channel: Whether to use the minimum and maximum of all channels together, or of each channel.
+        all_channel: Whether to use the minimum and maximum of all channels together. ``False`` scales each channel separately.
 
     >>> MinMaxNormalize(min=1, max=3)(np.array([[50, 100, 150]], np.uint8)).round(3)
     array([[1., 2., 3.]], dtype=float32)
@@ -137,7 +137,7 @@ class MeanVarianceNormalize(Transform):
     """Return ``(image - mean) / deviation`` as float32, with the image's own mean and standard deviation.
 
     Args:
-        all_channel: Whether to use the mean and deviation of all channels together, or of each channel.
+        all_channel: Whether to use the mean and deviation of all channels together. ``False`` uses those of each channel separately.
 
     >>> MeanVarianceNormalize()(np.array([[1, 3]], np.uint8))
     array([[-1.,  1.]], dtype=float32)

@@ -24,9 +24,9 @@ class Resize(Geometric):
     """Resize the image.
 
     Args:
-        shape: With mode ``"resize"``: (height, width) in pixels, or a float as a factor: 0.5 halves height and width. With the other modes:
-            one length in pixels. The other side keeps the aspect ratio.
-        mode: ``"resize"``, or the side that ``shape`` sets: ``"width"``, ``"shorter"`` or ``"longer"``.
+        shape: With mode ``"resize"``, (height, width) in pixels, or a float as a factor: 0.5 halves height and width. With any other mode,
+            the length of one side in pixels. The other side is chosen so that the aspect ratio does not change.
+        mode: ``"resize"``, or the side whose length is ``shape``: ``"width"``, ``"shorter"`` or ``"longer"``.
         interpolation: ``"nearest"``, ``"bilinear"``, ``"bicubic"`` (or ``"cubic"``), ``"lanczos"`` or ``"area"``. Masks always use
             ``"nearest"``.
 
@@ -47,7 +47,7 @@ class Resize(Geometric):
             require(
                 0 < self.shape <= 10, self, "shape", "a share of the image's size, above 0 and at most 10, or (height, width) in pixels"
             )
-        else:  # reject an integer, because it is ambiguous: a percentage in Highway (2017), the shorter edge in other libraries
+        else:  # refuse an integer, because it is ambiguous: a percentage in Highway (2017), but the shorter edge in other libraries
             good = isinstance(self.shape, tuple) and min(self.shape) >= 1
             require(good, self, "shape", "(height, width), a share of the image's size such as 0.5, or the new width with mode='width'")
 
@@ -74,7 +74,7 @@ class Resize(Geometric):
 
 
 class _Scaled(Geometric):
-    """A transform that draws height and width of the result."""
+    """A transform that draws the height and width of the result."""
 
     interpolation: Interpolation
 
@@ -97,13 +97,13 @@ class _Scaled(Geometric):
 @checked
 @dataclass(frozen=True)
 class ResizeShortestEdge(_Scaled):
-    """Resize the image to a shorter edge of random length, from a list. Without ``rng``, use the first length.
+    """Resize the image so that its shorter edge has a random length from a list. Without ``rng``, use the first length.
 
     Args:
-        short_edge_length: The length in pixels, or several lengths to choose from.
-        max_size: Maximum length of the longer edge in pixels. It may make the shorter edge shorter. It must be at least the maximum of
-            ``short_edge_length``.
-        interpolation: As for :class:`Resize`.
+        short_edge_length: The length of the shorter edge in pixels, or a list of lengths from which to choose.
+        max_size: Maximum length of the longer edge in pixels, at least the maximum of ``short_edge_length``. If the longer edge would
+            exceed this length, both edges become shorter.
+        interpolation: See :class:`Resize`.
 
     >>> photo = np.zeros((300, 400, 3), np.uint8)
     >>> ResizeShortestEdge([240, 270], max_size=333)(photo, np.random.default_rng(0)).shape
@@ -137,7 +137,7 @@ def _bounded(transform: Transform, new: Size, size: Size, edge: float) -> Size:
     """Return the new size of an image after one edge was set to a requested length.
 
     Raises:
-        ValueError: the result would have over 100 times the pixels of the image and of a square with the requested edge.
+        ValueError: the result would have more than 100 times as many pixels as the image, and as a square with the requested edge.
     """
     if new[0] * new[1] > _MOST_TIMES * max(size[0] * size[1], edge * edge):
         raise ValueError(
@@ -156,11 +156,11 @@ class RandomResize(_Scaled):
     """Resize height and width by random factors. Without ``rng``, the image does not change.
 
     Args:
-        xrange: Minimum and maximum factor of the width, at most 10. Integers are factors too, not pixels.
+        xrange: Minimum and maximum factor of the width, at most 10. Integers are also factors, not numbers of pixels.
         yrange: Minimum and maximum factor of the height. ``None`` uses the factor of the width, which keeps the aspect ratio.
         minimum: Minimum height and width of the result in pixels.
-        aspect_ratio_thres: Maximum difference of the two factors, as a fraction of the width's factor: 0 keeps the aspect ratio.
-        interpolation: As for :class:`Resize`.
+        aspect_ratio_thres: Maximum difference between the two factors, as a fraction of the width's factor. 0 keeps the aspect ratio.
+        interpolation: See :class:`Resize`.
 
     >>> photo = np.zeros((300, 400, 3), np.uint8)
     >>> RandomResize((0.5, 1.5))(photo, np.random.default_rng(0)).shape
@@ -201,13 +201,13 @@ class RandomResize(_Scaled):
 class LargeScaleJitter(_Scaled):
     """Resize the image to fit into ``target_size`` times a random factor. Without ``rng``, the factor is 1.
 
-    The same as torchvision's ``ScaleJitter``. To crop and pad to ``target_size``, as in "Simple copy-paste is a strong data augmentation
-    method" (Ghiasi et al. 2021), add ``Paste(target_size, "random")`` after this transform.
+    This transform is the same as torchvision's ``ScaleJitter``. To also crop and pad to ``target_size``, as in "Simple copy-paste is a
+    strong data augmentation method" (Ghiasi et al. 2021), add ``Paste(target_size, "random")`` after this transform.
 
     Args:
         target_size: Height and width in pixels.
         scale_range: Minimum and maximum factor, at most 10.
-        interpolation: As for :class:`Resize`.
+        interpolation: See :class:`Resize`.
 
     >>> photo = np.zeros((300, 400, 3), np.uint8)
     >>> jitter = Chain([LargeScaleJitter((512, 512), (0.1, 2.0)), Paste((512, 512), "random")])

@@ -36,7 +36,7 @@ class Warp(Geometric):
 
     @abstractmethod
     def matrix(self, params: Any, size: Size) -> np.ndarray | None:
-        """Return the map of points: float64 ``(2, 3)`` (affine) or ``(3, 3)`` (projective); ``None`` for the identity."""
+        """Return the matrix that maps points: float64 ``(2, 3)`` (affine) or ``(3, 3)`` (projective), or ``None`` for the identity."""
 
     def image(self, image: np.ndarray, params: Any) -> np.ndarray:
         return self._warped(image, params, self.interpolation, self.fill)
@@ -56,7 +56,7 @@ class Warp(Geometric):
 
 @dataclass(frozen=True)
 class JoinedWarps(Warp):
-    """Consecutive warps as one warp. Its parameters are the product of their maps, and the size of the result."""
+    """Consecutive warps as one warp. Its parameters are the product of their matrices, and the size of the result."""
 
     warps: tuple[Warp, ...]
     interpolation: F.Sampling = "bilinear"
@@ -73,7 +73,7 @@ class JoinedWarps(Warp):
 
 
 def joined(run: Sequence[tuple[Warp, Any, Size]]) -> tuple[JoinedWarps, tuple[np.ndarray, Size]]:
-    """Return one warp and its parameters that replace several warps. Each warp comes with its parameters and the size of its input."""
+    """Return a warp that replaces several warps, and its parameters. ``run`` has each warp with its parameters and its input's size."""
     whole, (last, params, size) = np.eye(3), run[-1]
     for warp, drawn, before in run:
         matrix = warp.matrix(drawn, before)
@@ -84,7 +84,7 @@ def joined(run: Sequence[tuple[Warp, Any, Size]]) -> tuple[JoinedWarps, tuple[np
 
 
 def joins(one: object, other: object) -> bool:
-    """Return whether two consecutive warps can become one: both interpolate, with the same fill colour."""
+    """Return whether two consecutive warps can become one warp. Both must interpolate, with the same fill colour."""
     return (
         isinstance(one, Warp)
         and isinstance(other, Warp)
@@ -104,15 +104,14 @@ class Rotate(Warp):
 
     Args:
         angle: Maximum angle in degrees, at least 0. If it is an int, the random angle is a whole number of degrees.
-        interpolation: ``"nearest"``, ``"bilinear"``, or the order of a spline, 0 to 5: 0 is nearest neighbour, 1 bilinear, 2 to 5 are
-            smoother and many times slower. Masks always use ``"nearest"``.
-        reshape: Whether to enlarge the result to hold the whole rotated image (the images of a batch then
-            differ in size).
-        fill: Value of new pixels: a number, or one per channel; 0 with a spline of order 2 or more.
-        mode: Values of new pixels: ``"constant"`` (``fill``), ``"nearest"``, ``"reflect"``, ``"mirror"`` or ``"wrap"``, as for
+        interpolation: ``"nearest"``, ``"bilinear"``, or the order of a spline: 0 is nearest, 1 is bilinear, and 2 to 5 are smoother and
+            many times slower. Masks always use ``"nearest"``.
+        reshape: Whether to enlarge the result to hold the whole rotated image. The images of a batch then differ in size.
+        fill: Value of new pixels: a number, or one number per channel. It must be 0 for a spline of order 2 or more.
+        mode: Values of new pixels: ``"constant"`` (``fill``), ``"nearest"``, ``"reflect"``, ``"mirror"`` or ``"wrap"``; see
             :class:`Shift`. Reflected and wrapped copies of the image get no boxes and points.
-        center_range: Minimum and maximum of the random centre, as fractions of width and height. Not with ``reshape``.
-        step_deg: Draw only multiples of this many degrees.
+        center_range: Minimum and maximum of the random centre, as fractions of width and height. Not allowed with ``reshape``.
+        step_deg: Draw only multiples of this angle in degrees.
 
     >>> image = np.arange(9, dtype=np.uint8).reshape(3, 3)
     >>> Rotate(angle=90, step_deg=90)(image, np.random.default_rng(2))
@@ -164,8 +163,8 @@ class Zoom(Warp):
     A smaller image is placed at a random position on a background of 0. A larger image is cropped at a random position.
 
     Args:
-        fac: At least 0, below 1.
-        interpolation: As for :class:`Rotate`.
+        fac: Maximum distance of the factor from 1, at least 0 and below 1.
+        interpolation: See :class:`Rotate`.
 
     >>> image = np.full((4, 4), 9, np.uint8)
     >>> Zoom(0.5)(image, np.random.default_rng(11))
@@ -193,12 +192,12 @@ class Zoom(Warp):
 class RotateAndCropValid(Warp):
     """Rotate the image around its centre by a random angle up to ``angle``, and crop the largest box without new pixels.
 
-    Sizes of results differ: add a :class:`Resize` after this transform. Without ``rng``, the image does not change.
+    Results have different sizes, so add a :class:`Resize` after this transform. Without ``rng``, the image does not change.
 
     Args:
-        angle: Degrees, at least 0.
-        interpolation: As for :class:`Rotate`.
-        step_deg: Draw only multiples of this many degrees.
+        angle: Maximum angle in degrees, in both directions, at least 0.
+        interpolation: See :class:`Rotate`.
+        step_deg: Draw only multiples of this angle in degrees.
 
     >>> photo = np.zeros((300, 400, 3), np.uint8)
     >>> RotateAndCropValid(20)(photo, np.random.default_rng(0)).shape
@@ -231,7 +230,7 @@ def _largest_upright(size: Size, angle: float) -> tuple[float, float]:
     """Return the height and width of the largest upright box within an image rotated by an angle."""
     sine, cosine = abs(math.sin(angle)), abs(math.cos(angle))
     (short, long), upright = sorted(size), size[1] >= size[0]
-    if short <= 2 * sine * cosine * long or abs(sine - cosine) < 1e-10:  # two of its corners touch the longer side
+    if short <= 2 * sine * cosine * long or abs(sine - cosine) < 1e-10:  # two corners of the box touch the longer side
         sides = (short / 2 / sine, short / 2 / cosine) if upright else (short / 2 / cosine, short / 2 / sine)
         return sides[1], sides[0]
     double = cosine * cosine - sine * sine
@@ -239,7 +238,7 @@ def _largest_upright(size: Size, angle: float) -> tuple[float, float]:
 
 
 def _drawn_angle(most: int | float, step: float | None, rng: Generator) -> float:
-    """Return a random angle up to ``most`` in both directions: a multiple of ``step``, or whole degrees if ``most`` is an int."""
+    """Return a random angle from ``-most`` to ``most``: a multiple of ``step``, or of whole degrees if ``most`` is an int."""
     share = rng.random()
     if step is not None:
         steps = int(most / step + 1e-9)
@@ -293,10 +292,10 @@ class Affine(_Affine):
         rotate: Maximum angle in degrees, in both directions.
         translate: Maximum shift as fractions of width and height, in both directions.
         scale: Minimum and maximum factor.
-        shear: Maximum shear in degrees, in both directions; drawn separately for x and y.
-        interpolation: As for :class:`Rotate`.
-        fill: Value of new pixels: a number, or one per channel.
-        mode: As for :class:`Rotate`.
+        shear: Maximum shear in degrees, in both directions. The shears of x and y are drawn separately.
+        interpolation: See :class:`Rotate`.
+        fill: Value of new pixels: a number, or one number per channel.
+        mode: See :class:`Rotate`.
 
     >>> photo = np.zeros((300, 400, 3), np.uint8)
     >>> Affine(rotate=30, translate=(0.1, 0.1), scale=(0.8, 1.2), shear=10)(photo, np.random.default_rng(0)).shape
@@ -318,10 +317,10 @@ class Shear(_Affine):
     """Shear the image around its centre by a random amount. Without ``rng``, the image does not change.
 
     Args:
-        shear: Maximum shear in degrees, in both directions; drawn separately for x and y.
-        interpolation: As for :class:`Rotate`.
-        fill: Value of new pixels: a number, or one per channel.
-        mode: As for :class:`Rotate`.
+        shear: Maximum shear in degrees, in both directions. The shears of x and y are drawn separately.
+        interpolation: See :class:`Rotate`.
+        fill: Value of new pixels: a number, or one number per channel.
+        mode: See :class:`Rotate`.
 
     >>> image = np.full((3, 5), 9, np.uint8)
     >>> Shear(30, interpolation="nearest")(image, np.random.default_rng(0))
@@ -339,13 +338,13 @@ class Shear(_Affine):
 @checked
 @dataclass(frozen=True)
 class Translate(_Affine):
-    """Shift the image by a random amount, also by fractions of a pixel. Without ``rng``, the image does not change.
+    """Shift the image by a random amount, which can be a fraction of a pixel. Without ``rng``, the image does not change.
 
     Args:
         translate: Maximum shift as fractions of width and height, in both directions.
-        interpolation: As for :class:`Rotate`.
-        fill: Value of new pixels: a number, or one per channel.
-        mode: As for :class:`Rotate`.
+        interpolation: See :class:`Rotate`.
+        fill: Value of new pixels: a number, or one number per channel.
+        mode: See :class:`Rotate`.
 
     >>> image = np.array([[0, 100, 200, 100]], np.uint8)
     >>> Translate((0.4, 0))(image, np.random.default_rng(0))
@@ -364,10 +363,10 @@ class Perspective(Warp):
     """Move each corner of the image inwards by a random amount, with probability ``p``. Without ``rng``, the image does not change.
 
     Args:
-        distortion_scale: Maximum move, as a fraction of half the width and half the height.
+        distortion_scale: Maximum distance by which a corner moves, as a fraction of half the width and half the height.
         p: Probability, from 0 to 1.
         interpolation: ``"nearest"`` or ``"bilinear"``.
-        fill: Value of new pixels: a number, or one per channel.
+        fill: Value of new pixels: a number, or one number per channel.
 
     >>> image = np.full((4, 6), 9, np.uint8)
     >>> Perspective(0.5, p=1, interpolation="nearest")(image, np.random.default_rng(0))

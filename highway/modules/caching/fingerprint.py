@@ -105,7 +105,7 @@ class Share(NamedTuple):
 
 
 def share_of(components: Sequence[Stage]) -> Share:
-    """Return the part of the samples that a source yields on this rank. If there are several readers, the first reader with ranks counts."""
+    """Return the part of the samples that a source yields on this rank. Of several readers, the first reader with several ranks counts."""
     shares = [Share(*rank_and_world_size(reader.rank, reader.world_size)) for stage in components[:1] for reader in _readers(stage.op)]
     return next((share for share in shares if share.world_size > 1), Share(0, 1))
 
