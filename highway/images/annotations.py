@@ -1,4 +1,4 @@
-"""Find boxes, masks and points of the images of an item by the names of their fields, to draw them on each image."""
+"""Find the boxes, masks and points of an item's images by the names of fields, so that they can be drawn on the images."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ USUAL = {"boxes": ("boxes",), "mask": ("masks", "mask"), "points": ("keypoints",
 
 
 def fields_of(item: Item, given: Mapping[str, Field]) -> dict[str, Field]:
-    """Return the field of each role: the given field, or the first existing field with a default name.
+    """Return the field of each role: the given field, or the first field of the item that has a default name of the role.
 
     Raises:
         KeyError: a given field does not exist.
@@ -31,10 +31,11 @@ def fields_of(item: Item, given: Mapping[str, Field]) -> dict[str, Field]:
 def rows_of(item: Item, field: Field, count: int, batched: bool = True) -> list[Any]:
     """Return the values of a field for each of ``count`` images.
 
-    A batch holds them as an array, as a list, padded (``<field>_count`` has the lengths), or concatenated (with ``<field>_offsets``).
+    In a batch, the values are an array, a list, a padded array (with lengths in ``<field>_count``), or a concatenated array (with
+    ``<field>_offsets``).
 
     Raises:
-        ValueError: the field has values for another number of images.
+        ValueError: the number of values differs from ``count``.
     """
     value, known = get(item, field), names(item)
     if not batched:
@@ -52,19 +53,20 @@ def rows_of(item: Item, field: Field, count: int, batched: bool = True) -> list[
 
 
 def annotations_of(item: Item, sizes: Sequence[Size], given: Mapping[str, Field], batched: bool = True) -> list[dict[str, np.ndarray]]:
-    """Return the annotations of each image by role: boxes ``(N, 4)``, mask ``(H, W)`` or ``(N, H, W)``, points ``(N[, K], 2 or 3)``.
+    """Return the annotations of each image as a dict from roles to values.
 
-    A field with a default name is ignored if it holds other values.
+    The values are boxes ``(N, 4)``, a mask ``(H, W)`` or ``(N, H, W)``, and points ``(N[, K], 2 or 3)``. A field with a default name is
+    ignored if its values do not fit its role.
 
     Args:
         item: The item.
         sizes: Height and width of each image.
-        given: Fields of roles.
+        given: A dict from roles to the fields that the user named.
         batched: Whether fields have a batch axis.
 
     Raises:
         KeyError: a given field does not exist.
-        ValueError: a given field holds other values.
+        ValueError: the values of a given field do not fit its role.
     """
     found: list[dict[str, np.ndarray]] = [{} for _ in sizes]
     for role, field in fields_of(item, given).items():
@@ -80,7 +82,7 @@ def annotations_of(item: Item, sizes: Sequence[Size], given: Mapping[str, Field]
 
 
 def drawn_from(given: Mapping[str, np.ndarray], box_names: Sequence[str] = (), colors: Sequence[int] = ()) -> Drawn:
-    """Return the annotations of an image to draw, without unlabelled points and padding."""
+    """Return the annotations to draw on an image, without unlabelled points and padding."""
     boxes, points = given.get("boxes"), given.get("points")
     if points is not None:
         there: np.ndarray = np.ones(points.shape[:-1], np.bool_)
@@ -96,12 +98,12 @@ def drawn_from(given: Mapping[str, np.ndarray], box_names: Sequence[str] = (), c
 
 
 def labelled(given: Mapping[str, np.ndarray], label: np.ndarray | None, classes: Mapping[str, str]) -> tuple[Drawn, bool]:
-    """Return the annotations of an image to draw, and whether the boxes have labels. They have if there is one label per box.
+    """Return the annotations to draw on an image, and whether the boxes have labels. Boxes have labels if there is one label per box.
 
     Args:
         given: The annotations of the image, from :func:`annotations_of`.
         label: The label of the image, or of each box.
-        classes: The name of each label; each key is a label as text.
+        classes: A dict from labels, as texts, to their names.
     """
     of_boxes = "boxes" in given and label is not None and label.ndim == 1 and len(label) == len(given["boxes"])
     if not of_boxes or label is None:
@@ -111,7 +113,7 @@ def labelled(given: Mapping[str, np.ndarray], label: np.ndarray | None, classes:
 
 
 def text_of(label: Any) -> str:
-    """Return a label, a number or a text, as text for people."""
+    """Return a label as text for people. The label is a number or a text."""
     return f"{label:g}" if np.asarray(label).dtype.kind in "iuf" else str(label)
 
 

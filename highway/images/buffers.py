@@ -14,15 +14,15 @@ import numpy as np
 class BufferPool:
     """Creates uint8 arrays in reused memory.
 
-    New memory costs a page fault per 4 kB. Reused memory costs no page faults.
+    New memory causes a page fault per 4 kB. Reused memory causes no page faults.
 
-    Why this is safe: the array uses the memory of an ``mmap``, which is not an array. NumPy makes a view of a view refer to the last array
-    of the chain. So all views, memoryviews, tensors and frames refer to *this* array. The array's finalizer returns the memory to the pool.
-    It runs after the last of these objects is deleted. If the array used the memory of another array, or of its memoryview, views would
-    refer to the other array, and the finalizer would run too early.
+    Reuse is safe for this reason: the array uses the memory of an ``mmap``, which is not an array. In NumPy, a view of a view refers to the
+    last array of the chain. So all views, memoryviews, tensors and frames refer to *this* array. The array's finalizer returns the memory
+    to the pool. The finalizer runs after the last of these objects is deleted. If the array used the memory of a second array, or of a
+    memoryview of it, views would refer to the second array, and the finalizer would run too early.
 
     Args:
-        nbytes: Size of each piece of memory.
+        nbytes: Size of each piece of memory in bytes.
         keep: Maximum number of unused pieces to keep.
     """
 
@@ -39,13 +39,13 @@ class BufferPool:
         except IndexError:
             memory = _fresh(self.nbytes)
         array = np.ndarray(shape, np.uint8, buffer=memory)
-        weakref.finalize(array, self._free.append, memory).atexit = False  # append is atomic: any thread may delete the last object
+        weakref.finalize(array, self._free.append, memory).atexit = False  # append is atomic, because any thread can delete the last object
         return array
 
 
 def _fresh(nbytes: int) -> mmap.mmap:
-    """Return new memory, in huge pages if the system supports them: one page fault and one TLB entry per 2 MB."""
+    """Return new memory. If the system supports huge pages, there is only one page fault and one TLB entry per 2 MB."""
     memory = mmap.mmap(-1, max(nbytes, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    with contextlib.suppress(AttributeError, OSError):  # not on this platform, or not in this kernel
+    with contextlib.suppress(AttributeError, OSError):  # this platform or kernel has no huge pages
         memory.madvise(mmap.MADV_HUGEPAGE)
     return memory

@@ -1,17 +1,17 @@
 """Decode image files to uint8 RGB: a whole image, or a box scaled into a row of a batch. Only this module selects decoders.
 
-For JPEGs it uses the first of these that is installed: highway's C extension, simplejpeg, OpenCV, Pillow. The C extension stops at the end
-of the box. OpenCV, if installed, decodes PNG and BMP; Pillow decodes GIF (the first picture), PPM, TIFF, WEBP and CMYK. Other formats are
-an error. The result is always ``(H, W, 3)`` uint8 in RGB, upright (Exif's orientation is applied). Grey is repeated three times, palettes
-are resolved, 16-bit values are reduced to the high byte, and alpha is dropped without blending.
+JPEGs are decoded by the first of these that is installed: highway's C extension, simplejpeg, OpenCV, Pillow. The C extension stops decoding
+at the end of the box. If OpenCV is installed, it decodes PNG and BMP. Pillow decodes GIF (the first picture), PPM, TIFF, WEBP and CMYK. Any
+other format raises an error. The result is always ``(H, W, 3)`` uint8 in RGB, upright (Exif's orientation is applied). Grey values are
+repeated three times, palettes are resolved, 16-bit values are reduced to the high byte, and alpha is dropped without blending.
 
-JPEGs are decoded with the fast inverse DCT and the fast chroma upsampling: this is 7% faster. The result differs from the exact result by 1
-to 2 of 255 levels on average, which is less than the loss by compression. If a box is at least twice as large as its output in both
-directions, the decoder decodes it at 1/2, 1/4 or 1/8 of its size, and the result is interpolated. This is faster, and has less aliasing
-because it averages pixels.
+JPEGs are decoded with the fast inverse DCT and the fast chroma upsampling, which is 7% faster. The result differs from the exact result by
+1 to 2 of 255 levels on average, which is less than the loss by compression. If a box is at least twice as large as its output in both
+directions, the decoder decodes the box at 1/2, 1/4 or 1/8 of its size, and the result is interpolated. Decoding at a smaller size is
+faster, and causes less aliasing because the decoder averages pixels.
 
-A file that is cut short is an error with every decoder. Damage inside a JPEG is an error with simplejpeg. It is an error with the extension
-if it is before the end of the box. OpenCV and Pillow ignore it.
+A truncated file raises an error with every decoder. Damage inside a JPEG raises an error with simplejpeg. With the extension, damage raises
+an error if it is before the end of the box. OpenCV and Pillow ignore such damage.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from highway.images.sampling import warp
 
 log = logging.getLogger("highway")
 
-MAX_PIXELS = 1 << 26  # a larger image is an error, before memory is allocated (201 MB decoded)
+MAX_PIXELS = 1 << 26  # a larger image raises an error before memory is allocated (an image of this size has 201 MB)
 EXTENSION = "highway._jpeg"  # the extension's name in counters, receivers and `highway doctor`
-_EXTENSION_API = 4  # the version of its functions
+_EXTENSION_API = 4  # the version of the extension's functions
 _REDUCTIONS = (8, 4, 2)
-_ROWS_REVERSED = (3, 4, 7, 8)  # the flips of each Exif orientation; from 5 on, rows and columns are swapped first
+_ROWS_REVERSED = (3, 4, 7, 8)  # Exif orientations with reversed rows (or columns); from 5 on, rows and columns are swapped first
 _COLUMNS_REVERSED = (2, 3, 6, 7)
 _CV2_FORMATS = ("JPEG", "PNG", "BMP")
 
 
 @cache
 def extension_or_none() -> Any:
-    """Return the module ``highway.images._jpeg``; ``None`` if it is missing, or built for another version or libjpeg."""
+    """Return the module ``highway.images._jpeg``, or ``None`` if it is missing, or built for another version of highway or libjpeg."""
     try:
         import highway.images._jpeg as extension
     except ImportError:
@@ -75,20 +75,20 @@ def decode(data: bytes, max_pixels: int = MAX_PIXELS) -> np.ndarray:
 
     Args:
         data: The file's bytes.
-        max_pixels: Maximum height x width that the file may announce.
+        max_pixels: Maximum number of pixels (height x width) in the file's header.
 
     Returns:
         uint8 ``(H, W, 3)`` in RGB.
 
     Raises:
-        ImageError: the bytes are not an image, are damaged or cut short, or announce more pixels than ``max_pixels``.
+        ImageError: the bytes are not an image, are damaged or truncated, or the header has more pixels than ``max_pixels``.
     """
     header = checked_header(data, max_pixels)
     return np.ascontiguousarray(_upright(_pixels(data, header, 1), header.orientation))
 
 
 def checked_header(data: bytes, max_pixels: int = MAX_PIXELS) -> Header:
-    """Return the header of an image file. Raises the errors of :func:`decode`, also if the image is too large."""
+    """Return the header of an image file. Raises the errors of :func:`decode`, for example if the image is too large."""
     header = read_header(data)
     if header.height * header.width > max_pixels:
         raise ImageError(
@@ -104,13 +104,14 @@ def decode_crop(data: bytes, header: Header, box: Box, out: np.ndarray, flipped:
     Args:
         data: The file's bytes.
         header: The header from :func:`checked_header`.
-        box: Top, left, height and width in pixels of the upright image, within it.
+        box: Top, left, height and width of a box within the upright image, in pixels.
         out: uint8 ``(H, W, 3)``, contiguous: a row of a batch.
         flipped: Whether to mirror the result left to right.
-        antialias: Whether to average over all source pixels when the image shrinks, which is slower. Without OpenCV, this is always done.
+        antialias: Whether to average over all source pixels when the image shrinks, which is slower. Without OpenCV, pixels are always
+            averaged.
 
     Raises:
-        ImageError: the bytes are damaged or cut short.
+        ImageError: the bytes are damaged or truncated.
         ValueError: the box is not within the image.
     """
     box, shape = _as_stored(box, header), out.shape[:2] if header.orientation < 5 else out.shape[1::-1]
@@ -149,10 +150,10 @@ def _upright(pixels: np.ndarray, orientation: int) -> np.ndarray:
 
 
 def _scaled(pixels: np.ndarray, header: Header, box: Box, shape: Size, antialias: bool, out: np.ndarray | None) -> np.ndarray:
-    """Scale the box of a decoded image to ``shape``, into ``out`` if possible. ``pixels`` may be reduced in size."""
+    """Scale the box of a decoded image to ``shape``, into ``out`` if possible. The decoder might have reduced the size of ``pixels``."""
     top, left, rows, columns = box
     sizes = {(-(-header.height // by), -(-header.width // by)): by for by in (*_REDUCTIONS, 1)}
-    by = sizes.get(pixels.shape[:2], 0)  # the reduction that the decoder has applied
+    by = sizes.get(pixels.shape[:2], 0)  # by: the reduction that the decoder has applied
     if by == 0:
         raise ImageError(f"announces {header.height} x {header.width} pixels, but holds {pixels.shape[0]} x {pixels.shape[1]}")
     if by > 1:
@@ -171,7 +172,7 @@ def _reduction(box: Box, shape: Size) -> int:
 
 
 def _pixels(data: bytes, header: Header, reduction: int) -> np.ndarray:
-    """Decode an image in its stored orientation. If the decoder supports it, reduce both sides."""
+    """Decode an image in its stored orientation. If the decoder supports reductions, reduce both sides."""
     if extension := _extension_for(header):
         whole = np.empty((header.height, header.width, 3), np.uint8)
         _by_extension(extension, data, header, (0, 0, header.height, header.width), whole)
@@ -185,7 +186,7 @@ def _pixels(data: bytes, header: Header, reduction: int) -> np.ndarray:
         return _by_pillow(data, header, reduction)
     except (MemoryError, ImageError):
         raise
-    except Exception as error:  # decoders raise many errors at hostile bytes: OSError, SyntaxError, struct.error, zlib.error, ...
+    except Exception as error:  # decoders raise many types of errors for hostile bytes: OSError, SyntaxError, struct.error, zlib.error, ...
         raise _damaged(header, error) from error
 
 
@@ -194,7 +195,7 @@ def _damaged(header: Header, why: object) -> ImageError:
 
 
 def _extension_for(header: Header) -> Any:
-    """Return the extension if it exists and decodes this format, else ``None``."""
+    """Return the extension if it is installed and decodes this format, otherwise ``None``."""
     return extension_or_none() if header.format == "JPEG" and header.channels != 4 else None
 
 
@@ -218,7 +219,7 @@ def _by_simplejpeg(data: bytes, header: Header, reduction: int) -> np.ndarray:
 
 def _by_cv2(cv2: Any, data: bytes, header: Header, reduction: int) -> np.ndarray:
     if header.format == "JPEG" and data.find(b"\xff\xd9", data.find(b"\xff\xda")) < 0:
-        raise ImageError("the JPEG is cut short: it has no end marker")  # OpenCV fills the rest with grey and reports no error
+        raise ImageError("the JPEG is cut short: it has no end marker")  # OpenCV would fill the rest with grey and report no error
     flags = cv2.IMREAD_COLOR if reduction == 1 or header.format != "JPEG" else getattr(cv2, f"IMREAD_REDUCED_COLOR_{reduction}")
     pixels: np.ndarray | None = cv2.imdecode(np.frombuffer(data, np.uint8), flags | cv2.IMREAD_IGNORE_ORIENTATION)
     if pixels is None:

@@ -1,4 +1,4 @@
-"""Draw annotations on an image for people to look at: boxes with their names, masks and points."""
+"""Draw annotations on an image, so that people can look at them: boxes with their names, masks and points."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from PIL import Image, ImageDraw
 
 from highway.images.grid import type_face
 
-COLORS = (  # neighbours differ strongly, and all are visible on dark and light backgrounds
+COLORS = (  # neighbouring colours differ strongly, and all colours are visible on dark and light backgrounds
     *[(255, 215, 0), (0, 200, 255), (255, 60, 140), (60, 220, 80), (255, 120, 0), (150, 110, 255)],
     *[(0, 230, 190), (255, 90, 70), (180, 230, 0), (70, 130, 255), (235, 130, 255), (200, 160, 90)],
 )
@@ -21,12 +21,12 @@ class Drawn(NamedTuple):
     """The annotations to draw on an image.
 
     Args:
-        boxes: ``(N, 4)``: x1, y1, x2, y2 in pixels of the image; boxes without area, such as padding, are not drawn.
-        names: The text of each box: none, or N.
+        boxes: ``(N, 4)``: x1, y1, x2, y2 in pixels of the image. Boxes without area, such as padding, are not drawn.
+        names: The texts of the boxes: an empty list, or N texts.
         mask: ``(H, W)``: each integer except 0 is a class or an object. Or ``(N, H, W)``: the pixels of object n are not 0 in ``mask[n]``.
-        points: ``(N, 2)`` or ``(N, K, 2)``: x and y in pixels; NaN points are not drawn.
-        colors: An integer for each box, object and row of points, which selects its colour; by default 0, 1, 2 and so on.
-        veil: Opacity of a mask's colour, from 0 to 1; the mask's edge is opaque.
+        points: ``(N, 2)`` or ``(N, K, 2)``: x and y in pixels. NaN points are not drawn.
+        colors: For each box, object and row of points, an integer that selects the colour. By default 0, 1, 2 and so on.
+        veil: Opacity of a mask's colour, from 0 to 1. The edge of a mask is always opaque.
     """
 
     boxes: np.ndarray | None = None
@@ -42,14 +42,14 @@ class Drawn(NamedTuple):
 
 
 def draw_on(image: Image.Image, drawn: Drawn, size: tuple[int, int] | None = None) -> Image.Image:
-    """Return a copy of the image in RGB with the annotations drawn. The size of lines, dots and names follows the image's size.
+    """Return a copy of the image in RGB with the annotations drawn on it. Large images get larger lines, dots and names.
 
     Args:
         image: The image.
         drawn: The annotations.
-        size: Width and height of the original image, if ``image`` has another size, such as a thumbnail.
+        size: Width and height of the original image, if ``image`` has a different size, such as a thumbnail.
     """
-    picture = _with_mask(image.convert("RGB"), drawn)  # a copy, even if it is RGB
+    picture = _with_mask(image.convert("RGB"), drawn)  # a copy, even if the image is already RGB
     scale = np.array(picture.size) / np.array(size or picture.size)
     _draw_points(picture, drawn, scale)
     _draw_boxes(picture, drawn, scale)

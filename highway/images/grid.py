@@ -1,4 +1,4 @@
-"""A grid of images, each with a text below it, as one picture."""
+"""Draw a grid of images as one picture. Each image has a text below it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 from PIL import Image, ImageDraw, ImageFont, features
 
 _PAPER, _FRAME, _INK, _FAINT = (250, 250, 248), (232, 232, 228), (28, 28, 30), (128, 128, 124)
-_MARGIN, _GAP, _LINE, _TITLE = 24, 14, 15, 40  # pixels
+_MARGIN, _GAP, _LINE, _TITLE = 24, 14, 15, 40  # in pixels
 
 
 class Tile(NamedTuple):
@@ -20,14 +20,14 @@ class Tile(NamedTuple):
 
 
 def fitted(image: Image.Image, size: int) -> Image.Image:
-    """Return a copy in RGB, scaled so that its longer side is ``size``; small images keep their pixels visible."""
+    """Return a copy in RGB, scaled so that its longer side is ``size``. In enlarged small images, the pixels stay visible."""
     by = size / max(image.size)
     shape = (max(1, round(image.width * by)), max(1, round(image.height * by)))
     return image.convert("RGB").resize(shape, Image.Resampling.NEAREST if by >= 2 else Image.Resampling.LANCZOS)
 
 
 def draw_grid(tiles: Sequence[Tile], columns: int, size: int, title: str) -> Image.Image:
-    """Return a picture of the tiles in rows; images of at most ``size`` pixels in either direction."""
+    """Return a picture of the tiles in rows. Images have at most ``size`` pixels in each direction."""
     columns = min(columns, len(tiles))
     lines = max(bool(tile.label) + bool(tile.key) for tile in tiles)
     tall = max(tile.image.height for tile in tiles)
@@ -49,12 +49,12 @@ def draw_grid(tiles: Sequence[Tile], columns: int, size: int, title: str) -> Ima
 
 
 def type_face(size: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
-    """Return the font of the texts; its height is in pixels if Pillow was built with FreeType."""
+    """Return the font of the texts. Its height is ``size`` pixels if Pillow was built with FreeType."""
     return ImageFont.load_default(size) if features.check("freetype2") else ImageFont.load_default()
 
 
 def _shortened(draw: ImageDraw.ImageDraw, text: str, size: int, width: int) -> str:
-    """Return the end of a text that fits, because the end of a path identifies the file."""
+    """If a text is too long, return only its end, because the end of a path identifies the file."""
     font, text = type_face(size), "".join(c if c.isprintable() else "?" for c in text)
     shown = text
     while shown and draw.textlength(shown if shown == text else f"…{shown}", font=font) > width:

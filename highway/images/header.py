@@ -1,8 +1,8 @@
-"""Read the size and orientation of an image from the first bytes of its file, without decoding it.
+"""Read the size and orientation of an image from the first bytes of its file, without decoding the image.
 
-Formats: JPEG (ITU T.81, annex B), PNG (ISO/IEC 15948), BMP (Microsoft's BITMAPINFOHEADER and the older BITMAPCOREHEADER), Exif 2.3 for the
-orientation. Pillow reads the headers of GIF, PPM, TIFF and WEBP, and opens no other format, because some of its formats start other
-programs (EPS starts Ghostscript).
+This module reads the headers of JPEG (ITU T.81, annex B), PNG (ISO/IEC 15948) and BMP (Microsoft's BITMAPINFOHEADER and the older
+BITMAPCOREHEADER), and the orientation of Exif 2.3. Pillow reads the headers of GIF, PPM, TIFF and WEBP. Pillow must not open any other
+format, because some of its formats start other programs (EPS starts Ghostscript).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")  # the supported 
 _EXIF = b"Exif\0\0"
 _ORIENTATION = 0x0112
 _NO_SEGMENT = {0x01, *range(0xD0, 0xD8)}  # markers without a segment: TEM, RST0 to RST7
-_FRAMES = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}  # the SOFn markers, which hold the size
+_FRAMES = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}  # the SOFn markers, which contain the size
 
 
 class Header(NamedTuple):
@@ -30,10 +30,10 @@ class Header(NamedTuple):
 
     Args:
         format: One of :data:`FORMATS`.
-        height: Rows as stored, before the orientation is applied.
-        width: Columns as stored.
-        orientation: Exif's, 1 to 8; 1 means upright, 5 and above exchange height and width.
-        channels: Colour components of a JPEG (1, 3, or 4 for CMYK); 0 for other formats.
+        height: Number of stored rows, before the orientation is applied.
+        width: Number of stored columns, before the orientation is applied.
+        orientation: Exif's orientation, from 1 to 8. 1 means upright. From 5 on, height and width are exchanged.
+        channels: Number of colour components of a JPEG (1, 3, or 4 for CMYK). 0 for other formats.
     """
 
     format: str
@@ -52,7 +52,7 @@ def read_header(data: bytes) -> Header:
     """Read the header of an image file.
 
     Raises:
-        ImageError: the bytes are empty, of an unknown format, or end within the header.
+        ImageError: the bytes are empty, have an unknown format, or end within the header.
     """
     if not data:
         raise ImageError("the file is empty")
@@ -70,7 +70,7 @@ def _jpeg(data: bytes) -> Header:
     while True:
         if data[at] != 0xFF:
             raise ImageError(f"not a JPEG: expected a marker (0xff) at byte {at}, found {data[at]:#04x}")
-        while data[at] == 0xFF:  # any number of fill bytes may precede a marker
+        while data[at] == 0xFF:  # any number of fill bytes can precede a marker
             at += 1
         marker, at = data[at], at + 1
         if marker in _NO_SEGMENT:
@@ -85,7 +85,7 @@ def _jpeg(data: bytes) -> Header:
 
 
 def _png(data: bytes) -> Header:
-    """Read the header, and check that all chunks exist, because some decoders allocate memory for a chunk before they check it."""
+    """Read the header. Check that all chunks are complete, because some decoders allocate memory for a chunk before they check this."""
     first, width, height = struct.unpack_from(">4sII", data, 12)
     if first != b"IHDR":
         raise ImageError(f"not a PNG: expected the chunk IHDR first, found {first!r}")
@@ -111,12 +111,12 @@ def opened(data: bytes) -> Iterator[Image.Image]:
     """Open an image of one of the :data:`FORMATS` with Pillow.
 
     Raises:
-        ImageError: the image has another format, cannot be read, or has more pixels than Pillow allows.
+        ImageError: the image does not have one of these formats, cannot be read, or has more pixels than Pillow allows.
     """
     try:
         with Image.open(io.BytesIO(data), formats=FORMATS) as image:
             limit = Image.MAX_IMAGE_PIXELS
-            if limit is not None and image.height * image.width > limit:  # Pillow only warns
+            if limit is not None and image.height * image.width > limit:  # Pillow only warns in this case
                 raise Image.DecompressionBombError(f"announces {image.height} x {image.width} pixels")
             yield image
     except UnidentifiedImageError:
@@ -143,7 +143,7 @@ def _checked(header: Header) -> Header:
 
 
 def _exif_orientation(tiff: bytes) -> int:
-    """Return the orientation in an Exif block. If there is none, or the block is damaged, return 1."""
+    """Return the orientation in an Exif block. If the block has no orientation or is damaged, return 1."""
     with suppress(KeyError, struct.error):
         order = {b"II": "<", b"MM": ">"}[tiff[:2]]
         (at,) = struct.unpack_from(order + "I", tiff, 4)

@@ -14,7 +14,7 @@ from highway.engine.batch import Field, Item, get, names
 from highway.engine.stage import Passport
 from highway.images.ops import NATIVE
 
-MOST_CHANNELS = 4  # if the last of three axes is longer, the array may be a batch of grey images
+MOST_CHANNELS = 4  # if the last of three axes is longer, the array could be a batch of grey images
 
 
 def image_field(item: Item) -> Field:
@@ -29,7 +29,7 @@ def image_field(item: Item) -> Field:
     return next((name for name in ("image", "images") if name in known), known[0])
 
 
-TARGETS = {  # names of fields that move with an image, by the parameter for these fields
+TARGETS = {  # for each parameter, the names of the fields that move with an image
     "boxes": re.compile(r"(gt_?|bounding_?|object_?)?(boxes|bboxes|bbox|box)(_?(xyxy|xyxyn|abs))?"),
     "points": re.compile(r"points|keypoints|key_points|landmarks|joints|kpts"),
     "mask": re.compile(r"masks?|segmentation|segmentation_mask|seg|seg_mask|semantic_mask|instance_masks?"),
@@ -37,17 +37,17 @@ TARGETS = {  # names of fields that move with an image, by the parameter for the
 
 
 def expect_no_targets(item: Item, owner: str, advice: str, named: Collection[Field] = (), kinds: Collection[str] = TARGETS) -> bool:
-    """Raise ValueError if pixels move, and the item has boxes, points or masks that would stay in place because no parameter names them.
+    """Raise ValueError if an item has boxes, points or masks that no parameter names. They would not move with the pixels.
 
     Args:
         item: A sample or a batch.
         owner: The component that moves the pixels.
-        advice: How to transform these fields. ``{parameter}`` and ``{field}`` stand for the parameter and the field's name.
+        advice: How to transform these fields. ``{parameter}`` and ``{field}`` are replaced by the names of the parameter and the field.
         named: The fields that parameters name.
-        kinds: The kinds of fields to look for, by the name of the parameter.
+        kinds: A dict from parameters to the kinds of fields to look for.
 
     Returns:
-        Whether later items need no check. ``False`` if a field is an empty list, because its kind is then unknown.
+        Whether later items need no check. ``False`` if a field is an empty list, whose kind is unknown.
     """
     is_sure = True
     for field in names(item):
@@ -80,7 +80,7 @@ _STAYS = "original_"  # prefix of the names of fields that should not move
 
 
 def entries(value: Any, path: str = "", depth: int = 4) -> Iterator[tuple[str, str, Any]]:
-    """Yield the place, key and value of all entries of the dicts in a field: a dict, or lists and dicts that contain dicts."""
+    """Yield the place, key and value of all entries of the dicts in a field. The dicts can be nested in lists and dicts."""
     if isinstance(value, dict) and depth:
         for key, inner in value.items():
             place = f"{path}[{key!r}]" if path else repr(key)
@@ -92,7 +92,7 @@ def entries(value: Any, path: str = "", depth: int = 4) -> Iterator[tuple[str, s
                 yield from entries(inner, f"{path}[{number}]", depth - 1)
 
 
-_MOST_OBJECTS = 100  # maximum entries of a list to check
+_MOST_OBJECTS = 100  # maximum number of entries of a list to check
 _AXES: dict[str, Callable[[tuple[int, ...]], bool]] = {
     "boxes": lambda shape: shape[-1:] == (4,) or 0 in shape,
     "points": lambda shape: len(shape) > 1 and shape[-1] in (2, 3),
@@ -101,27 +101,27 @@ _AXES: dict[str, Callable[[tuple[int, ...]], bool]] = {
 
 
 def _target(field: str, value: Any, kinds: Collection[str]) -> str:
-    """Return the parameter of Augmentations for a field of boxes, points or masks, or an empty text for any other field."""
+    """Return the parameter of Augmentations for a field of boxes, points or masks. Return an empty text for any other field."""
     parameter = next((name for name in kinds if TARGETS[name].fullmatch(field.lower())), "")
     return parameter if parameter and _AXES[parameter](_shape(value)) else ""
 
 
 def _shape(value: Any) -> tuple[int, ...]:
-    """Return the shape of an array, or of nested lists by their first elements; empty for any other value."""
+    """Return the shape of an array, or of nested lists (from their first elements). The shape of any other value is empty."""
     if isinstance(value, (list, tuple)):
         return (len(value), *(_shape(value[0]) if value else ()))
     return tuple(getattr(value, "shape", ()))
 
 
 def is_batch(value: Any, owner: str) -> bool:
-    """Return whether a field holds a batch of images, an array ``(B, H, W, C)`` or a list of images, or one image.
+    """Return whether a field contains a batch of images, which is an array ``(B, H, W, C)`` or a list of images. Otherwise it is one image.
 
     Args:
         value: The value of the field.
         owner: The component that is named in errors.
 
     Raises:
-        ValueError: the value is not a batch or an image, or is ambiguous.
+        ValueError: the value is neither a batch nor an image, or is ambiguous.
     """
     if isinstance(value, (list, tuple)) or (isinstance(value, np.ndarray) and (value.ndim == 4 or value.dtype == object)):
         if len(value) and isinstance(value[0], bytes):
@@ -146,10 +146,10 @@ def checked_image(value: Any, owner: str) -> np.ndarray:
     """Check that a value is an image, ``(H, W)`` or ``(H, W, C)``, and return it.
 
     Raises:
-        ValueError: the value is not an image, is not numeric, has no pixels, or its channels come first.
+        ValueError: the value is not an image, is not numeric, has no pixels, or has its channels first.
     """
     if type(value) is np.ndarray and value.dtype in NATIVE and value.ndim == 3 and 0 < value.shape[2] <= MOST_CHANNELS and value.size:
-        return value  # the usual case, faster than the checks below
+        return value  # the usual case; this check is faster than the checks below
     if not isinstance(value, np.ndarray) or value.ndim not in (2, 3) or value.dtype.kind not in "buif":
         raise ValueError(f"{owner}: expected an image, an array (H, W, C) or (H, W); got {short(value)}{_ways_out(value)}")
     if value.size == 0:
@@ -187,7 +187,8 @@ def rows(item: Item, field: Field | None) -> list[np.ndarray]:
 
     Raises:
         KeyError: the field does not exist.
-        ValueError: the field holds no images: ``(B, H, W, C)``, ``(H, W, C)`` or ``(H, W)`` with 1, 3 or 4 channels, or a list of them.
+        ValueError: the field does not contain images. Images are ``(B, H, W, C)``, ``(H, W, C)`` or ``(H, W)`` with 1, 3 or 4 channels, or
+            a list of such arrays.
     """
     field = image_field(item) if field is None else field
     value = get(item, field)
@@ -203,7 +204,7 @@ def rows(item: Item, field: Field | None) -> list[np.ndarray]:
 
 
 def to_pillow(image: np.ndarray) -> Image.Image:
-    """Convert an image for viewing. uint8 does not change. Floats are scaled from 0 to 1, other values from minimum to maximum."""
+    """Convert an image for viewing. uint8 does not change. Floats from 0 to 1 are scaled by 255, other values from minimum to maximum."""
     if image.ndim == 3 and image.shape[2] == 1:
         image = image[..., 0]
     if image.dtype != np.uint8:
@@ -214,12 +215,12 @@ def to_pillow(image: np.ndarray) -> Image.Image:
 
 
 def row_keys(passport: Passport, count: int) -> list[str]:
-    """Return the key of each of ``count`` images; empty if the passport has no keys."""
+    """Return the key of each of ``count`` images. Keys are empty texts if the passport has no keys."""
     return list(passport.keys) if len(passport.keys) == count else [""] * count
 
 
 def file_name(number: int, key: str, suffix: str) -> str:
-    """Return a file name from a running number and a sample's key. A key from another host cannot escape the folder.
+    """Return a file name from a running number and a sample's key. The name stays within the folder, even if the key contains ``..``.
 
     >>> file_name(7, "cat/../00.jpg", "png")
     '000007-cat-00.png'

@@ -1,11 +1,11 @@
 """Pixel operations that are faster in OpenCV. They use OpenCV if it is installed (the extra ``fast``), otherwise Pillow and NumPy.
 
-Only this module and the decoder check which library is installed. Flips, lookup tables and nearest neighbour sampling are bit-identical in
-both. Resizing differs when an image shrinks: Pillow always antialiases, OpenCV only with ``"area"``. Warping and mixing differ by rounding.
-Warping also differs on the outermost half pixel.
+Only this module and the decoder check which library is installed. Flips, lookup tables and nearest neighbour sampling give identical bits
+with OpenCV and without it. Resizing differs when an image shrinks: Pillow always antialiases, but OpenCV only with ``"area"``. Warping and
+mixing differ by rounding. Warping also differs on the outermost half pixel.
 
-An ``out`` argument is optional memory. If its shape and dtype match the result, it may be filled and returned; otherwise a new array is
-returned.
+An ``out`` argument is optional memory for the result. If its shape and dtype match the result, a function can fill it and return it.
+Otherwise the function returns a new array.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ Size = tuple[int, int]  # height, width in pixels
 Box = tuple[int, int, int, int]  # top, left, height, width in pixels
 Interpolation = Literal["nearest", "bilinear", "bicubic", "cubic", "lanczos", "area"]
 P = ParamSpec("P")
-MOST_CHANNELS = 128  # maximum size of an image in OpenCV
+MOST_CHANNELS = 128  # maximum number of channels of an image in OpenCV
 
-_FILTERS = {  # OpenCV's filter and Pillow's, by name
+_FILTERS = {  # from the name of a filter to OpenCV's and Pillow's constants
     "bilinear": ("INTER_LINEAR", Image.Resampling.BILINEAR),
     "bicubic": ("INTER_CUBIC", Image.Resampling.BICUBIC),
     "cubic": ("INTER_CUBIC", Image.Resampling.BICUBIC),
@@ -36,7 +36,7 @@ _FEW = ((3,), (), (1,), (4,), (2,))  # numbers of channels, the most frequent fi
 
 @cache
 def cv2_or_none() -> Any:
-    """Return the module ``cv2`` with its own threads disabled (workers are threads already); ``None`` if it is not installed."""
+    """Return the module ``cv2``, or ``None`` if it is not installed. Its own threads are disabled, because workers are threads already."""
     try:
         import cv2
     except ModuleNotFoundError:
@@ -46,7 +46,7 @@ def cv2_or_none() -> Any:
 
 
 def computed_in_float32(operation: Callable[Concatenate[np.ndarray, P], np.ndarray]) -> Callable[Concatenate[np.ndarray, P], np.ndarray]:
-    """Extend an operation on uint8 and float32 images to float16 and float64, and keep the dtype. Other dtypes raise TypeError."""
+    """Extend an operation on uint8 and float32 images to float16 and float64 images. The dtype is kept. Other dtypes raise TypeError."""
 
     @wraps(operation)
     def run(image: np.ndarray, /, *args: P.args, **kwargs: P.kwargs) -> np.ndarray:
@@ -61,7 +61,7 @@ def computed_in_float32(operation: Callable[Concatenate[np.ndarray, P], np.ndarr
 
 
 def usable(out: np.ndarray | None, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray | None:
-    """Return ``out`` if a result of this shape and dtype can be written into it, else ``None``."""
+    """Return ``out`` if a result of this shape and dtype can be written into it, otherwise ``None``."""
     return out if out is not None and out.shape == shape and out.dtype == dtype and out.flags.c_contiguous else None
 
 
@@ -69,7 +69,7 @@ def flip(image: np.ndarray, axis: Literal[0, 1], out: np.ndarray | None = None) 
     """Reverse the rows (axis 0) or columns (axis 1) of an image of any dtype."""
     channels = image.shape[2:]
     if image.dtype in NATIVE and channels in _FEW and (cv2 := cv2_or_none()):
-        if channels == (1,):  # OpenCV would drop the axis
+        if channels == (1,):  # OpenCV would drop the axis of the channels
             return filled(image, image.shape[:2], out, 4, lambda part, to: cv2.flip(part, axis, to))
         flipped: np.ndarray = cv2.flip(image, axis, None if out is None else usable(out, image.shape, image.dtype))
         return flipped
@@ -80,7 +80,7 @@ def flip(image: np.ndarray, axis: Literal[0, 1], out: np.ndarray | None = None) 
 
 
 def scale(image: np.ndarray, shape: Size, interpolation: Interpolation = "bilinear", out: np.ndarray | None = None) -> np.ndarray:
-    """Resize an image to ``shape`` (height, width); any dtype with ``"nearest"``, else uint8 or floats."""
+    """Resize an image to ``shape`` (height, width). With ``"nearest"``, any dtype is allowed, otherwise uint8 or floats."""
     if interpolation == "nearest":
         rows, columns = (((np.arange(new) + 0.5) * old / new).astype(np.intp) for new, old in zip(shape, image.shape, strict=False))
         sampled: np.ndarray = image.take(rows, axis=0).take(columns, axis=1)
@@ -99,7 +99,7 @@ def _resize(image: np.ndarray, shape: tuple[int, int], interpolation: Interpolat
 
 @cache
 def translate_or_none() -> Callable[..., Any] | None:
-    """Return stringzilla's lookup of bytes, which is ten times as fast as OpenCV's; ``None`` if it is not installed."""
+    """Return stringzilla's lookup of bytes (ten times as fast as OpenCV's), or ``None`` if stringzilla is not installed."""
     try:
         from stringzilla import translate
     except ModuleNotFoundError:
@@ -113,7 +113,7 @@ def lookup(image: np.ndarray, table: np.ndarray) -> np.ndarray:
 
     Args:
         image: uint8.
-        table: uint8 ``(256,)``, or ``(C, 256)`` for a table for each channel of an ``(H, W, C)`` image.
+        table: uint8 ``(256,)``, or ``(C, 256)`` with one table for each channel of an image ``(H, W, C)``.
     """
     if table.ndim == 2:
         return merged([lookup(plane, one) for plane, one in zip(channels_of(image), table, strict=True)])
@@ -156,7 +156,7 @@ def histograms(image: np.ndarray) -> np.ndarray:
 
 
 def sums(image: np.ndarray) -> np.ndarray:
-    """Return the sum of each channel: exact for uint8, float64 for floats."""
+    """Return the sum of each channel. For uint8, the sums are exact. For floats, they are float64."""
     channels = image.shape[2] if image.ndim == 3 else 1
     if (cv2 := cv2_or_none()) and image.dtype == np.uint8 and channels <= 4 and image.size:
         return np.array(cv2.sumElems(image)[:channels])
@@ -176,12 +176,12 @@ def mean_and_deviation(image: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def by_channels(image: np.ndarray, operation: Callable[[np.ndarray], np.ndarray], most: int = MOST_CHANNELS) -> np.ndarray:
-    """Apply an operation that works on ``(H, W)`` or 2 to ``most`` channels to an image with any number of channels."""
+    """Apply an operation to an image with any number of channels. The operation supports only ``(H, W)``, and 2 to ``most`` channels."""
     return filled(image, image.shape[:2], None, most, lambda part, _: operation(part))
 
 
 def mix(image: np.ndarray, matrix: np.ndarray) -> np.ndarray:
-    """Multiply each pixel of a uint8 or float32 ``(H, W, 3)`` image by a float32 ``(C, 3)`` matrix; uint8 is rounded and saturates."""
+    """Multiply each pixel of a uint8 or float32 image ``(H, W, 3)`` by a float32 matrix ``(C, 3)``. Round and clip uint8 results."""
     if cv2 := cv2_or_none():
         mixed: np.ndarray = cv2.transform(image, matrix).reshape(*image.shape[:2], len(matrix))
         return mixed
@@ -189,7 +189,7 @@ def mix(image: np.ndarray, matrix: np.ndarray) -> np.ndarray:
 
 
 def saturated(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """Return floats as float32, or rounded and clipped to 0 ... 255 as uint8."""
+    """Return floats as float32, or as uint8, rounded and clipped to the range from 0 to 255."""
     if dtype != np.uint8:
         return values.astype(np.float32, copy=False)
     whole = np.rint(values)
@@ -198,7 +198,7 @@ def saturated(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
 
 
 def expect_shares(image: np.ndarray, function: str, advice: str) -> None:
-    """Raise ValueError if a float image has a value above 1.5. The range is 0 to 1, but a change of brightness may exceed 1."""
+    """Raise ValueError if a float image has a value above 1.5. The range is 0 to 1, but values above 1 can result from a brighter image."""
     if image.size and (greatest := float(image.max())) > 1.5:
         raise ValueError(f"{function}: an image of floats with values up to {greatest:g}; expected 0 to 1; {advice}")
 
@@ -214,7 +214,7 @@ def movable(image: np.ndarray) -> bool:
 
 
 def pillow_channels(image: np.ndarray) -> int:
-    """Return how many channels Pillow handles at once: three for uint8, otherwise one. It would multiply them by a fourth channel."""
+    """Return how many channels Pillow can process at once: three for uint8, otherwise one. It would multiply them by a fourth channel."""
     return 3 if image.dtype == np.uint8 and image.ndim == 3 and image.shape[2] == 3 else 1
 
 
@@ -222,7 +222,7 @@ Operation = Callable[[np.ndarray, np.ndarray | None], np.ndarray]
 
 
 def filled(image: np.ndarray, shape: tuple[int, int], out: np.ndarray | None, most: int, operation: Operation) -> np.ndarray:
-    """Do the same as :func:`by_channels`, for an operation that may write into its second argument."""
+    """Do the same as :func:`by_channels`, for an operation that can write into its second argument."""
     whole = image.ndim == 2 or 1 < image.shape[2] <= most
     if out is None and whole:
         return operation(image, None)
@@ -232,7 +232,7 @@ def filled(image: np.ndarray, shape: tuple[int, int], out: np.ndarray | None, mo
         result = operation(image, out)
         if out is None or result is out:
             return result
-        out[...] = result  # OpenCV did not fill it
+        out[...] = result  # OpenCV has not written into ``out``
         return out
     planes: list[np.ndarray] = []
     channels = channels_of(image)

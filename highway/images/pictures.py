@@ -27,15 +27,15 @@ def tiles(
     given: Mapping[str, Field] | None = None,
     classes: Classes | None = None,
 ) -> Iterator[list[Tile]]:
-    """Yield the tiles that show each sample of an item: its image with label, boxes, masks and points, or a pair of images.
+    """Yield tiles that show the samples of an item: the image of a sample with label, boxes, masks and points, or a pair of images.
 
     Args:
-        item: A batch, or a sample if it is ``unbatched``.
-        passport: The passport, for the keys.
-        size: Pixels of each image's longer side.
+        item: A batch, or a sample if ``unbatched`` is true.
+        passport: The passport, which contains the keys.
+        size: Number of pixels of each image's longer side.
         unbatched: Whether the arrays have no batch axis.
-        pairs: Whether the second field holds images too.
-        given: The fields of boxes, masks and points, by role; by default, fields with the usual names of these roles.
+        pairs: Whether the second field also contains images.
+        given: A dict from roles (boxes, masks, points) to fields. By default, fields with the usual names of these roles.
         classes: The names of labels.
     """
     given, classes = given or {}, classes or {}
@@ -55,9 +55,9 @@ def tiles(
 
 
 def _fields(item: Item, where: Mapping[str, Field]) -> tuple[Field, Field | None]:
-    """Return the field of the images, and the field of the labels, or of the other images of pairs.
+    """Return the field of the images, and the field of the labels. For pairs, the second field has the second images.
 
-    In a dict with boxes, masks or points, only a field with the name of labels counts as the labels.
+    In a dict with boxes, masks or points, only a field that is named like labels counts as the labels.
     """
     first = image_field(item)
     taken = {first, *where.values(), *(f"{field}_{what}" for field in names(item) for what in ("count", "offsets"))}
@@ -90,7 +90,7 @@ def _labels(item: Item, field: Field | None, count: int, unbatched: bool) -> lis
 
 
 def _label(value: np.ndarray) -> str:
-    """Return the text below an image: a number, a text, or the label of a one-hot vector; empty for any other value."""
+    """Return the text below an image: a number, a text, or the label of a one-hot vector. The text is empty for any other value."""
     if value.ndim == 1 and value.size > 1 and np.count_nonzero(value) == 1 and value.dtype.kind in "biuf":
         return str(value.argmax())
     return text_of(value.reshape(-1)[0]) if value.size == 1 else ""

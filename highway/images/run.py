@@ -1,7 +1,7 @@
 """Decode several images into rows of a batch: first read all headers, then draw all boxes, then decode the pixels.
 
-The C extension decodes a run of plain JPEGs in two calls without the interpreter lock. All other images, and all images without the
-extension, are decoded one by one. Pixels and errors are the same.
+The C extension decodes a run of plain JPEGs in two calls without the interpreter lock. Other images are decoded one by one, and so are all
+images if the extension is not installed. Pixels and errors are the same in both cases.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ Rows = np.ndarray | tuple[np.ndarray, ...] | list[np.ndarray]
 Boxes = tuple[np.ndarray, dict[int, Exception]]
 BoxesOf = Callable[[np.ndarray], Boxes]
 
-_simulated = 0  # microseconds that the extension sleeps per image instead of decoding it; benchmarks/scale.py sets it
-_idle: deque[Any] = deque()  # the extension's runs that no thread uses now: at most one per thread
+_simulated = 0  # microseconds that the extension sleeps per image instead of decoding the image; set by benchmarks/scale.py
+_idle: deque[Any] = deque()  # the extension's runs that no thread is using; there is at most one run per thread
 
 
 def decode_run(
@@ -33,17 +33,17 @@ def decode_run(
     """Decode a box of each image and scale it into its row.
 
     Args:
-        files: The images' bytes, or the paths of their files; ``None`` to skip a row.
+        files: The bytes of the images, or the paths of their files. ``None`` skips a row.
         boxes_of: A function that receives the heights and widths of the upright images, int64 ``(N, 2)``, with zeros for skipped images. It
-            returns the boxes, int64 ``(N, 4)`` as top, left, height, width, and the errors of images without a box, by row.
+            returns the boxes, int64 ``(N, 4)`` as top, left, height, width, and a dict from the rows of images without a box to errors.
         flipped: bool ``(N,)``: whether to mirror each image left to right.
-        rows: The output: a contiguous uint8 array ``(N, H, W, 3)``, or a tuple of N arrays ``(H, W, 3)``. Alternatively a list of length N,
-            which receives the unscaled boxes.
-        max_pixels: Maximum height x width that an image may announce.
+        rows: The output: a contiguous uint8 array ``(N, H, W, 3)``, or a tuple of N arrays ``(H, W, 3)``. If it is a list of length N, the
+            list receives the unscaled boxes.
+        max_pixels: Maximum number of pixels (height x width) in the header of an image.
         antialias: Whether to average over all source pixels when an image shrinks, which is slower.
 
     Returns:
-        The errors of images that could not be decoded, by row; all other rows are filled.
+        A dict from the rows of images that could not be decoded to their errors. All other rows are filled.
     """
     singly = _OneByOne(files, flipped, rows, max_pixels, antialias)
     extension = extension_or_none()
@@ -66,7 +66,7 @@ def decode_run(
 
 
 def _decode_some(run: Any, files: Sequence[File], first: int, boxes_of: BoxesOf, singly: _OneByOne) -> int:
-    """Decode the files of a run from ``first`` on that fit into the extension's memory, and return their number."""
+    """Decode as many files from ``first`` on as fit into the extension's memory. Return the number of decoded files."""
     sizes = np.zeros((len(singly.files), 2), np.int64)
     count: int
     plain: int
@@ -94,7 +94,7 @@ class _OneByOne:
         self._opened: dict[int, tuple[bytes, Header]] = {}
 
     def size(self, place: int, data: bytes | None = None) -> Size:
-        """Return the height and width of an image, or zeros if it cannot be decoded. ``data`` holds the bytes if they were read before."""
+        """Return the height and width of an image, or zeros if it cannot be decoded. ``data`` has the bytes if they were read before."""
         file = self.files[place]
         if file is None:
             return 0, 0
@@ -113,7 +113,7 @@ class _OneByOne:
         return header.size
 
     def decode(self, boxes: np.ndarray, errors: dict[int, Exception]) -> None:
-        """Decode the images whose sizes were requested, except for images in ``errors``, which have no box."""
+        """Decode the images whose sizes were requested. Images in ``errors`` have no box and are skipped."""
         self.errors |= errors
         for place, (data, header) in self._opened.items():
             if place in errors:

@@ -1,4 +1,4 @@
-"""Sample images by affine and projective maps, or at given coordinates, with OpenCV if installed, else with Pillow and NumPy.
+"""Sample images by affine and projective maps, or at given coordinates. Use OpenCV if it is installed, otherwise Pillow and NumPy.
 
 Splines of higher order are in :mod:`highway.images.spline`.
 """
@@ -16,14 +16,14 @@ from highway.images.ops import Size, channels_of, computed_in_float32, cv2_or_no
 from highway.images.scratch import scratch
 
 Linear = Literal["nearest", "bilinear"]
-Fill = float | tuple[float, ...]  # a number, or one per channel
+Fill = float | tuple[float, ...]  # a number, or one number per channel
 
 
 def fitting(fill: Fill, image: np.ndarray, what: str) -> Fill:
-    """Check the value of new pixels of an image, and return it: a number, or a tuple with a number per channel.
+    """Check the value of new pixels of an image, and return the value: a number, or a tuple with one number per channel.
 
     Raises:
-        ValueError: the number of values does not match the channels, or a value is not from 0 to 255 for a uint8 image.
+        ValueError: the number of values does not match the channels, or the image is uint8 and a value is not from 0 to 255.
     """
     several = tuple(fill) if isinstance(fill, (tuple, list)) else (fill,)
     channels = image.shape[2] if image.ndim == 3 else 1
@@ -38,19 +38,20 @@ def warp(image: np.ndarray, inverse: np.ndarray, shape: Size, interpolation: Lin
     """Warp an image by an inverse map. No antialiasing.
 
     Args:
-        image: Any dtype with ``"nearest"``, else uint8 or floats.
-        inverse: float64 ``(2, 3)``, the affine map from output to input, in pixels with (0, 0) at the upper left corner of the upper left
-            pixel; or ``(3, 3)``, a projective map.
+        image: uint8 or floats. With ``"nearest"``, any dtype.
+        inverse: The matrix that maps output points to input points: float64 ``(2, 3)`` (affine) or ``(3, 3)`` (projective). Points are in
+            pixels with (0, 0) at the upper left corner of the upper left pixel.
         shape: Height and width of the result.
-        interpolation: ``"nearest"`` or ``"bilinear"``. If a point is within 0.001 pixels of the middle between two pixels, Pillow
-            may choose the other pixel as the nearest.
-        fill: Value of pixels outside: a number, or one per channel.
+        interpolation: ``"nearest"`` or ``"bilinear"``. If a point is within 0.001 pixels of the middle between two pixels, Pillow and
+            OpenCV can choose different pixels as the nearest.
+        fill: Value of pixels outside the image: a number, or one number per channel.
     """
     fill = fitting(fill, image, "warp")
     if interpolation == "bilinear":
         return _warp(image, inverse, shape, fill)
     if (cv2 := cv2_or_none()) and (fill == 0 or native(image)):
-        upward = inverse.copy()  # half of OpenCV's coordinate step, so that a point in the middle of two pixels takes the second pixel
+        # Add half of OpenCV's coordinate step, so that the second pixel is the nearest of a point in the middle between two pixels.
+        upward = inverse.copy()
         upward[:2, 2] += 2**-11
         return _nearest(cv2, image, shape, fill, _mover(cv2, upward, shape))
     return _sample(image, *_places(inverse, shape), fill)
@@ -78,9 +79,9 @@ def _warp(image: np.ndarray, inverse: np.ndarray, shape: Size, fill: Fill) -> np
 
 
 def remap(image: np.ndarray, x: np.ndarray, y: np.ndarray, interpolation: Linear = "bilinear", fill: Fill = 0) -> np.ndarray:
-    """Sample an image at coordinates, float32 ``(H', W')`` each, in pixels with (0, 0) at the *centre* of the upper left pixel.
+    """Sample an image at the coordinates ``x`` and ``y``, both float32 ``(H', W')``. (0, 0) is the *centre* of the upper left pixel.
 
-    ``image``, ``interpolation`` and ``fill`` are as for :func:`warp`.
+    For ``image``, ``interpolation`` and ``fill``, see :func:`warp`.
     """
     fill = fitting(fill, image, "remap")
     if interpolation == "bilinear":
@@ -151,15 +152,16 @@ def _bilinear(cv2: Any, image: np.ndarray, shape: Size, fill: Fill, sample: Samp
 
 @cache
 def _most_widened(dtype: np.dtype[Any]) -> int:
-    """Return the number of pixels up to which three channels are faster as four: larger copies exceed the CPU caches."""
+    """Return the number of pixels up to which three channels are faster as four channels. Larger copies exceed the CPU caches."""
     if dtype == np.uint8:
         return 2**22
     cv2 = cv2_or_none()
-    return 2**18 if cv2 and int(cv2.__version__.split(".")[0]) >= 5 else 0  # in older versions, floats of four channels are slower
+    # In older versions of OpenCV, floats with four channels are slower.
+    return 2**18 if cv2 and int(cv2.__version__.split(".")[0]) >= 5 else 0
 
 
 def places(inverse: np.ndarray, shape: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the mapped centres of the pixels of ``shape``, x and y, in pixels with (0, 0) at the *centre* of the upper left pixel."""
+    """Return x and y of the mapped centres of all pixels of ``shape``. (0, 0) is the *centre* of the upper left pixel."""
     x, y = np.arange(shape[1]) + 0.5, np.arange(shape[0])[:, None] + 0.5
     found = [a * x + b * y + c for a, b, c in inverse]
     right, down = (place / found[2] if len(found) == 3 else place for place in found[:2])
@@ -173,7 +175,7 @@ def _places(inverse: np.ndarray, shape: tuple[int, int]) -> tuple[np.ndarray, np
 
 
 def _sample(image: np.ndarray, column: np.ndarray, row: np.ndarray, fill: Fill) -> np.ndarray:
-    """Return the pixels at given columns and rows; ``fill`` for pixels outside."""
+    """Return the pixels at given columns and rows, with ``fill`` for pixels outside the image."""
     inside = (row >= 0) & (row < image.shape[0]) & (column >= 0) & (column < image.shape[1])
     result = np.empty(column.shape + image.shape[2:], image.dtype)
     result[...] = fill
@@ -182,7 +184,7 @@ def _sample(image: np.ndarray, column: np.ndarray, row: np.ndarray, fill: Fill) 
 
 
 def _as_bits(image: np.ndarray) -> np.ndarray:
-    """Return a view of an image of any dtype that OpenCV can copy: the same bits, with several channels per long number."""
+    """Return a view of an image of any dtype as a dtype that OpenCV can copy. A long number can contain the bits of several channels."""
     size = image.dtype.itemsize
     kind = {1: np.uint8, 2: np.uint16}.get(size, np.float32)
     if size in (1, 2, 4):

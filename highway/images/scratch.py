@@ -1,7 +1,7 @@
-"""Temporary memory for operations on an image: each thread reuses its own.
+"""Temporary memory for operations on an image. Each thread reuses its own memory.
 
-New memory costs a page fault per 4 kB, which can take longer than the operation: the C library returns large blocks to the
-system as soon as they are free.
+New memory causes a page fault per 4 kB, which can take longer than the operation. The C library would return large blocks to the system as
+soon as they are free, so that each operation would need new memory.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-_LARGEST = 2**24  # maximum bytes to keep per name
+_LARGEST = 2**24  # maximum number of bytes to keep per name
 
 
 class _Pieces(threading.local):
@@ -24,12 +24,12 @@ _pieces = _Pieces()
 
 
 def scratch(name: str, shape: tuple[int, ...], dtype: np.dtype[Any] | type[np.generic]) -> np.ndarray:
-    """Return an uninitialized array. It is valid until this thread requests an array of the same name. Do not return it to a caller.
+    """Return an uninitialized array. It is valid until this thread requests an array of the same name. Do not return the array to a caller.
 
     Args:
-        name: The purpose.
-        shape: The shape. Arrays above 16 MiB are not kept.
-        dtype: The type.
+        name: The purpose of the array.
+        shape: The shape of the array. Memory of arrays above 16 MiB is not reused.
+        dtype: The dtype of the array.
     """
     nbytes = math.prod(shape) * np.dtype(dtype).itemsize
     if nbytes > _LARGEST:

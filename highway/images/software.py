@@ -1,7 +1,7 @@
-"""The software that pixels depend on, such as the JPEG decoder, and a check that the senders of a link use the same software.
+"""The software on which pixels depend, such as the JPEG decoder, and a check that all senders of a link use the same software.
 
-Two decoders decode the same file to different bytes. OpenCV and Pillow round differently when they scale, warp and mix. So the same seed
-gives the same batches only in processes with the same software.
+Different decoders decode the same file to different bytes. OpenCV and Pillow round differently when they scale, warp and mix. So processes
+with the same seed yield the same batches only if they use the same software.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _OPENCV = ("opencv-python-headless", "opencv-python", "opencv-contrib-python-hea
 
 @cache
 def software() -> str:
-    """Return the version of highway, the JPEG decoder and the pixel library of this process, without importing anything."""
+    """Return the version of highway, the JPEG decoder and the pixel library of this process. Nothing is imported."""
     opencv = next(filter(None, map(version_of, _OPENCV)), "") if _is_installed("cv2") else None
     pixels = f"OpenCV {opencv}".rstrip() if opencv is not None else f"Pillow {version_of('pillow')}"
     if extension := extension_or_none():
-        decoder = f"{EXTENSION} on {getattr(extension, 'LIBJPEG', 'libjpeg-turbo')}"  # older builds have no LIBJPEG
+        decoder = f"{EXTENSION} on {getattr(extension, 'LIBJPEG', 'libjpeg-turbo')}"  # older builds of the extension have no LIBJPEG
     else:
         decoder = f"simplejpeg {version_of('simplejpeg')}" if _is_installed("simplejpeg") else pixels
     return f"highway {highway.__version__}, JPEGs by {decoder}, pixels by {pixels}"
@@ -39,7 +39,7 @@ def made_here() -> tuple[str, str]:
 
 
 class Comparison:
-    """Compares the software of a link's senders, and warns of each difference once.
+    """Compares the software of a link's senders. Logs a warning once for each difference.
 
     Args:
         link: Name of the link in warnings.

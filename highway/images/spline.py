@@ -1,9 +1,9 @@
 """Sample an image by B-splines of order 2 to 5, as ``scipy.ndimage`` does.
 
-First, a filter converts the pixels to the splines' coefficients (Unser, Aldroubi & Eden, "B-spline signal processing", 1993). It is the
-inverse of the B-spline at whole numbers. Each sample is a weighted sum of (order + 1)^2 coefficients. Beyond its border, the image is
-mirrored at the centres of the outermost pixels. Only elementwise numpy is used, so the bits are the same on every machine, with and without
-scipy. scipy is not required, because it is a large package and this file is short.
+First, a filter converts the pixels to the splines' coefficients (Unser, Aldroubi & Eden, "B-spline signal processing", 1993). This filter
+is the inverse of the B-spline at whole numbers. Each sample is a weighted sum of (order + 1)^2 coefficients. Beyond its border, the image
+is mirrored at the centres of the outermost pixels. Only elementwise operations of numpy are used, so the bits are the same on every
+machine. scipy is not used, because it is a large package and this file is short.
 """
 
 from __future__ import annotations
@@ -13,22 +13,23 @@ from functools import cache
 
 import numpy as np
 
-_AT_WHOLE_NUMBERS = {  # the B-spline of each order at 0, +-1, +-2
+_AT_WHOLE_NUMBERS = {  # for each order, the values of the B-spline at 0, +-1, +-2
     2: (6 / 8, 1 / 8),
     3: (4 / 6, 1 / 6),
     4: (230 / 384, 76 / 384, 1 / 384),
     5: (66 / 120, 26 / 120, 1 / 120),
 }
-_SLOWEST_POLE = {2: 0.172, 3: 0.268, 4: 0.361, 5: 0.431}  # decay of the inverse filter
-_RING = 128  # number of points of the inverse, more than its nonzero values in float64
+_SLOWEST_POLE = {2: 0.172, 3: 0.268, 4: 0.361, 5: 0.431}  # for each order, the decay of the inverse filter
+_RING = 128  # number of points of the inverse filter; it has fewer nonzero values in float64
 
 
 def warp(image: np.ndarray, inverse: np.ndarray, shape: tuple[int, int], order: int) -> np.ndarray:
-    """Warp an image by an inverse affine map; pixels outside are 0. No antialiasing.
+    """Warp an image by an inverse affine map. Pixels outside the image are 0. No antialiasing.
 
     Args:
         image: uint8 or float32, ``(H, W)`` or ``(H, W, C)``.
-        inverse: float64 ``(2, 3)``, the map from output to input, in pixels with (0, 0) at the upper left corner of the upper left pixel.
+        inverse: float64 ``(2, 3)``: the matrix that maps output points to input points, in pixels with (0, 0) at the upper left corner of
+            the upper left pixel.
         shape: Height and width of the result.
         order: Order of the spline, 2 to 5.
 
@@ -59,11 +60,13 @@ def warp(image: np.ndarray, inverse: np.ndarray, shape: tuple[int, int], order: 
 
 
 def _taps(place: np.ndarray, order: int) -> tuple[np.ndarray, list[np.ndarray]]:
-    """Return the index of the first of the ``order + 1`` coefficients of each coordinate (in pixels from the border), and their weights.
+    """For each coordinate (in pixels from the border), return the index of its first coefficient, and the ``order + 1`` weights.
 
-    The weights are the values of the B-splines that are not 0 there, by the recursion of de Boor and Cox for knots one pixel apart.
+    The weights are the values of the B-splines that are not 0 at the coordinate. They are computed by the recursion of de Boor and Cox for
+    knots one pixel apart.
     """
-    place = place - 0.5 if order % 2 else place  # from centre to centre; even orders have their knots half-way between the centres
+    # Knots of odd orders are at the centres of pixels, and knots of even orders are half-way between the centres.
+    place = place - 0.5 if order % 2 else place
     whole = np.floor(place)
     behind = (place - whole).astype(np.float32)
     weights = [np.ones_like(behind)]
@@ -78,7 +81,7 @@ def _taps(place: np.ndarray, order: int) -> tuple[np.ndarray, list[np.ndarray]]:
 
 
 def _filtered(values: np.ndarray, taps: tuple[float, ...], axis: int) -> np.ndarray:
-    """Convolve along an axis with symmetric ``taps``, listed from the middle outwards; the border is mirrored."""
+    """Convolve along an axis with symmetric ``taps``, which are listed from the middle outwards. The border is mirrored."""
     reach, length = len(taps) - 1, values.shape[axis]
     sides = [(reach, reach) if one == axis else (0, 0) for one in range(values.ndim)]
     padded = np.moveaxis(np.pad(values, sides, mode="reflect"), axis, 0)
@@ -92,7 +95,7 @@ def _filtered(values: np.ndarray, taps: tuple[float, ...], axis: int) -> np.ndar
 
 @cache
 def _inverse(order: int) -> tuple[float, ...]:
-    """Return the inverse filter of the sampled B-spline, from its middle outwards, until it is below 1e-6."""
+    """Return the inverse filter of the sampled B-spline, from its middle outwards, until the values are below 1e-6."""
     ring = np.zeros(_RING)
     for away, value in enumerate(_AT_WHOLE_NUMBERS[order]):
         ring[away] = ring[-away] = value

@@ -143,8 +143,7 @@ def _part(place: int, source: SourceInEpochs, passport: Passport) -> list[Any]:
 class Concat(OfSources):
     """Iterate over one source after another: iterables, functions, readers, pipelines. Items get a running index and keep their keys.
 
-    If some sources number their epochs, as readers do, an epoch has one epoch of each of these sources, and one pass over each of the
-    remaining sources.
+    An epoch has one epoch of each source that numbers its epochs, as readers do, and one pass over each other source.
 
     >>> list(Pipeline([Concat([range(2), ["a", "b"]])]))
     [0, 1, 'a', 'b']
@@ -165,8 +164,7 @@ class Zip(OfSources):
     """Combine the first items of all sources into one item, then the second items, and so on.
 
     Tuples are concatenated, lists are concatenated, dicts are merged. Any other item counts as a tuple with one field. The keys come from
-    the first source. If some sources number their epochs, as readers do, each epoch combines one epoch of each of these sources, and one
-    pass over each of the remaining sources.
+    the first source. An epoch combines one epoch of each source that numbers its epochs, as readers do, and one pass over each other source.
 
     Args:
         strict: Whether different lengths or numbers of epochs of the sources raise an error. If ``False``, the shortest source ends the
@@ -229,15 +227,13 @@ class Mix(OfSources):
 
     If a source numbers its epochs, as readers do, each loop over the mix is one epoch. ``stop`` determines the end of the epoch, as in
     :class:`~highway.datasets.mixing.mixed.MixedDataset`. A source that does not number epochs, such as a list, is read again when it has
-    ended. If no source numbers epochs, the stream has one epoch.
-
-    For sources with random access, use :class:`~highway.datasets.mixing.mixed.MixedDataset` with a reader. The reader divides the mix among
-    the ranks, and even a few items have exactly the proportions of the weights.
+    ended. If no source numbers epochs, the stream has one epoch. For sources with random access, use ``MixedDataset`` with a reader: the
+    reader divides the mix among the ranks, and even a few items have exactly the proportions of the weights.
 
     Args:
         weights: Relative frequency of each source, above 0.
-        by_size: Whether to draw in proportion to the remaining length of each source. All lengths must be known, and ``stop`` must be
-            ``"all"``. Every way to interleave the sources is then equally likely.
+        by_size: Whether to draw in proportion to the remaining length of each source, so that every way to interleave the sources is
+            equally likely. All lengths must be known, and ``stop`` must be ``"all"``.
         seed: Seed of the random choices, at least 0. ``None``: the pipeline's seed.
         stop: When an epoch of the mix ends. ``"all"``: when one epoch of each source has been read. Until then, a source whose epoch has
             ended is skipped. ``"first"``: before any source would yield more items than one of its epochs has. ``"restart"``: when each
@@ -246,8 +242,8 @@ class Mix(OfSources):
             the rest of its epoch is read and dropped.
 
     Raises:
-        ConfigError: the weights do not fit the sources, or ``by_size`` does not fit ``stop``, or a source has no length (on construction,
-            or for a reader when the mix is first read).
+        ConfigError: the weights do not fit the sources, ``by_size`` does not fit ``stop``, or a source has no length. (For a reader, the
+            last error is raised when the mix is first read.)
         ValueError: with ``by_size``, a source has more items than its length.
 
     >>> list(Pipeline([Mix([[1, 2, 3, 4], ["a", "b"]], weights=[2, 1], seed=0)]))
