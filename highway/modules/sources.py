@@ -164,7 +164,7 @@ class Zip(OfSources):
     """Combine the first items of all sources into one item, then the second items, and so on.
 
     Tuples are concatenated, lists are concatenated, dicts are merged. Any other item counts as a tuple with one field. The keys come from
-    the first source. An epoch combines one epoch of each source that numbers its epochs, as readers do, and one pass over each other source.
+    the first source. An epoch combines one epoch of each source that numbers its epochs, as readers do, and a pass over each other source.
 
     Args:
         strict: Whether different lengths or numbers of epochs of the sources raise an error. If ``False``, the shortest source ends the
