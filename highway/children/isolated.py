@@ -80,7 +80,8 @@ class IsolatedRun(ReceivingRun):
     def _open(self) -> None:
         with script_interrupt.held(), self._lock:  # Ctrl-C in between would start the run twice, or never
             if self._process is not None and not self._opened:
-                draining, lineage = self.workers[0].context.draining, in_stage() and not self._feeds_stage
+                draining = self.workers[0].context.draining
+                lineage = in_stage() and not self._feeds_stage
                 self._process.tell(Begin(self.seed, self._origin, self.resumed_from, draining, self.background, lineage, self.is_counted))
             self._opened = True
         if isinstance(source := self.workers[0].stage.op, Fed):

@@ -14,7 +14,8 @@ from highway.children.control import Control, ControlClosed
 from highway.children.pickling import Failure, importing, pack, pack_arrays
 from highway.children.receiving import Ended
 from highway.engine.consumer import Consumer
-from highway.engine.stage import Origin, Passport, expand
+from highway.engine.remake import lists_sources, short_lineage
+from highway.engine.stage import Lineage, Origin, Passport, expand
 from highway.engine.stats import StageStats
 from highway.engine.threads import Run
 from highway.errors import Cancelled, EndOfStream, LinkError, PipelineError
@@ -121,14 +122,15 @@ def _work(run: Run, begin: Begin, items: ShmSender) -> None:
 
 
 def _hand_over(run: Run, begin: Begin, items: ShmSender) -> None:
-    first = True
+    first, lists = True, not begin.lineage and lists_sources(run.workers)
     while True:
         item, passport = run.take(None)
         if first:
             items.send(pack(("begun", run.workers[0].context.refusal)))
             first = False
+        made_of = short_lineage(passport, run.workers) if lists else passport.made_of if begin.lineage else None
         try:
-            frames = pack_arrays(("item", (item, _plain(passport, begin))))
+            frames = pack_arrays(("item", (item, _plain(passport, begin, made_of))))
         except Exception as error:  # pickle and __reduce__ can raise any error
             raise PipelineError(
                 f"{items.link}: what comes out of {run.workers[-1].stage.name} cannot be handed to another process: {error}; "
@@ -138,9 +140,9 @@ def _hand_over(run: Run, begin: Begin, items: ShmSender) -> None:
         del item, frames  # so that the next item can reuse the memory
 
 
-def _plain(passport: Passport, begin: Begin) -> tuple[Any, ...]:
+def _plain(passport: Passport, begin: Begin, made_of: Lineage | None) -> tuple[Any, ...]:
     """Return a passport as a tuple, which unpickles fast, with ``None`` in place of this pipeline's own origin."""
-    epoch, index, origin, keys, times, made_of, positions = passport if begin.lineage else passport.sent()
+    epoch, index, origin, keys, times, _, positions = passport if begin.lineage else passport.sent()
     return epoch, index, None if origin == begin.origin else origin, keys, times, made_of, positions
 
 

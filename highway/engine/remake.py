@@ -13,7 +13,7 @@ from highway.engine.component import Ranks, Stateless
 from highway.engine.context import entered, here, on_behalf_of
 from highway.engine.hashing.identity import is_named
 from highway.engine.resume import Marker, ReadByRank, StageState, digest, packed, unpacked
-from highway.engine.source import remake_of
+from highway.engine.source import ranks_of, remake_of
 from highway.engine.stage import DROP, Lineage, Passport, Stamped
 from highway.engine.workers import StageWorkers
 from highway.errors import PipelineError
@@ -276,11 +276,38 @@ def used_as_json(used: Sequence[Any], workers: Sequence[StageWorkers]) -> Any:
         workers: The stages.
     """
     try:
-        items = [one if isinstance(one, list) else list(_source_items(one, workers)) for one in used]
+        items = [one if isinstance(one, list) else _all_source_items(one, workers) for one in used]
     except _SplitError as error:
         return str(error)
     flat = np.array([pair for one in items for pair in one], np.int64).reshape(-1, 2)
     return [packed(np.array(list(map(len, items)), np.int64)), packed(flat[:, 0]), packed(flat[:, 1])]
+
+
+def _all_source_items(passport: Passport, workers: Sequence[StageWorkers]) -> list[list[int]]:
+    if passport.made_of is not None and isinstance(passport.made_of.part, np.ndarray):
+        items: list[list[int]] = passport.made_of.part.tolist()
+        return items
+    return list(_source_items(passport, workers, workers))
+
+
+def lists_sources(workers: Sequence[StageWorkers]) -> bool:
+    """Return whether another process needs :func:`short_lineage` of each item. The process of one rank does not, to save time."""
+    source = workers[0]
+    ranks = ranks_of(source.stage.op, source.traits)
+    return any(world_size > 1 for _, world_size in ranks) and tracks(workers) and _merging(workers) is not None
+
+
+def short_lineage(passport: Passport, workers: Sequence[StageWorkers]) -> Lineage | None:
+    """Return a lineage of an item that only lists the source's items."""
+    try:
+        return Lineage(part=np.array(list(_source_items(passport, workers, workers)), np.int64))
+    except _SplitError:
+        return None
+
+
+def _merging(workers: Sequence[StageWorkers]) -> StageWorkers | None:
+    """Return the last stage that makes items of several items."""
+    return next((worker for worker in reversed(workers) if worker.traits.whole_inputs and worker.traits.one_to_one is None), None)
 
 
 def used_from_json(saved: Any) -> list[list[list[int]]] | None:
@@ -296,9 +323,12 @@ class _SplitError(Exception):
     """The stage with this name has split an item, or does not report the inputs of its outputs."""
 
 
-def _source_items(passport: Passport, workers: Sequence[StageWorkers]) -> Iterator[list[int]]:
-    """Yield the epoch and index of the source's items in an item."""
+def _source_items(passport: Passport, workers: Sequence[StageWorkers], before: Sequence[StageWorkers]) -> Iterator[list[int]]:
+    """Yield the epoch and index of the source's items in an item that has passed the stages ``before``."""
     made_of, source = passport.made_of, workers[0].layers[-1]
+    merging = _merging(before)
+    if merging is not None and (made_of is None or made_of.stage != merging.number):
+        raise _SplitError(merging.stage.name)
     made_by = workers[made_of.stage or 0] if made_of is not None else workers[0]
     if made_of is None or made_by.layers[-1] is source:
         yield [passport.epoch, passport.index]
@@ -306,7 +336,7 @@ def _source_items(passport: Passport, workers: Sequence[StageWorkers]) -> Iterat
     if not made_of.inputs or (not made_by.traits.whole_inputs and made_by.traits.one_to_one is None):
         raise _SplitError(made_by.stage.name)
     for one in made_of.inputs:
-        yield from _source_items(one, workers)
+        yield from _source_items(one, workers, workers[: made_by.number])
 
 
 def _read(workers: Sequence[StageWorkers], state: Mapping[str, Any]) -> ReadByRank:
@@ -325,13 +355,13 @@ def _read(workers: Sequence[StageWorkers], state: Mapping[str, Any]) -> ReadByRa
     try:
         if used is None:
             raise _SplitError(state["used"] or rest[-1].stage.name)
-        for one in states.values():
+        for number, one in states.items():
             for passport in one.held:
-                held += _source_items(passport, workers)
+                held += _source_items(passport, workers, workers[:number])
     except _SplitError as error:
         raise PipelineError(
-            f"load_state_dict: {error} has split items of rank {rank[0]}, and a part of one may wait while another part was returned; "
-            "resume on as many ranks, or from states between two epochs"
+            f"load_state_dict: {error} has split items of rank {rank[0]}, or does not report the inputs of its items (Lineage), so "
+            "that it is not known which samples are left; resume on as many ranks, or from states between two epochs"
         ) from None
     return ReadByRank(rank, own, None, _pairs(held), _pairs([pair for one in used for pair in one]))
 

@@ -14,7 +14,8 @@ from random import Random
 import numpy as np
 import pytest
 
-from highway import DROP, Pipeline, Stage
+from highway import DROP, Pipeline, Stage, Traits
+from highway.engine import Stateless
 from highway.errors import EndOfStream, PipelineError
 from highway.modules import Batch, BatchByShape, Bucket, Cache, Deal, FixedEpochs, Pack, Reader, Shuffle, Take, Tee, Unbatch
 
@@ -417,3 +418,38 @@ def test_a_name_with_a_parameter_accepts_no_other_parameter():
         pipeline.load_state_dict(state, allow_changed=["Shuffle.buffer_size"])
     with changed() as pipeline, pytest.raises(PipelineError, match=r"allow_changed names 'Shuffle.size'"):
         pipeline.load_state_dict(state, allow_changed=["Shuffle.size", "Batch"])
+
+
+def test_an_isolated_pipeline_resumes_on_other_ranks():
+    def build(rank, world_size):
+        reader = Reader(range(24), epochs=1, rank=rank, world_size=world_size)
+        return Pipeline([reader, Shuffle(3), Batch(2)], seed=3, isolated=True)
+
+    read, states = [], []
+    for rank in range(2):
+        with build(rank, 2) as pipeline:
+            read += [number for _ in range(2) for number in numbers(pipeline.dequeue())]
+            states.append(saved(pipeline))
+    with build(0, 1) as pipeline:
+        pipeline.load_state_dict(states)
+        assert sorted(read + [number for item in pipeline for number in numbers(item)]) == list(range(24))
+    refused(build, states_after(build, [2]), "Batch has split items of rank 0, or does not report")  # one rank: to save time
+
+
+class Pairs:
+    """Sums of two numbers."""
+
+    def stream(self, items):
+        for item in items:
+            if (other := next(items, None)) is not None:
+                yield item + other
+
+    def __highway__(self):
+        return Traits(per_epoch=True, whole_inputs=True, state=Stateless)
+
+
+def test_a_stream_that_does_not_report_the_inputs_of_its_items_is_refused():
+    def build(rank, world_size):
+        return of_two_epochs(rank, world_size, Pairs())
+
+    refused(build, states_after(build, [2, 2]), "Pairs has split items of rank 0, or does not report")
