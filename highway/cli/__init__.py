@@ -1,6 +1,8 @@
-"""The command ``highway``: run, top, check, graph and so on, one file for each. It may use all other packages.
+"""The command ``highway``. Each of its commands, such as ``run``, ``top`` and ``check``, is a module. This package may use all other
+packages.
 
-Exit codes: 0 done, 1 failed while running, 2 wrong usage or file, 130 interrupted (143: terminated). Begin with ``command``.
+Exit codes: 0 for success, 1 for a failure at run time, 2 for wrong usage or a wrong file, 130 if interrupted, 143 if terminated. Begin with
+``command``.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit code."""
-    given = [*(sys.argv[1:] if arguments is None else arguments)]  # not list(): a module here may have this name
+    given = [*(sys.argv[1:] if arguments is None else arguments)]  # not list(): a module of this package is called ``list``
     parser = argparse.ArgumentParser(
         prog="highway",
         description=highway.__doc__.splitlines()[0],
@@ -41,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     named = next((word for word in given if not word.startswith("-")), "")
     for command in COMMANDS:
         added = parsers.add_parser(command.name, description=command.summary, allow_abbrev=False)
-        if command.name == named:  # the options of other commands are not needed
+        if command.name == named:  # only the given command needs its options
             command.add_arguments(added)
             added.set_defaults(command=command)
     if named not in {"", *parsers.choices}:
@@ -52,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _commands() -> str:
-    """Return the commands in their groups, filled to the terminal's width; argparse lists subparsers in one group only."""
+    """Return the commands in groups, in lines of the terminal's width. argparse would list all subparsers in one group."""
     gap = max(len(command.name) for command in COMMANDS) + 4
     filled = textwrap.TextWrapper(shutil.get_terminal_size((80, 0)).columns, subsequent_indent=" " * gap).fill
     lines = []

@@ -1,4 +1,4 @@
-"""Types of arguments, for ``type=`` of argparse."""
+"""Types of arguments, for the parameter ``type`` of argparse."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import re
 
 
 def positive(text: str) -> int:
-    """Return a whole number above 0; for ``type=``."""
+    """Return a whole number above 0."""
     return _whole(text, 1, "above 0")
 
 
 def natural(text: str) -> int:
-    """Return a whole number that is not negative; for ``type=``."""
+    """Return a whole number of at least 0."""
     return _whole(text, 0, "at least 0")
 
 
@@ -23,7 +23,7 @@ def _whole(text: str, least: int, expected: str) -> int:
 
 
 def seconds(text: str) -> float:
-    """Return a number of seconds above 0; for ``type=``."""
+    """Return a number of seconds above 0."""
     number = float(text)
     if not number > 0:
         raise argparse.ArgumentTypeError(f"{text}; expected a number of seconds above 0")
@@ -31,7 +31,7 @@ def seconds(text: str) -> float:
 
 
 def share(text: str) -> float:
-    """Return a number that is not negative; for ``type=``."""
+    """Return a number of at least 0."""
     number = float(text)
     if not 0 <= number < float("inf"):
         raise argparse.ArgumentTypeError(f"{text}; expected a number, at least 0")
@@ -39,7 +39,7 @@ def share(text: str) -> float:
 
 
 def rate(text: str) -> float:
-    """Return a number above 0; for ``type=``."""
+    """Return a number above 0."""
     number = float(text)
     if not 0 < number < float("inf"):
         raise argparse.ArgumentTypeError(f"{text}; expected a number above 0")

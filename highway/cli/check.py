@@ -1,4 +1,4 @@
-"""``highway check``: the content of a topology file, or its errors."""
+"""``highway check``: print a description of a topology file, or the errors of the file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Check a file, print a description of it, and return the exit code."""
+    """Check a topology file, print a description of the file, and return the exit code."""
     topology = load_checked(options)
     if options.on:
         ENGINES[options.on].check(topology)
@@ -30,7 +30,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def sentences(topology: Topology, on: str | None = None) -> Iterator[str]:
-    """Yield a description of a topology without errors, line by line. ``on`` is an engine that was checked, too."""
+    """Yield the lines of the description of a topology without errors. ``on`` is an engine for which the topology was also checked."""
     plan = topology.plan
     for role in plan.roles.values():
         where = f" on {', '.join(role.hosts)}" if role.hosts else ""

@@ -1,4 +1,4 @@
-"""The commands: their modules, their start and end, and their error messages."""
+"""Define the commands, run a command, and show its errors."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ DONE, FAILED, WRONG, INTERRUPTED = 0, 1, 2, interrupt.CODE
 
 
 class CommandModule(Protocol):
-    """The module of a command. In ``highway.cli``, mypy checks each module against this."""
+    """The module of a command. mypy checks each module of a command against this protocol."""
 
     def add_arguments(self, parser: argparse.ArgumentParser, /) -> None:
-        """Add the command's options."""
+        """Add the options of the command to a parser."""
 
     def run(self, options: argparse.Namespace, /) -> int:
         """Run the command, and return the exit code.
@@ -43,11 +43,11 @@ class Command:
 
     Args:
         name: The name after ``highway``.
-        module: The :class:`CommandModule`, below ``highway.cli``; imported when the command is given.
+        module: The name of the :class:`CommandModule` in ``highway.cli``. The module is imported only if the command is given.
         summary: A one-line description.
-        alone: The name as a separate program, if the command has one.
-        logs: Whether errors and warnings have the command's name. Other commands print errors with ``highway``, and handle warnings
-            themselves.
+        alone: The name of the separate program for this command, if there is one.
+        logs: Whether errors and warnings begin with the command's name. If false, errors begin with ``highway``, and the command handles
+            warnings.
     """
 
     name: str
@@ -57,17 +57,17 @@ class Command:
     logs: bool = False
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Add its options, and the options of all commands, to a parser."""
+        """Add the options of this command, and the common options of all commands, to a parser."""
         parser.add_argument("--traceback", action="store_true", help="show where in the code an error comes from")
         self._module().add_arguments(parser)
 
     def run(self, options: argparse.Namespace, name: str) -> int:
-        """Run it under a name and return the exit code."""
+        """Run the command, and return the exit code. ``name`` is the name in messages."""
         if self.logs:
             logging.basicConfig(format=f"{name}: %(message)s", level=logging.WARNING)
         try:
             module = self._module()
-            interrupt.raise_again()  # not earlier, because during an import the interrupt could look like a failed import
+            interrupt.raise_again()  # called after the import, because an interrupt during an import could look like a failed import
             with kept_for_json() if getattr(options, "json", False) else contextlib.nullcontext():
                 return module.run(options)
         except KeyboardInterrupt:
@@ -127,16 +127,16 @@ COMMANDS = tuple(command for group in GROUPS.values() for command in group)
 
 
 class RunError(Exception):
-    """A role failed while it ran; the cause is the error of its stage."""
+    """A role failed at run time. The cause of this error is the error of the stage."""
 
 
 def exit_code(error: BaseException) -> int:
-    """Return the exit code of a command that ends with an error."""
+    """Return the exit code of a command that ends with this error."""
     return INTERRUPTED if isinstance(error, KeyboardInterrupt) else WRONG if isinstance(error, ConfigError) else FAILED
 
 
 def explain(error: BaseException, with_traceback: bool = False) -> str:
-    """Return an error's message with its notes, and without the class name for highway's own errors."""
+    """Return the message and the notes of an error. Errors that are not highway's own also show the name of the class."""
     if isinstance(error, RunError) and error.__cause__:
         error = error.__cause__
     if with_traceback:
@@ -160,7 +160,7 @@ def program(alone: str) -> Callable[[Sequence[str] | None], int]:
         return command.run(parser.parse_args(argv), alone)
 
     def main(argv: Sequence[str] | None = None) -> int:
-        if argv is None:  # it is the program, not called by other code
+        if argv is None:  # this is the program itself, not a call by other code
             interrupt.leave_quietly()
         return interrupt.run_command(lambda: run(argv))
 

@@ -33,7 +33,7 @@ _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 _PACKAGES = ("numpy", "pillow", "pyzmq", "simplejpeg", "opencv-python-headless", "webdataset", "torch", "threadpoolctl")
 
 
-_OF_TENSORCOM = {  # commands that tensorcom and highway both install, and highway's equivalents
+_OF_TENSORCOM = {  # command that both tensorcom and highway install -> equivalent command of highway
     "tensormon": "mon",
     "tensorshow": "show",
     "tensorstat": "stat",
@@ -43,7 +43,7 @@ _OF_TENSORCOM = {  # commands that tensorcom and highway both install, and highw
 
 
 class Finding(NamedTuple):
-    """A topic, its state, and a sentence of advice; the advice may be empty."""
+    """A topic, the state of the topic, and a sentence of advice, which can be empty."""
 
     topic: str
     found: str
@@ -51,12 +51,12 @@ class Finding(NamedTuple):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the command, and those for measuring a dataset."""
+    """Add the options of the command, including the options to measure a dataset."""
     doctor_dataset.add_arguments(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the findings and then the advice; with a dataset, print the best way to read it."""
+    """Print the findings and then the advice. If a dataset is given, print the fastest way to read the dataset instead."""
     if options.dataset is not None:
         return doctor_dataset.run(options)
     findings = list(look())
@@ -84,10 +84,10 @@ def look() -> Iterator[Finding]:
 
 
 def owners_of_commands(path: str | None = None) -> str:
-    """Return the package that owns each command of tensorcom on this machine, and highway's names for commands of other packages.
+    """Return which package owns each command of tensorcom on this machine. For commands of other packages, add highway's command.
 
     Args:
-        path: Search path of the commands; ``None``: the shell's.
+        path: Search path of the commands. ``None``: the search path of the shell.
     """
     owners: dict[str, list[str]] = {}
     for name in _OF_TENSORCOM:
@@ -102,7 +102,7 @@ def owners_of_commands(path: str | None = None) -> str:
 
 
 def _formats() -> Finding:
-    """Return the readable formats, and how to install the others."""
+    """Return the readable formats, and how to install the other formats."""
     packages = {row.extra.name: row.extra.package for row in formats().values() if row.extra} | {"stores": "obstore"}
     found = {extra: version_of(package) for extra, package in packages.items()}
     parts = [f"{extra} ({packages[extra]} {version})" for extra, version in found.items() if version]

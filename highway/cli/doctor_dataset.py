@@ -1,4 +1,4 @@
-"""``highway doctor --dataset module:name``: measures whether threads or processes read a dataset faster."""
+"""``highway doctor --dataset module:name``: measure whether threads or processes read a dataset faster."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from highway.errors import ConfigError
 from highway.process.cores import available_cores
 
 TURNS = 3
-CLEARLY = 1.1  # minimum ratio of samples per second for processes, because they take time to start, and memory
+CLEARLY = 1.1  # processes are recommended only if they are so many times as fast, because they need memory and time to start
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the measurement."""
+    """Add the options to measure a dataset."""
     parser.add_argument(
         "--dataset", metavar="MODULE:NAME", help="measure threads against processes on a map-style dataset, or a function that returns one"
     )
@@ -42,7 +42,7 @@ def run(options: argparse.Namespace) -> int:
             closing.callback(loader.close)
             running[kind] = _batches(loader)
             try:
-                next(running[kind])  # the time to start is not measured
+                next(running[kind])  # the first item comes before the measurement, which does not include the start
             except ConfigError as error:
                 if kind == "processes":
                     raise
@@ -60,7 +60,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def load(name: str) -> Any:
-    """Return the dataset called ``module:name``.
+    """Import and return the dataset ``module:name``.
 
     Raises:
         ConfigError: the module or name does not exist, or has no random access to samples.
@@ -80,7 +80,7 @@ def load(name: str) -> Any:
 
 
 def verdict(threads: float, processes: float, workers: int) -> str:
-    """Return a sentence that recommends threads or processes, from samples per second."""
+    """Return a sentence that recommends threads or processes, given the samples per second of both."""
     if processes > CLEARLY * threads:
         return (
             f"Processes are {processes / threads:.1f} times as fast: the dataset holds Python's lock. "
@@ -91,7 +91,7 @@ def verdict(threads: float, processes: float, workers: int) -> str:
 
 
 def _loader(dataset: Any, batch_size: int, workers: int, kind: Any) -> Any:
-    from highway.adapters.torch import DataLoader  # here, because importing torch takes seconds
+    from highway.adapters.torch import DataLoader  # imported here, because the import of torch takes seconds
 
     return DataLoader(dataset, batch_size, shuffle=True, num_workers=workers, workers=kind, drop_last=True)
 

@@ -1,4 +1,4 @@
-"""``highway drain``: removes processes of a role from a running topology, without losing their items."""
+"""``highway drain``: remove processes of a role from a running topology, without losing items."""
 
 from __future__ import annotations
 

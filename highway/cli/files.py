@@ -1,4 +1,4 @@
-"""The topology file of a command."""
+"""Options for topology files, and writing files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from highway.errors import ConfigError
 
 @contextlib.contextmanager
 def put_in(path: str | Path) -> Iterator[str]:
-    """Write a file atomically, so that readers always find a complete file. Yield the path to write to.
+    """Yield a temporary path to write to, which then replaces the file ``path`` atomically. So readers always find a complete file.
 
     Raises:
         ConfigError: the file cannot be written.
@@ -35,38 +35,38 @@ def add_file_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_settings(parser: argparse.ArgumentParser) -> None:
-    """Add the options that change what a topology file contains or may name."""
+    """Add the options for variables and plug-ins of a topology file."""
     parser.add_argument("--set", action="append", default=[], metavar="VAR=VALUE", help="give a variable of the file another value")
     parser.add_argument("--plugin", action="append", default=[], metavar="MODULE", help="allow the file to name classes of this module")
 
 
 def allow_plugins(modules: Sequence[str]) -> None:
-    """Make modules of ``--plugin``, if any, importable from the current directory, as with ``python -m``."""
+    """If modules of ``--plugin`` are given, make modules in the current directory importable, as ``python -m`` does."""
     if modules and "" not in sys.path:
         sys.path.insert(0, "")
 
 
 def load_checked(options: argparse.Namespace, look_only: bool = True) -> topology.Topology:
-    """Return the topology for the options of :func:`add_file_options`.
+    """Load and check the topology that the options select, and return it.
 
     Args:
-        options: The options.
-        look_only: Whether the topology will not run, so that only modules of ``--plugin`` are imported.
+        options: The options of :func:`add_file_options`.
+        look_only: Whether only modules of ``--plugin`` are imported, because the topology will not run.
 
     Raises:
-        ConfigError: the topology has errors; the message lists them all.
+        ConfigError: the topology has errors. The message lists the errors.
     """
     allow_plugins(options.plugin)
     return topology.load_checked(options.files, variables(options.set), options.plugin, look_only)
 
 
 def variables(settings: list[str]) -> dict[str, Any]:
-    """Parse ``--set VAR=VALUE`` options; a value is YAML.
+    """Return the variables in ``--set VAR=VALUE`` options. A value is YAML.
 
     Raises:
         ConfigError: an option has no ``=``, or its value is not YAML.
     """
-    from highway.topology.document import parse  # here, because a launched process reads no YAML
+    from highway.topology.document import parse  # imported here, because a launched process reads no YAML
 
     values = {}
     for setting in settings:

@@ -1,4 +1,4 @@
-"""``highway graph``: draws a topology, from its file or while it runs."""
+"""``highway graph``: draw a topology, from the file or with measured numbers of a run."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ def run(options: argparse.Namespace) -> int:
     try:
         for view in polls(poller(topology, options), options):
             _put(annotate(drawn, view), path)
-    except KeyboardInterrupt:  # the normal end
+    except KeyboardInterrupt:  # Ctrl-C is the normal end
         return 130 if options.once else 0
     return 0
 
 
 def _put(drawn: Graph, path: Path | None) -> None:
-    """Print a graph, or write it to a file."""
+    """Print a graph, or write the graph to a file."""
     if path is None:
         print(mermaid(drawn), end="", flush=True)
         return

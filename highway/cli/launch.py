@@ -1,4 +1,4 @@
-"""``highway launch``: launches a topology on an engine, which chooses the hosts of its roles."""
+"""``highway launch``: launch a topology on an engine, which chooses the hosts of the roles."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _launch(engine: LiveEngine, options: argparse.Namespace) -> int:
-    from highway.cli.run_here import run_processes  # here, because only supervised engines need a screen
+    from highway.cli.run_here import run_processes  # imported here, because only supervised engines need a screen
 
     with document_of_errors(options.json):
         return run_processes(_placed(engine, options), options, engine.connect)
@@ -85,6 +85,6 @@ def _render(engine: RenderingEngine, options: argparse.Namespace) -> int:
 
 
 def _show(texts: Mapping[str, str]) -> int:
-    """Print texts, each after its name."""
+    """Print the name and then the content of each text."""
     print("\n".join(f"# {name}\n{text}" for name, text in texts.items()), end="")
     return DONE

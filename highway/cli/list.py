@@ -1,4 +1,4 @@
-"""``highway list``: lists the components and datasets, or describes one of them."""
+"""``highway list``: list the components and datasets, or describe one of them."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _public(name: str, width: int) -> Iterator[str]:
-    """Yield a description of each class or function of highway and its adapters with this name. Upper and lower case are equal.
+    """Yield a description of each class or function of highway and its adapters with this name. The case of letters is ignored.
 
     Raises:
-        ConfigError: only adapters have the name, and none of their frameworks is installed.
+        ConfigError: only adapters have this name, and none of their frameworks is installed.
     """
     missing = None
     found = False
@@ -63,7 +63,7 @@ def _public(name: str, width: int) -> Iterator[str]:
 
 
 def _modules_with(name: str) -> Iterator[tuple[str, str]]:
-    """Yield each module with a public name, and the name in the case that the module uses. Adapters are searched as text, not imported."""
+    """Yield each module with this public name, and the exact name in the module. Adapters are searched as text, without an import."""
     for public in highway.__all__:
         if public.lower() == name.lower():
             yield "highway", public
@@ -76,7 +76,7 @@ def _modules_with(name: str) -> Iterator[tuple[str, str]]:
 
 
 def _methods(found: Any, width: int) -> list[str]:
-    """Return the public methods and properties of a class: a heading, and one line for each."""
+    """Return the public methods and properties of a class, as a heading and one line for each method or property."""
     own = vars(found) if inspect.isclass(found) else {}
     kinds = (property, classmethod, staticmethod)
     public = {name: value for name, value in own.items() if name[0] != "_" and (inspect.isfunction(value) or isinstance(value, kinds))}

@@ -1,4 +1,4 @@
-"""Standard output and standard error that cannot end a run, such as by a full disk. Also output that is always JSON."""
+"""Standard output and standard error whose errors, such as a full disk, never end a run. Also: standard output that is always JSON."""
 
 from __future__ import annotations
 
@@ -19,8 +19,10 @@ _kept: TextIO | None = None
 
 @contextlib.contextmanager
 def kept_for_json() -> Iterator[None]:
-    """Reserve standard output for :func:`own_stdout`; other output of this process, for instance of user modules, goes to standard
-    error."""
+    """Reserve standard output for :func:`own_stdout`.
+
+    Other output of this process, for instance of user modules, goes to standard error.
+    """
     global _kept
     before, _kept = _kept, sys.stdout
     try:
@@ -31,26 +33,26 @@ def kept_for_json() -> Iterator[None]:
 
 
 def own_stdout() -> TextIO:
-    """Return standard output for the command's own output."""
+    """Return the standard output for the command's own output."""
     return _kept or sys.stdout
 
 
 def run_apart(command: Callable[[], int], library: str, document: Callable[[int, str], str]) -> int:
-    """Run a command in a child process, and print its document even if a library ends the process. Return the exit code.
+    """Run a command in a child process, print the command's document even if a library ends the child, and return the exit code.
 
-    If other code called highway, that code may have threads, so the command runs in this process. Standard output of the child is a file,
-    because processes that the child leaves behind could keep a pipe open. The child has its own process group, and gets signals only from
+    If other code has called highway, the command runs in this process, because that code may have threads. The child's standard output is a
+    file, because processes that outlive the child could keep a pipe open. The child has its own process group, and gets signals only from
     this process.
 
     Args:
-        command: The command.
-        library: The library that may end the process.
-        document: Returns the document of a run that ended without one, from the exit code and a message.
+        command: Function that runs the command and returns the exit code.
+        library: Name of the library that can end the process.
+        document: Function of an exit code and a message. Returns the document for a command that ended without printing a document.
     """
     if not interrupt.is_program():
         return command()
     passed_on = {number for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) != signal.SIG_IGN}
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if it is ignored, the kernel keeps no exit code
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if the signal is ignored, the kernel keeps no exit codes
     with tempfile.TemporaryFile() as written:
         before, parent = signal.pthread_sigmask(signal.SIG_BLOCK, passed_on), os.getpid()
         with warnings.catch_warnings(action="ignore", category=DeprecationWarning):  # newer Pythons warn of threads, as NumPy's
@@ -73,7 +75,7 @@ def run_apart(command: Callable[[], int], library: str, document: Callable[[int,
             code = os.waitstatus_to_exitcode(ended[1])
             written.seek(0)
             text = written.read().decode(errors="replace")
-            if not text.endswith("}\n"):  # no text, or an incomplete text
+            if not text.endswith("}\n"):  # there is no document, or an incomplete document
                 how = f"was killed by {signals.name_of(-code)}" if code < 0 else f"ended with exit code {code}"
                 blamed = "" if -code in sent else f"; {library} may have ended it"
                 message = f"the process of the run {how}{blamed}; how many messages were lost is not known"
@@ -88,7 +90,7 @@ def run_apart(command: Callable[[], int], library: str, document: Callable[[int,
 
 
 def _write_to(descriptor: int) -> None:
-    """Make :func:`own_stdout` return a file. Text that C libraries print on standard output goes to standard error."""
+    """Make :func:`own_stdout` return the file ``descriptor``. Text that C libraries print on standard output goes to standard error."""
     global _kept
     own_stdout().flush()
     os.dup2(2, 1)
@@ -96,11 +98,11 @@ def _write_to(descriptor: int) -> None:
 
 
 class Output(io.TextIOBase):
-    """A text stream. If text cannot be written, it drops the text, and reports this once.
+    """A text stream that drops text if it cannot be written, and reports this once.
 
     Args:
         stream: The stream to write to.
-        name: The name in messages.
+        name: The name of the stream in messages.
         tell: Called with a sentence at the first text that cannot be written.
     """
 
@@ -110,7 +112,7 @@ class Output(io.TextIOBase):
 
     @property
     def encoding(self) -> str:  # type: ignore[override]
-        """The encoding of the stream; rich asks for it."""
+        """The encoding of the stream, which rich reads."""
         return getattr(self._stream, "encoding", None) or "utf-8"
 
     def write(self, text: str) -> int:
@@ -120,19 +122,19 @@ class Output(io.TextIOBase):
 
     def flush(self) -> None:
         """Write buffered text, or drop it."""
-        if not self._stream.closed:  # garbage collection also flushes this, perhaps after the stream
+        if not self._stream.closed:  # garbage collection also flushes this object, perhaps after the stream was closed
             self._try(self._stream.flush)
 
     def isatty(self) -> bool:
-        """Return whether this is a terminal."""
+        """Return whether the stream is a terminal."""
         return self._stream.isatty()
 
     def fileno(self) -> int:
-        """Return the descriptor."""
+        """Return the descriptor of the stream."""
         return self._stream.fileno()
 
     def finish(self) -> None:
-        """Drop buffered text, because Python would try to write it again at exit, and fail."""
+        """Drop buffered text. Otherwise Python would try to write this text at exit, and fail."""
         with contextlib.suppress(OSError):
             self._stream.flush()
             return

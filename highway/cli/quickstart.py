@@ -1,4 +1,4 @@
-"""``highway quickstart``: runs the topology that comes with the package."""
+"""``highway quickstart``: run the topology that is in the package."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FILE = Path(highway.data.__file__).with_name("quickstart.yaml")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of ``highway run``, but no argument for the file, which is always the packaged one."""
+    """Add the options of ``highway run``, but no argument for the file, because the file is always the topology in the package."""
     parser.description = (
         "Read photographs that come with highway in one process, augment them in two, and draw the first ones into "
         f"out/quickstart.png. This is `highway run {FILE}`; copy the file to begin your own."

@@ -1,6 +1,6 @@
-"""``highway run``: runs one role of a topology here, or all roles on this machine.
+"""``highway run``: run one role of a topology in this process, or several roles in processes on this machine.
 
-Processes that a launcher has started use this module, too. They show nothing to users, so all output for users is in ``run_here``.
+Processes that a launcher has started also use this module. They show nothing to users, so all code for output is in ``run_here``.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ def add_role_options(parser: argparse.ArgumentParser) -> None:
     add_run_options(parser)
     add("--wait", type=_seconds, metavar="S", help="end a role to which for S seconds nobody is connected that could send it something")
     add("--stay", action="store_true", help="with --role: when it has ended as it should, wait for SIGTERM, for who starts again what ends")
-    for descriptor in ("--report-to", "--count-in", "--spec-from"):  # used by the launcher to start processes
+    for descriptor in ("--report-to", "--count-in", "--spec-from"):  # options with which the launcher starts processes
         add(descriptor, type=int, metavar="FD", help=argparse.SUPPRESS)
     add("--end-with-launcher", action="store_true", help=argparse.SUPPRESS)
 
 
 def add_run_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of all runs, wherever they are."""
+    """Add the options of all runs, on this machine or elsewhere."""
     add = parser.add_argument
     add("--metrics", metavar="[ADDRESS:]PORT", help="answer over HTTP for the state of what runs; 0 is any free port; address: 127.0.0.1")
     add_dashboard_option(parser)
@@ -63,7 +63,7 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_dashboard_option(parser: argparse.ArgumentParser) -> None:
-    """Add the option of all commands that serve a page of their run."""
+    """Add the option of all commands that serve a page about their run."""
     about = "serve a page that shows the run, for a browser; default: 127.0.0.1, and the port of --metrics or any that is free"
     parser.add_argument("--dashboard", metavar="[ADDRESS:]PORT", nargs="?", const="", type=_address, help=about)
 
@@ -81,14 +81,14 @@ def _seconds(text: str) -> float:
     return seconds
 
 
-_seconds.__name__ = "number of seconds"  # the name in argparse's messages
+_seconds.__name__ = "number of seconds"  # argparse's messages show this name
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run what the options select, and return the exit code."""
-    interrupt.leave_quietly_again()  # nothing runs yet that must be stopped in order
+    """Run the roles that the options select, and return the exit code."""
+    interrupt.leave_quietly_again()  # no process runs yet that must be stopped in order
     if options.wait is not None:
-        from highway.wire import receiver  # here, because a role without links needs no sockets
+        from highway.wire import receiver  # imported here, because a role without links needs no sockets
 
         receiver.wait_for_senders = options.wait
     if options.rendezvous is not None:
@@ -97,13 +97,13 @@ def run(options: argparse.Namespace) -> int:
         rendezvous.join(options.rendezvous, options.address)
     if options.report_to is not None:
         return _run_for_launcher(options)
-    from highway.cli.run_here import run_here  # here, because a launched process has no terminal
+    from highway.cli.run_here import run_here  # imported here, because a launched process has no terminal
 
     return run_here(options)
 
 
 def _run_for_launcher(options: argparse.Namespace) -> int:
-    # A process that was launched from another host is restarted by that host. If it drained, its receivers would assume that it has ended.
+    # The host of the launcher restarts a killed process. If the process drained instead, its receivers would assume that it has ended.
     interrupt.die_with_parent(signal.SIGKILL if options.end_with_launcher else signal.SIGTERM)  # outside Linux it ends with the next report
     tally.share(options.count_in)
     logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.INFO)

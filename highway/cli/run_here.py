@@ -1,4 +1,4 @@
-"""``highway run`` for users: runs the selected roles, with output on the terminal."""
+"""``highway run`` for users: run the selected roles, with output on the terminal."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ Connect = Callable[[Wiring, argparse.Namespace, Show], Launcher]
 
 
 def run_here(options: argparse.Namespace) -> int:
-    """Run what the options select, and return the exit code."""
+    """Run the roles that the options select, and return the exit code."""
     with document_of_errors(options.json):
         wiring = _prepare(options)
         if options.role is None or len(wiring.processes) > 1:
@@ -92,18 +92,18 @@ def _chosen(topology: Topology, options: argparse.Namespace) -> Sequence[Process
 
 
 def run_processes(wiring: Wiring, options: argparse.Namespace, connect: Connect, passed: Sequence[str] = ()) -> int:
-    """Run processes until they have ended, show them on the terminal, and return the exit code.
+    """Run processes until they have ended, show their state on the terminal, and return the exit code.
 
     Args:
         wiring: The processes.
         options: The options of ``highway run`` and ``highway launch``.
-        connect: Returns a launcher, from the processes, the options and a function that shows printed lines.
-        passed: Further arguments of each process.
+        connect: Function of the processes, the options, and a function that shows printed lines. Returns a launcher.
+        passed: Further arguments of ``highway run`` for each process.
     """
     given = [*file_arguments(options), *(["--traceback"] if options.traceback else [])]
     arguments = [*options.files, *given, f"--drain-timeout={options.drain_timeout}", *passed]
     screen = Screen(keep_output=options.json)
-    gc.freeze()  # like the process of a role
+    gc.freeze()  # as in the process of a role
     interrupt.raise_again()
     try:
         with _endpoint(wiring, options, screen) as watchers, screen:
@@ -131,7 +131,7 @@ def _run_role(wiring: Wiring, options: argparse.Namespace) -> int:
     (process,), topology = wiring.processes, wiring.topology
     spec = topology.process_spec(process.role, process.replica)
     environment = {**dict.fromkeys(ONE_THREAD, "1"), **os.environ, **spec.env}
-    if environment != os.environ:  # libraries read the environment when they are imported: start again
+    if environment != os.environ:  # libraries read the environment when they are imported, so start the program again
         with interrupt.Withheld():
             os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], environment)
     state = ReplicaState(process.role, process.replica, process.host, "starting", single=spec.key.replicas == 1)
@@ -163,19 +163,19 @@ def _run_role(wiring: Wiring, options: argparse.Namespace) -> int:
             code, message = exit_code(error), explain(error)
         raise
     finally:
-        if (here.state.stats or options.json) and here.state.phase != "ended":  # it began, but was not concluded
+        if (here.state.stats or options.json) and here.state.phase != "ended":  # the role has begun, but its end was not shown
             conclude()
         screen.finish()
 
 
 @contextlib.contextmanager
 def _endpoint(wiring: Wiring, options: argparse.Namespace, screen: Screen) -> Iterator[Sequence[Watcher]]:
-    """Open the endpoints that the options or the file request: for metrics, for the page, or one for both."""
+    """Open the endpoints that the options or the file request: for metrics, for the page, or one endpoint for both."""
     spec = parse_metrics(options.metrics, wiring.topology.plan.metrics) if options.metrics else wiring.topology.plan.metrics
     if spec is None and options.dashboard is None:
         yield []
         return
-    from highway.observe.endpoint import Endpoint  # here, because only runs with metrics need an HTTP server
+    from highway.observe.endpoint import Endpoint  # imported here, because only runs with metrics need an HTTP server
 
     with contextlib.ExitStack() as opened:
         found: list[Endpoint] = []
@@ -190,7 +190,7 @@ def _endpoint(wiring: Wiring, options: argparse.Namespace, screen: Screen) -> It
 
 
 def served(wiring: Wiring, address: str, metrics: MetricsSpec | None, screen: Screen) -> Endpoint:
-    """Return the endpoint that serves the page of a run; if ``metrics`` is given, the endpoint also serves metrics, at this address."""
+    """Return the endpoint that serves the page of a run. If ``metrics`` is given, this endpoint also serves metrics, at that address."""
     from highway.cli.check import sentences  # here, as above
     from highway.observe.dashboard.local import OPTION, parse_address, site_of
     from highway.observe.endpoint import Endpoint

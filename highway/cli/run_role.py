@@ -1,4 +1,4 @@
-"""Runs a role in this process, for a launcher or a user."""
+"""Run a role in this process, for a launcher or a user."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ log = logging.getLogger("highway")
 
 
 class Listener(Protocol):
-    """Gets the state of this process's role."""
+    """Gets the state of the role that this process runs."""
 
     def progress(self, stats: PipelineStats) -> None:
         """Receive the statistics of the role."""
@@ -28,7 +28,7 @@ class Listener(Protocol):
         """Note that the role was asked to end."""
 
     def done(self) -> None:
-        """Note that the role has ended normally, and has delivered all its items."""
+        """Note that the role has ended normally and delivered all its items."""
 
 
 def run_role(spec: ProcessSpec, registry: Registry, drain_timeout: float, listener: Listener) -> int:
@@ -36,20 +36,20 @@ def run_role(spec: ProcessSpec, registry: Registry, drain_timeout: float, listen
 
     Args:
         spec: The process to run.
-        registry: Builds its components.
-        drain_timeout: Seconds for items in flight to arrive after a request to end.
-        listener: Gets its state.
+        registry: The registry that builds the components.
+        drain_timeout: Maximum seconds for items in flight to arrive after a request to end.
+        listener: Gets the state of the role.
 
     Returns:
-        The exit code: 0, or 143 if it was asked to end.
+        The exit code: 0, or 143 if the process was asked to end.
 
     Raises:
-        RunError: a stage failed; the cause is its error.
+        RunError: a stage failed. The cause is the error of the stage.
         ConfigError: the stages cannot be built.
         StuckError: a stage did not end.
     """
     pipeline = spec.pipeline(registry)
-    gc.freeze()  # imported objects stay, so the garbage collector need not scan them again
+    gc.freeze()  # imported objects stay in memory, so the garbage collector need not scan them
     with ControlServer(spec.key, spec.replica, listener.draining) as control:
         if control.number not in (None, spec.replica):
             name, number = spec.key.role, control.number

@@ -1,4 +1,4 @@
-"""``highway schema``: prints the JSON schema of topology files, for editors."""
+"""``highway schema``: print the JSON schema of topology files, for editors."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from highway.topology.schema import schema
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add no options."""
+    """Do nothing, because the command has no options."""
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print a JSON schema and return the exit code."""
+    """Print the JSON schema and return the exit code."""
     print(json.dumps(schema(), indent=2))
     return 0

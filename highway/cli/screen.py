@@ -1,4 +1,4 @@
-"""Show a run: a live table on a terminal or periodic lines, the output of processes, and a summary at the end."""
+"""Show a run: a live table (periodic lines if there is no terminal), the output of processes, and a summary at the end."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from highway.observe.figures import Recent
 from highway.observe.snapshot import Ends
 from highway.observe.state import ReplicaState
 
-INTERVAL = 5.0  # seconds between two lines without a terminal
+INTERVAL = 5.0  # seconds between two lines about the state if there is no terminal
 
 _HEADINGS = ("role", "stage", "items", "items/s", "MB/s", "busy", "starved", "blocked", "queued", "errors", "")
 _LESS = tuple(_HEADINGS.index(heading) for heading in ("queued", "MB/s", "starved", "blocked", "errors"))  # omitted first if narrow
@@ -33,10 +33,10 @@ _COLORS = ("cyan", "magenta", "green", "yellow", "blue", "red")
 class Screen:
     """Shows the state of a topology's processes.
 
-    The statistics and the log go to standard error, so that standard output contains only the processes' output and the final summary.
+    The statistics and the log go to standard error, so that standard output has only the processes' output and the final summary.
 
     Args:
-        keep_output: Whether to reserve standard output for the summary; the processes' output then goes to standard error.
+        keep_output: Whether to reserve standard output for the summary. If true, the processes' output goes to standard error.
     """
 
     def __init__(self, keep_output: bool = False) -> None:
@@ -48,7 +48,7 @@ class Screen:
         self._live: Live | None = None
         if self.console.is_terminal:
             self._live = Live(console=self.console, auto_refresh=False, transient=True, redirect_stdout=self._out.isatty())
-        self._lines: list[Text] = []  # lines to show with the next table, because drawing the table for each line takes too long
+        self._lines: list[Text] = []  # lines to show with the next table, because it would take too long to draw the table for each line
         self._recent = Recent()
         self._colors: dict[str, str] = {}
         self._started = self._shown = time.monotonic()
@@ -64,7 +64,7 @@ class Screen:
             self._live.stop()
 
     def line(self, name: str, text: str, is_error: bool) -> None:
-        """Show a line that the process ``name`` printed: on a terminal with the next :meth:`update`, or at the end."""
+        """Show a line that the process ``name`` printed. A terminal shows the line at the next :meth:`update`, or at the end."""
         for listener in self.listeners:
             listener(name, text, is_error)
         is_error = is_error or self._keep_output
@@ -78,7 +78,7 @@ class Screen:
         print(text, file=self._out, flush=True)
 
     def say(self, text: str) -> None:
-        """Show a message of highway on standard error, below the table if there is one."""
+        """Show a message of highway on standard error, below the table if there is a table."""
         print(wrapped(text, self.console.width) if self.console.is_terminal else text, file=self._error, flush=True)
 
     def _tell_elsewhere(self, text: str) -> None:
@@ -86,7 +86,7 @@ class Screen:
             self.print(f"highway: {text}")
 
     def update(self, states: Sequence[ReplicaState]) -> None:
-        """Show the states of the replicas; call it several times per second."""
+        """Show the states of the replicas. Call this method several times per second."""
         lately = [self._recent.add(state.name, state.stats) if state.stats else None for state in states]
         if self._live:
             self._show_lines()
@@ -102,9 +102,9 @@ class Screen:
             print(f"[{self._shown - self._started:.0f} s] items: {', '.join(rates)}", file=self._error, flush=True)
 
     def summary(self, states: Sequence[ReplicaState], links: Sequence[Account], ends: Mapping[str, Ends]) -> None:
-        """Print the bottleneck of the run, the results of each process, and the messages of each link.
+        """Print the bottleneck of the run, the results of each process, and the numbers of messages of each link.
 
-        The table of a restarted replica shows only its last process; the counts of links include all processes.
+        The table of a restarted replica shows only the last process. The counts of links include all processes.
         """
         parts = [wrapped(answer(states, ends), terminal_width())]
         for state in states:
@@ -118,7 +118,7 @@ class Screen:
             self.print(f"\n{part}")
 
     def finish(self) -> None:
-        """Drop text that cannot be written, so that the interpreter does not try again at exit."""
+        """Drop text that cannot be written, so that the interpreter does not try to write it at exit."""
         self._out.finish()
         self._error.finish()
 
@@ -140,7 +140,7 @@ class Screen:
         return table(rows, self.console.width, _LESS, _NAMES)
 
     def _show_lines(self) -> None:
-        """Show the processes' output above the table, which is drawn again."""
+        """Show the processes' output above the table, and draw the table again."""
         lines, self._lines = self._lines, []
         if lines:
             self.console.print(Text("\n").join(lines), soft_wrap=True)
@@ -150,13 +150,13 @@ class Screen:
 
 
 def _remarks(state: ReplicaState) -> list[str]:
-    """Return remarks on a replica that is not simply running."""
+    """Return remarks about a replica, for example that it has ended or was restarted."""
     said: list[str] = [] if state.phase == "running" else [state.phase]
     return [*said, f"restarts: {state.restarts}"] if state.restarts else said
 
 
 class LogHandler(logging.Handler):
-    """Shows log records on a console, above its table."""
+    """Shows log records on a console, above the table."""
 
     def __init__(self, console: Console) -> None:
         super().__init__()

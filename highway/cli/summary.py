@@ -1,4 +1,4 @@
-"""The result of a run, for people and as JSON."""
+"""The result of a run, as text for people and as JSON."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from highway.run.supervise import Result
 
 
 def links_table(links: Sequence[Account]) -> str:
-    """Return the messages of each link, as a table that fits the terminal."""
+    """Return the numbers of messages of each link, as a table that fits the terminal."""
     rows = [list(map(Cell, ("link", "sent", "received", "missing")))]
     rows += [[Cell(link.link), *map(number, (link.sent, link.received, link.missing))] for link in links]
     return fit(rows, terminal_width()).text()
 
 
 def losses(result: Result) -> Iterator[str]:
-    """Yield a sentence for each link with missing messages that were wanted, and for each process that died with messages."""
+    """Yield a sentence for each link that lacks needed messages, and for each process that died with messages."""
     yield from (str(one) for one in result.links if (one.missing or one.lost or (one.doubts and one.reasons)) and not one.unwanted)
     yield from (str(one) for one in result.departures if one.held)
 
 
 @contextlib.contextmanager
 def document_of_errors(as_json: bool) -> Iterator[None]:
-    """If an error ends the block, print a result as JSON, if ``as_json``. Raise the error again."""
+    """If an error ends the ``with`` block and ``as_json`` is true, print a result as JSON. The error is raised again."""
     try:
         yield
     except (Exception, KeyboardInterrupt) as error:
@@ -47,14 +47,14 @@ def document_of_errors(as_json: bool) -> Iterator[None]:
 
 def broken_off(code: int, message: str) -> str:
     """Return the result of a run that ended with an error, as JSON."""
-    return _document(Result(code, message, []), [] if code == WRONG else [message])  # with WRONG, nothing was started
+    return _document(Result(code, message, []), [] if code == WRONG else [message])  # with WRONG, no process was started
 
 
 def answer(states: Sequence[ReplicaState], ends: Mapping[str, Ends]) -> str:
-    """Return the bottleneck of a whole run, its role, and a change that helps. Empty if no process ran.
+    """Return a text with the bottleneck of a run, its role, and a change that helps; empty if no process ran.
 
     Args:
-        states: The replicas at the end.
+        states: The states of the replicas at the end.
         ends: The links of the replicas, by the names of the replicas.
     """
     ran = [
@@ -64,7 +64,7 @@ def answer(states: Sequence[ReplicaState], ends: Mapping[str, Ends]) -> str:
 
 
 def to_json(result: Result, ends: Mapping[str, Ends]) -> str:
-    """Return the result as JSON; docs/reference/running.md describes the keys."""
+    """Return the result as JSON. docs/reference/running.md describes the keys."""
     return _document(result, list(losses(result)), answer(result.states, ends))
 
 

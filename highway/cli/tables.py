@@ -1,4 +1,4 @@
-"""Tables on a terminal, fitted to its width."""
+"""Tables that fit the width of a terminal."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from highway.columns import Cell, fit
 
 
 def table(rows: Sequence[Sequence[Cell]], width: int, drop: Sequence[int] = (), left: Sequence[int] = (0,)) -> Table:
-    """Return cells as a table for a terminal, fitted by :func:`highway.columns.fit`; the columns ``left`` are left-aligned."""
+    """Return cells as a table that :func:`highway.columns.fit` fits to a terminal. The columns ``left`` are left-aligned."""
     fitted = fit(rows, width, drop, left)
     made = Table(box=None, pad_edge=False, padding=(0, fitted.gap, 0, 0), header_style="bold")
     for column, heading in zip(fitted.columns, fitted.rows[0], strict=True):

@@ -1,4 +1,4 @@
-"""``highway top``: shows a whole topology live in a terminal, on all machines."""
+"""``highway top``: show a whole topology live in a terminal, with the processes on all machines."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from highway.topology import Topology
 from highway.topology.spec import parse_metrics
 from highway.wire.counters import FAULTS, faults
 
-WIDE = 200  # maximum columns of a table without a terminal
+WIDE = 200  # maximum characters in a line of a table if there is no terminal
 
 _PHASES = {"running": "green", "failed": "red", "waiting": "yellow", "starting": "yellow"}
 _REPLICAS = ("role", "host", "phase", "items/s", "MB/s", "busiest stage", "busy", "queues", "gaps", "errors", "restarts")
@@ -52,7 +52,7 @@ def add_watch_options(parser: argparse.ArgumentParser, interval: float) -> None:
 
 
 def poller(topology: Topology, options: argparse.Namespace) -> Poller:
-    """Return the poller of a topology, at the ports of the file and of :func:`add_watch_options`.
+    """Return a poller of the endpoints of a topology, at the ports in the file or in the options of :func:`add_watch_options`.
 
     Raises:
         ConfigError: neither the file nor the options give the port of the endpoints, or the host does not exist.
@@ -68,12 +68,12 @@ def poller(topology: Topology, options: argparse.Namespace) -> Poller:
 
 
 def polls(poller: Poller, options: argparse.Namespace) -> Iterator[View]:
-    """Yield a view at every interval; with ``--once`` only the second one, which has rates."""
+    """Yield a view at every interval. With ``--once``, yield only the second view, because the first view has no rates."""
     view = poller.poll()
     if not options.once:
         yield view
     while True:
-        time.sleep(options.interval)  # polls are periodic; Ctrl-C ends them
+        time.sleep(options.interval)  # polls are periodic until Ctrl-C
         yield poller.poll()
         if options.once:
             return
@@ -90,13 +90,13 @@ def run(options: argparse.Namespace) -> int:
         if options.output:
             with put_in(options.output) as part:
                 picture = console.export_svg(title=f"highway top {name}")
-                Path(part).write_text(re.sub(r"@font-face {.*?}", "", picture, flags=re.S))  # fonts from another website
+                Path(part).write_text(re.sub(r"@font-face {.*?}", "", picture, flags=re.S))  # remove fonts that come from a website
         return 0 if view.samples else 1
     with Live(auto_refresh=False, screen=os.isatty(1)) as live:
         try:
             for view in polls(poller, options):
                 live.update(render(name, view, live.console.width), refresh=True)
-        except KeyboardInterrupt:  # the normal end
+        except KeyboardInterrupt:  # Ctrl-C is the normal end
             pass
     return 0
 
@@ -109,10 +109,10 @@ def _poller(options: argparse.Namespace) -> tuple[str, Poller]:
 
 
 def endpoints(options: argparse.Namespace) -> list[PollTarget]:
-    """Return the endpoints in the arguments instead of a file; empty if there is a file.
+    """Return the endpoints that the arguments give instead of a file; empty if the arguments give a file.
 
     Raises:
-        ConfigError: there are other arguments besides the endpoints.
+        ConfigError: the arguments have both endpoints and a file, or endpoints and ``--metrics`` or ``--host``.
     """
     urls = [url.rstrip("/") for url in options.files if url.startswith("http://")]
     if urls and (len(urls) < len(options.files) or options.metrics or options.host):
@@ -121,12 +121,12 @@ def endpoints(options: argparse.Namespace) -> list[PollTarget]:
 
 
 def render(name: str, view: View, width: int = WIDE) -> RenderableType:
-    """Return a view of a topology as text: a table of its replicas, one of its links, silent endpoints, and the bottleneck.
+    """Return a view of a topology as text: a table of replicas, a table of links, silent endpoints, and the bottleneck.
 
     Args:
         name: The name of the topology.
-        view: The view.
-        width: Width of the terminal in characters; the tables fit it.
+        view: The view of the topology.
+        width: Width of the terminal in characters. The tables fit this width.
     """
     parts: list[RenderableType] = [Text(f"{name}  {time.strftime('%H:%M:%S')}", style="dim"), _replicas(view, width)]
     if links := traffic(view.samples):
@@ -152,7 +152,7 @@ def _replicas(view: View, width: int) -> RenderableType:
 
 
 def _figures(one: Sample) -> list[Cell]:
-    """Return its rates, its busiest stage with the busy fraction, and the levels of all queues."""
+    """Return the cells of a replica: rates, the busiest stage with the busy fraction, and the levels of all queues."""
     if not one.runs or not one.recent:
         return [Cell("-")] * 5
     busiest = max(one.recent.stages, key=lambda stage: stage.share(stage.busy))

@@ -1,4 +1,4 @@
-"""``highway unit``: prints a unit of systemd for the part of a topology on a machine."""
+"""``highway unit``: print a unit of systemd for the part of a topology that runs on a machine."""
 
 from __future__ import annotations
 

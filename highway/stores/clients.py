@@ -48,7 +48,7 @@ class Client(Protocol):
         """Return the state of an object."""
 
     async def get(self, key: str, begin: int, end: int | None) -> tuple[bytes, FileState | None]:
-        """Return an object from ``begin`` to ``end`` (``None``: the end of the object), and its state if the answer contains it."""
+        """Return the bytes of an object from ``begin`` to ``end`` (``None``: to the end), and the object's state if the answer has it."""
 
     async def folder(self, key: str) -> Page:
         """Return the content of a folder, without subfolders."""

@@ -100,7 +100,7 @@ class Requests:
         return await self._ask(url, 0, lambda: self.client.head(url.key))
 
     async def get(self, url: StoreURL, begin: int, end: int | None, size: int) -> tuple[bytes, FileState | None]:
-        """Return ``size`` bytes of an object from ``begin`` to ``end``, or the whole object, and its state."""
+        """Return the bytes of an object from ``begin`` to ``end``, and its state if known. ``size`` is the expected number of bytes."""
 
         async def whole() -> tuple[bytes, FileState | None]:
             data, state = await self.client.get(url.key, begin, end)

@@ -1,1 +1,1 @@
-"""``highway convert``: converts one format to another. Begin with ``command``."""
+"""``highway convert``: convert a dataset to another format. Begin with ``command``."""

@@ -1,4 +1,4 @@
-"""``highway convert --check``: read the converted files, and compare each sample with its source."""
+"""``highway convert --check``: read the converted files, and compare each sample with the sample of the source."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _SHOWN = 20  # maximum printed differences
 class Compared:
     """A map that compares converted samples with the samples of the source.
 
-    An input is a range of sample numbers, or samples. The output is the number of samples, and sentences about differences.
+    An input is a range of indices of samples, or a list of samples. The output is the number of samples, and sentences about differences.
 
     Args:
-        prepared: Returns the expected samples.
-        back: The converted dataset.
-        format: The format.
+        prepared: Map that returns the expected samples.
+        back: The dataset of the converted files.
+        format: The format of the converted files.
     """
 
     prepared: Prepared
@@ -59,7 +59,7 @@ class Compared:
         return len(expected), found
 
     def _place(self, sample: KeyedSample) -> int | None:
-        """Return the number of a sample in the converted dataset."""
+        """Return the index of a sample in the converted dataset."""
         total = self.back.total or 0
         if self.format.keeps_keys and self.back.keys is not None:
             if sample.number < total and self.back.keys[sample.number] == sample.key:
@@ -78,7 +78,7 @@ class Compared:
             yield f"its key is {found.key!r} there"
         fields = found.fields
         image = next((name for name, value in expected.fields.items() if isinstance(value, np.ndarray)), "")
-        if image and "png" not in expected.fields and isinstance(png := fields.get("png"), bytes):  # the format of the converted file
+        if image and "png" not in expected.fields and isinstance(png := fields.get("png"), bytes):  # the encoding in the converted file
             label = "cls" if "cls" in expected.fields else "label"
             fields = {{"png": image, "cls": label}.get(name, name): value for name, value in fields.items()}
             fields[image] = _pixels(png, expected.fields[image].shape)
@@ -95,10 +95,10 @@ class Compared:
 
 @dataclass
 class Differences:
-    """A sink: collects differences, and reports them at the end.
+    """A sink that collects differences, and reports them at the end.
 
     Args:
-        total: Number of samples read back.
+        total: Number of compared samples.
     """
 
     total: int
@@ -113,7 +113,7 @@ class Differences:
             self.shown += map(for_terminal, differences[: _SHOWN - len(self.shown)])
 
     def report(self, path: str) -> int:
-        """Print the result, and return the exit code."""
+        """Print the result of the comparison, and return the exit code."""
         if self.total != self.samples:
             print(f"{path}: {self.total:,} samples are there, but {self.samples:,} in SRC")
         if self.count:
@@ -126,14 +126,14 @@ class Differences:
 
 
 def _pixels(png: bytes, shape: tuple[int, ...]) -> np.ndarray:
-    """Return the pixels of a PNG, with a last axis of 1 if the source had one."""
+    """Return the pixels of a PNG. If the source has a last axis of length 1, the result has such an axis."""
     with opened_image(png) as image:
         pixels = np.asarray(image)
     return pixels[..., None] if (*pixels.shape, 1) == shape else pixels
 
 
 def difference(expected: Any, found: Any) -> str:
-    """Return a description of the difference between two values; empty if they are equal."""
+    """Return a description of the difference between two values, or an empty text if they are equal."""
     if type(expected) in (int, float):  # Python's own numbers have no dtype
         kind = "iu" if type(expected) is int else "f"
         if np.ndim(found) == 0 and np.asarray(found).dtype.kind in kind:
@@ -171,7 +171,7 @@ def _is_object(value: Any) -> bool:
 
 
 def _kind(value: Any) -> str:
-    """Return a description of a value's type. Python's numbers count as numpy types."""
+    """Return a description of a value's type. Numbers of Python have the description of the equal numpy type."""
     if isinstance(value, (str, bytes, dict)):
         return next(kind.__name__ for kind in (str, bytes, dict) if isinstance(value, kind))
     if isinstance(value, (list, tuple)):

@@ -1,7 +1,8 @@
-"""``highway convert``: converts images and samples from one format to another.
+"""``highway convert``: convert images and samples from one format to another format.
 
-If the source has not changed, an interrupted conversion continues and keeps complete files. A conversion to a single file starts again. If
-a sample cannot be read or written, the conversion ends with an error that names the sample. No sample is skipped.
+If a conversion was interrupted and the source has not changed, the next call of the command continues the conversion and keeps complete
+files. A conversion to a single file starts again from the beginning. If a sample cannot be read or written, the conversion ends with an
+error that names the sample. No sample is skipped.
 """
 
 from __future__ import annotations
@@ -44,10 +45,10 @@ _OF_FORMAT = {"BMP": "bmp", "GIF": "gif", "JPEG": "jpg", "PNG": "png", "PPM": "p
 
 
 def _as_files(sample: Sample) -> Sample:
-    """Rename the encoded image of a sample to its extension, and its label, an int32, to ``cls``, as in files of a shard."""
+    """Rename the encoded image of a sample to its extension, and the label, an int32, to ``cls``, like the files in a shard."""
     name, extension = _encoded_image(sample), ""
     if name == "image":
-        with contextlib.suppress(ImageError):  # bytes of another kind
+        with contextlib.suppress(ImageError):  # the bytes are not an image
             extension = _OF_FORMAT[read_header(sample[name]).format]
     found = _renamed(sample, {name: extension} | _label(sample, "label", "cls")) if extension else sample
     if not isinstance(label := found.get("cls"), (int, np.integer)):
@@ -64,7 +65,7 @@ def _as_bytes(sample: Sample) -> Sample:
 
 
 def _as_pixels(sample: Sample) -> Sample:
-    """Decode the images of a sample, to uint8 ``(H, W, 3)``. Rename a single image to ``image``, and the label to ``label``."""
+    """Decode the images of a sample to uint8 ``(H, W, 3)``. Rename a single image to ``image``, and the label to ``label``."""
     name = _encoded_image(sample)
     names = [name] if name else [name for name in sample if _is_encoded(sample, name)]
     renamed = {name: "image"} if name and "image" not in sample else {}
@@ -79,7 +80,7 @@ def _is_encoded(sample: Sample, name: str) -> bool:
 
 
 def _encoded_image(sample: Sample) -> str:
-    """Return the name of the only field with an encoded image, or an empty text if there are no or several such fields."""
+    """Return the name of the field with an encoded image, or an empty text if there is no such field or several."""
     names = [name for name in sample if _is_encoded(sample, name) or (name == "image" and isinstance(sample[name], bytes))]
     return names[0] if len(names) == 1 else ""
 
@@ -122,7 +123,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Convert everything that is not converted yet, and print a summary."""
+    """Convert all samples that are not converted yet, and print a summary."""
     to = written_to(options.target, options.to)
     target = Target(options.target, to, options.shard_size or _SHARD, written_with(to, dict(options.write)))
     if options.shard_size and not (target.pattern and to.layout == "files"):
@@ -139,7 +140,7 @@ def run(options: argparse.Namespace) -> int:
     source = Input(read(of, paths, dict(options.read), options.check), AS[images[options.images]], names, fields, options.number_keys)
     if source.total == 0:
         raise DatasetError(f"{options.source[0]}: there are no samples in it")
-    said: dict[str, Any] = {  # other settings that change the result
+    said: dict[str, Any] = {  # further settings that change the result
         "shard_size": target.size if target.pattern and to.layout == "files" else None,
         "images": options.images,
         "names": options.names,
@@ -172,7 +173,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _option(text: str) -> tuple[str, Any]:
-    """Return the name and value of an option; for ``type=``."""
+    """Return the name and the value of an option ``NAME=VALUE``, for the parameter ``type`` of argparse."""
     name, equals, value = text.partition("=")
     if not equals:
         raise argparse.ArgumentTypeError(f"{text}; expected NAME=VALUE")
@@ -183,12 +184,12 @@ def _option(text: str) -> tuple[str, Any]:
 
 
 def _place(path: str) -> str:
-    """Return the identity of a path or URL."""
+    """Return a text that is equal for equal places, for a path or URL."""
     return without_options(path).rstrip("/") if is_url(path) else os.path.realpath(path)
 
 
 def _convert(source: Input, target: Target, workers: int | None) -> tuple[int, int]:
-    """Write the missing samples; return the numbers of samples written and of samples that existed."""
+    """Write the missing samples. Return how many samples were written, and how many existed before."""
     kept = 0 if source.total is None else source.total - sum(map(len, target.units(source.total)))
     pipeline = converting(source, target, workers)
     with target.opened():
@@ -200,7 +201,7 @@ def _convert(source: Input, target: Target, workers: int | None) -> tuple[int, i
 
 
 def _check(source: Input, target: Target, workers: int | None) -> int:
-    """Compare the converted dataset with its source, print the differences, and return the exit code."""
+    """Compare the converted dataset with the source, print the differences, and return the exit code."""
     back = Input(read_back(target.format, target.paths()), lambda sample: sample)
     compared = Compared(Prepared(source), back, target.format)
     found = Differences(back.total or 0)
@@ -224,14 +225,14 @@ def _run(pipeline: Pipeline, total: int | None, kept: int) -> None:
 
 
 def _counted(stats: PipelineStats) -> tuple[int, int]:
-    """Return the numbers of samples written or compared, and of samples that the source has skipped."""
+    """Return how many samples were written or compared, and how many samples the source has skipped."""
     counts = [stage.counters for stage in stats.stages]
     return sum(count.get("samples", 0) for count in counts), sum(count.get("skipped", 0) for count in counts)
 
 
 @dataclass
 class Record:
-    """One conversion: its file, its source and settings, the number of samples when it is done, and whether it was begun before."""
+    """A conversion: path of the record, source and settings, number of samples when finished, and whether it was begun before."""
 
     path: str
     about: Mapping[str, Any]
@@ -240,10 +241,10 @@ class Record:
 
     @classmethod
     def open(cls, path: str, target: str, about: Mapping[str, Any], is_empty: bool) -> Record:
-        """Begin a conversion to a target, or continue it. ``is_empty`` tells whether the target has no files.
+        """Begin or continue a conversion to a target. ``is_empty``: whether the target has no files.
 
         Raises:
-            ConfigError: the target has other files: without a record, or of a conversion from another source.
+            ConfigError: the target has files without a record, or files of a conversion from a different source.
         """
         record, target, place = cls(path, about), shown(target), shown(path)
         if not is_empty and exists(path):
@@ -267,7 +268,7 @@ class Record:
         return record
 
     def finish(self, samples: int) -> None:
-        """Record that the conversion is complete."""
+        """Record that the conversion is complete, with the number of samples."""
         self.samples = samples
         self._save()
 

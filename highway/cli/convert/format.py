@@ -27,7 +27,7 @@ _VIEWS: Mapping[str, Callable[[Any], Any]] = {"folder": NamedImages, "ten": Save
 
 
 def table() -> str:
-    """Return the formats as text, for ``--help``."""
+    """Return a table of the formats for ``--help``."""
     rows = [("format", "recognised by", "images", "sink", "it is")]
     for row in formats().values():
         images, about = "decoded" if row.images == "pixels" else "encoded", row.about + ("" if row.writer else " (read only)")
@@ -37,7 +37,7 @@ def table() -> str:
 
 
 def written_to(path: str, name: str | None) -> Format:
-    """Return the format to write to a path: the format ``name``, or the format of the path's suffix.
+    """Return the format to write to a path: the format ``name`` if given, otherwise the format of the path's suffix.
 
     Raises:
         ConfigError: the format is unknown or read-only.
@@ -57,13 +57,13 @@ def written_to(path: str, name: str | None) -> Format:
 
 
 def read(row: Format, paths: list[str], options: Options, verify: bool = False) -> Any:
-    """Return the dataset of some paths, or a source if their samples have no random access.
+    """Return the dataset in files, or a source if there is no random access to samples.
 
     Args:
         row: The format.
-        paths: At least one.
+        paths: The paths of the files, at least one.
         options: Parameters of the dataset, from ``--read``.
-        verify: Whether a dataset with the parameter ``verify`` compares the checksums in its files.
+        verify: Whether to check the checksums in the files, if the dataset has the parameter ``verify``.
 
     Raises:
         ConfigError: the dataset has no such parameter, or the value is invalid.
@@ -77,7 +77,7 @@ def read(row: Format, paths: list[str], options: Options, verify: bool = False) 
 
 def _is_tar(path: str) -> bool:
     if not os.path.isfile(path):
-        return path.endswith(".tar")  # the dataset raises an error if it is missing
+        return path.endswith(".tar")  # if the file is missing, the dataset raises an error
     return read_head(path, 262)[257:] == b"ustar"
 
 
@@ -88,19 +88,19 @@ def _by_number(row: Format, paths: list[str], options: Options, verify: bool) ->
 
 
 def _built(make: Any, given: Options) -> Dataset:
-    """Build a dataset from plain values."""
+    """Build a dataset with parameters that are plain values."""
     name = make.__name__ if make.__module__.startswith("highway.") else f"{make.__module__}:{make.__name__}"
     found: Dataset = Registry(Components((make.__module__,))).build({name: dict(given)}, Location(("--read",)), Dataset)
     return found
 
 
 def read_back(row: Format, paths: list[str]) -> Any:
-    """Return the dataset of converted files; it checks all checksums."""
+    """Return the dataset in converted files. The dataset checks all checksums."""
     return _by_number(row, paths, {}, verify=True)
 
 
 def written_with(row: Format, options: Options) -> dict[str, Any]:
-    """Return the arguments of the writer besides the path: finished files must be synced to disk.
+    """Return the arguments of the writer except the path. They make the writer sync finished files to disk.
 
     Args:
         row: The format.

@@ -1,4 +1,4 @@
-"""Read the samples to convert, by number, or in sequence if there is no random access."""
+"""Read the samples to convert: by index, or in sequence if there is no random access."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from highway.errors import ConfigError, ImageError
 from highway.images.header import read_header
 
 _LABELLED = ("image", "label")
-_AT_ONCE = 16  # samples to read together if each request takes time
+_AT_ONCE = 16  # samples to read concurrently if each request takes time
 
 
 class KeyedSample(NamedTuple):
-    """A sample to convert."""
+    """A sample to convert, with its key."""
 
     number: int
     key: str
@@ -39,11 +39,11 @@ class Input:
 
     Args:
         data: A dataset, or an iterable that yields samples with passports.
-        shape: Function that converts each sample.
-        names: Names of the fields of tuples. Empty: ``image`` and ``label`` if the first field is an encoded image, otherwise the
+        shape: Function that converts a sample to the form of the format to write.
+        names: Names for the fields of tuples. Empty: ``image`` and ``label`` if the first field is an encoded image, otherwise the
             positions.
-        fields: Fields to keep; empty: all.
-        number_keys: Whether a sample's key is its number.
+        fields: Names of the fields to keep. Empty: all fields.
+        number_keys: Whether the key of a sample is the index of the sample.
     """
 
     data: Any
@@ -54,12 +54,12 @@ class Input:
 
     @opened
     def total(self) -> int | None:
-        """Number of samples; ``None`` if it is unknown before reading."""
+        """Number of samples; ``None`` if the number is unknown before reading."""
         return len(self.data) if isinstance(self.data, Dataset) else None
 
     @opened
     def keys(self) -> Sequence[str] | None:
-        """The samples' keys, if known before reading."""
+        """The keys of the samples; ``None`` if the keys are unknown before reading."""
         return None if self.number_keys or self.total is None else keys_of(self.data)
 
     def fingerprint(self, paths: Sequence[str]) -> str:
@@ -68,12 +68,12 @@ class Input:
             return own()
         digest = hashlib.blake2b(digest_size=16)
         for path in paths:
-            state = os.stat(path) if os.path.exists(path) else None  # a URL has no status
+            state = os.stat(path) if os.path.exists(path) else None  # os.stat() does not accept URLs
             digest.update(repr((os.path.abspath(path), state and (state.st_size, state.st_mtime_ns))).encode())
         return digest.hexdigest()
 
     def read(self, numbers: range) -> Iterator[KeyedSample]:
-        """Yield samples by number, in order. Errors get a note that names the sample."""
+        """Yield the samples with these indices, in order. Errors get a note that names the sample."""
         method = several_of(self.data, "__getitems__")
         for begin in range(numbers.start, numbers.stop, _AT_ONCE):
             some = range(begin, min(begin + _AT_ONCE, numbers.stop))
@@ -88,12 +88,12 @@ class Input:
                 yield sample
 
     def stream(self) -> Iterator[Stamped]:
-        """Yield the samples of a source without random access, unconverted."""
+        """Yield the unconverted samples of a source without random access."""
         for number, stamped in enumerate(self.data):
             yield Stamped(stamped.item, stamped.passport._replace(index=number))
 
     def sample(self, number: int, item: Any) -> KeyedSample:
-        """Return a converted sample."""
+        """Convert an item of the dataset to a sample to write."""
         known = self.keys
         keys = (known[number],) if known is not None else ()
         if type(item) is Stamped:
@@ -110,7 +110,7 @@ class Input:
 
 
 def _dict(item: Any, names: Sequence[str]) -> dict[str, Any]:
-    """Return a sample as a dict; values without axes become numbers."""
+    """Return a sample as a dict. Arrays without axes become numbers."""
     known, values = batch.names(item), batch.fields(item)
     if not isinstance(item, dict):
         if names and len(names) != len(known):
@@ -129,7 +129,7 @@ def _is_image(value: Any) -> bool:
 
 @dataclass
 class NamedImages:
-    """Image files in the form of a shard: keys without extensions, fields named after the extensions, and the label as ``cls``."""
+    """Image files in the form of a shard: keys have no extensions, fields have the names of the extensions, and the label is ``cls``."""
 
     files: ImageFolder | Files
 
@@ -160,7 +160,7 @@ class NamedImages:
 
 @dataclass
 class SavedItems:
-    """The content of ``.ten`` files, with their saved keys."""
+    """The content of ``.ten`` files, with the keys that were saved."""
 
     files: TenFiles
 

@@ -1,4 +1,4 @@
-"""The destination of a conversion: its files, which of them exist, and their writers."""
+"""The destination of a conversion: its files, which files exist, and the writers of the files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from highway.stores.file import exists, names_in
 from highway.stores.url import basename, is_url, join, parent, parse, shown
 
 _NUMBER = re.compile(r"%0?\d*d")
-_AT_ONCE = 64  # samples that a worker writes in sequence if each sample is a file
+_AT_ONCE = 64  # number of samples that a worker writes one after another if each sample is a file
 
 
 @dataclass
@@ -30,10 +30,10 @@ class Target:
     """The destination of a conversion.
 
     Args:
-        path: The path. For several files, it has a placeholder for their number, such as ``photos-%06d.tar``.
+        path: The path. For several files, the path has a placeholder for the number of the file, such as ``photos-%06d.tar``.
         format: The format.
-        size: Samples per file, if there are several files.
-        given: Arguments of its writer besides the path.
+        size: Number of samples in each file, if there are several files.
+        given: Arguments of the writer except the path.
     """
 
     path: str
@@ -52,12 +52,12 @@ class Target:
 
     @property
     def name(self) -> str:
-        """The name in messages."""
+        """The name of the target in messages."""
         return shown(self.path)
 
     @property
     def folder(self) -> str:
-        """The folder of the files, which also holds the record of the conversion."""
+        """The folder of the files and of the record of the conversion."""
         return self.path if self.format.layout in ("each", "keys") else parent(self.path)
 
     @property
@@ -67,14 +67,14 @@ class Target:
 
     @property
     def pattern(self) -> str:
-        """The pattern of a file's path by its number; empty if there is a single file."""
+        """The path with a placeholder for the number of the file; empty if there is a single file."""
         if self.format.layout == "each":
             return join(self.path, f"%09d{self.format.suffixes[0]}")
         return self.path if self.format.layout == "files" and "%" in self.path else ""
 
     @cached_property
     def _stored(self) -> set[str]:
-        """The names of the files in a store, which is listed once."""
+        """The names of the files in a store. The store is listed once."""
         return names_in(parent(self.pattern))
 
     def is_empty(self) -> bool:
@@ -92,28 +92,28 @@ class Target:
             )
 
     def has(self, number: int) -> bool:
-        """Return whether the file of a sample seems to be complete, by its path. The argument is the number of the sample."""
+        """Return whether the file that contains the sample with index ``number`` exists. Existing files are assumed to be complete."""
         if not self.pattern:
             return False
         path = self.pattern % (number // self.size)
         return basename(path) in self._stored if is_url(path) else os.path.exists(path)
 
     def lacks(self, total: int) -> bool:
-        """Return whether a part of a finished conversion is missing."""
+        """Return whether a file of a finished conversion of ``total`` samples is missing."""
         return any(self.units(total)) if self.pattern else not is_taken(self.path)
 
     def whole(self, total: int | None) -> int | None:
-        """Return the number of samples of a complete single file, otherwise ``None``."""
+        """Return the number of samples if the target is a complete single file, otherwise ``None``."""
         if self.pattern or self.format.layout == "keys" or not is_taken(self.path):
             return None
         try:
             found = length_of(read_back(self.format, [self.path]))
-        except (OSError, HighwayError):  # incomplete, for instance a cache, which is a folder
+        except (OSError, HighwayError):  # the target is incomplete, for instance a cache, which is a folder
             return None
         return found if total in (None, found) else None
 
     def units(self, total: int) -> Iterator[range]:
-        """Yield ranges of missing samples. Each range is written separately."""
+        """Yield ranges of indices of missing samples. Each range is written separately."""
         size = self.size if self.pattern else _AT_ONCE
         for begin in range(0, total, size):
             if not self.has(begin):
@@ -121,7 +121,7 @@ class Target:
 
     @property
     def is_written_in_parts(self) -> bool:
-        """Whether several threads may write concurrently."""
+        """Whether several threads can write to the target concurrently."""
         return bool(self.pattern) or self.format.layout == "keys"
 
     def unit_of(self, number: int) -> int:
@@ -136,7 +136,7 @@ class Target:
 
     @contextmanager
     def opened(self) -> Iterator[None]:
-        """Open the writer that all threads share, if there is one."""
+        """If all threads share one writer, keep this writer open in the ``with`` block."""
         with ExitStack() as stack:
             if self.format.layout == "keys":
                 self._shared = stack.enter_context(self.format.write(self.path, self.given))
@@ -146,13 +146,13 @@ class Target:
                 self._shared = None
 
     def paths(self) -> list[str]:
-        """Return the paths of the written files, for reading them back."""
+        """Return the paths of the written files, to read them back."""
         if not self.pattern or self.format.layout == "each":
             return [self.path]
         return self._numbered()
 
     def _numbered(self) -> list[str]:
-        """Return the existing files, by number."""
+        """Return the existing files, sorted by number."""
         before, after = _NUMBER.split(self.path)
         if is_url(self.path):
             paths = [join(self.folder, name) for name in names_in(self.folder)]
@@ -162,9 +162,9 @@ class Target:
         return [match[0] for match in sorted(filter(None, found), key=lambda match: int(match[1]))]
 
     def remove_parts(self) -> None:
-        """Remove the remains of writers that were killed."""
+        """Remove the remains of killed writers."""
         if is_url(self.path):
-            return  # remains of uploads are removed by the next upload from the same machine
+            return  # the next upload from the same machine removes the remains of uploads
         stem = _NUMBER.sub("*", glob.escape(self.pattern or self.path))
         for path in chain(glob.iglob(f"{stem}.*.part"), glob.iglob(os.path.join(glob.escape(self.path), "*.part"))):
             owner = re.search(r"\.(\d+)\.part$", path)

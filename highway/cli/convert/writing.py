@@ -1,4 +1,4 @@
-"""The pipelines of a conversion: they write several files concurrently, or one sample after another."""
+"""The pipelines of a conversion, which write several files concurrently, or one sample after another."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from highway.engine.stage import Items, Stage, Stamped
 from highway.stores.url import is_url
 
 _REQUESTS = 16  # number of writing threads if each sample is a request to a store
-_READ_AT_ONCE = 32  # samples that a worker reads and decodes before they are written
+_READ_AT_ONCE = 32  # samples that a worker reads and decodes before the writer gets them
 
 
 def converting(source: Input, target: Target, workers: int | None) -> Pipeline:
-    """Return the pipeline that writes the missing samples; its stages count ``samples`` and ``skipped``."""
+    """Return the pipeline that writes the missing samples. The stages have counters ``samples`` and ``skipped``."""
     if source.total is not None and target.is_written_in_parts:
         if workers is None and is_url(target.path) and target.format.layout in ("each", "keys"):
             workers = _REQUESTS
@@ -32,7 +32,7 @@ def converting(source: Input, target: Target, workers: int | None) -> Pipeline:
 
 
 def unwritten(source: Input, target: Target | None) -> Any:
-    """Return a source of the missing samples: ranges of numbers, or samples if there is no random access."""
+    """Return a source of the missing samples. It yields ranges of indices, or samples if there is no random access."""
     if source.total is None:
         return Remaining(source, target)
     return partial(_runs, source.total)
@@ -45,7 +45,7 @@ def _runs(total: int) -> Iterator[range]:
 
 @dataclass
 class Remaining:
-    """Yields the samples of a source without random access that are not written yet."""
+    """A source without random access that yields the samples that are not written yet."""
 
     source: Input
     target: Target | None
@@ -60,7 +60,7 @@ class Remaining:
 
 @dataclass
 class Prepared:
-    """A map: converts samples to a list of samples to write. The input is a range of numbers, or samples."""
+    """A map that returns the list of converted samples to write. An input is a range of indices, or samples."""
 
     source: Input
 
@@ -75,7 +75,7 @@ class Prepared:
 
 @dataclass
 class InParts:
-    """A map: writes a range of samples, with the file that contains them, and counts them."""
+    """A map that writes a range of samples to the file that contains the range, and counts the samples."""
 
     source: Input
     target: Target
@@ -93,7 +93,7 @@ class InParts:
 
 @dataclass
 class InOrder:
-    """A sink: writes samples in sequence."""
+    """A sink that writes samples in sequence."""
 
     target: Target
 

@@ -1,1 +1,1 @@
-"""The commands that measure a topology, and estimate what a rate needs. Begin with ``bench``."""
+"""The commands that measure a topology, and estimate the resources that a rate requires. Begin with ``bench``."""

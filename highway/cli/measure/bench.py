@@ -1,7 +1,7 @@
 """``highway bench``: measure the rate of each stage alone, and print the bottleneck of each role and balanced numbers of workers.
 
-If a role receives from other roles in the file, ``bench`` runs the stages of these roles first, and uses the items of the first role that
-yields items. You need not start these roles. Links are measured only with ``--json``.
+If a role receives from other roles in the file, ``bench`` first runs the stages of these roles, and uses the items of the first role that
+yields items. You do not have to start these roles. Links are measured only with ``--json``.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class Balance:
     """Balanced numbers of workers.
 
     Args:
-        rate: Items per second at the role's end, with these workers.
-        workers: Number of workers of each stage. With these numbers, no stage waits for another stage.
-        limit: The limit of the rate, in words.
+        rate: Items per second at the end of the role, with these numbers of workers.
+        workers: Number of workers of each stage, so that no stage waits for other stages.
+        limit: What limits the rate, in words.
     """
 
     rate: float
@@ -45,7 +45,7 @@ class Balance:
 
 
 def balance(costs: list[StageCost], cores: int) -> Balance:
-    """Return balanced numbers of workers. The rate is limited by the cores, and by stages that have only one thread."""
+    """Return balanced numbers of workers. The cores and stages with only one thread limit the rate."""
     total = sum(cost.cpu for cost in costs)
     if not total:
         return Balance(0.0, [cost.workers for cost in costs], "nothing was measured")
@@ -64,14 +64,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_measure_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options for measuring roles to a parser."""
+    """Add the options of commands that measure roles to a parser."""
     parser.add_argument("--seconds", type=arguments.seconds, default=5.0, metavar="S", help="most that a stage runs; default: 5")
     items = "most that the source is asked for; default: 256"
     parser.add_argument("--items", type=arguments.positive, default=256, metavar="N", help=items)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run the stages of each role one after another, each with one worker on the previous stage's results, and print tables."""
+    """Measure the stages of each role and print tables. Each stage runs alone, with one worker, on the items of the previous stage."""
     topology = load_checked(options)
     if options.role:
         topology.role(options.role)
@@ -102,7 +102,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def crowded(load: float, cores: int) -> str:
-    """Return a warning if other programs use all cores: in this case, waiting for a core looks like waiting for a disk."""
+    """Return a warning if other programs use all cores, because then a wait for a core looks like a wait for a disk."""
     if load <= cores - FREE:
         return ""
     used = f"all {cores} cores" if cores > 1 else "the only core"
@@ -110,7 +110,7 @@ def crowded(load: float, cores: int) -> str:
 
 
 def role_rate(costs: list[StageCost], role: Role, cores: int) -> float:
-    """Return the items per second of all replicas of a role, on machines like this one; 0 if nothing was measured."""
+    """Return the items per second of all replicas of a role, on machines like this machine; 0 if nothing was measured."""
     machines = len(set(role.hosts)) or 1
     return machines * min((cost.rate(cores, role.replicas / machines) for cost in costs if cost.seconds), default=0.0)
 
@@ -126,7 +126,7 @@ def _compare(console: Console, topology: Topology, rates: dict[str, float]) -> N
 def show(console: Console, costs: list[StageCost], cores: int, links: Collection[str] = (), with_advice: bool = True) -> None:
     """Print the possible rate of each stage, the bottleneck, and balanced numbers of workers.
 
-    ``links`` are the stages that send or receive: the rate of a link depends on both ends.
+    ``links`` are the stages that send or receive. Their rate depends on both ends of the link.
     """
     balanced = balance(costs, cores)
     rows = [list(map(Cell, ("stage", "shape", "items/s alone", "workers", "items/s with them", "balanced")))]

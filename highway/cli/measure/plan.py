@@ -1,4 +1,4 @@
-"""``highway plan``: the threads, processes, hosts, memory and network that a rate requires, and the first shortage."""
+"""``highway plan``: print the threads, processes, hosts, memory and network that a rate requires, and the first shortage."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from highway.topology import Topology
 from highway.topology.graph import graph
 
 NETWORK = Path("/sys/class/net")
-MANY_NAMES = 10_000  # per second, each a small file on a shared disk
+MANY_NAMES = 10_000  # files per second that are many for a shared disk
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -53,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Measure the roles, or read earlier measurements, and print the requirements of a rate."""
+    """Measure the roles or read earlier measurements, and print what the rate requires."""
     topology = load_checked(options)
     memory_mb = 1e3 * options.memory_gb if options.memory_gb else available_memory() / 1e6
     host = HostSize(
@@ -88,14 +88,14 @@ def fastest_here(root: Path = NETWORK) -> float | None:
     found = []
     for path in root.glob("*/speed"):
         try:
-            found.append(int(path.read_text()) / 1e3)  # in Mbit/s; missing for the loopback interface, and for an interface that is down
+            found.append(int(path.read_text()) / 1e3)  # Mbit/s; the loopback interface and interfaces that are down have no speed
         except (OSError, ValueError):
             continue
     return max([speed for speed in found if speed > 0], default=None)
 
 
 def _show(console: Console, host: HostSize, sizes: Sequence[RoleSize]) -> None:
-    """Print the needs of each role."""
+    """Print what each role requires."""
     memory = f", {host.memory_mb / 1e3:,.1f} GB" if host.memory_mb else ""
     network = f", {f'{host.nics} x ' if host.nics > 1 else ''}{host.gbit:g} Gbit/s" if host.gbit else ", a network of unknown speed"
     console.print(
@@ -130,7 +130,7 @@ def _show(console: Console, host: HostSize, sizes: Sequence[RoleSize]) -> None:
 
 
 def _short(rate: float, host: HostSize, sizes: Sequence[RoleSize]) -> Iterator[str]:
-    """Yield the shortages. If there are none, yield the first shortage at a higher rate."""
+    """Yield a sentence for each shortage. If there is no shortage, yield the first shortage at a higher rate."""
     if not sizes:
         yield "Nothing was measured."
         return
@@ -162,7 +162,7 @@ def _as_it_is(now: Used, host: HostSize) -> str:
 
 
 def _notes(topology: Topology, given: Calibration, host: HostSize, sizes: Sequence[RoleSize]) -> Iterator[str]:
-    """Yield notes on things that the estimate does not include."""
+    """Yield notes about costs that the estimate does not include."""
     for name in topology.roles:
         if name not in given.roles:
             yield f"{name} was not measured, and is not in these sums: what it receives is not made in the file."

@@ -27,16 +27,16 @@ from highway.topology.graph import graph
 from highway.wire.codec import named
 from highway.wire.envelope import Envelope
 
-MOST_BYTES = 500_000_000  # bytes of a role's items to keep for its receivers
+MOST_BYTES = 500_000_000  # maximum bytes of a role's items that are kept for the receivers
 
 
 @dataclass
 class Roles:
-    """Measures each role once, and keeps its items for the roles to which it sends.
+    """Measures each role once, and keeps the role's items for the roles that receive from it.
 
     Args:
         topology: The topology.
-        most: Items requested from a source.
+        most: Maximum number of items from a source.
         limit: Maximum seconds for each stage.
     """
 
@@ -50,7 +50,7 @@ class Roles:
         self._edges = [edge for edge in graph(self.topology).edges if edge.source in self.topology.roles]
 
     def in_order(self) -> list[str]:
-        """Return the roles with stages; senders come before their receivers."""
+        """Return the roles with stages. Senders come before their receivers."""
         order: list[str] = []
         for name, role in self.topology.roles.items():
             if role.stages:
@@ -58,18 +58,18 @@ class Roles:
         return order
 
     def known(self) -> list[str]:
-        """Return the roles that receive nothing, or receive from roles in the file; and all roles without stages."""
+        """Return the roles whose input is known: roles without stages, and roles that receive nothing or receive from roles in the file."""
         order = self.in_order()
         return [role for role in order if not self.outside(role)] + [role for role in self.topology.roles if role not in order]
 
     def outside(self, role: str) -> list[str]:
-        """Return the URLs that a role receives from, if no role in the file feeds it."""
+        """Return the URLs from which a role receives, if no role in the file sends to the role."""
         source = self.topology.stages(role)[0].op
         urls = source.url if isinstance(source, ZMQSource) and not self._feeders(role) else []
         return [urls] if isinstance(urls, str) else urls
 
     def measure(self, role: str) -> tuple[list[tuple[Stage, Shape]], Profile]:
-        """Return a role's stages and their profile, without sending. If the role receives, it gets the items of its senders."""
+        """Return a role's stages and their profile, without the stage that sends. A role that receives gets the items of its senders."""
         if role not in self._done:
             stages = self._stages(role)
             found = self._profile(stages, self._given(role))
@@ -77,7 +77,7 @@ class Roles:
         return self._done[role]
 
     def cost(self, role: str) -> RoleCost:
-        """Return the cost of a role, with sending and receiving; for a role without stages, the cost of receiving."""
+        """Return the cost of a role, including sending and receiving. A role without stages has only the cost of receiving."""
         feeders, given = self._feeders(role), self._given(role)
         received = self._link_cost(feeders[0]) if feeders else StageCost("", "source")
         if not self.topology.roles[role].stages:
@@ -97,7 +97,7 @@ class Roles:
         return RoleCost(costs, samples, taken, sent.nbytes)
 
     def _stages(self, role: str) -> list[tuple[Stage, Shape]]:
-        """Return new stages of a role."""
+        """Build and return new stages of a role."""
         stages = self.topology.stages(role)
         try:
             return expand(stages)
@@ -105,7 +105,7 @@ class Roles:
             raise self.topology.roles[role].location.error(str(error)) from None
 
     def _given(self, role: str) -> list[Stamped] | None:
-        """Return the items that a role receives, if other roles in the file create them."""
+        """Return the items that a role receives, if other roles in the file produce these items."""
         for feeder in self._feeders(role):
             stages, found = self.measure(feeder)
             if found.items:
@@ -132,7 +132,7 @@ class Roles:
         return [name for name in names if self.topology.roles[name].stages and role not in self._before(name, {name})]
 
     def _before(self, role: str, seen: set[str]) -> Iterator[str]:
-        """Yield each role that feeds a role, directly or indirectly, once. Starts at the sources, even if links form a cycle."""
+        """Yield once each role that sends to a role, directly or indirectly, beginning with the sources. Links can form a cycle."""
         for edge in self._edges:
             if edge.target == role and edge.source not in seen and self.topology.roles[edge.source].stages:
                 seen.add(edge.source)
@@ -141,7 +141,7 @@ class Roles:
 
 
 def _carried(sink: ZMQSink, items: list[Stamped]) -> Iterator[Stamped]:
-    """Yield items as a receiver gets them: with the codec's types, and read-only."""
+    """Yield items in the form in which a receiver gets them: with the codec's types, and read-only."""
     codec = named(sink.link.options.codec)
     for item, passport in items:
         frames = codec.encode(item, Envelope(passport=passport), sink.allow64)
@@ -149,34 +149,34 @@ def _carried(sink: ZMQSink, items: list[Stamped]) -> Iterator[Stamped]:
 
 
 def _some(items: list[Stamped]) -> list[Stamped]:
-    """Return the first items within the memory limit, at least one."""
+    """Return the first items that fit within ``MOST_BYTES``, at least one item."""
     sizes = itertools.accumulate(nbytes(stamped.item) for stamped in items)
     return items[: max(1, sum(size <= MOST_BYTES for size in sizes))]
 
 
 def _with(stage: StageCost, link: StageCost, items: float) -> StageCost:
-    """Return one end of a link, with the cost of its messages. For each item of the role, the link carries ``items`` items."""
+    """Return the cost of a stage at one end of a link, plus the cost of the link for ``items`` messages for each item of the role."""
     return replace(link.times(items), name=stage.name, shape=stage.shape, nbytes=stage.nbytes)
 
 
 def _samples(made: Stamped) -> float:
-    """Return the number of samples in an item: the number of keys in its passport, or the length that all fields share, or 1."""
+    """Return the number of samples in an item: the number of keys in the passport, or the common length of all fields, or 1."""
     return float(len(made.passport.keys) or batch.length(made.item) or 1)
 
 
 def calibrate(roles: Roles, chosen: Sequence[str]) -> Calibration:
     """Return the costs of roles."""
-    usage = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # before any stage holds items
+    usage = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # measured before any stage has items
     process_mb = usage / (1e6 if sys.platform == "darwin" else 1e3 / 1.024)
     costs = {role: roles.cost(role) for role in chosen}
     return Calibration(costs, available_cores(), process_mb, platform.node())
 
 
 def as_in_file(found: Calibration, topology: Topology, cores: int) -> Calibration:
-    """Return a calibration with the workers of a file's stages, on hosts with ``cores`` cores.
+    """Return a calibration with the numbers of workers in a topology file, on hosts with ``cores`` cores.
 
     Raises:
-        ConfigError: the file has other roles or stages than the calibration.
+        ConfigError: the roles or stages of the file differ from those in the calibration.
     """
     roles = {}
     for name, role in topology.roles.items():
@@ -198,5 +198,5 @@ def as_in_file(found: Calibration, topology: Topology, cores: int) -> Calibratio
 
 
 def _workers(stage: Stage, shape: Shape, cores: int) -> int:
-    """Return the workers of a stage on a host with ``cores`` cores."""
+    """Return the number of workers of a stage on a host with ``cores`` cores."""
     return cores if shape == "map" and stage.num_workers is None and stage.traits.parallel else worker_count(stage, shape)

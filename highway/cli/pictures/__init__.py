@@ -1,1 +1,1 @@
-"""Pictures: of streams, and of transforms. Begin with ``before_after``."""
+"""Pictures of streams and of transforms. Begin with ``before_after``."""

@@ -1,4 +1,4 @@
-"""``highway show --transforms``: images before and after the transforms of a file, or of a topology."""
+"""``highway show --transforms``: draw images before and after the transforms in a file of transforms or a topology."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from highway.transforms import TransformLike
 
 _SINGLE = (Augmentations, Albumentations, TorchvisionV2)  # stages that change one image at a time
 STAGES = tuple(stage.__name__ for stage in (*_SINGLE, MixUp, CutMix, Mosaic, CopyPaste))
-"""The stages of a pipeline that are shown; others are skipped."""
+"""Names of the stages whose effect is shown. Other stages of a pipeline are skipped."""
 
-COUNT = 5  # default number of times that each image is transformed
+COUNT = 5  # default number of transformed copies of each image
 
 
 def draw(
@@ -42,13 +42,13 @@ def draw(
 
     Args:
         path: A YAML file: transforms as in ``Augmentations: [...]``, stages, or a topology.
-        images: Image files; by default photographs of the package, with their objects.
-        count: Number of times that each image is transformed.
-        seed: Seed of all randomness.
-        size: Pixels of the longer side of each image.
+        images: Image files. Default: photographs in the package, with their objects.
+        count: Number of transformed copies of each image.
+        seed: Seed of all random numbers.
+        size: Length of the longer side of each image in pixels.
         role: The role of a topology, if several roles have such stages.
-        variables: Values that replace the topology's.
-        plugins: Modules whose classes the file may name.
+        variables: Values that replace values of the topology's variables.
+        plugins: Modules whose classes the file is allowed to name.
 
     Raises:
         ConfigError: the file or an image is invalid. The message names the place.
@@ -60,15 +60,15 @@ def draw(
     together = {**examples, **{name: example for name, example in partners.items() if name not in examples}}
     for number in range(count):
         done = applied(stages, together, (seed, number))
-        for row, (text, example) in zip(rows, done, strict=False):  # mixing partners are not shown
+        for row, (text, example) in zip(rows, done, strict=False):  # further examples, with which images are mixed, have no row
             row.append(tile(example, size, _shape(example), text, names))
     return draw_grid([one for row in rows for one in row], count + 1, size, f"Before and after the transforms of {path}")
 
 
 def applied(stages: Sequence[Any], examples: Mapping[str, Example], seed: tuple[int, ...]) -> list[tuple[str, Example]]:
-    """Return examples after the stages. The caption of each names the images that were mixed into it."""
+    """Return the examples after the stages. The caption of an example names the images that were mixed into the example."""
     items, names = list(examples.values()), list(examples)
-    shares = np.eye(len(items), dtype=np.float32)  # row: a result; column: the share of each original image in it
+    shares = np.eye(len(items), dtype=np.float32)  # shares[result, original]: the share of an original image in a result
     for place, stage in enumerate(stages):
         if isinstance(stage, (MixUp, CutMix)):
             mixing = dataclasses.replace(stage, num_classes=None, field="image", labels="shares")
@@ -93,14 +93,14 @@ def applied(stages: Sequence[Any], examples: Mapping[str, Example], seed: tuple[
 
 
 def _here(stage: Any, has_objects: bool) -> Any:
-    """Return a stage with the field names of the examples; mixed images have no objects."""
+    """Return a stage whose field names are those of the examples. Mixed images have no objects."""
     known = {field.name: field for field in dataclasses.fields(stage)}
     given = {name: value for name, value in FIELDS.items() if name in known}
-    if isinstance(stage, CopyPaste):  # the transform finds masks by the boxes, without a name
+    if isinstance(stage, CopyPaste):  # the transform needs no name of the masks, because it finds them by the boxes
         given["with_boxes"] = [field for field in FIELDS["with_boxes"] if field != "mask"]
     elif not has_objects:
         given = {name: "image" if name == "field" else [] if isinstance(value, list) else None for name, value in given.items()}
-    if getattr(stage, "swap_points", ()):  # they are for the user's points; the points of the examples are two eyes
+    if getattr(stage, "swap_points", ()):  # swap_points is for the user's points, which the examples do not have
         given["swap_points"] = [(0, 1)] if has_objects else []
     return dataclasses.replace(stage, **given)
 
@@ -136,7 +136,7 @@ def _of_topology(path: str, name: str | None, variables: Mapping[str, Any], plug
 
 
 def _found(spec: Any, location: Location) -> Iterator[tuple[Any, Location]]:
-    """Yield the stages that are shown, at any depth, and their locations."""
+    """Yield the stages whose effect is shown, at any depth, and their locations."""
     if isinstance(spec, list):
         for index, part in enumerate(spec):
             yield from _found(part, location / index)

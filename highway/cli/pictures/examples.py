@@ -1,4 +1,4 @@
-"""Images with boxes, masks, points and labels, for pictures of transforms: photographs of the package, or the user's images."""
+"""Images with boxes, masks, points and labels for pictures of transforms: photographs in the package, or the user's images."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from highway.images.grid import Tile, fitted
 from highway.images.items import to_pillow
 
 FOLDER, ANNOTATIONS = "highway:objects/JPEGImages", "highway:objects/instances_train.json"
-SHOWN = ("astronaut_00", "coffee_02", "cat_05", "rocket_06")  # of the photographs with hand-labelled objects
+SHOWN = ("astronaut_00", "coffee_02", "cat_05", "rocket_06")  # photographs with hand-labelled objects that are shown
 
 FIELDS: dict[str, Any] = {
     "field": "image",
@@ -29,16 +29,16 @@ FIELDS: dict[str, Any] = {
     "with_points": ["visibility"],
     "visibility": "visibility",
 }
-"""Arguments of stages that change images and their objects, so that they find them in an example."""
+"""Arguments with which stages find the image and its objects in an example."""
 
 Example = dict[str, Any]
 """An ``image``; ``boxes`` ``(N, 4)``, and for each a row of ``labels``, ``mask`` ``(H, W)``, ``points`` ``(K, 2)``, ``visibility``."""
 
-_PLACES = ((0.1, 0.15, 0.55, 0.8), (0.6, 0.4, 0.9, 0.9))  # of the invented boxes for user images, as fractions of the sides
+_PLACES = ((0.1, 0.15, 0.55, 0.8), (0.6, 0.4, 0.9, 0.9))  # corners of the invented boxes for user images, as fractions of the sides
 
 
 def packaged() -> dict[str, Example]:
-    """Return photographs of the package with their objects, by name."""
+    """Return photographs in the package with their objects, by name."""
     dataset = COCO(FOLDER, ANNOTATIONS, masks=True, keypoints=True, crowds=False)
     found = {}
     for name in SHOWN:
@@ -51,7 +51,7 @@ def packaged() -> dict[str, Example]:
 def from_files(paths: Sequence[str]) -> dict[str, Example]:
     """Return the user's images. Each image has two invented boxes.
 
-    Each box has an ellipse as its mask, and three points: the left, right and top ends of the ellipse.
+    The mask of a box is an ellipse. Each box has three points: the left, right and top ends of the ellipse.
 
     Raises:
         ConfigError: a file cannot be read, or is not an image.
@@ -75,14 +75,14 @@ def classes() -> list[str]:
 
 
 def tile(example: Example, size: int, label: str, key: str = "", names: Sequence[str] = (), veil: float = 0.3) -> Tile:
-    """Return an example as a tile: with boxes, masks and points, if it has them, in the colours of its labels.
+    """Return an example as a tile, with the example's boxes, masks and points, if any, in the colours of the labels.
 
     Args:
         example: The example.
-        size: Pixels of its longer side.
-        label: The first line below it.
+        size: Length of the longer side in pixels.
+        label: The first line below the image.
         key: The second line.
-        names: Names of the labels, shown at the boxes.
+        names: Names of the labels, which are shown at the boxes.
         veil: As for :class:`~highway.images.drawing.Drawn`.
     """
     picture, labels = to_pillow(example["image"]), np.asarray(example.get("labels", ())).tolist()

@@ -1,4 +1,4 @@
-"""Output of a picture: into a file, or into a window if there is a display."""
+"""Write a picture to a file, or show it in a window if there is a display."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ def check_output(path: str | None) -> None:
     """Check the value of ``--output``, if given.
 
     Raises:
-        ConfigError: the value is not the name of a picture.
+        ConfigError: the value is not the file name of a picture.
     """
     if path is not None and _suffix(path) not in _FORMATS:
         raise ConfigError(f"--output {path}: expected a name that ends in .png or .jpg")
 
 
 def put_out(picture: Image.Image, title: str, path: str | None, default: str) -> None:
-    """Write a picture to a file, or show it in a window if there is a display and no path; print the place.
+    """Write a picture to a file, or show it in a window if there is a display and no path. Print the path or where the picture is shown.
 
     Args:
         picture: The picture.
         title: Title of the window.
-        path: The file, or ``None``.
-        default: The file if there is neither a path nor a display.
+        path: The path of the file, or ``None``.
+        default: The path of the file if there is neither a path nor a display.
     """
     if path is None and has_display():
         picture.show(title)

@@ -1,7 +1,7 @@
-"""A data contract: a description of a stream in a JSON file, to compare other streams with it.
+"""Data contracts. A contract is a description of a stream in a JSON file, with which other streams are compared.
 
 ``{"highway": "contract", "version": 1, "batched": true, "samples": 320, "fields": {"0": {"dtypes": ["uint8"], "shapes": [[224, 224, 3]],
-"min": 0, "max": 255, "mean": 113.2, "std": 70.1, "nan": 0, "inf": 0, "count": 48168960}}}``. A missing number is ``null``.
+"min": 0, "max": 255, "mean": 113.2, "std": 70.1, "nan": 0, "inf": 0, "count": 48168960}}}``. A number that is not known is ``null``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _TINY = 1e-6  # relative error that rounding may cause
 
 
 class Check(NamedTuple):
-    """The result for one property: whether it matches the contract, and a text with the field, the value and the expected value."""
+    """The result for one property: whether the property matches the contract, and a text with field, value and expected value."""
 
     ok: bool
     text: str
@@ -62,11 +62,11 @@ def load(path: str) -> dict[str, Any]:
 
 
 def compare(summary: Summary, contract: dict[str, Any], tolerance: float) -> list[Check]:
-    """Compare a stream with a contract.
+    """Compare the summary of a stream with a contract.
 
-    The fields must be the same, with dtypes and sample shapes that the contract lists. Values may exceed the contract's range by
-    ``tolerance`` times the width of the range. Mean and standard deviation may differ by ``tolerance`` times the contract's standard
-    deviation. The shares of NaN and infinity may be at most ``1 + tolerance`` times the contract's.
+    The stream must have the fields of the contract. Dtypes and sample shapes must be in the contract's lists. Values may exceed the
+    contract's range by ``tolerance`` times the width of the range. The mean and the standard deviation may differ by ``tolerance`` times
+    the contract's standard deviation. The shares of NaN and infinity may be at most ``1 + tolerance`` times the shares in the contract.
     """
     found, expected = summary.fields, contract["fields"]
     checks = [Check(False, f"field {name}: missing; the stream has {', '.join(found)}") for name in expected if name not in found]

@@ -1,4 +1,4 @@
-"""``highway dashboard``: serves a page for a browser for a run that has already started, on this machine or others."""
+"""``highway dashboard``: serve a page for browsers about a run that has already started, on this machine or other machines."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ def run(options: argparse.Namespace) -> int:
         print(f"dashboard at {answers.page}", flush=True)
         try:
             while True:
-                time.sleep(INTERVAL)  # polls are periodic; Ctrl-C ends them
+                time.sleep(INTERVAL)  # polls are periodic until Ctrl-C
                 latest.seen = source.poll()
-        except KeyboardInterrupt:  # the normal end
+        except KeyboardInterrupt:  # Ctrl-C is the normal end
             return 0
 
 
 class _Latest:
-    """The last view, which another thread may read."""
+    """The last view. Another thread can read it."""
 
     def __init__(self) -> None:
         self.seen = View(())

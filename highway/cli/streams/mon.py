@@ -1,4 +1,4 @@
-"""``tensormon``: prints the live rates of a stream: batches/s, samples/s, MB/s, and the number of lost batches."""
+"""``tensormon``: print the live rates of a stream: batches/s, samples/s, MB/s, and the number of lost batches."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def run(options: argparse.Namespace) -> int:
         finally:
             said = [f"{subscription.count} batches, {subscription.counters['bytes'] / 1e6:.1f} MB"]
             said.append("gaps are not counted with --raw" if options.raw else losses(subscription.counters))
-            if last.batches > 1:  # from the first one on
+            if last.batches > 1:  # rates since the first batch
                 said.append(", ".join(rates(last, first, not options.raw)))
             print("; ".join(said), flush=True)
     return command.DONE

@@ -1,4 +1,4 @@
-"""``serve-imagenet-dir``: serves the images of a folder, cropped and flipped at random."""
+"""``serve-imagenet-dir``: serve the images in a folder, with random crops and flips."""
 
 from __future__ import annotations
 

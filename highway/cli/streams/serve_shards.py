@@ -1,4 +1,4 @@
-"""``serve-imagenet-shards``: serves the images of WebDataset shards, cropped and flipped at random, or unchanged."""
+"""``serve-imagenet-shards``: serve the images in WebDataset shards, with random crops and flips, or unchanged."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from highway.modules.webdataset import WebDatasetSource
 from highway.transforms import RandomResizedCrop
 
 FIELDS = {"image": "png;jpg;jpeg;ppm", "label": "cls"}
-BUFFER = 1000  # encoded images that are shuffled together
+BUFFER = 1000  # encoded images in the shuffle buffer
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

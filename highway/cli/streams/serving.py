@@ -1,4 +1,4 @@
-"""Common parts of the servers: their options, one publisher for each address, and the printed rates."""
+"""Common parts of the two servers: options, publishers, and printed rates."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SHAPE = (224, 224)  # height and width of the served images
 _TICK = 0.1  # seconds between two checks of the publishers
 
 Stages = Callable[[int, int | None], Sequence[Any]]
-"""Creates the stages of a publisher from its seed, and the number of decoding threads (``None``: one for each core)."""
+"""Function of a publisher's seed and number of decoding threads (``None``: one for each core) that returns the publisher's stages."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_threads(parser: argparse.ArgumentParser, workers: Sequence[str], parallel: str) -> None:
-    """Add the number of publishers, and of threads for each: tensorcom's servers have different letters for these options."""
+    """Add the options for the numbers of publishers and of threads for each publisher. Each server of tensorcom has its own letters."""
     add = partial(parser.add_argument, type=arguments.natural, default=0, metavar="N")
     add(*workers, dest="workers", help="threads that decode for each publisher; default: 0, which shares the cores among them")
     streams = "N publishers with a stream of their own each, which all connect to the one address given (zpush or zrpub)"
@@ -57,10 +57,10 @@ def add_threads(parser: argparse.ArgumentParser, workers: Sequence[str], paralle
 
 
 def serve(stages: Stages, options: argparse.Namespace) -> int:
-    """Serve until interrupted, or for ``options.epochs``: a publisher for each address, all in this process.
+    """Serve until interrupted, or for ``options.epochs``. Each address has a publisher. All publishers run in this process.
 
     Args:
-        stages: Creates the stages that yield batches: ``(images (B, 224, 224, 3), int32 (B,))``.
+        stages: Function that returns stages that yield batches: ``(images (B, 224, 224, 3), int32 (B,))``.
         options: The options of :func:`add_arguments` and :func:`add_threads`.
 
     Raises:
@@ -85,10 +85,10 @@ def serve(stages: Stages, options: argparse.Namespace) -> int:
 
 
 def _page(publishers: Sequence[Publisher], address: str | None) -> AbstractContextManager[Any]:
-    """Return the page of the publishers, if requested."""
+    """Serve the page of the publishers in a ``with`` block, if an address for the page is given."""
     if address is None:
         return nullcontext()
-    from highway.observe.dashboard.local import serve as serve_page  # here, because only the page needs an HTTP server
+    from highway.observe.dashboard.local import serve as serve_page  # imported here, because only the page needs an HTTP server
 
     urls = [str(one.sink.link) for one in publishers]
     names = [f"{url} ({number})" if urls.count(url) > 1 else url for number, url in enumerate(urls)]
@@ -109,27 +109,27 @@ def _addresses(urls: Sequence[str], parallel: int) -> list[str]:
 
 
 def _seed(seed: int, number: int) -> int:
-    """Return the seed of a publisher. The first publisher has the command's seed, and each other publisher a derived seed."""
+    """Return the seed of a publisher. The first publisher has the command's seed. Each other publisher has a derived seed."""
     return seed if number == 0 else int(SeedSequence(seed, spawn_key=(number,)).generate_state(1, "uint64")[0]) >> 1
 
 
 class Publisher:
-    """A stream of batches, and its destination.
+    """A stream of batches, and the destination of the batches.
 
     Args:
-        pipeline: Yields the batches; it has no sink.
+        pipeline: Pipeline without a sink that yields the batches.
         sink: Sends the batches.
-        repeats: Whether the publisher sends its first batch repeatedly.
-        sent: Called after each batch.
+        repeats: Whether the publisher sends the first batch repeatedly.
+        sent: Function that is called after each sent batch.
 
     Attributes:
-        count: The sent batches, and the time of the last one. Only the sending thread changes it.
+        count: The number of sent batches, and the time of the last batch. Only the sending thread changes this attribute.
     """
 
     def __init__(self, pipeline: Pipeline, sink: ZMQSink, repeats: bool, sent: Callable[[], None]) -> None:
         self.pipeline, self.sink = pipeline, sink
         self._repeats, self._sent = repeats, sent
-        self.counters: dict[str, Any] = {}  # of the sink
+        self.counters: dict[str, Any] = {}  # counters of the sink
         self.count = Count(0.0)
 
     def run(self, context: Context) -> Any:
@@ -145,13 +145,13 @@ class Publisher:
 
     @property
     def addresses(self) -> list[str]:
-        """The destinations: the address at which the publisher listens, or the URL to which it connects."""
+        """The addresses at which the publisher listens, or the URL to which it connects."""
         link = self.sink.link
         return self.counters.get("bound", []) if link.bind else [str(link)]
 
     @property
     def progress(self) -> float:
-        """The finished fraction of its epochs, 0 to 1; 0 if there is no limit."""
+        """The finished fraction of the epochs, from 0 to 1; 0 if the number of epochs has no limit."""
         return float(self.pipeline.stats().stages[0].counters.get("progress", 0.0))
 
     def _add(self, item: Any) -> None:
@@ -184,9 +184,9 @@ class _Sent:
 
 
 class RatePrinter:
-    """Prints the publishers' addresses, then their common rate every ``every`` batches, and the overall rate at the end.
+    """Prints the publishers' addresses, then the rate of all publishers together every ``every`` batches, and the overall rate at the end.
 
-    With ``--epochs`` each line shows the progress. The sending threads record the times; one thread prints.
+    With ``--epochs``, each line shows the progress. The sending threads record the times of batches, and a single thread prints.
 
     Attributes:
         publishers: The publishers.
@@ -196,12 +196,12 @@ class RatePrinter:
         self.publishers: list[Publisher] = []
         self._every = every
         self._told = False
-        self._numbers = itertools.count(1)  # next() of it is atomic
-        self._moments: deque[Count] = deque(maxlen=1000)  # if printing is slower, the oldest lines are dropped
+        self._numbers = itertools.count(1)  # next() of this counter is atomic
+        self._moments: deque[Count] = deque(maxlen=1000)  # if printing is slower than sending, the oldest lines are dropped
         self._start = self._before = Count(time.monotonic())
 
     def sent(self) -> None:
-        """Count a batch; called by each publisher after it sent one."""
+        """Count a batch. Each publisher calls this method after each sent batch."""
         number = next(self._numbers)
         if number % self._every == 0:
             self._moments.append(self._count()._replace(batches=number))
@@ -210,8 +210,8 @@ class RatePrinter:
         """Print the lines that are due."""
         if not self._told:
             self._announce()
-        due = [self._moments.popleft() for _ in range(len(self._moments))]  # only the lines that wait now
-        due.sort(key=lambda moment: moment.batches)  # two threads may have recorded theirs in reverse order
+        due = [self._moments.popleft() for _ in range(len(self._moments))]  # only the lines that are waiting at this moment
+        due.sort(key=lambda moment: moment.batches)  # two threads can record their batches in reverse order
         if due:
             progress = self._progress()
             lines = [rate_line(now, before) + progress for before, now in itertools.pairwise([self._before, *due])]
@@ -219,7 +219,7 @@ class RatePrinter:
             self._before = due[-1]
 
     def tell_all(self) -> None:
-        """Print the overall rate, if anything was sent."""
+        """Print the overall rate if a batch was sent."""
         count = self._count()
         if count.batches:
             all_rates = ", ".join(rates(count, self._start))
@@ -238,7 +238,7 @@ class RatePrinter:
             self._told = True
 
     def _progress(self) -> str:
-        """Return the finished part of the epochs, and the remaining time at this rate; empty if there is no limit."""
+        """Return the finished part of the epochs, and the remaining time at this rate; empty if the number of epochs has no limit."""
         share = sum(publisher.progress for publisher in self.publishers) / len(self.publishers)
         left = (time.monotonic() - self._start.at) * (1 / share - 1) if share else 0
         return f"  {100 * share:3.0f}%, {timedelta(seconds=round(left))} left" if share else ""

@@ -1,4 +1,4 @@
-"""``tensorshow``: shows the images of a stream, as a picture with their labels."""
+"""``tensorshow``: show images of a stream with their labels, as one picture."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from highway.images.pictures import Classes, tiles
 
 URLS = [f"zsub://127.0.0.1:{port}" for port in range(7880, 7884)]
 FILE = "tensorshow.png"
-COUNT, COLUMNS, SIZE = 16, 8, 128  # total images, and images per row; pixels of the longer side of each
+COUNT, COLUMNS, SIZE = 16, 8, 128  # number of images, images in a row, and pixels of the longer side of an image
 _OF_STREAMS = ("link", "replica", "local", "timeout", "unbatched", "mode", "perbatch", "classes", "boxes", "mask", "points")
 _OF_TRANSFORMS = ("image", "seed", "plugin")
 _DEFAULTS = {"timeout": -1.0, "mode": "imgclass", "perbatch": 1}
@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Collect images until there are ``count`` or the senders end, and show them; or show the effect of transforms."""
+    """Collect ``count`` images, or fewer if the senders end, and show them. With ``--transforms``, only show the effect of transforms."""
     check_output(options.output)
     if options.transforms is not None:
         _refuse(options, _OF_STREAMS, "is for a stream: leave it out with --transforms")
@@ -76,7 +76,7 @@ def _refuse(options: argparse.Namespace, names: Sequence[str], why: str) -> None
 
 
 def _show_transforms(options: argparse.Namespace) -> int:
-    from highway.cli.files import allow_plugins, variables  # here, because viewers of a stream need none of these
+    from highway.cli.files import allow_plugins, variables  # imported here, because only --transforms needs these modules
     from highway.cli.pictures import before_after
 
     if options.urls != URLS:
@@ -100,7 +100,7 @@ def load_classes(path: str) -> Classes:
     """Read the names of labels.
 
     Raises:
-        ConfigError: the file does not exist, or is neither a list nor a map of names.
+        ConfigError: the file does not exist, or is neither a list nor a mapping of names.
     """
     try:
         with open(path, encoding="utf-8") as file:
@@ -117,12 +117,12 @@ def load_classes(path: str) -> Classes:
 
 
 def pictures(item: Item, passport: Passport, options: argparse.Namespace, classes: Classes) -> Iterator[list[Tile]]:
-    """Yield the tiles of each sample of an item, for the options."""
+    """Yield the tiles of each sample in an item, as the options request them."""
     return tiles(item, passport, options.size, options.unbatched, options.mode == "img2img", _given(item, options), classes)
 
 
 def _given(item: Item, options: argparse.Namespace) -> dict[str, Field]:
-    """Return the fields that ``--boxes``, ``--mask`` and ``--points`` name, by option; fields of a tuple are named by position."""
+    """Return the fields that ``--boxes``, ``--mask`` and ``--points`` name, by option. The name of a field in a tuple is its position."""
     named = {role: getattr(options, role) for role in ("boxes", "mask", "points")}
     is_position = re.compile(r"-?\d+").fullmatch
     found = {role: name for role, name in named.items() if name is not None}

@@ -1,4 +1,4 @@
-"""``tensorstat``: prints statistics of a stream, and compares it with a contract."""
+"""``tensorstat``: print statistics of a stream, and compare the stream with a contract."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Read ``count`` batches, print their statistics, and write or compare a contract."""
+    """Read ``count`` batches, print their statistics, and write a contract or compare the stream with a contract."""
     if options.raw and (options.save or options.contract):
         raise ConfigError("--save and --assert need the values, which --raw does not read; remove --raw")
     expected = None if options.contract is None else contract.load(options.contract)

@@ -1,4 +1,4 @@
-"""The input of the tools that view a stream, their messages about missing data, and the rates of the stream."""
+"""The input of the commands that view a stream: a subscription, messages about missing data, and rates."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HINT_AFTER = 5.0  # seconds without a batch before a message to the user
 
 
 def add_subscription_options(parser: argparse.ArgumentParser, urls: Sequence[str] = (f"zsub://{SERVER}",)) -> None:
-    """Add options for the source of the batches, URLs or a link of a topology, and for the timeout."""
+    """Add the options for the source of the batches (URLs, or a link of a topology) and for the timeout."""
     add = parser.add_argument
     where = f"where from; default: {' '.join(urls)}; or a topology, with --link"
     add("urls", nargs="*", default=list(urls), metavar="URL|FILE", help=where)
@@ -35,10 +35,10 @@ def add_subscription_options(parser: argparse.ArgumentParser, urls: Sequence[str
 
 
 def subscribe(options: argparse.Namespace) -> Subscription:
-    """Return the subscription for the options; use it in a ``with`` block.
+    """Return the subscription that the options select. Use it in a ``with`` block.
 
     Raises:
-        ConfigError: a URL, the topology or its link is invalid.
+        ConfigError: a URL, the topology or the link is invalid.
         LinkError: an address cannot be bound.
     """
     files = [name for name in options.urls if "://" not in name]
@@ -55,7 +55,7 @@ def subscribe(options: argparse.Namespace) -> Subscription:
 
 
 def _taps(files: list[str], options: argparse.Namespace) -> list[str]:
-    from highway.cli.files import variables  # here, because they take a while
+    from highway.cli.files import variables  # imported here, because these imports take a while
     from highway.observe.viewers import viewer_urls
     from highway.topology import load
 
@@ -65,12 +65,12 @@ def _taps(files: list[str], options: argparse.Namespace) -> list[str]:
 
 
 class Subscription:
-    """The batches that arrive at a link. The constructor opens the socket. Use it in a ``with`` block.
+    """The batches that arrive over a link. The constructor opens the socket. Use a subscription in a ``with`` block.
 
     Args:
-        urls: The URLs to receive from.
-        timeout: Seconds to wait for a batch; negative: no limit.
-        where: The name of the senders in messages; by default the URLs.
+        urls: The URLs of the senders.
+        timeout: Maximum seconds to wait for a batch. Negative: no limit.
+        where: The name of the senders in messages. Default: the URLs.
 
     Raises:
         ConfigError: a URL is invalid.
@@ -81,7 +81,7 @@ class Subscription:
         link = parse(urls, "receive")
         self.where = where or str(link)
         self.counters: dict[str, float] = {}
-        self.count = 0  # received batches
+        self.count = 0  # number of received batches
         self._timeout = timeout if timeout >= 0 else float("inf")
         self._receiver = LinkReceiver(link, self.counters)
         self._since = time.monotonic()
@@ -95,8 +95,9 @@ class Subscription:
         A malformed message is reported, counted and skipped.
 
         Args:
-            count: Total number of items.
-            raw: Whether not to decode messages. An item is then the size of a message in bytes, and gaps and ends are not detected.
+            count: Number of items to yield.
+            raw: Whether messages stay undecoded. An item is then the size of a message in bytes, and gaps and ends of senders are not
+                detected.
 
         Raises:
             LinkError: no message came within the timeout.
@@ -150,13 +151,13 @@ def samples(item: Any) -> int:
 
 
 def losses(counters: dict[str, float]) -> str:
-    """Return a description of lost messages."""
+    """Return a description of the lost messages that a receiver has counted."""
     counts = {name: (int(counters.get(name, 0)), about.at_viewer) for name, about in LINK_COUNTERS.items() if about.at_viewer}
     return ", ".join(f"{name} {count}{f' ({why})' if count else ''}" for name, (count, why) in counts.items() if count or name == "gaps")
 
 
 class Count(NamedTuple):
-    """Numbers of batches, and of their samples and bytes, up to a moment of ``time.monotonic()``."""
+    """Numbers of batches, samples and bytes up to a moment, which is a time of ``time.monotonic()``."""
 
     at: float
     batches: int = 0
@@ -171,7 +172,7 @@ def rate_line(now: Count, before: Count, samples: bool = True) -> str:
 
 
 def rates(now: Count, before: Count, samples: bool = True) -> list[str]:
-    """Return the rates between two moments: batches/s, samples/s if they are counted, and MB/s."""
+    """Return the rates between two moments: batches/s, MB/s, and samples/s if samples are counted."""
     seconds = now.at - before.at
     batches, megabytes = Rate.of(now.batches - before.batches, now.nbytes - before.nbytes, seconds)
     of_samples = [f"{Rate.of(now.samples - before.samples, 0, seconds).items:.1f} samples/s"] if samples else []
