@@ -18,7 +18,7 @@ from highway.errors import ConfigError
 from highway.process.cores import available_cores
 
 TURNS = 3
-CLEARLY = 1.1  # processes are recommended only if they are so many times as fast, because they need memory and time to start
+CLEARLY = 1.1  # minimum speed of processes / speed of threads to recommend processes, which need memory and time to start
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -42,7 +42,7 @@ def run(options: argparse.Namespace) -> int:
             closing.callback(loader.close)
             running[kind] = _batches(loader)
             try:
-                next(running[kind])  # the first item comes before the measurement, which does not include the start
+                next(running[kind])  # get the first batch before the measurement, so that the start does not count
             except ConfigError as error:
                 if kind == "processes":
                     raise

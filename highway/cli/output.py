@@ -55,7 +55,7 @@ def run_apart(command: Callable[[], int], library: str, document: Callable[[int,
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if the signal is ignored, the kernel keeps no exit codes
     with tempfile.TemporaryFile() as written:
         before, parent = signal.pthread_sigmask(signal.SIG_BLOCK, passed_on), os.getpid()
-        with warnings.catch_warnings(action="ignore", category=DeprecationWarning):  # newer Pythons warn of threads, as NumPy's
+        with warnings.catch_warnings(action="ignore", category=DeprecationWarning):  # later Pythons warn of threads, even of NumPy's
             child = os.fork()
         if not child:
             os.setpgid(0, 0)

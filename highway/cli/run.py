@@ -104,7 +104,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _run_for_launcher(options: argparse.Namespace) -> int:
     # The host of the launcher restarts a killed process. If the process drained instead, its receivers would assume that it has ended.
-    interrupt.die_with_parent(signal.SIGKILL if options.end_with_launcher else signal.SIGTERM)  # outside Linux it ends with the next report
+    interrupt.die_with_parent(signal.SIGKILL if options.end_with_launcher else signal.SIGTERM)  # outside Linux, its next report ends it
     tally.share(options.count_in)
     logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.INFO)
     with Reporter(options.report_to) as reporter:

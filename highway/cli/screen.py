@@ -25,7 +25,7 @@ from highway.observe.state import ReplicaState
 INTERVAL = 5.0  # seconds between two lines about the state if there is no terminal
 
 _HEADINGS = ("role", "stage", "items", "items/s", "MB/s", "busy", "starved", "blocked", "queued", "errors", "")
-_LESS = tuple(_HEADINGS.index(heading) for heading in ("queued", "MB/s", "starved", "blocked", "errors"))  # omitted first if narrow
+_LESS = tuple(_HEADINGS.index(heading) for heading in ("queued", "MB/s", "starved", "blocked", "errors"))  # narrow terminals omit these
 _NAMES = (0, 1, 10)
 _COLORS = ("cyan", "magenta", "green", "yellow", "blue", "red")
 
@@ -44,7 +44,7 @@ class Screen:
         self._out = Output(own_stdout(), "standard output", lambda text: self.say(f"highway: {text}"))
         self._error = Output(sys.stderr, "standard error", self._tell_elsewhere)
         self.console = Console(file=cast(TextIO, self._error), highlight=False)
-        self.listeners: list[Callable[[str, str, bool], None]] = []  # called with the processes' lines, like :meth:`line`
+        self.listeners: list[Callable[[str, str, bool], None]] = []  # functions with the arguments of :meth:`line`
         self._live: Live | None = None
         if self.console.is_terminal:
             self._live = Live(console=self.console, auto_refresh=False, transient=True, redirect_stdout=self._out.isatty())

@@ -61,7 +61,7 @@ def takes_rng(function: Callable[..., Any]) -> bool:
     """Return whether a function has a parameter named ``rng``."""
     try:
         return "rng" in inspect.signature(function).parameters
-    except (TypeError, ValueError):  # a builtin without a signature
+    except (TypeError, ValueError):  # a built-in function without a signature
         return False
 
 
@@ -69,7 +69,7 @@ def takes_context(function: Callable[..., Any]) -> bool:
     """Return whether a function has a parameter named ``context`` without a default, or with the default ``None``."""
     try:
         parameter = inspect.signature(function).parameters.get("context")
-    except (TypeError, ValueError):  # a builtin without a signature
+    except (TypeError, ValueError):  # a built-in function without a signature
         return False
     return parameter is not None and parameter.default in (parameter.empty, None)
 

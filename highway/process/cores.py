@@ -34,7 +34,7 @@ def machine_load(cores: int) -> float:
 
 def cpu_seconds() -> float:
     """Return the CPU seconds of this process and its children so far. Outside Linux, running children do not count."""
-    return time.process_time() + sum(os.times()[2:4]) + sum(_cpu_of(child) for child in _children())  # process_time() is finer than a tick
+    return time.process_time() + sum(os.times()[2:4]) + sum(_cpu_of(child) for child in _children())  # process_time() is more precise
 
 
 def resident_bytes() -> int:

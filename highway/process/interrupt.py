@@ -26,7 +26,7 @@ def leave_quietly() -> None:
     """Make Ctrl-C end the process immediately with exit code 130. Only for a highway command that has nothing to clean up."""
     global _is_program
     _is_program = True
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # otherwise Ctrl-C is ignored, as in the background of a script
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # or Ctrl-C is ignored, as in the background of a script
         signal.signal(signal.SIGINT, _leave)
         ignore_at_exit()
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])

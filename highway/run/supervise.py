@@ -295,7 +295,7 @@ class _Watch:
         self.stopping, self.deadline = True, time.monotonic() + STOP_TIMEOUT
         for replica in self.replicas:
             replica.give_up()
-            replica.ask(signal.SIGINT if replica.role.autoscale else number, wanted)  # SIGTERM would drain it, for as long as PATIENCE
+            replica.ask(signal.SIGINT if replica.role.autoscale else number, wanted)  # SIGTERM would drain it for PATIENCE seconds
 
     def _kill(self) -> None:
         self.stopping, self.deadline = True, time.monotonic() + STOP_TIMEOUT

@@ -30,7 +30,7 @@ def open_file(path: str, state: FileState | None = None) -> UnchangingFile:
     b'text'
     """
     if is_url(path):
-        from highway.stores.remote import StoredObject  # here, because local paths do not need it
+        from highway.stores.remote import StoredObject  # imported here, because local paths do not need this module
 
         return StoredObject.at(path, state)
     return UnchangingFile(path, state)
@@ -246,7 +246,7 @@ def states_of(files: Iterable[tuple[str, str]]) -> Iterator[tuple[str, FileState
     """Yield the names and states of files. ``files`` are pairs of name and path or URL. States of objects are requested concurrently."""
     named = list(files)
     if any(is_url(path) for _, path in named):
-        from highway.stores.remote import states_at_once  # here, because local paths do not need it
+        from highway.stores.remote import states_at_once  # imported here, because local paths do not need this module
 
         yield from zip((name for name, _ in named), states_at_once([path for _, path in named]), strict=True)
     else:

@@ -108,7 +108,7 @@ class _Dumper(yaml.SafeDumper):
 _BREAKS = set("\r\x85\u2028\u2029")  # further line breaks of YAML 1.1 and PyYAML
 _Dumper.add_representer(str, _Dumper.text)
 _NUMBER = re.compile(r"(?:[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|0o[0-7]+)$")
-_Dumper.add_implicit_resolver(_TAG + "float", _NUMBER, list("-+.0123456789"))  # so that texts that YAML 1.2 reads as numbers get quotes
+_Dumper.add_implicit_resolver(_TAG + "float", _NUMBER, list("-+.0123456789"))  # so that texts get quotes if they are numbers in YAML 1.2
 
 
 def write(documents: Sequence[Any]) -> str:

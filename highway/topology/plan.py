@@ -25,7 +25,7 @@ Side = Literal["from", "to"]
 SIDES: Mapping[Direction, Side] = {"send": "from", "receive": "to"}
 COMPONENTS: Mapping[str, Direction] = {"ZMQSink": "send", "ZMQSource": "receive"}  # components that accept ``link: NAME`` instead of a URL
 LONGEST_NAME = 60  # maximum characters of the name of a link's socket
-SOCKETS: Mapping[str, tuple[str, str]] = {"push": ("push", "pull"), "publish": ("pub", "sub")}  # kind of link -> sender's, receiver's
+SOCKETS: Mapping[str, tuple[str, str]] = {"push": ("push", "pull"), "publish": ("pub", "sub")}  # kind of link -> sender, receiver
 
 
 class Process(NamedTuple):

@@ -194,7 +194,7 @@ class Registry:
 
 
 def _not_imported(value: Any) -> Iterator[NotImported]:
-    """Yield the placeholders in converted parameters."""
+    """Yield the placeholders in parameters that were converted."""
     if isinstance(value, NotImported):
         yield value
     elif isinstance(value, Stage):

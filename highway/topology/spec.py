@@ -124,7 +124,7 @@ class RestartSpec(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     ] = 0.5
     max_delay_s: Annotated[
         float,
-        Meta(gt=0, description="Maximum seconds before a restart. If a process has run for so long, the count of restarts begins again."),
+        Meta(gt=0, description="Maximum seconds before a restart. If a process has run for this time, the count of restarts begins again."),
     ] = 30.0
 
 

@@ -270,7 +270,7 @@ class Leave:
             return
         if number >= _NUMBER.unpack(said)[0]:
             self.marked.add(name)
-            with contextlib.suppress(OSError):  # it has ended
+            with contextlib.suppress(OSError):  # the sender has ended
                 self._asked[name].send(FOUND)
 
     def waits_for(self, name: bytes) -> bool:
@@ -296,7 +296,7 @@ class Leave:
         if (now := time.monotonic()) >= self._due:
             self._due = now + READING
             for name in self._told - self.unreachable:
-                with contextlib.suppress(OSError):  # it has ended
+                with contextlib.suppress(OSError):  # the sender has ended
                     self._asked[name].send(STILL_READING)
 
     def close(self) -> None:

@@ -198,7 +198,7 @@ class LinkReceiver:
         return names >= wanted if wanted else max(names, connections) >= len(self._link.locations)
 
     def is_over(self) -> bool:
-        """Return whether no more messages will come. If messages can come, log why at times. Called when there is nothing to read."""
+        """Return whether no more messages will come. If messages can come, log the reason at times. Called while nothing can be read."""
         peers = self.transport_end.peers()
         if peers is None:
             return self._link.bind and self._enough

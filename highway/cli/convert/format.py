@@ -23,7 +23,7 @@ from highway.stores.writing import writable
 from highway.topology.components import Components
 from highway.topology.registry import Registry
 
-_VIEWS: Mapping[str, Callable[[Any], Any]] = {"folder": NamedImages, "ten": SavedItems}  # with other formats' keys
+_VIEWS: Mapping[str, Callable[[Any], Any]] = {"folder": NamedImages, "ten": SavedItems}  # gives samples the keys of other formats
 
 
 def table() -> str:
@@ -60,7 +60,7 @@ def read(row: Format, paths: list[str], options: Options, verify: bool = False) 
     """Return the dataset in files, or a source if there is no random access to samples.
 
     Args:
-        row: The format.
+        row: The format of the files.
         paths: The paths of the files, at least one.
         options: Parameters of the dataset, from ``--read``.
         verify: Whether to check the checksums in the files, if the dataset has the parameter ``verify``.
@@ -103,7 +103,7 @@ def written_with(row: Format, options: Options) -> dict[str, Any]:
     """Return the arguments of the writer except the path. They make the writer sync finished files to disk.
 
     Args:
-        row: The format.
+        row: The format of the files.
         options: Parameters of the writer, from ``--write``.
 
     Raises:

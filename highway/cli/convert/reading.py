@@ -142,7 +142,7 @@ class NamedImages:
         seen: set[str] = set()
         for path in self.files.keys:
             stem, suffix = os.path.splitext(path)
-            keys.append(f"{stem}-{suffix[1:].lower()}" if stem in seen else stem)  # otherwise a.jpg and a.png would become one sample
+            keys.append(f"{stem}-{suffix[1:].lower()}" if stem in seen else stem)  # or a.jpg and a.png would become one sample
             seen.add(stem)
         return keys
 

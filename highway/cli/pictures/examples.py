@@ -102,6 +102,6 @@ def _with_objects(image: np.ndarray) -> Example:
         masks.append(np.array(mask))
     x, y = (boxes[:, :2] + boxes[:, 2:]).T / 2
     left, top, right, _ = boxes.T
-    points = np.stack([np.stack(pair, -1) for pair in ((left, y), (right, y), (x, top))], axis=1)  # as many as in the package's examples
+    points = np.stack([np.stack(pair, -1) for pair in ((left, y), (right, y), (x, top))], axis=1)  # three, as in the package's examples
     rows = {"labels": np.arange(len(boxes), dtype=np.int32), "visibility": np.full(points.shape[:2], 2, np.uint8)}
     return {"image": image, "boxes": boxes, **rows, "mask": np.stack(masks), "points": points.astype(np.float32)}

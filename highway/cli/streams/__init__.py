@@ -1,1 +1,1 @@
-"""The commands for streams, including tensorcom's: tensormon, tensorshow, tensorstat and the two servers. Begin with ``subscription``."""
+"""The commands for streams, such as tensorcom's commands tensormon, tensorshow and tensorstat. Begin with ``subscription``."""

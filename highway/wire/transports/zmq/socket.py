@@ -43,8 +43,8 @@ class ZMQSender(BaseSocket):
     """A PUSH or PUB socket; see :class:`highway.wire.transports.protocol.TransportSender`.
 
     Attributes:
-        send_frame: Function of a frame, flags, and whether to copy the frame, which passes the frame to ZeroMQ. The function is the C
-            method, because zmq.Socket.send adds 3 us to each call.
+        send_frame: ``send_frame(frame, flags, copy)`` passes a frame to ZeroMQ. It is the C method, because zmq.Socket.send adds 3 us to
+            each call.
     """
 
     _option = zmq.SNDHWM
@@ -152,8 +152,7 @@ class ZMQSender(BaseSocket):
         If ZeroMQ got all frames before it noticed that the receiver had left, the message is lost, as are other messages to this receiver.
         """
         send, (first, *rest) = self.send_frame, views
-        # Poll before sending, even with a timeout of 0, because pyzmq loses a Ctrl-C that arrives while a non-blocking call has nothing to
-        # do.
+        # Poll before sending, even with a timeout of 0: pyzmq loses a Ctrl-C that comes while a non-blocking call has nothing to do.
         self._retry(_POLLOUT, timeout, "no receiver took a message", send, first, _MORE if rest else 0, first.nbytes < copy_below)
         whole, left = True, len(rest)
         for view in rest:
@@ -206,7 +205,7 @@ class ZMQSender(BaseSocket):
         return self._backlog.count()
 
     def settle(self, timeout: float) -> None:
-        """Wait until ZeroMQ passes no more messages to closed connections, because ZeroMQ reports the end of a connection earlier."""
+        """Wait until ZeroMQ passes no more messages to closed connections. ZeroMQ reports the end of a connection somewhat earlier."""
         with contextlib.suppress(zmq.ZMQError):  # there is no free descriptor
             context.settle(timeout)
         self.socket.getsockopt(zmq.EVENTS)
@@ -214,8 +213,8 @@ class ZMQSender(BaseSocket):
     def unread(self) -> bool:
         """Return whether a receiver has unread data that is lost if this end closes.
 
-        Data can be lost over UNIX sockets: ZeroMQ can notice that the other end has closed before it has read all data, and then drops the
-        unread data. Over TCP, the end of the connection comes after the data.
+        Data can be lost over UNIX sockets. If this end closes, the receiver's ZeroMQ can notice the end of the connection before it has
+        read all data. The receiver then drops the unread data. Over TCP, the end of the connection comes after the data.
         """
         return self.peers() is not None and self._monitor.unread()
 
