@@ -80,7 +80,7 @@ class DeviceLoader:
             _end(ahead, batches)
             self._receive(None)
             raise
-        except BaseException:  # batches that the loop has not received may be lost: the state stays at the loop's position
+        except BaseException:  # batches that the loop has not received might be lost, so the state stays at the loop's position
             _end(ahead, batches)
             raise
         ahead.stop()

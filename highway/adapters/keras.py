@@ -115,7 +115,7 @@ class PipelineAdapter(DataAdapter):
 
     def get_tf_dataset(self) -> Any:
         """Return a ``tf.data.Dataset``. Each loop over this dataset is a pass."""
-        from highway.adapters.tensorflow import Loops, dataset_of  # here, because Keras may run without TensorFlow
+        from highway.adapters.tensorflow import Loops, dataset_of  # imported here, because Keras can run without TensorFlow
 
         self._passes.is_taken_ahead = True
         self._loops = Loops(self._passes, errors_end_it=True)
@@ -148,7 +148,7 @@ class _Passes:
 
     def __init__(self, pipeline: Iterable[Any], steps: int) -> None:
         self.class_weight: dict[int, float] | None = None
-        self.is_split = False  # whether an epoch of Keras may be part of a pass
+        self.is_split = False  # whether an epoch of Keras can be a part of a pass
         self.is_taken_ahead = False  # whether batches are read before the steps that use them
         self._pipeline, self._steps = pipeline, steps
         self._items: Iterator[Any] = iter(())

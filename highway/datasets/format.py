@@ -112,8 +112,8 @@ class Format:
         is_name: Whether a dataset of the format has a name instead of a path.
         kinds: The kinds of values that the writer accepts. Empty: an image and a label.
         extra: The extra that installs the library for this format.
-        images: How ``highway convert`` passes images to the writer: as ``"bytes"``, as ``"files"`` (bytes in a field whose name is their
-            type), or as ``"pixels"``.
+        images: How ``highway convert`` passes images to the writer: as ``"bytes"``, as ``"files"`` (bytes in a field that is named by the
+            image's type, such as ``jpg``), or as ``"pixels"``.
         layout: ``"files"``: one file; or several files with a fixed number of samples, if the path has a placeholder for the number of the
             file. ``"one"``: one file or folder for all samples. ``"each"``: a folder with a numbered file for each sample. ``"keys"``: a
             folder with a file for each sample, whose name is the sample's key. Several threads write these files.

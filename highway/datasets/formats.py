@@ -306,7 +306,7 @@ _TABLE = (
 
 @functools.cache
 def formats() -> Mapping[str, Format]:
-    """Return all formats by name: highway's, and the formats of installed packages.
+    """Return a dict from names to formats: the formats of highway and of installed packages.
 
     Raises:
         ConfigError: an entry point does not name a format, or two formats have the same name.
@@ -339,5 +339,5 @@ def format_named(name: str) -> Format:
 
 
 def by_suffix(paths: Sequence[str]) -> Format | None:
-    """Return the format of all these paths, according to their names."""
+    """Return the format of all these paths. Only the names of the paths are used."""
     return next((row for row in formats().values() if all(map(row.is_named_by, paths))), None)

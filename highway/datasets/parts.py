@@ -67,7 +67,7 @@ class PartedDataset(ABC):
 
 
 class Joined:
-    """The samples of several datasets, one dataset after the other.
+    """The concatenated samples of several datasets.
 
     Args:
         datasets: The datasets. The constructor computes their lengths.

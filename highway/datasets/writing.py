@@ -116,7 +116,7 @@ def writing_folder(path: str, last: str, durable: bool = False) -> Iterator[str]
         durable: Whether to wait until the folder and the files directly in it are on the disk.
 
     Raises:
-        ConfigError, FileNotFoundError, PermissionError, StoreError: as for :func:`writing`.
+        ConfigError, FileNotFoundError, PermissionError, StoreError: for the reasons listed in :func:`writing`.
         FileExistsError: the path is a file, or a folder that is not empty.
         OSError: a folder cannot be created or a file cannot be written. A note names it.
     """

@@ -38,7 +38,7 @@ class Batch(RaggedOptions, _OfSamples):
         batch_size: Number of samples per batch, at least 1.
         drop_last: Whether to drop the last batch if it has fewer samples.
         as_list: Whether each field becomes a list of the samples' values instead of an array. The values can have any shapes and types.
-        ragged: How to stack ragged fields. A field is ragged if the length of its first axis differs from sample to sample, such as boxes.
+        ragged: How to stack ragged fields, such as boxes. A field is ragged if the length of its first axis differs from sample to sample.
             ``"pad"`` makes an array ``(B, N, ...)``, where N is the greatest length in the batch, rounded up to a multiple of ``multiple``.
             A new field ``<field>_count``, int32 ``(B,)``, has the lengths. ``"offsets"`` concatenates the values. A new field
             ``<field>_offsets``, int32 ``(B + 1,)``, has the start of each sample, and the end. ``"list"`` makes a list of arrays.
@@ -129,7 +129,7 @@ class Bucket(RaggedOptions, _OfLengths):
     Args:
         boundaries: Ascending lengths that separate the buckets. For example, ``[64, 128]`` defines three buckets: for lengths below 64,
             from 64 to 127, and from 128 on.
-        batch_sizes: Number of samples per batch for each bucket. There is one bucket more than there are boundaries.
+        batch_sizes: Number of samples per batch for each bucket. Two boundaries define three buckets, so three numbers are required.
         by: How to determine the length of a sample: the name or position of the field whose length counts, or a function of the sample.
         drop_last: Whether to drop the smaller batches at the end.
         pad_to_boundary: Whether to pad fields to the upper boundary of their bucket minus 1, instead of the greatest length in the batch.
@@ -248,7 +248,7 @@ class Unbatch:
         the sample.
 
     Raises:
-        ValueError: the fields of a batch differ in their first axis, or counts or offsets do not fit.
+        ValueError: the fields of a batch differ in the length of their first axis, or counts or offsets do not fit the values.
         KeyError: a field in ``fields`` does not exist, or has no count or offsets.
 
     >>> batches = [{"x": np.zeros((2, 3)), "label": np.array([5, 7])}]

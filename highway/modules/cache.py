@@ -21,12 +21,12 @@ from highway.reading.plan import RowRanges
 from highway.reading.share import CacheOrder
 from highway.stores.url import is_url
 
-_AT_EPOCH = "at epoch"  # marks the state at the beginning of an epoch, in which the cache may be complete
+_AT_EPOCH = "at epoch"  # marks a state at the beginning of an epoch; the cache might be complete then
 
 
 @dataclass
 class Gate:
-    """The source before a cache: empty if the cache is complete."""
+    """The source before a cache. It yields no items if the cache is complete."""
 
     stands_for: Iterable[Any]
     run: CacheRun

@@ -23,7 +23,7 @@ _APART = 0x9E3779B97F4A7C15  # difference between the seeds of two passes; odd, 
 
 
 class InnerSource:
-    """Iterates with passports over a source inside a component: an iterable, a function, a reader or a pipeline.
+    """Iterates over a source inside a component, and yields items with passports. Sources: iterables, functions, readers, pipelines.
 
     Args:
         source: The source.
@@ -144,7 +144,7 @@ def may_have_length(source: Any) -> bool:
 
 
 class SourceInEpochs:
-    """Iterates over a source inside a component epoch by epoch, with passports.
+    """Iterates over a source inside a component, epoch by epoch. Yields items with passports.
 
     If the source does not number epochs, each epoch is a pass over the source.
 

@@ -40,7 +40,7 @@ from highway.parameters.ranges import Predicate, Seed
 
 @dataclass
 class OfSources:
-    """Base class of sources that combine other sources. An epoch of the combination has one epoch of each source that numbers its epochs.
+    """Base class of sources that combine other sources. In each epoch, every source that numbers its epochs yields one epoch.
 
     Args:
         sources: The sources: iterables, functions, readers or pipelines.
@@ -127,7 +127,7 @@ class OfSources:
 
 
 def _begun(sources: list[SourceInEpochs], epoch: int) -> list[SourceInEpochs]:
-    """Begin an epoch of each source that has not begun it or ended. Return the sources."""
+    """Begin epoch ``epoch`` in each source, unless the source has begun it or has ended. Return the sources."""
     for source in sources:
         if source.epochs <= epoch:
             source.begin()
@@ -143,7 +143,7 @@ def _part(place: int, source: SourceInEpochs, passport: Passport) -> list[Any]:
 class Concat(OfSources):
     """Iterate over one source after another: iterables, functions, readers, pipelines. Items get a running index and keep their keys.
 
-    An epoch has one epoch of each source that numbers its epochs, as readers do, and one pass over each other source.
+    In an epoch, each source that numbers its epochs (as readers do) yields one epoch, and each other source is read once.
 
     >>> list(Pipeline([Concat([range(2), ["a", "b"]])]))
     [0, 1, 'a', 'b']
@@ -227,8 +227,8 @@ class Mix(OfSources):
 
     If a source numbers its epochs, as readers do, each loop over the mix is one epoch. ``stop`` determines the end of the epoch, as in
     :class:`~highway.datasets.mixing.mixed.MixedDataset`. A source that does not number epochs, such as a list, is read again when it has
-    ended. If no source numbers epochs, the stream has one epoch. For sources with random access, use ``MixedDataset`` with a reader: the
-    reader divides the mix among the ranks, and even a few items have exactly the proportions of the weights.
+    ended. If no source numbers epochs, the stream has one epoch. For sources with random access, use ``MixedDataset`` with a reader. Ranks
+    then divide the mix among them, and even a few items have exactly the proportions of the weights.
 
     Args:
         weights: Relative frequency of each source, above 0.
@@ -238,7 +238,7 @@ class Mix(OfSources):
         stop: When an epoch of the mix ends. ``"all"``: when one epoch of each source has been read. Until then, a source whose epoch has
             ended is skipped. ``"first"``: before any source would yield more items than one of its epochs has. ``"restart"``: when each
             source has yielded at least one epoch. Until then, a source whose epoch has ended continues with its next epoch. With
-            ``"first"`` and ``"restart"``, the next epoch of the mix continues at the next item of each source. If a loop then ends early,
+            ``"first"`` and ``"restart"``, the next epoch of the mix continues at the next item of each source, and if a loop ends early,
             the rest of its epoch is read and dropped.
 
     Raises:
@@ -300,7 +300,7 @@ class Mix(OfSources):
         rng = Generator(Philox(key=epoch << 64 | context.seed_or(self.seed)))
         if self.skips:
             _begun(sources, epoch)
-        # Number of items of each source in this epoch; the sources that have yielded one of their epochs in it.
+        # ``given``: number of items from each source in this epoch. ``whole``: the sources that have yielded a whole epoch of theirs.
         given, whole = [0] * len(sources), set[int]()
         if order.value is None:
             shares = self._shares(sources)

@@ -134,9 +134,9 @@ class ColorJitter(Transform):
     """Change brightness, contrast, saturation and hue by random factors in random order. Without ``rng``, the image does not change.
 
     Args:
-        brightness: Maximum distance of the factor from 1, or the (minimum, maximum) of the factor.
-        contrast: The same for contrast.
-        saturation: The same for saturation.
+        brightness: Maximum distance of the factor of the brightness from 1, or its (minimum, maximum).
+        contrast: Maximum distance of the factor of the contrast from 1, or its (minimum, maximum).
+        saturation: Maximum distance of the factor of the saturation from 1, or its (minimum, maximum).
         hue: Maximum rotation of the hue, as a fraction of the circle from 0 to 0.5.
 
     >>> image = np.array([[[200, 100, 0]]], np.uint8)

@@ -74,7 +74,7 @@ class _Slot:
 
     @property
     def is_exported(self) -> bool:
-        """Whether this process may have passed the memory to another process, by fork or by torch's pickling."""
+        """Whether this process might have passed the memory to another process, by fork or by torch's pickling."""
         return self._is_forked or self.storage.data_ptr() != self._address or self._file in shared_cache
 
     @property

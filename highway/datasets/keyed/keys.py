@@ -88,7 +88,7 @@ def listed(value: Any) -> Iterator[bytes]:
     """Yield the keys in the value of ``__keys__``.
 
     Raises:
-        ValueError: the bytes are not a msgpack list of byte strings. For example, they are a pickle.
+        ValueError: the bytes are not a msgpack list of byte strings, but for example a pickle.
     """
     unpacker = msgpack.Unpacker(max_buffer_size=0, raw=True)
     unpacker.feed(value)

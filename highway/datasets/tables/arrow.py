@@ -128,7 +128,7 @@ class Arrow(FilesTable[_Mapped]):
         nulls: A dict from field names to values that replace nulls: ``{"caption": ""}``. A null in any other field raises an error.
         cache_mb: Maximum size in MiB of the cached record batches of compressed files. Batches that are being decoded do not count.
 
-    A sample is a dict, as for :class:`~highway.datasets.Parquet`.
+    A sample is a dict with the same types as in :class:`~highway.datasets.Parquet`.
 
     Raises:
         ConfigError: pyarrow is not installed, or the folder contains a ``DatasetDict``, which has splits.

@@ -93,7 +93,7 @@ class FilesTable(Table[FilesLayout[F]]):
 
     @abstractmethod
     def _decode_piece(self, layout: FilesLayout[F], piece: Piece) -> tuple[DecodedRows, int]:
-        """Do the work of :meth:`_decode`. Raises pyarrow's errors."""
+        """Decode a piece for :meth:`_decode`. Raises pyarrow's errors."""
 
     @abstractmethod
     def _column_of(self, layout: FilesLayout[F], file: int, name: str) -> Iterable[pa.RecordBatch]:
@@ -175,7 +175,7 @@ class FilesTable(Table[FilesLayout[F]]):
 
 
 def files_at(path: str, suffixes: Sequence[str]) -> list[str]:
-    """Return the files in a folder and its subfolders. For another path, expand braces and patterns and return the files.
+    """Return the files of a path. For a folder, these are the files in it and its subfolders. Otherwise, braces and patterns are expanded.
 
     As in pyarrow, files and folders whose names begin with ``.`` or ``_`` are skipped, because they are unfinished files, backups or
     metadata.

@@ -67,9 +67,9 @@ class ExampleConverter:
 
     Args:
         stream: The stream of the examples. If it has ``features``, they determine the columns.
-        fields: As for :func:`select`.
-        key: As for :func:`select`.
-        nulls: The value that replaces nulls, by field.
+        fields: See :func:`select`.
+        key: See :func:`select`.
+        nulls: A dict from fields to values that replace nulls.
         name: Name of the stream in messages.
     """
 

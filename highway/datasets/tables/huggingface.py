@@ -87,7 +87,8 @@ class HuggingFace(Table[HubLayout]):
         key: The column that contains the keys of the samples. ``None``: ``__key__`` if this column exists, otherwise the row numbers.
         nulls: A dict from field names to values that replace nulls: ``{"caption": ""}``. A null in any other field raises an error.
 
-    A sample is a dict, as for :class:`~highway.datasets.Parquet`. If a table stores only the path of an image, the image file is read.
+    A sample is a dict with the same types as in :class:`~highway.datasets.Parquet`. If a table stores only the path of an image, the image
+    file is read.
 
     Raises:
         ConfigError: the package ``datasets`` is not installed; there are several splits, and ``split`` is ``None``; the table has a

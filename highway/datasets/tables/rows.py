@@ -38,7 +38,7 @@ class SampleFields:
 
     Args:
         selection: The columns to read, and the names of their fields.
-        nulls: The value that replaces nulls, by field.
+        nulls: A dict from fields to values that replace nulls.
         path: The source, for error messages.
 
     Raises:

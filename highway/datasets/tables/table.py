@@ -45,7 +45,7 @@ class TableLayout:
         pieces: All pieces that have rows.
         schema: The columns.
         selection: The columns to read.
-        nulls: The value that replaces nulls, by field.
+        nulls: A dict from fields to values that replace nulls.
         budget: Maximum number of bytes of decoded pieces.
         name: Name of the table in messages.
     """

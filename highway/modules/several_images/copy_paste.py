@@ -126,7 +126,7 @@ def _pixels(masks: np.ndarray) -> np.ndarray:
 
 
 def _around(masks: np.ndarray) -> np.ndarray:
-    """Return the bounding box of each mask, float32 ``(N, 4)``. No mask may be empty."""
+    """Return the bounding box of each mask, float32 ``(N, 4)``. Masks must not be empty."""
     sides: list[Any] = []
     for axis in (1, 2):  # first x, then y
         there = (masks != 0).any(axis=axis)
