@@ -19,7 +19,7 @@ _LATER = re.compile(r"^(Yields|Returns|Raises):$|^>>> ", re.M)  # sections after
 
 
 def describe(found: Callable[..., Any]) -> str:
-    """Return the docstring of a class or function, as :func:`complete` returns it, as text for a terminal."""
+    """Return the result of :func:`complete` for a class or function, as text for a terminal."""
     return plain(complete(found)).strip()
 
 

@@ -42,7 +42,7 @@ class LinkEnd:
 
 
 def check_names(plan: Plan) -> None:
-    """Check that all hosts and roles that roles and links name exist. Other functions rely on this.
+    """Check that the file defines each host and each role that its roles and links mention. Other functions rely on this check.
 
     Raises:
         ConfigError: a name does not exist.
@@ -142,7 +142,7 @@ def link_ends(topology: Topology, processes: Sequence[Process]) -> list[LinkEnd]
 
 
 class _Stages:
-    """The result of building the stages of a process, or ``only`` some stages: their errors, and the links and link ends that they use.
+    """The errors of the stages of a process, or of the stages in ``only``, and the links and ends of links that these stages use.
 
     The stages are not stored, because stages can be large. Each link has at most ``most`` URLs.
     """
@@ -182,7 +182,7 @@ class _Stages:
 
 
 def _first(topology: Topology, role: Role) -> _Stages:
-    """Return the stages of a role's first process. They are built only once."""
+    """Return the stages of a role's first process. The stages are built only once."""
     if role.name not in topology.looked_at:
         topology.looked_at[role.name] = _Stages(topology, role.processes[0], most=1)
     found: _Stages = topology.looked_at[role.name]

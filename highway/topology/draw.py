@@ -11,7 +11,7 @@ from highway.topology.layout import TITLE, Picture, Point, bezier, font
 PAPER = "#ffffff"
 ANCHORS = {"start": "ls", "middle": "ms", "end": "rs"}  # SVG's anchor of a text -> Pillow's anchor
 LARGEST = 100_000_000  # maximum pixels; each pixel has three bytes
-SCALE, SMOOTH = 2, 2  # a PNG is SCALE times as large as the SVG; for smooth edges, it is drawn SCALE * SMOOTH times as large, and averaged
+SCALE, SMOOTH = 2, 2  # a PNG is SCALE times as large as the SVG; for smooth edges, it is drawn SMOOTH times larger and then reduced
 
 
 def svg(picture: Picture) -> str:

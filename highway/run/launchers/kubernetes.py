@@ -73,7 +73,7 @@ def _unreachable(plan: Plan) -> Iterator[ConfigError]:
 
 
 def _within_one_host(topology: Topology, roles: Sequence[Role]) -> Iterator[ConfigError]:
-    """Yield an error for each link URL in a stage's parameters that other pods cannot reach."""
+    """Yield an error for each URL in stages that other pods cannot reach."""
     for end in link_ends(topology, [role.processes[0] for role in roles]):
         for transport, location in zip(end.link.transports, end.link.locations, strict=True):
             if not end.name and (not transport.has_port or is_loopback(location.rpartition(":")[0] or "localhost")):
@@ -282,7 +282,7 @@ class _App:
 
     @cached_property
     def _files(self) -> Mapping[str, str]:
-        """Path in pods -> content of the user's topology file."""
+        """File name in pods -> path of the user's topology file."""
         files = [str(file) for file in self.options.files]
         return {f"{number}-{re.sub(r'[^A-Za-z0-9._-]', '_', Path(file).name)}": file for number, file in enumerate(files, 1)}
 
