@@ -24,7 +24,7 @@ LOAD = 0.8  # if the replicas of a role work more than this fraction of the time
 SLACK = 0.6  # if one fewer replica would work less than this fraction of the time, a replica is removed
 PAUSE = 0.25  # seconds between two checks
 AGAIN = 60.0  # seconds until the next attempt to add a replica, after a replica could not be added
-IDLE = 2.0  # seconds without a message after the end of the stream, before a replica is expected to get no more messages
+IDLE = 2.0  # after the end of the stream, a replica that gets no message for so many seconds is expected to get none later
 PATIENCE = 86_400.0  # maximum seconds for a removed replica to deliver its items
 
 

@@ -22,7 +22,7 @@ from highway.wire.address import remove_if_dead
 
 GRACE = 3.0  # seconds that the other roles have to end by themselves, after the last sink has ended
 STOP_TIMEOUT = 8.0  # maximum seconds for a process to end on request; the stop() of a pipeline takes at most 5
-IDLE = 2.0  # seconds without a message after all senders have ended, before a replica is expected to get no more messages
+IDLE = 2.0  # after the end of all senders, a replica that gets no message for so many seconds is expected to get none later
 TICK = 0.25  # seconds between two checks of all processes, if there is no event
 REPEATED = 1.0  # seconds in which several SIGTERM count as one, because the end of a job may signal this process twice
 MOMENT = 0.05  # minimum seconds between two checks
@@ -224,8 +224,8 @@ class _Watch:
     def _blame(self, replica: Replica, message: str) -> None:
         """Report that a replica has failed and will get no more items. Decide whether the whole run has failed.
 
-        If ``restart`` allows a process to be killed, the exit code must not depend on the moment of the kill. The run fails if a sink was
-        killed, because the stream did not reach its end, or if the process itself raised an error.
+        With ``restart``, a killed process is not a failure of the run, and the exit code must not depend on the moment of the kill. The run
+        fails only in two cases: a sink was killed, so that the stream did not reach its end, or the process itself raised an error.
         """
         self.display.line(HIGHWAY, message, True)
         if not self.code and (replica.process.role in self.wiring.sinks or not replica.departures[-1].was_killed):

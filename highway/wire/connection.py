@@ -172,7 +172,7 @@ class Connection:
             timeout: Seconds to wait for room; ``None``: no limit.
 
         Raises:
-            TypeError: a value is not an array, or is 64 bits wide without ``allow64``.
+            TypeError: a value is not an array, or has 64-bit elements although ``allow64`` is false.
             TimeoutError: there was no room within ``timeout`` seconds.
             LinkError: the connection is closed, or can only receive.
         """
@@ -248,7 +248,7 @@ class Connection:
         return self.epoch
 
     def batchsize(self, xs: Any) -> int:
-        """Return the number of samples in a message: the length of its first array, or 1 without ``batch_count``.
+        """Return the number of samples in a message: the length of its first array, or 1 if ``batch_count`` is false.
 
         Args:
             xs: The arrays of the message.

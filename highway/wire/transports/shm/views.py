@@ -17,7 +17,7 @@ from highway.wire.transports.shm.message import Bytes, places
 from highway.wire.transports.shm.slots import most_for
 
 _BLOCK = 512  # bytes of the unit of ``st_blocks``, stat(2)
-_SHORT = (errno.ENOMEM, errno.EMFILE, errno.ENFILE)  # errors because this process, not the sender, lacks memory or descriptors
+_SHORT = (errno.ENOMEM, errno.EMFILE, errno.ENFILE)  # this process lacks memory or descriptors; not the sender's fault
 
 
 class Mapping:
