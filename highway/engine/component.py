@@ -138,6 +138,8 @@ class Traits:
         ranks: For a source, a function that returns the ranks that its items depend on: a list with one pair ``[rank, world_size]`` for
             each source inside it. The list is empty if every rank gets the same items. ``None``: the items depend on the rank of this
             process.
+        whole_inputs: Whether each input of a stream becomes part of one output at most. No part of an input then waits in the stream after
+            another part was yielded.
         workers_parameter: The parameter that sets the number of workers.
         skips_epochs: Whether a source that numbers epochs skips the rest of an epoch after a loop over it ended early.
         whole_epochs: Whether a stream needs the rest of an epoch whose loop ended early, because it counts or keeps the items.
@@ -162,8 +164,6 @@ class Traits:
             (:class:`highway.engine.resume.ReadByRank`).
         at_epoch: For a source or stream, a function that returns its state at the beginning of an epoch, for any number of ranks. Streams
             that are ``per_epoch`` or ``Stateless`` do not need it.
-        whole_inputs: Whether each input of a stream becomes part of one output at most. No part of it waits after another part was
-            yielded.
     """
 
     # Any component:
@@ -184,6 +184,7 @@ class Traits:
     remake: Callable[..., Any] | None = None
     identity: Callable[[], str] | None = None
     ranks: Callable[[], Ranks] | None = None
+    whole_inputs: bool = False
     # Only highway's own components need these:
     workers_parameter: str = "num_workers"
     skips_epochs: bool = True
@@ -201,7 +202,6 @@ class Traits:
     deal_anew: Callable[[Any, list[int], list[int]], Any] | None = None
     deal_rest: Callable[[list[Any]], Any] | None = None
     at_epoch: Callable[[int], Any] | None = None
-    whole_inputs: bool = False
 
     @classmethod
     def of(cls, op: Any) -> Traits:
