@@ -92,7 +92,7 @@ def to_uint8(image: np.ndarray, scale: float = 255.0) -> np.ndarray:
         scale: Factor. The default is for floats from 0 to 1.
 
     Raises:
-        ValueError: ``scale`` is the default, but the image has a value above 1.5.
+        ValueError: ``scale`` and a value of the image are both above 1.5.
 
     >>> to_uint8(np.array([[0, 0.2, 1]], np.float32))
     array([[  0,  51, 255]], dtype=uint8)

@@ -33,7 +33,8 @@ def warp(
             (projective).
         shape: Height and width of the result.
         interpolation: ``"nearest"``, ``"bilinear"``, or the order of a spline, 0 to 5. Splines require an affine matrix.
-        fill: Value of new pixels for mode ``"constant"``: a number, or one number per channel.
+        fill: Value of new pixels for mode ``"constant"``: a number, or one number per channel. With a spline of order 2 or more, new pixels
+            are always 0.
         mode: How to compute new pixels; see :func:`highway.functional.shift`. With a spline of order 2 or more, only ``"constant"``.
 
     >>> matrix = np.array([[0.5, 0, 0], [0, 1, 0]])

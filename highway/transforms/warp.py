@@ -107,7 +107,7 @@ class Rotate(Warp):
         interpolation: ``"nearest"``, ``"bilinear"``, or the order of a spline: 0 is nearest, 1 is bilinear, and 2 to 5 are smoother and
             many times slower. Masks always use ``"nearest"``.
         reshape: Whether to enlarge the result to hold the whole rotated image. The images of a batch then differ in size.
-        fill: Value of new pixels: a number, or one number per channel. It must be 0 for a spline of order 2 or more.
+        fill: Value of new pixels: a number, or one number per channel. With a spline of order 2 or more, new pixels are always 0.
         mode: Values of new pixels: ``"constant"`` (``fill``), ``"nearest"``, ``"reflect"``, ``"mirror"`` or ``"wrap"``; see
             :class:`Shift`. Reflected and wrapped copies of the image get no boxes and points.
         center_range: Minimum and maximum of the random centre, as fractions of width and height. Not allowed with ``reshape``.
