@@ -238,7 +238,7 @@ def _unreachable_ends(plan: Plan, link: str, spec: LinkSpec) -> Iterator[ConfigE
 
 
 def _cannot_scale(plan: Plan, role: Role) -> Iterator[ConfigError]:
-    """Yield errors of a role with autoscale. Such a role needs links on both sides, and must connect, because no end knows its replicas."""
+    """Yield errors of a role with autoscale. It needs links on both sides, and must connect, because no other role knows its replicas."""
     if role.autoscale is None:
         return
     location = plan.location / "roles" / role.name / "autoscale"
