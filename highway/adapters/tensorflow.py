@@ -57,7 +57,7 @@ def to_dataset(pipeline: Iterable[Any], signature: Any = None) -> PipelineDatase
         pipeline: A :class:`~highway.Pipeline`, a :class:`~highway.Connection`, or any iterable of arrays, tuples or dicts.
         signature: A ``tf.TensorSpec`` or ``tf.RaggedTensorSpec`` for each field, in a tuple or dict like the items. ``None``: this function
             waits for the first item and derives the signature from this item. The first loop begins with this item, so it is not lost. If
-            all arrays of the first item have the same length, the items are batches, and the length of each batch can be different.
+            all arrays of the first item have the same length, items count as batches: each item can then have a length of its own.
 
     Raises:
         ValueError: ``signature`` is ``None``, and the pipeline yields no items.

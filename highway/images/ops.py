@@ -1,8 +1,8 @@
 """Pixel operations that are faster in OpenCV. They use OpenCV if it is installed (the extra ``fast``), otherwise Pillow and NumPy.
 
 Only this module and the decoder check which library is installed. Flips, lookup tables and nearest neighbour sampling give identical bits
-with OpenCV and without it. Resizing differs when an image shrinks: Pillow always antialiases, but OpenCV only with ``"area"``. Warping and
-mixing differ by rounding. Warping also differs on the outermost half pixel.
+with OpenCV and without it. Resizing differs when an image shrinks: Pillow antialiases except with ``"nearest"``, but OpenCV only with
+``"area"``. Warping and mixing differ by rounding. Warping also differs on the outermost half pixel.
 
 An ``out`` argument is optional memory for the result. If its shape and dtype match the result, a function can fill it and return it.
 Otherwise the function returns a new array.
@@ -36,7 +36,7 @@ _FEW = ((3,), (), (1,), (4,), (2,))  # numbers of channels, the most frequent fi
 
 @cache
 def cv2_or_none() -> Any:
-    """Return the module ``cv2``, or ``None`` if it is not installed. Its own threads are disabled, because workers are threads already."""
+    """Return the module ``cv2``, or ``None`` if it is not installed. OpenCV's threads are disabled, because workers are threads already."""
     try:
         import cv2
     except ModuleNotFoundError:

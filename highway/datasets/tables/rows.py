@@ -26,7 +26,7 @@ class DecodedRows:
         self._values = [[values_of(batch.column(name), batch.schema.field(name), access) for name in columns] for batch in batches]
 
     def at(self, row: int) -> tuple[list[Value], int]:
-        """Return a function for each column, and the index to pass to these functions, which return the values of the row."""
+        """Return a function for each column, and an index. Called with this index, each function returns the value of the row."""
         if len(self._values) == 1:
             return self._values[0], row
         batch, row = self._spans.place(row)
