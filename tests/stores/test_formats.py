@@ -324,7 +324,7 @@ def test_what_may_not_be_read_is_named_without_secrets(store, tmp_path, monkeypa
 
 def test_every_dataset_is_tried_in_a_store():
     tried = {dataset.__name__ for dataset in FORMATS} | {*OTHERS} | {"VOC", "COCO", "Zarr"}  # Zarr: tests/datasets/test_zarr.py
-    assert tried == set(datasets.__all__)
+    assert tried == set(datasets.__all__), "add what is missing to OTHERS of this file"
 
 
 def test_plain_paths_import_nothing_of_stores():
