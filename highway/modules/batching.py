@@ -269,24 +269,20 @@ class Unbatch:
         index: Position = items.context.state_of(self)
         for item in items:
             passport, samples, rows = items.passport, self._split(item), items.passport.rows
-            numbered = [(_row(samples, passport, rows, row), index.value + row) for row in range(len(samples))]
+            first = index.value
             index.value += len(samples)
             if samples:
-                yield Together(Stamped(sample, _numbered(own, number)) for (sample, own), number in numbered)
+                yield Together(_row(samples, passport, rows, row, first + row) for row in range(len(samples)))
 
     def _remake(self, batch: list[Stamped], row: int) -> Stamped:
-        return _row(self._split(batch[0].item), batch[0].passport, batch[0].passport.rows, row)
+        return _row(self._split(batch[0].item), batch[0].passport, batch[0].passport.rows, row, None)
 
     def _split(self, batch: Item) -> list[Item]:
         return split(batch) if self.ragged is None else taken_apart(batch, self.ragged, self.fields)
 
 
-def _row(samples: list[Item], passport: Passport, rows: Sequence[int], row: int) -> Stamped:
-    keys = passport.keys[row : row + 1] if len(passport.keys) == len(samples) else passport.keys
-    positions = Positions(None, rows[row : row + 1]) if len(rows) == len(samples) else None
-    return Stamped(samples[row], passport._replace(keys=keys, made_of=Lineage((passport,), row), positions=positions))
-
-
-def _numbered(passport: Passport, index: int) -> Passport:
-    positions = passport.positions
-    return passport._replace(index=index, positions=positions and positions._replace(index=index))
+def _row(samples: list[Item], passport: Passport, rows: Sequence[int], row: int, index: int | None) -> Stamped:
+    epoch, _, origin, keys, times, *_ = passport
+    keys = keys[row : row + 1] if len(keys) == len(samples) else keys
+    positions = Positions(index, rows[row : row + 1]) if len(rows) == len(samples) else None
+    return Stamped(samples[row], Passport(epoch, index or 0, origin, keys, times, Lineage((passport,), row), positions))

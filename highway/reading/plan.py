@@ -122,9 +122,11 @@ class Epoch:
 
 
 class BatchInWork:
-    """A batch while its rows are being filled."""
+    """A batch while its rows are being filled. ``is_even``: whether its positions are evenly spaced."""
 
-    def __init__(self, reading: _Reading, epoch: Epoch, index: int, positions: np.ndarray, numbers: np.ndarray) -> None:
+    def __init__(
+        self, reading: _Reading, epoch: Epoch, index: int, positions: np.ndarray, numbers: np.ndarray, is_even: bool = False
+    ) -> None:
         self.reading, self.epoch, self.positions, self.numbers = reading, epoch, positions, numbers.tolist()
         self.memory: Any = None
         keys = reading.keys if reading.reader.rows else None  # single samples have their own keys
@@ -134,18 +136,20 @@ class BatchInWork:
         made_of = None
         if sampler.read:
             made_of = Lineage(part=positions.tolist() if len(sampler.rest.singles) else sampler.rest.tail)
-        self.passport = Passport(epoch.number, number, keys=tuple(self.keys), made_of=made_of, positions=Positions(number, self._rows()))
+        rows = Positions(number, self._rows(is_even))
+        self.passport = Passport(epoch.number, number, keys=tuple(self.keys), made_of=made_of, positions=rows)
         self.draws = epoch.draws(positions) if reading.reader.draws else None
         self.done = count(1)  # next() is atomic: exactly one worker gets the number of the last range
         self.run = reading.run
         self.runs = -(-len(positions) // self.run)
 
-    def _rows(self) -> Sequence[int]:
-        """Return the positions of the rows, as a range if they are evenly spaced."""
+    def _rows(self, is_even: bool) -> Sequence[int]:
+        """Return the positions of the rows."""
         placed = self.epoch.placed(self.positions)
-        step = int(placed[1] - placed[0]) if len(placed) > 1 else 1
-        is_even = step > 0 and bool((np.diff(placed) == step).all())
-        return range(int(placed[0]), int(placed[-1]) + 1, step) if is_even else tuple(placed.tolist())
+        if not is_even or placed is not self.positions:
+            return tuple(placed.tolist())
+        first, last, count = int(placed[0]), int(placed[-1]), len(placed)
+        return range(first, last + 1, (last - first) // (count - 1) if count > 1 else 1)
 
     def begin(self, context: Context) -> None:
         """Create the memory of the batch when its first range begins."""
@@ -194,6 +198,7 @@ class _Reading:
                 positions = self._dealer.positions(epoch.sampler, epoch.order, begin, min(begin + self.size, stop))
                 yield BatchInWork(self, epoch, begin // self.size, positions, epoch.order(positions))
             return
+        is_even = not len(epoch.sampler.rest.singles)
         for begin in range(index * self.size, stop, at_once):
             positions = epoch.sampler.positions(begin, min(begin + at_once, stop))
             numbers = epoch.order(positions)
@@ -201,7 +206,7 @@ class _Reading:
             while (first := stop_here) < len(positions):
                 stop_here = first + (self.reader.rows or self.run)
                 some = slice(first, stop_here)
-                yield BatchInWork(self, epoch, (begin + first) // self.size, positions[some], numbers[some])
+                yield BatchInWork(self, epoch, (begin + first) // self.size, positions[some], numbers[some], is_even)
 
     def took(self, seconds: float, samples: Sequence[Any] = ()) -> None:
         """Make ranges longer if one was filled quickly.
