@@ -247,7 +247,8 @@ class Consumer:
         return first.context.flushed | {worker.stage.name for worker in rest if worker.traits.state not in (None, Stateless)}
 
     def _state(self, source: StageWorkers) -> dict[str, Any]:
-        before = self._run.resumed_from or {"ended": False, "epoch": self.epoch, "uneven": ()}
+        before = self._run.resumed_from or {"ended": False, "epoch": self.epoch, "uneven": (), "renumbered": ()}
+        renumbered = before["renumbered"]
         uneven = before["uneven"] if before["epoch"] == self.epoch else ()  # stages that skipped or dropped items earlier in this epoch
         return {
             "format": FORMAT,
@@ -255,6 +256,7 @@ class Consumer:
             "seed": self._run.seed,
             "ranks": ranks_of(source.stage.op, source.traits),
             "uneven": [worker.stage.name for worker in self._run.workers[1:] if not worker.keeps_count or worker.stage.name in uneven],
+            "renumbered": [worker.stage.name for worker in self._run.workers if worker.has_renumbered or worker.stage.name in renumbered],
             "last": self._last,
             "ended": (self.has_ended and self._run.error is None and not source.context.draining)
             or (before["ended"] and not self._run.has_begun),

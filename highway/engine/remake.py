@@ -182,6 +182,8 @@ def moved(
         if len(epochs := {state["epoch"] for state in states}) > 1:
             raise PipelineError(f"load_state_dict: the states are before different epochs, {epochs}; load the states of one checkpoint")
         return _begins(state, ranks, begins)
+    for name in sorted({name for one in states for name in one["renumbered"]}):
+        refuse(name, "changed the epoch or index of items, so it is not known which samples the other ranks have left", allow_changed)
     has_all = is_list or len(state["ranks"]) == 1 == state["ranks"][0][1]
     obstacle = _obstacle(workers)
     if has_all and not obstacle:

@@ -146,6 +146,7 @@ class StageWorkers:
         self._takes_rng = shape == "map" and takes_rng(stage.op)
         self._takes_context = shape == "map" and takes_context(stage.op)
         self.drops = stage.drops or self.traits.drops
+        self.has_renumbered = False  # whether a map has changed the epoch or index of an item
         self.has_dropped = False  # whether a map that does not declare drops has returned DROP
         self.is_counted = False  # whether len(pipeline) was called, which counts every item of a map that does not declare drops
         self.numbers_epochs = False  # whether the passports of the inputs give their epochs
@@ -275,8 +276,15 @@ class StageWorkers:
             )
 
     def note_renumbered(self) -> None:
-        """Raise PipelineError if the map changed the epoch or index of an item while several ranks depend on them."""
-        if self._world_size > 1 and self.traits.one_to_one is None:
+        """Record that the map changed the epoch or index of an item.
+
+        Raises:
+            PipelineError: several ranks depend on them.
+        """
+        if self.traits.one_to_one is not None:
+            return
+        self.has_renumbered = True
+        if self._world_size > 1:
             raise PipelineError(
                 f"{self.stage.name} returned an item with another epoch or index, by which {self._world_size} ranks share the samples; "
                 "keep them: Stamped(item, passport._replace(keys=...)), or number the items in a stream"

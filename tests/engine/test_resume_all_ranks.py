@@ -16,6 +16,7 @@ import pytest
 
 from highway import DROP, Pipeline, Stage, Traits
 from highway.engine import Stateless
+from highway.engine.stage import Passport, Stamped
 from highway.errors import EndOfStream, PipelineError
 from highway.modules import Batch, BatchByShape, Bucket, Cache, Deal, FixedEpochs, Pack, Reader, Shuffle, Take, Tee, Unbatch
 
@@ -453,3 +454,19 @@ def test_a_stream_that_does_not_report_the_inputs_of_its_items_is_refused():
         return of_two_epochs(rank, world_size, Pairs())
 
     refused(build, states_after(build, [2, 2]), "Pairs has split items of rank 0, or does not report")
+
+
+def test_a_map_that_renumbers_items_on_one_rank_is_refused_on_others():
+    def build(rank, world_size):
+        return of_two_epochs(rank, world_size, backwards, Batch(2))
+
+    (state,) = states_after(build, [2])
+    with build(0, 1) as pipeline:
+        pipeline.load_state_dict(state)
+        again = saved(pipeline)
+    for one in (state, [state], again):
+        refused(build, one, "backwards changed the epoch or index of items")
+
+
+def backwards(item):
+    return Stamped(item, Passport(0, 23 - int(item)))
