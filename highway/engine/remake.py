@@ -153,11 +153,14 @@ def expect_together(states: Sequence[Mapping[str, Any]]) -> None:
                     f"load_state_dict: the states of {pair} were saved by different stages, {name} and {other}, or with different "
                     f"parameters of {name}; load the states of one run"
                 )
-        inside = not (_is_between_epochs(first) or _is_between_epochs(state))
-        if inside and state["epoch"] == first["epoch"] and state["step"] != first["step"]:
+    steps: dict[int, Mapping[str, Any]] = {}  # for each epoch, the state of one rank within it
+    for state in states:
+        other_rank = steps.setdefault(state["epoch"], state) if not _is_between_epochs(state) else state
+        if other_rank["step"] != state["step"]:
             raise PipelineError(
-                f"load_state_dict: the states of {pair} were saved at different steps, after {first['step']} and {state['step']} items of "
-                f"epoch {state['epoch']}; load the states that all ranks saved at the same step"
+                f"load_state_dict: the states of rank {other_rank['ranks'][0][0]} and rank {state['ranks'][0][0]} were saved at different "
+                f"steps, after {other_rank['step']} and {state['step']} items of epoch {state['epoch']}; load the states that all ranks "
+                "saved at the same step"
             )
 
 
