@@ -150,7 +150,7 @@ def rotate(image: np.ndarray, angle: float, interpolation: Sampling = "nearest",
         interpolation: ``"nearest"``, ``"bilinear"``, or the order of a spline: 0 is nearest, 1 is bilinear, and 2 to 5 are smoother and
             many times slower.
         reshape: Whether to enlarge the result to hold the whole rotated image. If ``False``, the result has the size of the image.
-        fill: Value of new pixels: a number, or one number per channel. With a spline of order 2 or more, new pixels are always 0.
+        fill: Value of new pixels: a number, or one number per channel. With a spline of order 2 or more, only 0.
 
     >>> image = np.arange(9, dtype=np.uint8).reshape(3, 3)
     >>> rotate(image, 90)

@@ -33,8 +33,8 @@ def warp(
             (projective).
         shape: Height and width of the result.
         interpolation: ``"nearest"``, ``"bilinear"``, or the order of a spline, 0 to 5. Splines require an affine matrix.
-        fill: Value of new pixels for mode ``"constant"``: a number, or one number per channel. With a spline of order 2 or more, new pixels
-            are always 0.
+        fill: Value of new pixels for mode ``"constant"``: a number, or one number per channel. With a spline of order 2 or more, only
+            0.
         mode: How to compute new pixels; see :func:`highway.functional.shift`. With a spline of order 2 or more, only ``"constant"``.
 
     >>> matrix = np.array([[0.5, 0, 0], [0, 1, 0]])
@@ -54,6 +54,8 @@ def warp(
         return sampling.warp(image, inverse, shape, "nearest", fill)
     if interpolation in LINEAR:
         return sampling.warp(image, inverse, shape, "bilinear", fill)
+    if np.any(fill):
+        raise ValueError(f"warp: fill={fill!r} with a spline of order {interpolation}, whose new pixels are 0; expected 0, or 'bilinear'")
     return _by_spline(image, inverse, shape, int(interpolation))
 
 

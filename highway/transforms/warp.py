@@ -107,7 +107,7 @@ class Rotate(Warp):
         interpolation: ``"nearest"``, ``"bilinear"``, or the order of a spline: 0 is nearest, 1 is bilinear, and 2 to 5 are smoother and
             many times slower. Masks always use ``"nearest"``.
         reshape: Whether to enlarge the result to hold the whole rotated image. The images of a batch then differ in size.
-        fill: Value of new pixels: a number, or one number per channel. With a spline of order 2 or more, new pixels are always 0.
+        fill: Value of new pixels: a number, or one number per channel. With a spline of order 2 or more, only 0.
         mode: Values of new pixels: ``"constant"`` (``fill``), ``"nearest"``, ``"reflect"``, ``"mirror"`` or ``"wrap"``; see
             :class:`Shift`. Reflected and wrapped copies of the image get no boxes and points.
         center_range: Minimum and maximum of the random centre, as fractions of width and height. Not allowed with ``reshape``.
@@ -254,6 +254,7 @@ def _check_step(warp: Rotate | RotateAndCropValid) -> None:
 def _check_mode(warp: Warp) -> None:
     linear = warp.interpolation in (*F.NEAREST, *F.LINEAR)
     require(warp.mode == "constant" or linear, warp, "mode", "'constant' with a spline of order 2 or more")
+    require(linear or not np.any(warp.fill), warp, "fill", "0 with a spline of order 2 or more")
 
 
 class _Affine(Warp):

@@ -59,6 +59,14 @@ def test_a_spline_of_higher_order_has_no_border_mode():
         T.Rotate(30, 3, mode="nearest")
 
 
+@pytest.mark.parametrize("transform", [T.Rotate, T.Affine])
+def test_a_fill_that_a_spline_would_ignore_is_refused(transform):
+    with pytest.raises(ConfigError, match=r"fill=7(\.0)?; expected 0 with a spline of order 2 or more"):
+        transform(interpolation=3, fill=7)
+    with pytest.raises(ValueError, match="fill=7 with a spline of order 3, whose new pixels are 0"):
+        F.rotate(np.zeros((4, 5), np.uint8), 10, interpolation=3, fill=7)
+
+
 def test_the_centre_of_a_turn_is_drawn_and_stays_in_its_place():
     transform = T.Rotate(90.0, center_range=(0.0, 1.0))
     centres = []
