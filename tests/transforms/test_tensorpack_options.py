@@ -59,7 +59,7 @@ def test_a_spline_of_higher_order_has_no_border_mode():
         T.Rotate(30, 3, mode="nearest")
 
 
-@pytest.mark.parametrize("transform", [T.Rotate, T.Affine])
+@pytest.mark.parametrize("transform", [lambda **options: T.Rotate(9, **options), T.Affine], ids=["Rotate", "Affine"])
 def test_a_fill_that_a_spline_would_ignore_is_refused(transform):
     with pytest.raises(ConfigError, match=r"fill=7(\.0)?; expected 0 with a spline of order 2 or more"):
         transform(interpolation=3, fill=7)
