@@ -35,7 +35,7 @@ from highway.errors import DatasetError
 
 log = logging.getLogger("highway")
 
-FORMAT = 2  # version of the files; a cache with a different version is not used
+FORMAT = 3  # version of the files; a cache with a different version is not used
 
 
 class _OtherCache(DatasetError):
