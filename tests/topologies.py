@@ -39,6 +39,16 @@ def place(transport):
     return f"port: {free_port()}" if transport == "tcp" else f"transport: {transport}"
 
 
+def lost_within(summary):
+    """Return how many messages were lost within processes, by the JSON that a run printed."""
+    return sum(int(number.replace(",", "")) for number in re.findall(r"([\d,]+) messages? w\S+ lost within it", "".join(summary["losses"])))
+
+
+def all_lost(summary):
+    """Return how many messages were lost on links and within processes, by the JSON that a run printed."""
+    return sum(link["missing"] for link in summary["links"]) + lost_within(summary)
+
+
 class Lines:
     """What a process prints to a stream, read as it comes, so that the process never waits."""
 

@@ -1,6 +1,7 @@
 """Topologies on a Ray cluster of four nodes, each a host with an address of its own; with Ray itself run by ``tox -e launchers-ray``."""
 
 import contextlib
+import json
 import os
 import re
 import signal
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 from namespaces import missing, network
 from prometheus_client.parser import text_string_to_metric_families
+from topologies import all_lost, lost_within
 from waiting import wait_until
 
 import highway
@@ -293,6 +295,33 @@ def test_a_drain_loses_nothing(cluster, launch, write, numbers):
     got = numbers(out)
     assert sorted(got) == list(range(len(got)))
     assert re.search(rf"^done +{len(got):,} +{len(got):,} +0$", out, re.M), out
+
+
+@pytest.mark.parametrize("what", ["the run", "a worker"])
+def test_what_a_drain_that_runs_out_of_time_loses_is_counted(cluster, launch, write, call, numbers, what):
+    text = FILE.replace('hold: "${hold}"}', 'hold: "${hold}", until: stop}, $SayAndPass')
+    path = write(text.replace("$Pass", "$Pass, $Wait: {until: go}"))
+    run = launch(path, "--json", "--drain-timeout=1")
+    pids = {}
+    while len(pids) < 2:
+        name, pid = run.error.until(r"^(worker\[\d\]) \| pid (\d+)").groups()
+        pids[name] = int(pid)
+    run.error.until(r"^reader \| item 500$")  # workers hold what they can
+    if what == "the run":
+        run.process.send_signal(signal.SIGTERM)
+    else:
+        where = cluster.hosts.on(cluster.hosts.host_of(pids["worker[1]"]))
+        code, out, error = call("drain", path, "--role", "worker", "--replica", "1", on=where)
+        assert code == 1, out + error
+        Path("go").touch()
+        run.error.until(r"^trainer \| got \d+$")
+        Path("stop").touch()
+    code, out, error = run.end()
+    found = json.loads(out)
+    assert code == (143 if what == "the run" else 0), error
+    assert lost_within(found) > 0
+    assert found["links"][0]["sent"] == len(numbers(error)) + all_lost(found), error
+    assert re.search(r"^highway: worker\[1\] was stopped: of what it had received, .* lost within it$", error, re.M), error
 
 
 SCALES = (

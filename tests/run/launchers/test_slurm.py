@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from slurm_cluster import NODES, cluster, missing
-from topologies import HOME
+from topologies import HOME, all_lost, lost_within
 from waiting import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(missing()), reason=missing()), pytest.mark.timeout(300)]
@@ -265,6 +265,35 @@ def test_a_launcher_that_is_asked_to_end_leaves_no_job(slurm, launch, write, num
     assert slurm.jobs() == []
     if number == signal.SIGTERM:
         assert sorted(got) == list(range(sent(summary, "raw"))), error
+
+
+STUCK = FILE.replace("until: stop}", "until: stop}, $SayAndPass").replace("$Pass: {}", "$Pass: {}, $Wait: {until: go}")
+
+
+@pytest.mark.parametrize("what", ["the run", "a worker", "a job"])
+def test_what_a_drain_that_runs_out_of_time_loses_is_counted(slurm, launch, write, call, what):
+    path = write(STUCK)
+    run = launch(path, "--drain-timeout", "1")
+    run.until_all_run(*WORKERS)
+    run.run.error.until(r"^reader \| item 500$")  # workers hold what they can
+    if what == "the run":
+        run.run.process.send_signal(signal.SIGTERM)
+    else:
+        if what == "a worker":
+            code, out, error = call("drain", path, "--role", "worker", "--replica", "1", on=slurm.hosts.on("slurm"))
+            assert code == 1, out + error
+        else:
+            job = next(job.split()[0] for job in slurm.jobs() if job.split()[0].endswith("_1"))
+            slurm.ask("scancel", job)
+            wait_until(lambda: job not in " ".join(slurm.jobs()), 60)
+        Path("go").touch()
+        run.until_it_goes_on()
+        Path("stop").touch()
+    code, got, summary, error = run.end()
+    assert code == (143 if what == "the run" else 0), error
+    assert lost_within(summary) > 0
+    assert sent(summary, "raw") == len(got) + all_lost(summary), error
+    assert re.search(r"^highway: worker\[1\] was stopped: of what it had received, .* lost within it$", error, re.M), error
 
 
 def test_a_launcher_that_is_asked_to_end_before_its_jobs_have_begun_leaves_none(slurm, launch, write):
