@@ -122,12 +122,15 @@ def _work(run: Run, begin: Begin, items: ShmSender) -> None:
 
 
 def _hand_over(run: Run, begin: Begin, items: ShmSender) -> None:
-    first, lists = True, not begin.lineage and lists_sources(run.workers)
+    first, lists, told = True, not begin.lineage and lists_sources(run.workers), list[int]()
     while True:
         item, passport = run.take(None)
         if first:
             items.send(pack(("begun", run.workers[0].context.refusal)))
             first = False
+        if (renumbered := run.renumbered) != told:
+            told = renumbered
+            items.send(pack(("renumbered", told)))
         made_of = short_lineage(passport, run.workers) if lists else passport.made_of if begin.lineage else None
         try:
             frames = pack_arrays(("item", (item, _plain(passport, begin, made_of))))

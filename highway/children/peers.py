@@ -90,6 +90,7 @@ class _FirstRun(Run):
         self._senders: list[ShmSender] = []
         self._met: Marker | None = None  # the last marker
         self._has_begun = False
+        self._told: list[int] = []  # the stages that have renumbered items, as far as the peers know
         self._passing = threading.RLock()  # held while messages are sent
         self._leaves = False  # whether this process takes no more items
 
@@ -151,8 +152,12 @@ class _FirstRun(Run):
         if not self._has_begun:
             self._has_begun = True
             self._send(pack(("begun", Begun(self.workers[0].context.refusal, _description(self)))))
+        if (renumbered := self.renumbered) != self._told:
+            self._told = renumbered
+            self._send(pack(("renumbered", renumbered)))
         if type(item) is Marker:
-            errors = {worker.number: count for worker in self.workers if (count := worker.left_out.behind[self._met])}
+            met = [self._met, *item.dropped]
+            errors = {worker.number: sum(worker.left_out.behind[marker] for marker in met) for worker in self.workers}
             self._met = item
             self._send(pack(("errors", errors)))
         try:

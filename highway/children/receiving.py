@@ -76,6 +76,9 @@ class ReceivingRun(Run):
                 if kind == "begun":
                     self._is_there = True
                     self._note_begin(value)
+                elif kind == "renumbered":
+                    for number in value:
+                        self.workers[number].has_renumbered = True
                 else:
                     self._note_end(value)
         raise Cancelled

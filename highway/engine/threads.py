@@ -246,6 +246,11 @@ class Run:
         for worker in self.workers[:upto]:  # last, because a thread that this wakes checks whether its stage was cancelled
             worker.outbox.cancel()
 
+    @property
+    def renumbered(self) -> list[int]:
+        """The numbers of the stages whose maps have changed the epoch or index of an item."""
+        return [worker.number for worker in self.workers if worker.has_renumbered]
+
     def raise_error(self) -> None:
         if self.error is not None:
             raise self.error.with_traceback(self._trace)

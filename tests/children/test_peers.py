@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from highway import ConfigError, EndOfStream, LinkError, Pipeline, PipelineError, RemoteError, Stage
+from highway import ConfigError, EndOfStream, LinkError, Passport, Pipeline, PipelineError, RemoteError, Stage, Stamped
 from highway.modules import Batch, Noise, Reader, Shuffle, ZMQSink
 from highway.process.ranks import PeerRanks
 
@@ -98,6 +98,19 @@ def test_each_peer_has_the_same_state_which_resumes_with_or_without_peers(taken)
     assert first == second
     assert rest(None, second) == whole[taken:]
     assert of_all(2, lambda peers: rest(peers, second)) == [whole[taken:]] * 2
+
+
+def backwards(number):
+    return Stamped(number, Passport(0, 99 - int(number)))
+
+
+def test_each_peer_notes_that_a_map_has_renumbered_items():
+    def begin(peers):
+        with Pipeline([Reader(range(100), shuffle=False, epochs=1), backwards, Batch(2)], peers=peers) as pipeline:
+            pipeline.dequeue()
+            return pipeline.state_dict()["renumbered"]
+
+    assert of_all(2, begin) == [["backwards"]] * 2
 
 
 def test_a_loop_that_ends_early_skips_its_epoch_on_each_peer():

@@ -456,9 +456,11 @@ def test_a_stream_that_does_not_report_the_inputs_of_its_items_is_refused():
     refused(build, states_after(build, [2, 2]), "Pairs has split items of rank 0, or does not report")
 
 
-def test_a_map_that_renumbers_items_on_one_rank_is_refused_on_others():
+@pytest.mark.parametrize("isolated", [False, True])
+def test_a_map_that_renumbers_items_on_one_rank_is_refused_on_others(isolated):
     def build(rank, world_size):
-        return of_two_epochs(rank, world_size, backwards, Batch(2))
+        reader = Reader(InBlocks(range(24)), epochs=3, rank=rank, world_size=world_size)
+        return Pipeline([reader, backwards, Batch(2)], seed=3, isolated=isolated)
 
     (state,) = states_after(build, [2])
     with build(0, 1) as pipeline:
