@@ -48,8 +48,8 @@ def to_dataset(pipeline: Iterable[Any], signature: Any = None) -> PipelineDatase
 
     TensorFlow reads up to four items ahead of the loop. In a loop over this dataset, ``pipeline.state_dict()`` does not count these four
     items as received. In ``fit``, or in a loop over the result of ``map``, TensorFlow does not report which items were received.
-    ``pipeline.state_dict()`` then raises an error. If the pipeline does not number epochs, a loop that ends early loses the items that
-    TensorFlow has read ahead.
+    ``pipeline.state_dict()`` then raises an error. If the source of the pipeline does not number its epochs, a loop that ends early
+    loses the items that TensorFlow has read ahead.
 
     ``cardinality()`` and ``len`` are known if ``len(pipeline)`` is known.
 
@@ -57,7 +57,8 @@ def to_dataset(pipeline: Iterable[Any], signature: Any = None) -> PipelineDatase
         pipeline: A :class:`~highway.Pipeline`, a :class:`~highway.Connection`, or any iterable of arrays, tuples or dicts.
         signature: A ``tf.TensorSpec`` or ``tf.RaggedTensorSpec`` for each field, in a tuple or dict like the items. ``None``: this function
             waits for the first item and derives the signature from this item. The first loop begins with this item, so it is not lost. If
-            all arrays of the first item have the same length, items count as batches: each item can then have a length of its own.
+            all fields of the first item have the same length, this function treats the items as batches: the length can then differ
+            from item to item.
 
     Raises:
         ValueError: ``signature`` is ``None``, and the pipeline yields no items.

@@ -8,12 +8,14 @@ extension                           read as                                     
 ``json``                            a JSON value                                           a value that JSON can hold
 ``npy``                             array                                                  array
 ``ten``                             array, or a tuple of arrays                            array, or a tuple or list of arrays
-``png jpg jpeg ppm ...``            bytes, to be decoded by many workers (``DecodeImage``) bytes, or uint8 ``(H, W, 3)`` or ``(H, W)``
-any other extension                 bytes; pickles are bytes, too, and are not loaded      bytes, or an array as ``NAME.ten``
+``png jpg jpeg ppm ...``            bytes; ``DecodeImage`` decodes them in many workers    uint8 array ``(H, W, 3)`` or ``(H, W)``
+any other extension                 bytes; pickles are not loaded                          array, or a tuple or list of arrays
 ==================================  =====================================================  ==========================================
 
-``NAME.ten`` is read as the field ``NAME``, so a field with an array keeps its name. In ``.ten`` files, boolean arrays are stored as uint8,
-with the text ``bool`` in the info of the array.
+Under every extension, ``bytes`` are written unchanged. Arrays, and tuples and lists of arrays, are written as ``NAME.ten``, where ``NAME``
+is the field. Exceptions: a field for ``.npy`` holds one array as ``.npy``, an image field holds only images, and a JSON field holds no
+arrays. ``NAME.ten`` is read as the field ``NAME``, so a field with an array keeps its name. In ``.ten`` files, boolean arrays are stored as
+uint8, with the text ``bool`` in the info of the array.
 """
 
 from __future__ import annotations

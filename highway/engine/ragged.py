@@ -33,7 +33,7 @@ class RaggedOptions:
         pad_to: Fixed N, for all fields or by field. A larger sample is an error.
         fill: Padding value, for all fields or by field.
 
-    The second field of a field ``boxes`` is called ``boxes_count`` or ``boxes_offsets``. In a tuple it comes after all fields.
+    For a field ``boxes``, the second field is called ``boxes_count`` or ``boxes_offsets``. In a tuple, the second fields come last.
     """
 
     ragged: Literal["pad", "list", "offsets"] | None = None
@@ -108,11 +108,13 @@ def taken_apart(batch: Item, ragged: Literal["pad", "offsets"], fields: Sequence
     Args:
         batch: A dict, tuple or list.
         ragged: Form of the ragged fields.
-        fields: Names or positions of the ragged fields. ``None``: in a dict, the fields that have a count or offsets beside them.
+        fields: Names of the ragged fields of a dict, or positions, from 0, of the ragged fields of a tuple or list. ``None`` is allowed
+            only for a dict: the fields that have a second field with counts or offsets.
 
     Raises:
-        KeyError: there is no such field, or it has no counts or offsets.
-        ValueError: the counts or offsets do not fit, or the fields have different numbers of samples.
+        KeyError: a field, or the second field with its counts or offsets, does not exist.
+        ValueError: no field is ragged, or a position is negative. Or the counts or offsets do not fit the values. Or the fields have
+            different numbers of samples.
     """
     known, what = names(batch), _BEHIND[ragged]
     beside: dict[Field, Field]
@@ -149,10 +151,11 @@ _PARTS = {"pad": _without_padding, "offsets": _between_offsets}
 
 
 def ragged_arrays(name: Field, column: Sequence[Any]) -> list[np.ndarray]:
-    """Return the values of a ragged field as arrays. Only their first axes may differ.
+    """Return the values of a ragged field as arrays. The arrays are allowed to differ only in the length of the first axis.
 
     Raises:
-        ValueError: the arrays differ, or an array has no first axis.
+        ValueError: the arrays differ in an axis other than the first, or in dtype (except strings). Or an array has no axis. Or a value is
+            an empty list, which has no dtype.
     """
     arrays = list(column)
     if set(map(type, arrays)) != {np.ndarray}:
@@ -198,7 +201,7 @@ def fill_value(name: Field, dtype: np.dtype[Any], fill: Fill) -> Any:
     """Return the padding value of a field.
 
     Raises:
-        ValueError: the dtype of the field cannot hold it.
+        ValueError: the dtype of the field cannot hold the padding value.
     """
     value = fill.get(name, 0.0) if isinstance(fill, dict) else fill
     if dtype.kind in "US":

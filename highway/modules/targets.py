@@ -34,12 +34,11 @@ class Targets:
         points: The field of the points, or ``None``.
         mask: The field of the masks, or ``None``.
         with_boxes: Fields with one row per box.
-        with_points: Fields with one entry per point. They can also have one row per box.
-        more: A dict from types (images, points, masks) to further fields of this type. Each field gets its own role.
-        follow: The parameters among ``boxes``, ``points`` and ``mask`` whose annotations must move with the pixels. If the first item has
-            such annotations, but the parameter is not given, an error is raised.
-        all_named: Whether fields with one row per box that are not in ``with_boxes`` are allowed. If ``False``, the first item with boxes
-            and such a field raises an error.
+        with_points: Fields with one entry per point. A field can be in both ``with_boxes`` and ``with_points``.
+        more: A dict from ``"image"``, ``"points"`` or ``"mask"`` to further fields of this type. Each field gets its own role.
+        follow: Those of ``"boxes"``, ``"points"`` and ``"mask"`` that must move with the pixels. If one of these parameters is ``None``,
+            the first item that has such annotations raises an error.
+        all_named: If ``False``, the first item with boxes raises an error if it has a field with one row per box that no parameter names.
     """
 
     def __init__(
@@ -70,7 +69,7 @@ class Targets:
         """Return the field of each role.
 
         Raises:
-            ValueError: the item has no fields.
+            ValueError: the item has no fields. Or the first item has annotations or images that no parameter names.
         """
         image = image_field(item) if self._image is None else self._image
         where = {"image": image, **{role: field for role, field in self._others.items() if field is not None}, **self._besides}
@@ -80,7 +79,7 @@ class Targets:
         return where
 
     def _expect_all_named(self, item: Item, where: Mapping[str, Field]) -> None:
-        """Raise ValueError if the first item has boxes, points or masks, or a field with one row per box, that no parameter names."""
+        """Check the first item. Raise ValueError if it has annotations, a field with one row per box, or images that no parameter names."""
         if self._checks_images:
             self._expect_one_image(item, where)
             self._checks_images = False
@@ -191,7 +190,7 @@ class Targets:
         return count
 
     def expect_no_counts(self, item: Item, fields: Iterable[Field]) -> None:
-        """Raise ValueError if an item has counts or offsets for one of these fields, because its number of rows will change."""
+        """Raise ValueError if an item has counts or offsets for one of ``fields``. They would be wrong after rows are removed or added."""
         for field in fields:
             beside = [name for what in ("count", "offsets") if (name := f"{field}_{what}") in names(item)]
             if beside:
@@ -207,8 +206,8 @@ class Targets:
 
         Args:
             item: A sample, or a batch.
-            change: A function of a target, an array or ``None``, and the target's random generator. It returns the new target. It can write
-                the new image into the array, which is part of the output batch.
+            change: A function that returns the new target. The arguments are the target, an array or ``None``, and the random generator of
+                the target. The array is the image's place in the output batch. ``change`` can write the new image into this array.
             rng: The random generator of the item, or ``None``.
             loses_rows: Returns whether a role can lose rows. Such roles become lists in a batch.
             transforms: The transforms, for error messages.
@@ -263,12 +262,11 @@ class Targets:
             )
 
     def several(self, item: Item) -> tuple[dict[str, Field], list[Target]]:
-        """Return the field of each role, and the targets of a batch whose images will be combined. There are no targets or at least two.
+        """Return the field of each role, and the targets of a batch whose images will be combined. For an empty batch, the list is empty.
 
         Raises:
             ValueError: the item is not a batch, or has only one image; the images differ in dtype or channels; or annotations do not fit
-                the
-        images.
+                the images.
         """
         where = self.fields(item)
         given = {role: get(item, field) for role, field in where.items()}
@@ -312,7 +310,7 @@ def expect_partners(count: int, owner: str) -> None:
 
 
 def like(given: Any, values: list[np.ndarray]) -> Any:
-    """Return a list of one value per image as the type of ``given``: an array, an object array, or a list."""
+    """Convert a list with one value per image to the type of ``given``: an array, an object array, or a list."""
     if not isinstance(given, np.ndarray):
         return values
     if given.dtype != object:
@@ -330,15 +328,15 @@ def rows_where(values: Any, which: np.ndarray) -> Any:
 
 
 def unshared(value: np.ndarray, given: Any) -> np.ndarray:
-    """Return an array that shares no memory with the input: the array itself, or a copy."""
+    """Return ``value``, or a copy if ``value`` can share memory with ``given``."""
     return value.copy() if np.may_share_memory(value, given) else value
 
 
 def joined(parts: Sequence[Any], role: str, owner: str) -> Any:
-    """Concatenate the rows of several targets, which are arrays or lists. Parts without rows can have any type.
+    """Concatenate parts, each with the rows of a target. If a part with rows is a list, return a list, otherwise an array.
 
     Raises:
-        ValueError: the rows of the targets differ in shape.
+        ValueError: the parts are arrays, and their rows differ in shape.
     """
     filled = [part for part in parts if len(part)] or parts[:1]
     if not all(isinstance(part, np.ndarray) for part in filled):

@@ -28,7 +28,8 @@ class JobOrder(msgspec.Struct, frozen=True):
     """The launcher's orders for the job of a replica.
 
     Args:
-        start: How many times the job must have started the replica's process in total. The last start uses ``spec``.
+        start: Number of the start that the launcher wants, counted over all jobs of the replica. If it is larger than the number of the
+            last start, the job starts the process with ``spec``.
         spec: The process to run, a :class:`~highway.run.launcher.LaunchSpec` in JSON.
         signals: Signals to send to the process of the last start, in order.
         version: The launcher's version of highway.
@@ -48,7 +49,7 @@ class Claim(msgspec.Struct, frozen=True):
 
 
 class RoleSoftware(msgspec.Struct, frozen=True):
-    """The software that determines the pixels of a role, and the host of the role's first process."""
+    """The software versions on which the pixels of a role depend, and the host of the process that has published these versions first."""
 
     software: str
     host: str
@@ -103,7 +104,7 @@ class RunFolder:
         _write(self._orders / f"{place}.claim", msgspec.json.encode(claim))
 
     def agree(self, role: str, made: RoleSoftware) -> RoleSoftware:
-        """Publish the software of a process of a role. Return the software that the first process of the role has published."""
+        """Publish the software of a process, unless another process of the role has done so. Return the published software."""
         path = self._orders / place_of(role, "made")
         own = path.with_name(f".{path.name}.{made.host}.{os.getpid()}")
         own.write_bytes(msgspec.json.encode(made))
@@ -150,7 +151,7 @@ class NewsWriter:
 
 
 class NewsReader:
-    """Reads the files of a :class:`NewsWriter`, and deletes each file when it was read."""
+    """Reads the files of a :class:`NewsWriter`, and deletes each file after reading it. The newest file is kept."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._number, self._offset = path, 0, 0
@@ -182,7 +183,7 @@ def place_of(role: str, replica: int | str) -> str:
 
 
 def newest(holders: Collection[str], job: str) -> str:
-    """Return the last holder of a job; empty if the job has written nothing. Slurm's requeue of a job begins a new holder."""
+    """Return the last holder of a job; empty if the job has written nothing. When Slurm requeues a job, the job gets a new holder."""
     found = [int(holder.rpartition(".")[2]) for holder in holders if holder.rpartition(".")[0] == job]
     return f"{job}.{max(found)}" if found else ""
 

@@ -1,4 +1,4 @@
-"""The specification of one process of a role: the role's part of the file, with variables replaced and links as URLs.
+"""The specification of one process of a role: a role from the topology file, with variables replaced by values and links by URLs.
 
 A launcher reads and checks the file once, and sends each process its specification as JSON, even to other machines.
 """
@@ -33,7 +33,7 @@ class ProcessSpec:
     Args:
         replica: The number of the process, from 0.
         host: The host in the file, or ``""`` if the file names no host.
-        address: Address of the host for other hosts.
+        address: Address under which other hosts reach this host.
         stages: The stages, as plain values. ``location`` is their location in the file.
         env: The environment variables.
     """
@@ -61,7 +61,7 @@ class ProcessSpec:
         Args:
             registry: Builds the components.
             host: The name of this machine in the passports of items that the pipeline creates. Default: the host in the file, or the
-                operating system's name of this machine.
+                hostname of this machine.
             isolated: Whether the pipeline runs in a separate process.
 
         Raises:
@@ -82,7 +82,7 @@ class ProcessSpec:
 
     @classmethod
     def from_json(cls, text: str) -> ProcessSpec:
-        """Return the specification in a text of :meth:`to_json`."""
+        """Create the specification from the result of :meth:`to_json`."""
         given = json.loads(text)
         path, marks = given["location"]
         location = Location(tuple(path), {tuple(at): mark for at, mark in marks})

@@ -50,7 +50,7 @@ _WHY: dict[PeerKind, tuple[str, str]] = {
 
 
 def _of_other_file(link: Link) -> tuple[str, str]:
-    """Return an error text for a process of another topology file, with the known paths of both files, and a solution."""
+    """Return the error text and the solution for a process of another topology file. The error text has the known paths of the files."""
     own = link.options.topology.split(" ", 3)[-1]
     if link.bind:
         why = f"belongs to the topology file {context.refused_files[context.credentials(link)[1]]}, and this end to {own}"
@@ -65,10 +65,10 @@ def _of_other_file(link: Link) -> tuple[str, str]:
 class Monitor:
     """The connections of a socket. Use the monitor on the thread of the socket.
 
-    A connection is a peer as soon as its handshake has succeeded. ZeroMQ reports the success of a handshake without telling the connection.
-    Connections that use an older protocol cannot be the peer. If several other connections are in their handshake, the monitor guesses
-    which connection is the peer. The monitor corrects the guess when a message comes over another connection (:meth:`hear`), or when the
-    end of a connection shows that the guess was wrong.
+    A connection is a peer as soon as its handshake has succeeded. ZeroMQ reports that a handshake has succeeded, but not the connection of
+    the handshake. The monitor excludes TCP connections that have carried too few bytes for a handshake of ZMTP 3. If several connections
+    remain, the monitor guesses which connection is the peer. The monitor corrects the guess when a message comes over a connection that it
+    did not choose (:meth:`hear`), or when a connection is closed and this shows that the guess was wrong.
 
     Attributes:
         heard: Descriptors of connections over which a message has come.
@@ -80,7 +80,8 @@ class Monitor:
         refused: URL -> number of failed handshakes, for an end that connects. If ZeroMQ in this process ended the handshake, the handshake
             counts ``REFUSALS`` times.
         ended: URLs in ``refused`` to which ZeroMQ does not reconnect.
-        other_user: The user of the process to which this end connected over a UNIX socket, if this user is neither the own user nor root.
+        other_user: User ID of the process to which this end connected over a UNIX socket. ``None`` if no such process belongs to a user
+            other than root and the user of this process.
     """
 
     def __init__(self, socket: zmq.Socket[bytes], link: Link) -> None:
@@ -119,7 +120,7 @@ class Monitor:
         self.other_user: int | None = None
 
     def peers(self) -> Peers:
-        """Return the counts of peers now and so far, of connections, and of strangers."""
+        """Read the events of ZeroMQ, and return the counts of connections."""
         while readable(self._events):
             message, endpoint = self._events.recv_multipart()
             event, fd = _MESSAGE.unpack(message)
@@ -172,7 +173,9 @@ class Monitor:
                 rivals.add(fd)
 
     def _welcome(self, endpoint: bytes) -> None:
-        """After a handshake of an endpoint, mark the latest open connection that may be the peer as a peer."""
+        """After a handshake of an endpoint has succeeded, choose the connection of the handshake, and mark this connection as a peer.
+
+        A connection over which a message has come is preferred, then the latest connection."""
         states = {fd: _may_be_peer(fd) for fd, other in self._pending.items() if other == endpoint}
         found = [fd for fd, state in states.items() if state] or [fd for fd, state in states.items() if state is None]
         if not found:
@@ -269,7 +272,7 @@ class Monitor:
             self._left[endpoint] += heir is None
 
     def _refuse(self, endpoint: bytes, weight: int = REFUSALS) -> None:
-        """Note that a connection was closed in its handshake by the other end, or by ZeroMQ in this process, which then does not retry."""
+        """Note that a connection was closed in its handshake. With the default weight, ZeroMQ does not reconnect to the endpoint."""
         url = endpoint.decode()
         if not self.tries_both:
             self.count_stranger(url)
@@ -279,7 +282,7 @@ class Monitor:
                 self.ended.add(url)
 
     def count_stranger(self, url: str) -> None:
-        """Count an end that fails its handshake. Log the first such end, and the first such end of another topology file."""
+        """Count an end that fails its handshake. Log the first end of another topology file and the first of the remaining ends."""
         self.strangers += 1
         is_of_other_file = self._of_other_file[url] > 0
         self._of_other_file[url] -= is_of_other_file
@@ -289,7 +292,7 @@ class Monitor:
             log.warning("%s: what was connected to %s %s: nothing is exchanged with it. %s", self._link, url, why, advice)
 
     def wait_for_attempts(self, count: int, timeout: float) -> None:
-        """Wait until ``count`` attempts to connect have succeeded or failed."""
+        """Wait until ``count`` attempts to connect to UNIX sockets have ended since this monitor began, or for ``timeout`` seconds."""
         deadline, waits = time.monotonic() + timeout, 0
         while self._tried < count and (time.monotonic() < deadline or waits < LEAST_WAITS):
             waits += not self._events.poll(10)
@@ -302,7 +305,7 @@ class Monitor:
                 self.other_user = user
 
     def times_used(self, descriptor: Hashable) -> int:
-        """Return how many connections have had a descriptor; at least 1, because a message can come before its connection is reported."""
+        """Return how many peers have had a descriptor. At least 1, because a message can come before ZeroMQ reports the connection."""
         return max(1, self._used[descriptor])
 
     def unread(self) -> bool:
@@ -321,7 +324,9 @@ def readable(socket: zmq.Socket[bytes]) -> bool:
 
 
 def _may_be_peer(fd: int) -> bool | None:
-    """Return whether a connection's handshake may have succeeded, for TCP by its numbers of bytes; ``None`` if the connection is closed."""
+    """Return whether the handshake of a connection can have succeeded; ``None`` if the connection is closed.
+
+    A handshake over TCP has succeeded only if both ends have sent enough bytes. For UNIX sockets, return ``True``."""
     try:
         copy = os.dup(fd)
     except OSError:
