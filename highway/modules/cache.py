@@ -81,8 +81,8 @@ class Cache:
     once.
 
     An unfinished cache is discarded. While one process writes the cache, other processes with the same folder run without a cache. They use
-    the cache in the first epoch after it is complete. If the samples do not fit into the budget, highway logs a warning once, and every
-    epoch runs all stages.
+    the cache from the first epoch after the cache is complete. If the samples do not fit into the budget, highway logs a warning once,
+    and every epoch runs all stages.
 
     **Ranks.** If the first stage is a reader, each rank reads the samples of its epoch 0 in every epoch. These samples depend only on the
     seed and the number of ranks. The order of an epoch is the same with and without a complete cache. So all ranks together read all

@@ -38,7 +38,7 @@ class _FileSource(Sampling, _OfPath):
     fields: dict[str, str] | None = None
 
     def open(self) -> Dataset:
-        """Return the dataset of the format. It gets the parameters of this source that are not parameters of a reader."""
+        """Return the dataset of the format. The dataset gets the parameters of this source that are not parameters of a reader."""
         reading = {field.name for base in (Sampling, _OfPath) for field in fields(base)}
         given = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in reading}
         found: Dataset = formats()[self.format].open([self.path], given)
@@ -77,7 +77,7 @@ class _KeyedSource(_FileSource):
         decode: How to decode the values; see :class:`~highway.datasets.LMDB`. ``None`` derives this from the first value.
 
     Yields:
-        Decoded values, or batches of them.
+        Decoded values, or batches of decoded values.
     """
 
     decode: Decode | None = None

@@ -111,7 +111,7 @@ class _Reading:
         self.position: list[Any] = [None, 0]
 
     def samples(self, epoch: int, index: int, state: Any, passed: int) -> Iterator[Stamped]:
-        """Yield the samples of an epoch after ``state``, without the first ``passed``. The first yielded sample has the index ``index``."""
+        """Yield the samples of an epoch after ``state``, without the first ``passed`` samples. The first sample gets index ``index``."""
         for example in self._examples_from(self._stream, epoch, state, passed):
             again = Lineage(part=[state, passed])
             passed += 1

@@ -261,7 +261,7 @@ class SourceInEpochs:
             )
 
     def leave(self, epoch: int) -> None:
-        """Skip the rest of an epoch. All epochs before it were read or skipped."""
+        """Skip the rest of an epoch. The caller must have read or skipped all earlier epochs."""
         if self.epochs <= epoch:
             self.begin()
         if self.is_inside and self._pipeline is not None:

@@ -41,8 +41,9 @@ class ZMQSource:
     """Receive items from other processes.
 
     The source ends when its senders have announced their end. A :class:`ZMQSink` announces its end. Senders that use tensorcom itself do
-    not. If the pipeline is drained, the source first reads the messages that have arrived. Items keep their passports. The ``counters`` of
-    the stage count missing and repeated messages, and list the ``bound`` addresses. The first missing or repeated message logs a warning.
+    not announce their end. If the pipeline is drained, the source first reads the messages that have arrived. Items keep their passports.
+    The ``counters`` of the stage count missing and repeated messages, and list the ``bound`` addresses. The first missing or repeated
+    message logs a warning.
 
     Args:
         url: Address: ``tcp://host:port`` or ``ipc://path``; or a URL such as ``zsub://host:port``, whose scheme determines the type of the
@@ -71,7 +72,7 @@ class ZMQSource:
         ConfigError: the URL is not valid.
         LinkError: the address cannot be bound (when running).
         TimeoutError: no item arrived within ``timeout``.
-        FrameError: a message cannot be decoded. With ``on_error="skip"``, it is counted and skipped.
+        FrameError: a message cannot be decoded. With ``on_error="skip"``, the message is counted and skipped.
 
     >>> sender = Pipeline([[np.arange(3, dtype=np.uint8)], ZMQSink("ipc://batches")])
     >>> sender.start()
@@ -147,7 +148,7 @@ class ZMQSource:
     def _arrived(self, receiver: LinkReceiver, context: Context) -> list[Any]:
         """Return the items that the senders sent before they learned that this receiver leaves.
 
-        Some senders cannot be notified, and continue to send. Return their items only up to the link's budget.
+        Some senders cannot be notified, and continue to send. Return the items of such senders only up to the link's budget.
         """
         receiver.leave()
         most = receiver.counters["bytes"] + self.link.budget_mb * 1e6

@@ -127,7 +127,7 @@ def _expanded(stages: list[Any]) -> list[Stage]:
 
 
 class _Remote:
-    """A map that works in other processes. Each worker thread has one process, which ends with the thread."""
+    """A map that works in other processes. Each worker thread has one process. The process ends with the thread."""
 
     def __init__(
         self, names: list[str], maps: list[Callable[..., Any]], budget_mb: Annotated[float, HOW], watched: Annotated[bool, HOW]
@@ -160,7 +160,7 @@ class _Remote:
 
 
 class _Sources:
-    """A source whose items come from whole pipelines, each in its own process. Their items alternate."""
+    """A source whose items come from whole pipelines, each in its own process. The items of the pipelines alternate."""
 
     def __init__(self, pipelines: list[list[Stage]], budget_mb: Annotated[float, HOW]) -> None:
         self._pipelines, self._budget_mb = pipelines, budget_mb

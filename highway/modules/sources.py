@@ -113,7 +113,7 @@ class OfSources:
         return remade(drawn_anew(self.sources[place], number, here()), made)
 
     def _numbered(self, passport: Passport, epoch: int, index: int, part: Any) -> Passport:
-        """Return the passport of an item in an epoch of all sources. ``part`` is its part, or a list of parts."""
+        """Return the passport of an item in an epoch of all sources. ``part`` is the item's part of the lineage, or a list of parts."""
         place, number, _ = part[0] if isinstance(part[0], list) else part
         return passport.within(number * len(self.sources) + place, epoch, index)
 

@@ -126,7 +126,7 @@ class WebDatasetSource:
             done = passed = index = 0
 
     def _samples(self, url: str, passed: int, context: Context) -> Iterator[tuple[int, str, dict[str, Any]]]:
-        """Yield the samples of a shard after the first ``passed`` samples. Each comes with the number of samples so far and its key."""
+        """Yield the samples of a shard after the first ``passed`` samples, each with the number of samples so far and the sample's key."""
         with contextlib.closing(read_members(url)) as members:
             samples = enumerate(grouped_by_key(members, partial(context.count, self, "ignored_files")), start=1)
             while True:

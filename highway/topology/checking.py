@@ -238,7 +238,7 @@ def _unreachable_ends(plan: Plan, link: str, spec: LinkSpec) -> Iterator[ConfigE
 
 
 def _cannot_scale(plan: Plan, role: Role) -> Iterator[ConfigError]:
-    """Yield errors of a role with autoscale. It needs links on both sides, and must connect, because no other role knows its replicas."""
+    """Yield errors of a role with autoscale. The role must both receive and send on links, and must not bind a link."""
     if role.autoscale is None:
         return
     location = plan.location / "roles" / role.name / "autoscale"
@@ -357,7 +357,7 @@ def _parted(address: str) -> tuple[str, str]:
 
 
 def _may_meet(one: str, other: str) -> bool:
-    """Return whether two hosts may be one machine: the addresses are equal, or one is a name or means all addresses of a machine."""
+    """Return whether two hosts can be the same machine: the addresses are equal, or one is a name or means all addresses of a machine."""
     try:
         first, second = ip_address(one), ip_address(other)
     except ValueError:

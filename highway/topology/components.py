@@ -77,7 +77,7 @@ class Components:
             _import(module, Location())
 
     def names(self, hint: type = object) -> list[str]:
-        """Return the names of highway's own components, only of subclasses of ``hint``."""
+        """Return the names of highway's own components that are subclasses of ``hint``."""
         return [name for package in PACKAGES for name, cls in built_in(package).items() if _is_subclass(cls, hint)]
 
     def find(self, name: str, location: Location, hint: type = object) -> Callable[..., Any] | NotImported:

@@ -42,7 +42,7 @@ def svg(picture: Picture) -> str:
 
 
 def png(picture: Picture) -> Image.Image:
-    """Return the picture as an image. Its width and height are twice those of the SVG.
+    """Return the picture as an image. The image has twice the width and height of the SVG.
 
     Raises:
         ConfigError: the image would have too many pixels.

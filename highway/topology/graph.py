@@ -36,7 +36,7 @@ class Node:
 
     @property
     def title(self) -> str:
-        """The name, and the number of replicas if the node has several."""
+        """The name of the node, and the number of replicas if the node has several."""
         return self.name if self.replicas == 1 else f"{self.name} x {self.replicas}"
 
     @property
@@ -72,12 +72,12 @@ class Edge:
 
     @property
     def link(self) -> str:
-        """The name in statistics: its name, or its address."""
+        """The name of the link in statistics: the name in the file, or the address."""
         return self.name or self.about.partition(" ")[2]
 
     @property
     def lines(self) -> list[str]:
-        """The lines of its label."""
+        """The lines of the edge's label."""
         return [line for line in (self.name, self.about, *self.figures, *self.alarms) if line]
 
 

@@ -21,7 +21,7 @@ from highway.topology.variables import Variables
 
 
 def file_tree() -> str:
-    """Return a text that is equal in two processes if each path names the same file in both. It is empty if this is unknown.
+    """Return a text that is equal in two processes if each path names the same file in both. Empty if the file tree is unknown.
 
     The text depends on the machine's name and boot ID (a new ID after each start), and on the mount namespace and root folder of the
     process.

@@ -64,7 +64,7 @@ class Topology:
         return replace(self, plan=replace(self.plan, local=True))
 
     def at_rendezvous(self) -> Topology:
-        """Return this topology with names at a rendezvous instead of addresses, because hosts are unknown until a role runs there."""
+        """Return this topology with names at a rendezvous instead of addresses, because the hosts are unknown before the roles start."""
         return replace(self, plan=replace(self.plan, named=True))
 
     def joined(self, on: str, isolated: bool = False) -> Topology:
@@ -165,7 +165,7 @@ class Topology:
         return RoleKey(self.plan.path, name, self.role(name).most)
 
     def environment(self, name: str, replica: int = 0) -> dict[str, str]:
-        """Return the environment variables of a role's process in the file."""
+        """Return the environment variables that the file sets for a process of a role."""
         variables = self.variables.of_process(name, str(replica))  # str(), because all values in an environment are text
         found: dict[str, str] = variables.fill(self.role(name).env, self.plan.location / "roles" / name / "env")
         return found

@@ -105,7 +105,7 @@ class Plan:
         local: Whether all hosts are this machine. Each host then has its own loopback address, 127.0.0.1, 127.0.0.2 and so on.
         path: The absolute path of the file.
         named: Whether links over tcp have names at a rendezvous instead of addresses.
-        identity: Text that identifies the file, or the first file if several files were merged, for the ends of links.
+        identity: Text by which the ends of links identify the file, or the first file if several files were merged.
     """
 
     name: str
@@ -138,7 +138,7 @@ class Plan:
         return sum(self.roles[name].least for name in names(self.links[link], side))
 
     def address(self, host: str) -> str:
-        """Return the address of a host for other hosts."""
+        """Return the address under which other hosts reach a host."""
         if self.local or not host:
             net, number = divmod(list(self.hosts).index(host) if host else 0, 254)  # skip .0 and .255, which can mean a whole network
             return f"127.{net >> 8}.{net & 255}.{number + 1}"

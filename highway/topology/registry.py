@@ -79,7 +79,8 @@ class Registry:
 
         Error messages name the subclasses of ``hint`` as choices.
 
-        If the component or one of its parameters may not be imported, return a :class:`highway.topology.components.NotImported`.
+        If the module of the component, or of a component in the parameters, was not imported, return a
+        :class:`highway.topology.components.NotImported`.
 
         Raises:
             ConfigError: ``spec`` has an error. The message begins with the location.
@@ -194,7 +195,7 @@ class Registry:
 
 
 def _not_imported(value: Any) -> Iterator[NotImported]:
-    """Yield the placeholders in parameters that were converted."""
+    """Yield the placeholders in converted parameters."""
     if isinstance(value, NotImported):
         yield value
     elif isinstance(value, Stage):

@@ -93,7 +93,7 @@ def _component(name: str, cls: type) -> Schema:
 
 
 def _of(hint: Any) -> Schema:
-    """Return the schema of a type hint and its range."""
+    """Return the schema of a type hint, with the range of the hint."""
     if hint in (Any, inspect.Parameter.empty):
         return {}
     origin, inner = typing.get_origin(hint), typing.get_args(hint)

@@ -73,7 +73,7 @@ class Wiring:
 
     @cached_property
     def whole_links(self) -> set[str]:
-        """Names of the links whose ends are all in these processes. Of a link that stages define by URLs, both sides must be in them."""
+        """Names of the links whose ends are all in these processes. For a link that stages define by URLs, both sides must be here."""
         named = {link for link in self.topology.plan.links if self._has_all(link, "from") and self._has_all(link, "to")}
         return named | ({end.label for end in self._unnamed("send")} & {end.label for end in self._unnamed("receive")})
 

@@ -132,7 +132,7 @@ def samples_of(components: Sequence[Stage]) -> int | None:
 
 
 def _states(urls: Sequence[str]) -> Iterator[str]:
-    """Yield texts that identify the current contents of shards. There is no such text for a command."""
+    """Yield texts that identify the current contents of shards. The text of a command (``pipe:``) does not change with the output."""
     stored = dict(states_of([(url, url) for url in urls if is_url(url) and has_ranges(url)]))
     for url in urls:
         check_cancelled()

@@ -118,7 +118,7 @@ class ConcatThenSplit:
 
 
 class _Part(NamedTuple):
-    """The part of a sequence in a row: the index of the sequence, and the first value and the end of the part."""
+    """The part of a sequence in a row: the index of the sequence, and where the part begins and ends in the sequence."""
 
     number: int
     begin: int

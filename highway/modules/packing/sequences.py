@@ -46,7 +46,7 @@ class Sequences:
 
     @property
     def came(self) -> list[Stamped]:
-        """The inputs, each once."""
+        """The inputs without repetitions, in order."""
         return list({id(stamped): stamped for stamped in self.inputs}.values())
 
     def at(self, numbers: Sequence[int]) -> Sequences:

@@ -72,7 +72,7 @@ class TransportSender(TransportEnd, Protocol):
     def send(self, frames: Sequence[Frame], timeout: float | None = None) -> None:
         """Send a message of one or more frames. If the receivers are slow, wait for room. Do not change the frames after this call.
 
-        The time counts as waiting for room (:func:`highway.engine.context.Context.blocked`).
+        The waiting time counts as waiting for room (:func:`highway.engine.context.Context.blocked`).
 
         Raises:
             TimeoutError: there was no room for the message within ``timeout`` seconds.
@@ -101,7 +101,7 @@ class TransportReceiver(TransportEnd, Protocol):
     def recv(self, timeout: float | None = None) -> list[Frame]:
         """Wait for a message and return its frames. ``len(frame)`` is the size in bytes. Frames stay valid while they are referenced.
 
-        The time counts as waiting for input (:func:`highway.engine.context.Context.starved`).
+        The waiting time counts as waiting for input (:func:`highway.engine.context.Context.starved`).
 
         Raises:
             TimeoutError: no message came within ``timeout`` seconds.

@@ -1,4 +1,4 @@
-"""The table of all transports. No other code compares their names."""
+"""The table of all transports. No other code compares the names of transports."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Transport:
         is_named: Whether the locations are names at a rendezvous (:mod:`highway.wire.rendezvous`).
         prefix: Prefix of the locations that a topology uses for links on one host.
         budget_mb: Default of the option ``budget_mb``: maximum megabytes that wait at each end of each connection.
-        is_senders_budget: Whether ``budget_mb`` is instead the limit of the sender for all connections together.
+        is_senders_budget: Whether ``budget_mb`` limits all connections of the sender together, instead of each connection.
         departure: How a receiver leaves without losing messages. ``"marks"``: the receiver notifies its senders, which reply with marks
             (:mod:`highway.wire.goodbye`). ``"at once"``: the senders immediately use other receivers. ``"no"``: a receiver cannot leave
             without losing messages.
@@ -53,7 +53,7 @@ class Transport:
 
     @property
     def has_port(self) -> bool:
-        """Whether the locations are ``host:port``. Of the other transports, only ``named`` reaches other machines."""
+        """Whether the locations are ``host:port``. Of the transports without a port, only ``named`` reaches other machines."""
         return self.location == "host:port"
 
 

@@ -82,7 +82,7 @@ class Connections(Generic[P]):
         self._epoll = select.epoll()
 
     def attach(self, link: Link) -> None:
-        """Listen under, or connect to, each name of a link."""
+        """Listen under each name of a link, or connect to each name, depending on ``link.bind``."""
         for name in link.locations:
             (self.listen if link.bind else self.connect)(name)
 
@@ -208,7 +208,7 @@ class Connections(Generic[P]):
             self._send_hello(sock, calls=False)
 
     def _make_room(self, listener: socket.socket, error: OSError) -> None:
-        """Without a free descriptor, drop connections without a hello, and stop accepting for a moment."""
+        """When no descriptor is free, drop accepted connections without a hello, and accept no connections for a moment."""
         for pending in self._pending():
             if not pending.calls:
                 self._drop(pending)

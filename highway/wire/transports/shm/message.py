@@ -42,7 +42,7 @@ class Calls(NamedTuple):
 
     Args:
         measured: Returns the lengths of frames, and the bytes that they take in a slot.
-        fill: Copies frames of the measured lengths into a slot. For more than 128 kB, releases the GIL.
+        fill: Copies frames of the measured lengths into a slot. Releases the GIL if the frames have more than 128 kB.
         lend: Returns the frames of a message as views of the memory, or ``None`` if the frames do not fit into the memory. When the last
             view is deleted, ``lend`` calls ``give_back(number)``, on any thread, possibly during a garbage collection.
         poster: Returns a function that sends a packet over a socket without waiting, or raises OSError. Use this function only while the
@@ -59,7 +59,7 @@ class Calls(NamedTuple):
 
 
 class BorrowedBytes(Bytes):
-    """The bytes of one message in a slot. All views of the bytes refer to this object. After the last view, it calls ``give_back``."""
+    """The bytes of one message in a slot. All views refer to this object. It calls ``give_back`` after the last view is deleted."""
 
     __slots__ = ("give_back", "number")
     give_back: Callable[[int], object]

@@ -60,7 +60,7 @@ class Hello(NamedTuple):
         return _HELLO.pack(_MAGIC, VERSION) + _LIMITS.pack(_ROLES.index(self.role), self.budget, self.most)
 
     def fitting(self, packet: bytes) -> Hello:
-        """Return the hello in a packet of the other end.
+        """Return the hello that a packet of the other end contains.
 
         Raises:
             LinkError: the other end is incompatible.

@@ -63,7 +63,7 @@ class ShmReceiver:
         self.connections.adopt(sock)
 
     def peers(self) -> Peers:
-        """Return the counts of connected senders, of senders so far, and of senders including those that are connecting."""
+        """Return the counts of connections to senders."""
         if time.monotonic() - self._looked > SOON:
             self.look()
         return self.connections.count()

@@ -31,10 +31,10 @@ class ShmSender:
     Args:
         link: Name of the link in messages.
         budget_mb: Maximum megabytes of shared memory in use. One message can take half of these megabytes.
-        most: Maximum number of messages in use. Receivers can hold half of this number as views. Of further messages, receivers make
-            copies.
+        most: Maximum number of messages in use. Receivers can hold half of this number as views. Receivers copy further
+            messages.
         warns: Whether to log a warning if a receiver disconnects with unread messages.
-        writable: Whether receivers may write into their messages. Only for receivers that belong to this program.
+        writable: Whether receivers are allowed to write into their messages. Only for receivers that belong to this program.
 
     Raises:
         ConfigError: this platform has no same-host links.
@@ -58,7 +58,7 @@ class ShmSender:
         self.connections.attach(link)
 
     def peers(self) -> Peers:
-        """Return the counts of connected receivers, of receivers so far, and of receivers including those that are connecting."""
+        """Return the counts of connections to receivers."""
         if time.monotonic() - self._looked > SOON:
             self.look()
         return self.connections.count()
@@ -82,7 +82,7 @@ class ShmSender:
             self._send(frames, deadline, peer)
 
     def in_use(self) -> int:
-        """Return the number of messages that, as far as is known, receivers have not read or still hold."""
+        """Return the number of messages that receivers have not read or still hold, as far as this sender knows."""
         return sum(len(peer.out) for peer in self.connections.peers)
 
     def unsent(self) -> int:
@@ -200,7 +200,7 @@ class ShmSender:
             self.look(packets.until(deadline, f"{self.link}: not sent in time: {why}"))
 
     def _lose(self, peer: _Receiving) -> None:
-        """Remove a receiver. The receiver may still read its slots, so the memory of these slots is never written again."""
+        """Remove a receiver. The receiver can still read its slots, so the memory of these slots is never written again."""
         self.connections.detach(peer)
         for slot in (*peer.out.values(), *peer.kept):
             self._pool.drop(slot)

@@ -110,7 +110,7 @@ class Pool:
         self._free.append(slot)
 
     def drop(self, slot: MemorySlot) -> None:
-        """Release a slot that may still have readers."""
+        """Release a slot that receivers might still read."""
         self._count -= 1
         self._bytes -= slot.size
         self.dropped.append(slot.number)

@@ -26,7 +26,7 @@ class Mapping:
     Args:
         fd: The slot's descriptor.
         nbytes: Size of the message in the slot, in bytes.
-        writable: Whether this process may write to the memory.
+        writable: Whether this process is allowed to write to the memory.
 
     Raises:
         FrameError: the memory can shrink, its size does not fit the message, or it is not completely allocated.

@@ -227,7 +227,7 @@ class BaseSocket:
             raise LinkError(error.errno, f"{url}: cannot {method.__name__} {target}: {zmq.strerror(error.errno or 0)}{way_out}") from None
 
     def peers(self) -> Peers | None:
-        """Return the counts of connections; ``None`` for inproc, because ZeroMQ does not report its connections, and in a forked child."""
+        """Return the counts of connections. ``None`` in a forked child, and for inproc: ZeroMQ reports no inproc connections."""
         self._follow()
         is_told = not self.link.transport.within_process and os.getpid() == self._pid
         return self._monitor.peers() if is_told else None
@@ -312,7 +312,7 @@ class BaseSocket:
     def _is_calm(self) -> bool:
         """Process connection events. Return whether no connection is closing.
 
-        If the mark is set while a connection closes, libzmq 4.3.5 may write into freed memory. The monitor reports a closing connection
+        If the mark is set while a connection closes, libzmq 4.3.5 can write into freed memory. The monitor reports a closing connection
         before the socket notices the end of the connection, so this method misses no connection.
         """
         self.socket.getsockopt(zmq.EVENTS)  # so that the mark is also set for new connections

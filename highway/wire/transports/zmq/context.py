@@ -146,8 +146,9 @@ def settle(timeout: float) -> None:
 
 
 def start_threads(link: Link) -> None:
-    """Start pyzmq's collector of sent buffers and the doorkeeper, which otherwise start with the first message and the first socket.
+    """Start pyzmq's collector of sent buffers and the doorkeeper early.
 
+    Otherwise, the collector would start with the first message, and the doorkeeper with the first socket.
     The pipelines of a script can still run after the end of the script, but Python 3.12 and later cannot start threads then.
     """
     with garbage.gc._lock:

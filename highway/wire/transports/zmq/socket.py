@@ -109,7 +109,7 @@ class ZMQSender(BaseSocket):
                 wait(ROOM_AFTER)
 
     def _make_room(self, timeout: float | None) -> bool:
-        """Wait until there is room for a message. A publisher waits only for ``LATEST`` seconds. If there is no room then, return False.
+        """Wait until there is room for a message. A publisher waits at most ``LATEST`` seconds. Return False if there is no room.
 
         This wait is needed if messages are larger than the first message, for which ZeroMQ's high-water mark was set.
         """
@@ -169,7 +169,7 @@ class ZMQSender(BaseSocket):
             self.send(frames, timeout, copy_below=0)
 
     def peers(self) -> Peers | None:
-        """Return the counts of connections. A publisher returns the counts of subscriptions, which it knows even for inproc."""
+        """Return the counts of connections. A publisher returns the counts of its subscriptions, even for inproc."""
         connected = super().peers()
         if os.getpid() != self._pid:
             return connected
@@ -205,7 +205,7 @@ class ZMQSender(BaseSocket):
         return self._backlog.count()
 
     def settle(self, timeout: float) -> None:
-        """Wait until ZeroMQ passes no more messages to closed connections. ZeroMQ reports the end of a connection somewhat earlier."""
+        """Wait until ZeroMQ passes no more messages to closed connections. ZeroMQ reports the end of a connection earlier than this."""
         with contextlib.suppress(zmq.ZMQError):  # there is no free descriptor
             context.settle(timeout)
         self.socket.getsockopt(zmq.EVENTS)
