@@ -138,7 +138,7 @@ def epochs_of(source: Any) -> int | None:
 
 
 def may_have_length(source: Any) -> bool:
-    """Return whether a source might know the number of items of an epoch. For a reader or pipeline, this also depends on its data."""
+    """Return whether a source might know the number of items of an epoch. For a reader or pipeline, the data also decide."""
     op, _ = _as_source(source)
     return hasattr(op, "__len__") or Traits.of(op).length is not None
 

@@ -357,7 +357,7 @@ def _counts(values: Any, in_batch: bool) -> list[int] | None:
 
 
 def _count(values: Any, role: str, owner: str) -> int:
-    """Return the number of rows of a field. Raise ValueError if it is a single value."""
+    """Return the number of rows of a field. Raise ValueError if the field is a single value."""
     try:
         return len(values)
     except TypeError:

@@ -243,7 +243,7 @@ class Plan:
         urls, spec = self.urls(link, role, replica, direction, most), self.links[link]
         peers = self.peers(link) if is_known or spec.bind == SIDES[direction] else "any"
         found = {"url": urls if len(urls) > 1 else urls[0], "codec": spec.codec, "budget_mb": spec.budget_mb, "peers": peers}
-        # A script that joins a run at a rendezvous may have a copy of the file, so the identity of the file is not compared.
+        # A script that joins a run at a rendezvous might have a copy of the file, so the identity of the file is not compared.
         if self.identity and self.peers(link) == "highway" and (is_known or not self.named):
             found["topology"] = self.identity
         if direction == "receive":

@@ -206,6 +206,6 @@ class Passing:
 
 
 def _positions(passport: Passport, count: int) -> Sequence[int]:
-    """Return the positions of the rows of a batch. If the source does not know them, they depend on the index of the batch."""
+    """Return the positions of the rows of a batch. If the source does not know the positions, compute them from the index of the batch."""
     rows = passport.rows
     return rows if len(rows) == count else range(passport.index * _MOST_ROWS, passport.index * _MOST_ROWS + count)

@@ -67,7 +67,7 @@ class CacheRun:
 
     @property
     def gated(self) -> bool:
-        """Whether a :class:`Gate`, which opens the cache, wraps the source before the cache."""
+        """Whether a :class:`Gate` wraps the source before the cache. The gate opens the cache."""
         return bool(self.before) and hasattr(self.before[0].op, "__iter__")
 
     @property
@@ -270,7 +270,7 @@ class CacheRun:
         return self._batched
 
     def _arrays(self, batched: bool) -> Arrays:
-        """Return a function that converts a sample to arrays: as the row of a batch, or so that its original types can be restored."""
+        """Return a function that converts a sample to arrays: as the row of a batch, or so that the types of the sample can be restored."""
         return arrays_of if batched or self.cache.batch_size is not None else arrays_as_they_came
 
     def _written(self, writer: FolderWriter, samples: list[Keyed], arrays: Arrays) -> bool:

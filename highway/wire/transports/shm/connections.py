@@ -43,7 +43,7 @@ P = TypeVar("P", bound=Peer)
 
 @dataclass
 class _Target:
-    """A name to which this end connects, and reconnects when the connection is lost."""
+    """A name to which this end connects. When the connection is lost, this end reconnects."""
 
     name: str
     sock: socket.socket | None = None
@@ -151,7 +151,7 @@ class Connections(Generic[P]):
         return ready
 
     def detach(self, peer: P) -> None:
-        """Remove a peer without closing its socket, because other threads may use the socket."""
+        """Remove a peer without closing its socket, because other threads might use the socket."""
         self.peers.remove(peer)
         self._forget(peer.sock)
         if os.getpid() == self._pid:  # in a forked child, the selector belongs to the parent process, which still uses it

@@ -19,7 +19,7 @@ from highway.errors import FrameError, LinkError
 
 VERSION: Final = 1
 TICK: Final = 0.1  # seconds between two checks whether the stage was cancelled
-SELDOM: Final = 1.0  # maximum seconds of a wait outside of a stage, because Python may miss a Ctrl-C that comes just before the wait
+SELDOM: Final = 1.0  # maximum seconds of a wait outside of a stage, because Python can miss a Ctrl-C that comes just before the wait
 SOON: Final = 0.005  # seconds between two checks of a busy end for new and lost peers
 HOT: Final = 1 << 20  # bytes, about the size of a core's caches: a slot that returns within so many bytes is still in the caches
 KEPT: Final = 1 << 31

@@ -46,7 +46,7 @@ class ShmReceiver:
     def __init__(self, link: str, writable: bool = False) -> None:
         check_platform()
         self.link = link
-        self._ready: deque[_Sending] = deque()  # senders from which a message may have arrived
+        self._ready: deque[_Sending] = deque()  # senders from which a message might have arrived
         self._looked = 0.0
         self._is_paired = False
         self.thread = same_thread.ident()
@@ -158,7 +158,7 @@ class ShmReceiver:
 
 
 class _Sending:
-    """A sender, as its receiver sees it. Views of messages refer to this object, so the socket is closed after the last view is deleted."""
+    """The receiver's record of a sender. Views of messages refer to this object, so the socket is closed after the last view is deleted."""
 
     _is_exiting = staticmethod(sys.is_finalizing)  # an attribute, because at exit the module's names are deleted before the last views
 
@@ -247,7 +247,7 @@ class _Sending:
 
     def _give_back(self, number: int) -> None:
         """Give a slot back. Runs as a finalizer, on any thread, so this method never blocks, takes no lock and raises nothing."""
-        if self._is_exiting() or os.getpid() != self._pid:  # in a forked child, the view of the parent may still exist
+        if self._is_exiting() or os.getpid() != self._pid:  # in a forked child, the view of the parent can still exist
             return
         self._owed += self._held.pop(number, 0)
         self._returned.append(number)

@@ -211,7 +211,7 @@ class ShmSender:
 
 
 class _Receiving:
-    """A receiver, as its sender sees it."""
+    """The sender's record of a receiver."""
 
     def __init__(self, sock: socket.socket, hello: packets.Hello) -> None:
         self.sock, self._post = sock, message.calls.poster(sock)

@@ -41,7 +41,7 @@ RECEIVED = 4  # maximum number of messages that wait at a receiver, because the 
 
 # XPUB is a PUB socket that also receives the subscriptions.
 _TYPES = {"push": zmq.PUSH, "pull": zmq.PULL, "pub": zmq.XPUB, "sub": zmq.SUB}
-# The system probes a silent peer, because the peer's host may have vanished, and gives up after a minute. Times are in seconds.
+# The system probes a silent peer, because the peer's host might have vanished, and gives up after a minute. Times are in seconds.
 _KEEPALIVE = {zmq.TCP_KEEPALIVE: 1, zmq.TCP_KEEPALIVE_IDLE: 30, zmq.TCP_KEEPALIVE_INTVL: 10, zmq.TCP_KEEPALIVE_CNT: 3}
 
 
@@ -92,8 +92,8 @@ class BaseSocket:
         self.socket.maxmsgsize = self._limit = int(options.max_mb * 1e6)
         for option, value in _KEEPALIVE.items():
             self.socket.setsockopt(option, value)
-        # Handshakes have ZeroMQ's default limit of 30 s, because the doorkeeper may wait for the GIL, and a peer may be stopped. With a
-        # shorter limit, such peers would count as strangers. With this limit, a stalled stranger may count as a peer for 30 s, but gets no
+        # Handshakes have ZeroMQ's default limit of 30 s, because the doorkeeper can wait for the GIL, and a peer can be stopped. With a
+        # shorter limit, such peers would count as strangers. With this limit, a stalled stranger can count as a peer for 30 s, but gets no
         # messages. With a domain, libzmq refuses peers that do not speak ZMTP 3. Without a domain, libzmq treats any other stream of bytes
         # as ZMTP 1.
         _, self.socket.zap_domain = context.credentials(self.link)
@@ -281,7 +281,7 @@ class BaseSocket:
             return
         self._is_closed = True
         self._monitor.close()
-        for file in self._files:  # remove the files now, because another process may bind the path later
+        for file in self._files:  # remove the files now, because another process can bind the path later
             file.remove()
         self.socket.close(max(LEAST_LINGER_MS, int(linger * 1000)))
         context.sockets[self._pid] -= 1

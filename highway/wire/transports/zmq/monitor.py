@@ -96,8 +96,8 @@ class Monitor:
         self._pending: dict[int, bytes] = {}  # descriptor of a connection in its handshake -> endpoint
         self._live: set[int] = set()  # descriptors of peers
         self._latest: dict[bytes, int] = {}  # endpoint -> descriptor of the latest peer
-        self._rivals: dict[int, set[int]] = {}  # descriptor of a peer -> descriptors of connections that may be the peer instead
-        self._vacant: list[tuple[bytes, set[int]]] = []  # rivals of peers that have gone: a rival in each set may take the peer's place
+        self._rivals: dict[int, set[int]] = {}  # descriptor of a peer -> descriptors of connections that can be the peer instead
+        self._vacant: list[tuple[bytes, set[int]]] = []  # rivals of peers that have gone: a rival in each set can take the peer's place
         self._left: Counter[bytes] = Counter()  # endpoint -> number of peers that have gone without a known rival
         self._left_at = float("-inf")  # time when the last peer went
         self._heirs: dict[int, bytes] = {}  # descriptor of a rival that took a peer's place -> endpoint
@@ -139,7 +139,7 @@ class Monitor:
                 self._given_up[endpoint] += 1
             elif event & _FAILED:
                 self._failed[endpoint] += 1
-                # The value of this event is a status. An end without a topology file ignores the status, because a stranger may have sent
+                # The value of this event is a status. An end without a topology file ignores the status, because a stranger might have sent
                 # it.
                 is_of_other_file = event == zmq.Event.HANDSHAKE_FAILED_AUTH and fd == context.OTHER_FILE
                 self._of_other_file[endpoint.decode()] += is_of_other_file and bool(self._link.options.topology)
@@ -164,7 +164,7 @@ class Monitor:
         elif not _may_be_peer(fd):
             pass
         elif (peer := self._latest.get(endpoint)) is not None and peer not in self.heard:
-            self._rivals.setdefault(peer, set()).add(fd)  # the handshake may have been that of this connection
+            self._rivals.setdefault(peer, set()).add(fd)  # the handshake might have been that of this connection
         elif self._link.bind and time.monotonic() < self._left_at + LATE:
             if self._left[endpoint]:
                 self._left[endpoint] -= 1
@@ -196,7 +196,7 @@ class Monitor:
         self._used[fd] += 1
 
     def hear(self, fd: int) -> None:
-        """Note that a message has come over a connection, which proves that the connection is a peer."""
+        """Note that a message has come over a connection. The message proves that the connection is a peer."""
         self.heard.add(fd)
         self._rivals.pop(fd, None)
         self._correct(fd)
@@ -233,12 +233,12 @@ class Monitor:
         if has_failed:
             if was_live and not is_heir:  # the failed handshake was that of another connection
                 self._welcome(endpoint)
-            # If the other end ended the handshake, it may be a port scan, or ZeroMQ if only one of the two ends sends an announcement.
+            # If the other end ended the handshake, that end can be a port scan, or ZeroMQ if only one end sends an announcement
             if failed or self._wanted == "highway" or self.tries_both:
                 self._refuse(endpoint, REFUSALS if failed else 1)
             (self._failed if failed else self._given_up)[endpoint] -= 1
         elif was_live:
-            if not is_proven:  # the closed connection may have been a stranger
+            if not is_proven:  # the closed connection might have been a stranger
                 self._left_at = time.monotonic()
                 self._vacant.append((endpoint, rivals))
         elif not was_pending and self._unclaimed[endpoint]:
@@ -299,7 +299,7 @@ class Monitor:
             self.peers()
 
     def _check_user(self, fd: int) -> None:
-        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(fd)) as connection:  # the connection may have been closed meanwhile
+        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(fd)) as connection:  # the connection might be closed by now
             user = peer_user(connection)
             if user is not None and user not in (os.getuid(), 0):
                 self.other_user = user
