@@ -34,7 +34,8 @@ print("fine")
 
 
 def write(folder, *arguments):
-    run = subprocess.run([sys.executable, "-c", WRITE, *map(str, arguments)], cwd=folder, capture_output=True, text=True, timeout=400)
+    # -B: the limit would also cut the bytecode of a module that is imported now, and other processes could not import it
+    run = subprocess.run([sys.executable, "-B", "-c", WRITE, *map(str, arguments)], cwd=folder, capture_output=True, text=True, timeout=400)
     assert (run.returncode, run.stdout) == (0, "fine\n"), run.stderr
 
 

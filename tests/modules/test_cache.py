@@ -289,7 +289,7 @@ with Pipeline([Source(), Cache(sys.argv[1], batch_size=8, epochs=3, key="k")]) a
 
 def script(*arguments):
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
-    command = [sys.executable, "-c", SCRIPT, *map(str, arguments)]
+    command = [sys.executable, "-B", "-c", SCRIPT, *map(str, arguments)]  # -B: a limit would cut files of bytecode, too
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 

@@ -241,7 +241,7 @@ for name in ("a.bin", "b.bin", "a.bin"):
 def test_a_full_disk_is_said_once_and_objects_are_read_without_the_cache(store, tmp_path):
     store.put("bucket", "a.bin", DATA)
     store.put("bucket", "b.bin", DATA[::-1])
-    done = subprocess.run([sys.executable, "-c", FULL, str(tmp_path / "cache")], capture_output=True, check=False)
+    done = subprocess.run([sys.executable, "-B", "-c", FULL, str(tmp_path / "cache")], capture_output=True, check=False)
     assert (done.returncode, done.stdout) == (0, DATA + DATA[::-1] + DATA)
     said = done.stderr.decode()
     assert said.count("cannot be written") == 1 and f"cache_dir='{tmp_path}/cache' cannot be written (File too large)" in said

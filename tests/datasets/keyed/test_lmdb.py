@@ -253,7 +253,7 @@ try:
 except OSError as error:
     print(error, *error.__notes__)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-B", "-c", code], capture_output=True, text=True, check=True)
     assert re.search(r"LMDB says: .* while writing .*/a/data\.mdb: free space, or choose another path", done.stdout)
     assert os.listdir(tmp_path / "a") == []
 
