@@ -47,11 +47,11 @@ class _Proxy(BaseHTTPRequestHandler):
             return self._send(int(fault), [], b"<Error><Code>SlowDown</Code></Error>")
         if fault == "slow":
             faults.released.wait(faults.slow)
-        with self.server.lock:  # since moto's own server is one process of Python, and slow
-            with contextlib.closing(http.client.HTTPConnection(self.server.behind, timeout=30)) as connection:
-                connection.request(self.command, self.path, body, dict(self.headers))
-                answer = connection.getresponse()
-                data, headers = answer.read(), answer.getheaders()
+        connection = http.client.HTTPConnection(self.server.behind, timeout=30)
+        with self.server.lock, contextlib.closing(connection):  # moto's own server is one process of Python, and slow
+            connection.request(self.command, self.path, body, dict(self.headers))
+            answer = connection.getresponse()
+            data, headers = answer.read(), answer.getheaders()
         left_out = ("transfer-encoding", "connection", "date", "server") + (() if self.command == "HEAD" else ("content-length",))
         self._send(answer.status, [pair for pair in headers if pair[0].lower() not in left_out], data, fault == "cut")
 
