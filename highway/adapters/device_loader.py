@@ -23,12 +23,18 @@ class Mover(Protocol):
         """Return a moved batch. The thread that runs the loop calls this method."""
 
 
-class _Ready(NamedTuple):
-    """A batch on its device, or the end of a loop, with the loader's position after it."""
+class Ready(NamedTuple):
+    """A batch on its device, or the end of a loop, with the loader's position after it.
+
+    At the end of a loop, ``batch`` is ``None``, or the error of a loader that has no further epoch.
+    """
 
     batch: Any
     position: Any
     is_end: bool = False
+
+
+CommonEnd = Callable[[Iterator[Ready]], Iterator[Ready]]
 
 
 class DeviceLoader:
@@ -43,15 +49,16 @@ class DeviceLoader:
         loader: A :class:`~highway.Pipeline`, a loader, or any iterable of batches.
         make_mover: Returns a new mover. Called at the start of each loop.
         depth: Number of batches that wait on the device, at least 1.
+        end: Takes the batches of a loop, and yields those before the common end of the loops of all ranks. ``None``: all batches.
 
     Attributes:
         loader: The loader.
     """
 
-    def __init__(self, loader: Iterable[Any], make_mover: Callable[[], Mover], depth: int) -> None:
+    def __init__(self, loader: Iterable[Any], make_mover: Callable[[], Mover], depth: int, end: CommonEnd | None = None) -> None:
         if depth < 1:
             raise ConfigError(f"to_device: depth={depth}; expected at least 1 batch")
-        self.loader, self._make_mover, self._depth = loader, make_mover, depth
+        self.loader, self._make_mover, self._depth, self._end = loader, make_mover, depth, end
         self._taken: Any = None  # the position after the last batch of the loop
         self._position: Any = None  # the last position that the loader was told
         self._is_taken_ahead = False  # whether another adapter reads these batches ahead, and tells the loader the position of its own loop
@@ -67,21 +74,25 @@ class DeviceLoader:
         """Yield the batches of the thread. Before each batch, set the loader's state to the state after this batch."""
         self._receive(position_of(self.loader))
         ahead = Pipeline([Stage(_Moved(self.loader, batches, mover), buffer_size=self._depth, name="to_device")])
+        ready_batches: Iterator[Ready] = iter(ahead.dequeue, None)
+        if self._end is not None:
+            ahead.hand_over.ends_together, ready_batches = True, self._end(ready_batches)
         try:
-            while True:
-                ready: _Ready = ahead.dequeue()
+            for ready in ready_batches:
                 self._receive(ready.position)
                 if isinstance(ready.batch, EndOfStream):
                     raise ready.batch
                 if ready.is_end:
                     break
                 yield mover.receive(ready.batch)
+            else:  # another rank has ended
+                _stop(ahead, batches)
         except GeneratorExit:
-            _end(ahead, batches)
+            _stop(ahead, batches)
             self._receive(None)
             raise
         except BaseException:  # batches that the loop has not received might be lost, so the state stays at the loop's position
-            _end(ahead, batches)
+            _stop(ahead, batches)
             raise
         ahead.stop()
         self._receive(None)
@@ -143,7 +154,7 @@ class DeviceLoader:
         self._position = None
 
 
-def _end(ahead: Pipeline, batches: Iterator[Any]) -> None:
+def _stop(ahead: Pipeline, batches: Iterator[Any]) -> None:
     """End the thread that reads batches, and the loop over the loader."""
     ahead.stop()
     with contextlib.suppress(ValueError):  # the generator is running in the thread
@@ -163,7 +174,7 @@ class _Moved:
     def __init__(self, loader: Any, batches: Iterator[Any], mover: Mover) -> None:
         self._loader, self._batches, self._mover = loader, batches, mover
 
-    def __iter__(self) -> Iterator[_Ready]:
+    def __iter__(self) -> Iterator[Ready]:
         batches = enumerate(self._batches)
         while True:
             try:
@@ -171,7 +182,7 @@ class _Moved:
             except StopIteration:
                 break
             except EndOfStream as error:  # the loader has no further epoch; the loop raises this error
-                yield _Ready(error, position_of(self._loader), True)
+                yield Ready(error, position_of(self._loader), True)
                 return
             position = position_of(self._loader)
             try:
@@ -179,5 +190,5 @@ class _Moved:
             except Exception as error:
                 error.add_note(f"highway: raised for batch {number} of the loop, on its way to the device")
                 raise
-            yield _Ready(moved, position)
-        yield _Ready(None, position_of(self._loader), True)
+            yield Ready(moved, position)
+        yield Ready(None, position_of(self._loader), True)

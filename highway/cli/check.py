@@ -9,7 +9,7 @@ from highway.cli.files import add_file_options, load_checked
 from highway.run.launchers.table import ENGINES
 from highway.safe_text import for_terminal
 from highway.topology import Topology
-from highway.topology.checking import labels, lonely_urls, not_imported
+from highway.topology.checking import labels, lonely_urls, not_imported, other_ranks
 from highway.topology.limits import loss, memory
 from highway.topology.plan import names
 
@@ -37,6 +37,8 @@ def sentences(topology: Topology, on: str | None = None) -> Iterator[str]:
         count = f" x {role.replicas}" if role.replicas > 1 else ""
         stages = " -> ".join(labels(topology, role.name)) or "(no stages here)"
         yield f"role {role.name}{count}{where}{' (external)' if role.external else ''}: {stages}"
+        if needs := other_ranks(topology, role.name):
+            yield f"  {needs}"
     for link, spec in plan.links.items():
         ends = f"{' and '.join(names(spec, 'from'))} to {' and '.join(names(spec, 'to'))}"
         yield f"link {link}: {ends}, {spec.kind} over {spec.transport}, {spec.delivery}"

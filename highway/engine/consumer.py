@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import logging
 import threading
 import time
 from collections import Counter
@@ -12,16 +13,18 @@ from typing import Any
 
 import highway
 from highway.engine.component import Stateless, no_state
-from highway.engine.context import in_stage
+from highway.engine.context import here, in_stage
 from highway.engine.hashing.identity import expect_same, expect_stages, is_named
-from highway.engine.remake import Remaker, expect_together, is_fresh, moved, refuse, tracks, used_as_json, used_from_json
-from highway.engine.resume import FORMAT, Marker, digest, expect_state, from_json
+from highway.engine.remake import Remaker, moved, refuse, tracks, used_as_json, used_from_json
+from highway.engine.resume import FORMAT, Marker, digest, expect_state, expect_together, from_json, is_fresh
 from highway.engine.source import has_state, ranks_of
 from highway.engine.stage import Stamped
 from highway.engine.stats import Meter
-from highway.engine.threads import Run
+from highway.engine.threads import Run, why_unknown
 from highway.engine.workers import StageWorkers
 from highway.errors import Cancelled, EndOfStream, PipelineError
+
+log = logging.getLogger("highway")
 
 
 class Consumer:
@@ -158,6 +161,8 @@ class Consumer:
         Raises:
             EndOfStream: there are no more epochs.
         """
+        if not self._loops:
+            self._warn_of_uneven_ranks()
         self._loops += 1
         loop, number, self._loop = self._loops, -1 if self._loop is None else self._loop, None
         was_left, self._was_left = self._was_left, False
@@ -188,6 +193,24 @@ class Consumer:
         elif number < 0 and (self._looped or self._skipped >= 0):
             raise EndOfStream(self._run.why_over(True))
         self._looped = True
+
+    def _warn_of_uneven_ranks(self) -> None:
+        """Log a warning if ranks may have different numbers of items, because other ranks then wait for a rank that has ended its epoch."""
+        workers, outer = self._run.workers, here().hand_over
+        first = max((worker.number for worker in workers if _has_fixed_epochs(worker)), default=0)
+        why = next(filter(None, map(why_unknown, workers[first:])), "")
+        if not why or (outer is not None and outer.ends_together):
+            return
+        world_size = max((size for _, size in ranks_of(workers[0].stage.op, workers[0].traits)), default=1)
+        if world_size > 1:
+            log.warning(
+                "%s: the %d ranks may have different numbers of items in an epoch, because %s; a training hangs if a rank waits for a rank "
+                "that has ended its epoch; to end all ranks together, loop over to_device(pipeline, device, end_together=True) of "
+                "highway.adapters.torch",
+                self._run,
+                world_size,
+                why,
+            )
 
     def _finish(self, epoch: int) -> None:
         """Make the next loop run over the epoch after ``epoch``."""
@@ -353,6 +376,12 @@ class Consumer:
                     f"state_dict: {self._unordered.stage.name} keeps no order (ordered=False), and {worker.stage.name} makes other "
                     "items if its input comes in another order; keep the order, or put it before"
                 )
+
+
+def _has_fixed_epochs(worker: StageWorkers) -> bool:
+    """Return whether a stage makes epochs whose number of items does not depend on its input."""
+    length = worker.traits.length
+    return worker.shape == "stream" and worker.traits.repeats and length is not None and length(0) == length(1)
 
 
 def _nothing_within(timeout: float | None) -> str:

@@ -12,8 +12,8 @@ import numpy as np
 from highway.engine.component import Ranks, Stateless
 from highway.engine.context import entered, here, on_behalf_of
 from highway.engine.hashing.identity import is_named
-from highway.engine.resume import Marker, ReadByRank, StageState, digest, packed, unpacked
-from highway.engine.source import ranks_of, remake_of
+from highway.engine.resume import Marker, ReadByRank, StageState, digest, is_between_epochs, packed, unpacked
+from highway.engine.source import has_state, ranks_of, remake_of
 from highway.engine.stage import DROP, Lineage, Passport, Stamped
 from highway.engine.workers import StageWorkers
 from highway.errors import PipelineError
@@ -107,63 +107,6 @@ def _key(made_of: Lineage | None, passport: Passport) -> tuple[Any, ...]:
 # --- states of other ranks ---
 
 
-def is_fresh(state: Mapping[str, Any]) -> bool:
-    """Return whether a state was saved before the run returned any item. Such a state fits any ranks."""
-    return not (state["last"] or state["states"] or state["ended"] or state["epoch"])
-
-
-def _is_between_epochs(state: Mapping[str, Any]) -> bool:
-    """Return whether a state was saved after a loop over an epoch, and before the first item of the next epoch."""
-    return state["epoch"] > 0 and state["loop"] is None and not state["begun"]
-
-
-def expect_together(states: Sequence[Mapping[str, Any]]) -> None:
-    """Raise PipelineError if states are not the states that all ranks of one run saved at the same step."""
-    ranks = [state["ranks"] for state in states]
-    if not all(ranks):
-        raise PipelineError(
-            "load_state_dict: this pipeline returns the same items on every rank, so the states of ranks cannot be told apart; load one "
-            "state: load_state_dict(state)"
-        )
-    sizes = sorted({world_size for (_, world_size), *_ in ranks})
-    if len(sizes) > 1:
-        raise PipelineError(
-            f"load_state_dict: the states were saved on different numbers of ranks, {' and '.join(map(str, sizes))}; load the states of "
-            "one checkpoint"
-        )
-    times = Counter(rank for (rank, _), *_ in ranks)
-    missing = [str(rank) for rank in range(sizes[0]) if rank not in times]
-    double = [str(rank) for rank, count in times.items() if count > 1]
-    if missing or double:
-        found = [f"{what} {', '.join(some)}" for what, some in (("no state of rank", missing), ("several states of rank", double)) if some]
-        raise PipelineError(
-            f"load_state_dict: the list has {' and '.join(found)}; expected one state of each of the {sizes[0]} ranks that saved them"
-        )
-    first = states[0]
-    for state in states[1:]:
-        pair = f"rank {ranks[0][0][0]} and rank {state['ranks'][0][0]}"
-        if state["seed"] != first["seed"]:
-            raise PipelineError(
-                f"load_state_dict: the states of {pair} have different seeds, {first['seed']} and {state['seed']}; load the states of one "
-                "run"
-            )
-        for (name, saved), (other, stage) in zip(first["stages"], state["stages"], strict=False):
-            if name != other or saved["parameters"] != stage["parameters"]:
-                raise PipelineError(
-                    f"load_state_dict: the states of {pair} were saved by different stages, {name} and {other}, or with different "
-                    f"parameters of {name}; load the states of one run"
-                )
-    steps: dict[int, Mapping[str, Any]] = {}  # for each epoch, the state of one rank within it
-    for state in states:
-        other_rank = steps.setdefault(state["epoch"], state) if not _is_between_epochs(state) else state
-        if other_rank["step"] != state["step"]:
-            raise PipelineError(
-                f"load_state_dict: the states of rank {other_rank['ranks'][0][0]} and rank {state['ranks'][0][0]} were saved at different "
-                f"steps, after {other_rank['step']} and {state['step']} items of epoch {state['epoch']}; load the states that all ranks "
-                "saved at the same step"
-            )
-
-
 def moved(
     workers: Sequence[StageWorkers], states: Sequence[Mapping[str, Any]], ranks: Ranks, is_list: bool, allow_changed: Collection[str] | None
 ) -> Mapping[str, Any]:
@@ -181,7 +124,7 @@ def moved(
     """
     source, *rest = workers
     state = max(states, key=lambda state: (state["epoch"], state["begun"]))
-    if all(map(_is_between_epochs, states)) and (begins := _at_epoch(workers, state["epoch"])) is not None:
+    if all(map(is_between_epochs, states)) and (begins := _at_epoch(workers, state["epoch"])) is not None:
         if len(epochs := {state["epoch"] for state in states}) > 1:
             raise PipelineError(f"load_state_dict: the states are before different epochs, {epochs}; load the states of one checkpoint")
         return _begins(state, ranks, begins)
@@ -238,14 +181,15 @@ def _begins(state: Mapping[str, Any], ranks: Ranks, states: Mapping[int, Any]) -
 
 def _at_epoch(workers: Sequence[StageWorkers], epoch: int) -> dict[int, Any] | None:
     """Return the states of the stages at the beginning of an epoch; ``None`` if a stage carries data from one epoch to the next."""
-    states = {}
-    for worker in workers:
-        traits = worker.traits
-        if traits.at_epoch is not None:
-            states[worker.number] = traits.at_epoch(epoch)
-        elif worker.shape != "map" and not traits.per_epoch and traits.state is not Stateless:
-            return None
-    return states
+    if any(map(_spans_epochs, workers)):
+        return None
+    return {worker.number: worker.traits.at_epoch(epoch) for worker in workers if worker.traits.at_epoch is not None}
+
+
+def _spans_epochs(worker: StageWorkers) -> bool:
+    """Return whether a stage carries data from one epoch to the next."""
+    traits = worker.traits
+    return traits.at_epoch is None and worker.shape != "map" and not traits.per_epoch and traits.state is not Stateless
 
 
 def _obstacle(workers: Sequence[StageWorkers]) -> str:
@@ -260,6 +204,33 @@ def _obstacle(workers: Sequence[StageWorkers]) -> str:
         if not is_exact:
             return worker.stage.name
     return "" if source.traits.deal_rest is not None else source.stage.name
+
+
+def needs_of_other_ranks(workers: Sequence[StageWorkers], obstacle: str = "") -> str:
+    """Return what a resume on another number of ranks needs, and because of which stage.
+
+    The text is empty if the state of any rank is enough, all ranks read the same items, or the pipeline has no states.
+
+    Args:
+        workers: The stages.
+        obstacle: Why the source cannot divide the rest of an epoch among other ranks, if so.
+    """
+    source, *rest = workers
+    is_stateless = not has_state(source.stage.op, source.traits) or any(one.shape == "stream" and one.traits.state is None for one in rest)
+    if is_stateless or workers[-1].shape == "sink" or not ranks_of(source.stage.op, source.traits):
+        return ""
+    other = "resume on another number of ranks"
+    if spans := next(filter(_spans_epochs, workers), None):
+        does = "carries data from one epoch to the next" if spans is not source else "has a position that fits only its rank"
+        return f"{other} is impossible, because {spans.stage.name} {does}"
+    if not obstacle and (name := _obstacle(workers)):
+        obstacle = f"{name} keeps parts of items, or data that only its rank has"
+    if obstacle:
+        return f"{other} is possible only between epochs, because {obstacle}"
+    if (worker := next((worker for worker in rest if not worker.keeps_count), None)) is None:
+        return ""
+    does = "holds items" if worker.shape != "map" else "drops or skips items" if worker.stage.ordered else "keeps no order"
+    return f"{other} needs the states of all ranks, because {worker.stage.name} {does}"
 
 
 def tracks(workers: Sequence[StageWorkers]) -> bool:
@@ -348,7 +319,7 @@ def _read(workers: Sequence[StageWorkers], state: Mapping[str, Any]) -> ReadByRa
     """Return what a rank has read."""
     rank = state["ranks"][0]
     source, *rest = workers
-    if _is_between_epochs(state):
+    if is_between_epochs(state):
         assert source.traits.at_epoch is not None
         return ReadByRank(rank, source.traits.at_epoch(state["epoch"]))
     states = Marker.from_json(state).states

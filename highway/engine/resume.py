@@ -16,6 +16,7 @@ import hashlib
 import json
 import time
 import zlib
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
@@ -217,6 +218,63 @@ class MarkerClock:
     def spent(self, seconds: float) -> None:
         """Delay the next marker if a stage spent ``seconds`` on the last marker, so that markers take only a small part of the time."""
         self._not_before = max(self._not_before, time.monotonic() + seconds / MARK_SHARE)
+
+
+def is_fresh(state: Mapping[str, Any]) -> bool:
+    """Return whether a state was saved before the run returned any item. Such a state fits any ranks."""
+    return not (state["last"] or state["states"] or state["ended"] or state["epoch"])
+
+
+def is_between_epochs(state: Mapping[str, Any]) -> bool:
+    """Return whether a state was saved after a loop over an epoch, and before the first item of the next epoch."""
+    return state["epoch"] > 0 and state["loop"] is None and not state["begun"]
+
+
+def expect_together(states: Sequence[Mapping[str, Any]]) -> None:
+    """Raise PipelineError if states are not the states that all ranks of one run saved at the same step."""
+    ranks = [state["ranks"] for state in states]
+    if not all(ranks):
+        raise PipelineError(
+            "load_state_dict: this pipeline returns the same items on every rank, so the states of ranks cannot be told apart; load one "
+            "state: load_state_dict(state)"
+        )
+    sizes = sorted({world_size for (_, world_size), *_ in ranks})
+    if len(sizes) > 1:
+        raise PipelineError(
+            f"load_state_dict: the states were saved on different numbers of ranks, {' and '.join(map(str, sizes))}; load the states of "
+            "one checkpoint"
+        )
+    times = Counter(rank for (rank, _), *_ in ranks)
+    missing = [str(rank) for rank in range(sizes[0]) if rank not in times]
+    double = [str(rank) for rank, count in times.items() if count > 1]
+    if missing or double:
+        found = [f"{what} {', '.join(some)}" for what, some in (("no state of rank", missing), ("several states of rank", double)) if some]
+        raise PipelineError(
+            f"load_state_dict: the list has {' and '.join(found)}; expected one state of each of the {sizes[0]} ranks that saved them"
+        )
+    first = states[0]
+    for state in states[1:]:
+        pair = f"rank {ranks[0][0][0]} and rank {state['ranks'][0][0]}"
+        if state["seed"] != first["seed"]:
+            raise PipelineError(
+                f"load_state_dict: the states of {pair} have different seeds, {first['seed']} and {state['seed']}; load the states of one "
+                "run"
+            )
+        for (name, saved), (other, stage) in zip(first["stages"], state["stages"], strict=False):
+            if name != other or saved["parameters"] != stage["parameters"]:
+                raise PipelineError(
+                    f"load_state_dict: the states of {pair} were saved by different stages, {name} and {other}, or with different "
+                    f"parameters of {name}; load the states of one run"
+                )
+    steps: dict[int, Mapping[str, Any]] = {}  # for each epoch, the state of one rank within it
+    for state in states:
+        other_rank = steps.setdefault(state["epoch"], state) if not is_between_epochs(state) else state
+        if other_rank["step"] != state["step"]:
+            raise PipelineError(
+                f"load_state_dict: the states of rank {other_rank['ranks'][0][0]} and rank {state['ranks'][0][0]} were saved at different "
+                f"steps, after {other_rank['step']} and {state['step']} items of epoch {state['epoch']}; load the states that all ranks "
+                "saved at the same step"
+            )
 
 
 explain_missing(__name__)

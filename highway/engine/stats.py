@@ -69,10 +69,12 @@ class HandOver:
 
     Attributes:
         look: An observer's function. It is called with each item, on the thread that takes the item.
+        ends_together: Whether the loops of all ranks end at the same item, although the ranks may have different numbers of items.
     """
 
     def __init__(self) -> None:
         self.look: Callable[[Any], None] | None = None
+        self.ends_together = False
         self._meter = Meter()  # starved while a caller waits
         self._outer: HandOver | None = None
         self._earlier = 0.0  # seconds waited at the hand-overs of earlier loops

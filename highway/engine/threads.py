@@ -369,25 +369,28 @@ def _keeps_epochs(worker: StageWorkers) -> bool:
     return worker.traits.per_epoch or worker.traits.repeats or worker.traits.one_to_one is not None
 
 
+def why_unknown(worker: StageWorkers) -> str:
+    """Return why the number of items that leave a stage in an epoch does not follow from the number that enter it; empty if it does."""
+    whys = {"declares to drop items (drops=True)": worker.drops, "has dropped items": worker.has_dropped}
+    whys["skips items whose work fails (on_error='skip')"] = worker.stage.on_error == "skip"
+    if worker.shape == "map" and worker.traits.one_to_one is None:
+        return next((f"{worker.stage.name} {why}" for why, applies in whys.items() if applies), "")
+    source = worker.shape == "source"
+    if worker.traits.length is not None or worker.shape not in ("source", "stream") or (source and hasattr(worker.stage.op, "__len__")):
+        return ""
+    return f"{worker.stage.name} does not say {'how many items it has' if source else 'how many items come out of so many'}"
+
+
 def _length(worker: StageWorkers, length: int) -> int:
     """Return the number of items that leave a stage in an epoch, if ``length`` items enter it. Raise TypeError if it is not known."""
     own, source = worker.traits.length, worker.shape == "source"
-    whys = {"declares to drop items (drops=True)": worker.drops, "has dropped items": worker.has_dropped}
-    whys["skips items whose work fails (on_error='skip')"] = worker.stage.on_error == "skip"
-    what = next((why for why, applies in whys.items() if applies), "")
-    if what and worker.shape == "map" and worker.traits.one_to_one is None:
-        raise TypeError(
-            f"the length of an epoch is not known: {worker.stage.name} {what}; count the items in a loop, or replace the map by one that "
-            "marks items in place of dropping them"
-        )
+    if why := why_unknown(worker):
+        count = "count the items in a loop, or replace the map by one that marks items in place of dropping them"
+        way_out = f"; {count}" if worker.shape == "map" else "; it can by Traits(length=...)"
+        raise TypeError(f"the length of an epoch is not known: {why}{way_out}")
     if own is not None:
         return own() if source else own(length)
-    if source and hasattr(worker.stage.op, "__len__"):
-        return len(worker.stage.op)
-    if worker.shape in ("source", "stream"):
-        what = "how many items it has" if source else "how many items come out of so many"
-        raise TypeError(f"the length of an epoch is not known: {worker.stage.name} does not say {what}; it can by Traits(length=...)")
-    return length
+    return len(worker.stage.op) if source else length
 
 
 def _one_line(error: BaseException) -> str:

@@ -9,7 +9,10 @@ from ipaddress import ip_address
 from typing import Any
 
 from highway.datasets.dataset import Dataset
-from highway.engine.stage import Stage, expand
+from highway.engine.component import Shape
+from highway.engine.remake import needs_of_other_ranks
+from highway.engine.stage import Origin, Stage, expand
+from highway.engine.threads import Run
 from highway.errors import ConfigError, HighwayError
 from highway.parameters.location import Location, did_you_mean
 from highway.topology.components import NotImported, built_in_class
@@ -114,6 +117,11 @@ def labels(topology: Topology, role: str) -> tuple[str, ...]:
     return _first(topology, topology.roles[role]).labels
 
 
+def other_ranks(topology: Topology, role: str) -> str:
+    """Return what a resume of a role on another number of ranks needs, or an empty text. The topology must have no errors."""
+    return _first(topology, topology.roles[role]).needs_of_other_ranks()
+
+
 def _dataset_of(op: Any) -> str:
     """Return the type of a reader's dataset in parentheses, or an empty text if ``op`` is not a reader or has no dataset object."""
     values = getattr(op, "__dict__", {}).values()
@@ -161,13 +169,22 @@ class _Stages:
             else:
                 stages.append(built)
                 self._note_end(built.op, role.location / index, name)
+        self._expanded: list[tuple[Stage, Shape]] = []  # only if all stages were built
         self.labels = tuple(f"{stage.label}{_dataset_of(stage.op)}" for stage in stages)
         self.not_imported = [one for stage in stages if isinstance(stage.op, NotImported) for one in stage.op.found]
         if only is None and not self.errors and not self.not_imported:
             try:
-                expand(stages)
+                self._expanded = expand(stages)
             except HighwayError as error:
                 self.errors.append(role.location.error(str(error)))
+
+    def needs_of_other_ranks(self) -> str:
+        """Return what a resume on another number of ranks needs; empty if the state of any rank is enough, or there are no states."""
+        if not self._expanded:
+            return ""
+        workers = Run(self._expanded, None, Origin()).workers
+        in_blocks = getattr(workers[0].layers[-1], "shuffle", None) == "blocks"
+        return needs_of_other_ranks(workers, "shuffle='blocks' gives each rank its own blocks" if in_blocks else "")
 
     def _parameters(self, link: str, direction: Direction) -> dict[str, Any]:
         found = self._topology.plan.link_parameters(link, self._process.role, self._process.replica, direction, self._most)

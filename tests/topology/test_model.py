@@ -5,6 +5,7 @@ import os
 import pytest
 
 from highway import Pipeline
+from highway.cli.check import sentences
 from highway.engine.stage import Origin, Stage
 from highway.errors import ConfigError
 from highway.topology import check, load
@@ -195,3 +196,40 @@ def test_a_training_script_takes_a_role_from_several_files(tmp_path):
     (tmp_path / "over.yaml").write_text("vars: {size: 3}")
     with Pipeline.from_yaml([tmp_path / "t.yaml", tmp_path / "over.yaml"], "r") as pipeline:
         assert [item[0].shape for item in pipeline] == [(3,)]
+
+
+@pytest.mark.parametrize(
+    ("stages", "needs"),
+    [
+        ("[{Reader: {dataset: {Npy: x.npy}}}, {Shuffle: 9}, {Batch: 8}]", "needs the states of all ranks, because Shuffle holds items"),
+        (
+            "[{Reader: {dataset: {Npy: x.npy}}}, {Identity: {}, drops: true}]",
+            "needs the states of all ranks, because Identity drops or skips items",
+        ),
+        (
+            "[{Reader: {dataset: {Npy: x.npy}}}, {Identity: {}, ordered: false}]",
+            "needs the states of all ranks, because Identity keeps no order",
+        ),
+        (
+            "[{Reader: {dataset: {Npy: x.npy}, batch_size: 8}}, Unbatch]",
+            "is possible only between epochs, because Unbatch keeps parts of items, or data that only its rank has",
+        ),
+        (
+            "[{Reader: {dataset: {Npy: x.npy}, shuffle: blocks}}, {Batch: 8}]",
+            "is possible only between epochs, because shuffle='blocks' gives each rank its own blocks",
+        ),
+        ("[{Reader: {dataset: {Npy: x.npy}}}, {Take: 9}]", "is impossible, because Take carries data from one epoch to the next"),
+        (
+            "[{Concat: [{Reader: {dataset: {Npy: x.npy}}}, {Reader: {dataset: {Npy: x.npy}}}]}]",
+            "is impossible, because Concat has a position that fits only its rank",
+        ),
+        ("[{Reader: {dataset: {Npy: x.npy}, batch_size: 8}}, Identity]", ""),
+        ("[{Reader: {dataset: {Npy: x.npy}}}, {Batch: 8}, {ContactSheet: out.png}]", ""),  # a sink
+        ("[{Reader: {dataset: {Npy: x.npy}}}, {Batch: 8}, {Benchmark: 9}]", ""),  # a stage without a state
+    ],
+)
+def test_a_check_says_what_a_resume_on_another_number_of_ranks_needs(topology, stages, needs):
+    found = topology(f"roles: {{train: {stages}}}")
+    assert check(found) == []
+    said = [line for line in sentences(found) if "another number of ranks" in line]
+    assert said == ([f"  resume on another number of ranks {needs}"] if needs else [])

@@ -2,7 +2,8 @@
 
 Begin with the module ``loader``, which defines :class:`DataLoader`. ``iterators`` runs one epoch of a loader. ``progress`` makes the
 loader's state, and ``order`` tracks the indices. ``worker`` extends torch's worker processes, ``slots`` is the shared memory of these
-processes, and ``threads`` has the worker threads. ``device`` copies batches to a GPU. ``mesh`` has the ranks of device meshes.
+processes, and ``threads`` has the worker threads. ``device`` copies batches to a GPU, and ``common_end`` ends the loops of all ranks
+together. ``mesh`` has the ranks of device meshes.
 """
 
 try:

@@ -8,8 +8,10 @@ from functools import partial
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
 from highway.adapters.device_loader import DeviceLoader
+from highway.adapters.torch.common_end import CommonEnd
 from highway.adapters.torch.nested import mapped
 from highway.adapters.torch.over_pipeline import tensor_of
 from highway.engine.batch import get
@@ -23,6 +25,7 @@ def to_device(
     dtype: torch.dtype | None = None,
     normalize: tuple[Sequence[float], Sequence[float]] | None = None,
     images: str | int | None = None,
+    end_together: bool | dist.ProcessGroup = False,
 ) -> DeviceLoader:
     """Return a loader that copies its batches to a device, up to ``depth`` batches in advance.
 
@@ -52,17 +55,24 @@ def to_device(
         normalize: Means and standard deviations of the channels, for pixels from 0 to 1. uint8 images are divided by 255 first.
         images: The field that ``channels_last``, ``dtype`` and ``normalize`` change: its name in a dict, or its position in a tuple. By
             default, this is the field ``"image"`` or ``"images"`` of a dict. Without such a field, all tensors with 4 axes are images.
+        end_together: Whether each loop ends on all ranks after the same number of batches: as soon as one rank has no further batch. A
+            warning then counts the batches that other ranks leave out. All ranks must run the same loops in the same order. ``True``: all
+            ranks of ``torch.distributed``. A process group: the ranks of this group.
 
     Raises:
-        ConfigError: ``depth`` is below 1.
+        ConfigError: ``depth`` is below 1; ``end_together`` is a group without this process; or the launcher started several ranks, but
+            ``torch.distributed`` is not initialised (when a loop begins).
         KeyError: a batch has no field ``images`` (when the batch is moved).
+        PipelineError: with ``end_together``, the loader of another rank raised an error, another rank has ended or does not answer within
+            the time limit of ``torch.distributed``, or the ranks run different loops.
 
     >>> batches = Pipeline([[(np.zeros((2, 3), np.float32), np.int32([5, 7]))]])
     >>> for images, labels in to_device(batches, "cpu"):
     ...     print(images.shape, labels)
     torch.Size([2, 3]) tensor([5, 7], dtype=torch.int32)
     """
-    return DeviceLoader(loader, partial(_mover, torch.device(device), _Images(channels_last, dtype, normalize, images)), depth)
+    end = None if end_together is False else CommonEnd(None if end_together is True else end_together)
+    return DeviceLoader(loader, partial(_mover, torch.device(device), _Images(channels_last, dtype, normalize, images)), depth, end)
 
 
 class _Mover:

@@ -45,7 +45,7 @@ def ranks(mesh: DeviceMesh | dist.ProcessGroup, data: str | Sequence[str] = ()) 
     >>> torch.distributed.destroy_process_group()
     """
     if not isinstance(mesh, DeviceMesh):
-        members = _members(mesh, "ranks")
+        members = members_of(mesh, "ranks")
         return {"rank": members.index(dist.get_rank()), "world_size": len(members)}
     rank, world_size = 0, 1
     coordinate = _coordinate(mesh, "ranks")
@@ -85,7 +85,7 @@ def peers(mesh: DeviceMesh | dist.ProcessGroup, data: str | Sequence[str] = ()) 
         place = tuple(coordinate[number] if number in shared else slice(None) for number in range(mesh.ndim))
         members = mesh.mesh[place].flatten().tolist()
     else:
-        members = _members(mesh, "peers")
+        members = members_of(mesh, "peers")
     rank = dist.get_rank()
     if len(members) > 1:
         number, here = local_rank()
@@ -117,7 +117,7 @@ def _coordinate(mesh: DeviceMesh, caller: str) -> Sequence[int]:
     return coordinate
 
 
-def _members(group: dist.ProcessGroup, caller: str) -> list[int]:
+def members_of(group: dist.ProcessGroup, caller: str) -> list[int]:
     """Return the ranks of a group, in the order of the group."""
     if not isinstance(group, dist.ProcessGroup):  # torch returns a placeholder to processes that are not in the group
         raise ConfigError(
