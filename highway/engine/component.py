@@ -162,6 +162,8 @@ class Traits:
             for this rank.
         deal_rest: The same for stages that hold items back or drop items. The function receives what each of the old ranks has read
             (:class:`highway.engine.resume.ReadByRank`).
+        resume: For a source, a function that receives its saved states before the run resumes, of all ranks whose states are loaded, and
+            whether the user accepts another mixture (:meth:`highway.Pipeline.load_state_dict`).
         at_epoch: For a source or stream, a function that returns its state at the beginning of an epoch, for any number of ranks. Streams
             that are ``per_epoch`` or ``Stateless`` do not need it.
     """
@@ -201,6 +203,7 @@ class Traits:
     stamped: Callable[[], Iterator[Any]] | None = None
     deal_anew: Callable[[Any, list[int], list[int]], Any] | None = None
     deal_rest: Callable[[list[Any]], Any] | None = None
+    resume: Callable[[list[Any], bool], None] | None = None
     at_epoch: Callable[[int], Any] | None = None
 
     @classmethod

@@ -14,7 +14,7 @@ from typing import Any
 import highway
 from highway.engine.component import Stateless, no_state
 from highway.engine.context import here, in_stage
-from highway.engine.hashing.identity import expect_same, expect_stages, is_named
+from highway.engine.hashing.identity import MIXTURE, accepted, expect_same, expect_stages, is_named
 from highway.engine.remake import Remaker, moved, refuse, tracks, used_as_json, used_from_json
 from highway.engine.resume import FORMAT, Marker, digest, expect_state, expect_together, from_json, is_fresh
 from highway.engine.source import has_state, ranks_of
@@ -335,10 +335,22 @@ class Consumer:
         expect_stages([name for name, _ in state["stages"]], here)
         if state["seed"] != self._run.seed:
             refuse("seed", f"was {state['seed']} when the state was saved, and is {self._run.seed}", allow_changed)
+        resume, is_remixed = workers[0].traits.resume, False
         if allow_changed is not None:
-            expect_same(dict(state["stages"]), self._identities, [name for name in allow_changed if name != "seed" or name in here])
+            names = [name for name in allow_changed if name != "seed" or name in here]
+            is_remixed = resume is not None and any(
+                name.endswith(MIXTURE) and is_named(here[0], [name.removesuffix(MIXTURE)]) for name in names
+            )
+            expect_same(dict(state["stages"]), self._identities, accepted(names, self._identities) if is_remixed else names)
+        if is_remixed and state["seed"] != self._run.seed:
+            raise PipelineError(
+                f"load_state_dict: the seed was {state['seed']} when the state was saved, and is {self._run.seed}; another mixture needs "
+                "the same seed, because the seed determines the order of each dataset"
+            )
+        if resume is not None:
+            resume([one["states"]["0"]["state"] for one in states if "0" in one["states"]], is_remixed)
         is_resized = any(name.endswith("batch_size") and is_named(here[0], [name.rpartition(".")[0]]) for name in allow_changed or ())
-        if (state["ranks"] != ranks or is_resized) and not all(map(is_fresh, states)):
+        if (state["ranks"] != ranks or is_resized or is_remixed) and not all(map(is_fresh, states)):
             self._run.use_seed()
             state = moved(workers, states, ranks, is_list, allow_changed)
         self._marker, items, last = Marker.from_json(state), state["items"], state["last"]

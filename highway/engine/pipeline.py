@@ -261,7 +261,7 @@ class Pipeline:
         Args:
             state: The return value of :meth:`state_dict`, or a list of the states of all ranks, for another number of ranks.
             allow_changed: Names of stages whose parameters, data or ranks may have changed, of single parameters, such as
-                ``"Reader.batch_size"``, and ``"seed"``. A warning names the changes. ``None``: another component compares the stages.
+                ``"Reader.batch_size"`` or ``"Reader.mixture"``, and ``"seed"``. Warnings name changes. ``None``: nothing is compared.
 
         Raises:
             PipelineError: this pipeline has begun; ``state`` is not a state, or was saved with other stages, parameters, data, seeds or

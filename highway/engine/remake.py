@@ -11,7 +11,7 @@ import numpy as np
 
 from highway.engine.component import Ranks, Stateless
 from highway.engine.context import entered, here, on_behalf_of
-from highway.engine.hashing.identity import is_named
+from highway.engine.hashing.identity import MIXTURE, is_named
 from highway.engine.resume import Marker, ReadByRank, StageState, digest, is_between_epochs, packed, unpacked
 from highway.engine.source import has_state, ranks_of, remake_of
 from highway.engine.stage import DROP, Lineage, Passport, Stamped
@@ -110,7 +110,7 @@ def _key(made_of: Lineage | None, passport: Passport) -> tuple[Any, ...]:
 def moved(
     workers: Sequence[StageWorkers], states: Sequence[Mapping[str, Any]], ranks: Ranks, is_list: bool, allow_changed: Collection[str] | None
 ) -> Mapping[str, Any]:
-    """Return the state in which this rank resumes a run of other ranks, or of another batch size.
+    """Return the state in which this rank resumes a run of other ranks, of another batch size, or of another mixture.
 
     Args:
         workers: The stages.
@@ -123,25 +123,26 @@ def moved(
         PipelineError: the states do not determine which items are left.
     """
     source, *rest = workers
+    is_remixed = any(name.endswith(MIXTURE) for name in allow_changed or ())
     state = max(states, key=lambda state: (state["epoch"], state["begun"]))
     if all(map(is_between_epochs, states)) and (begins := _at_epoch(workers, state["epoch"])) is not None:
         if len(epochs := {state["epoch"] for state in states}) > 1:
             raise PipelineError(f"load_state_dict: the states are before different epochs, {epochs}; load the states of one checkpoint")
+        if is_remixed:
+            ((_, count),) = state["ranks"]
+            begins[0] = _dealt(source, [ReadByRank([rank, count], begins[0]) for rank in range(count)])
         return _begins(state, ranks, begins)
     for name in sorted({name for one in states for name in one["renumbered"]}):
         refuse(name, "changed the epoch or index of items, so it is not known which samples the other ranks have left", allow_changed)
     has_all = is_list or len(state["ranks"]) == 1 == state["ranks"][0][1]
     obstacle = _obstacle(workers)
     if has_all and not obstacle:
-        reads = [_read(workers, one) for one in states]
-        with entered(on_behalf_of(source.context)):
-            assert source.traits.deal_rest is not None
-            return _begins(state, ranks, {0: _with_name(source, source.traits.deal_rest, reads)})
-    if is_list:
+        return _begins(state, ranks, {0: _dealt(source, [_read(workers, one) for one in states])})
+    if is_list or (is_remixed and obstacle):
+        how, way_out = ("with another mixture", "with the same mixture") if is_remixed else ("on other ranks", "on as many ranks")
         raise PipelineError(
-            f"load_state_dict: {obstacle} cannot resume on other ranks in the middle of an epoch, not even from the states of all ranks: "
-            "it keeps data of earlier epochs, parts of items, or data that only its rank has; resume on as many ranks, or from states "
-            "between two epochs"
+            f"load_state_dict: {obstacle} cannot resume {how} in the middle of an epoch, not even from the states of all ranks: it keeps "
+            f"data of earlier epochs, parts of items, or data that only its rank has; resume {way_out}, or from states between two epochs"
         )
     why = f"is not exact on other ranks: the state was saved on {_shown(state['ranks'])}, and this is {_shown(ranks)}"
     of_all = "" if obstacle else _of_all(state["ranks"][0][1])
@@ -164,9 +165,11 @@ def moved(
     return state | {"digest": digest(state, "load_state_dict")}
 
 
-def _with_name(source: StageWorkers, deal: Any, reads: Sequence[ReadByRank]) -> Any:
+def _dealt(source: StageWorkers, reads: list[ReadByRank]) -> Any:
+    assert source.traits.deal_rest is not None
     try:
-        return deal(reads)
+        with entered(on_behalf_of(source.context)):
+            return source.traits.deal_rest(reads)
     except PipelineError as error:
         raise PipelineError(f"load_state_dict: {source.stage.name} {error}") from None
 

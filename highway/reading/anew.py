@@ -8,9 +8,11 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from highway.datasets.dataset import Dataset
 from highway.engine.resume import ReadByRank
 from highway.errors import PipelineError
 from highway.reading.deal import Dealer
+from highway.reading.remix import Mixing
 from highway.reading.rest import WHOLE, Rest
 from highway.reading.sampler import Sampler
 
@@ -168,7 +170,7 @@ def _left(found: Sequence[_Progress], division: Division) -> Rest:
 
 def _progress(read: ReadByRank, divide: Divide) -> _Progress:
     rank, ranks = read.rank
-    source, done, rest, size, of = read.state
+    source, done, rest, size, of = read.state[:5]
     epoch = min(_epochs_left(read), default=max([source, *read.used[:, 0].tolist(), *(read.last or ())[:1]]))
     division = divide(epoch, rest if epoch == of else 0, ranks, size)
     done = division.stop if epoch < source else 0 if epoch > source else min(done * division.size, division.stop)
@@ -208,17 +210,27 @@ class Anew:
         reader: The reader.
         sampler: Returns the sampler of this rank.
         dealer: Returns the object that assigns the samples of global batches to this number of ranks, if there is one.
+        mixing: The mixture of the dataset.
+        dataset: Returns the dataset.
     """
 
-    def __init__(self, reader: ReaderOfRank, sampler: Callable[[], Sampler], dealer: Callable[[int], Dealer | None]) -> None:
-        self._reader, self._sampler, self._dealer = reader, sampler, dealer
+    def __init__(
+        self,
+        reader: ReaderOfRank,
+        sampler: Callable[[], Sampler],
+        dealer: Callable[[int], Dealer | None],
+        mixing: Mixing,
+        dataset: Callable[[], Dataset],
+    ) -> None:
+        self._reader, self._sampler, self._dealer, self._mixing, self._dataset = reader, sampler, dealer, mixing, dataset
 
     def at_epoch(self, epoch: int) -> list[Any]:
         """Return the state at the beginning of an epoch.
 
-        It is the epoch, the number of its finished batches, the last rest of an epoch, the batch size or 0, and the epoch of the rest.
+        It is the epoch, the number of its finished batches, the last rest of an epoch, the batch size or 0, the epoch of the rest, and the
+        mixture if its datasets have names.
         """
-        return [epoch, 0, 0, self._reader.rows or 0, epoch]
+        return [epoch, 0, 0, self._reader.rows or 0, epoch, *self._mixing.as_json(self._dataset())]
 
     def from_one(self, state: list[Any] | None, last: list[int] | None, ranks: list[int]) -> list[Any]:
         """Convert a state of another number of ranks. All old ranks have read up to the same batch.
@@ -237,19 +249,25 @@ class Anew:
         division, world_size = progress.division, ranks[1]
         done = -(-progress.done // division.size)
         read = [division.epoch, done, division.sampler.rest.as_json(), division.batch_size or 0, division.epoch]
-        if world_size == self._sampler().world_size and division.batch_size == self._reader.rows:
-            return read
+        if not self._mixing.is_replaced and world_size == self._sampler().world_size and division.batch_size == self._reader.rows:
+            return read + self._mixing.as_json(self._dataset())
         return self.from_all([ReadByRank([rank, world_size], read) for rank in range(world_size)])
 
     def from_all(self, reads: Sequence[ReadByRank]) -> list[Any]:
         """Return the state for the positions of the epoch that no rank has passed on. It is the same for each of the new ranks."""
         epoch, rest = rest_of_epoch([self._begun(read) for read in reads], self._divide)
-        replace(self._sampler(), rest=rest)  # raises an error if these ranks cannot divide it
-        return [epoch, 0, rest.as_json(), self._reader.rows or 0, epoch]
+        if self._mixing.is_replaced:
+            epoch, rest = self._mixing.replace(self._dataset(), self._sampler(), epoch, rest)
+        self._sampler().of_epoch(epoch, rest)  # raises an error if these ranks cannot divide it
+        state = self.at_epoch(epoch)
+        state[2] = rest.as_json()
+        return state
 
     def _begun(self, read: ReadByRank) -> ReadByRank:
         return read if read.state else read._replace(state=[0, 0, 0, self._reader.rows_on(read.rank[1]) or 0, 0])
 
     def _divide(self, epoch: int, rest: Any, world_size: int, rows: int) -> Division:
-        sampler = replace(self._sampler(), rank=0, world_size=world_size, rest=Rest.from_json(rest))
+        current = self._sampler()
+        sampler = self._mixing.sampler(replace(current, rank=0, world_size=world_size, on_uneven="pad"))
+        sampler = replace(sampler.of_epoch(epoch, Rest.from_json(rest)), on_uneven=current.on_uneven)
         return Division(sampler, epoch, rows or None, self._reader.drop_last, self._dealer(world_size))

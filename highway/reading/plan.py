@@ -21,8 +21,9 @@ from highway.reading.anew import Anew, ReaderOfRank
 from highway.reading.batch_formats import BatchFormat
 from highway.reading.deal import Deal, Dealer, expect_fits
 from highway.reading.draws import Draws
+from highway.reading.remix import Mixing
 from highway.reading.rest import WHOLE, Rest
-from highway.reading.sampler import OnUneven, Sampler, Shuffle, epoch_key, sampler_of
+from highway.reading.sampler import OnUneven, Sampler, Shuffle, Start, epoch_key, sampler_of
 from highway.reading.share import CacheOrder, FixedShare
 
 LEAST_ROWS, MOST_ROWS = 16, 32  # rows of a range: taking a range costs about a fifth of decoding an image
@@ -51,8 +52,8 @@ class ReaderLike(ReaderOfRank, Protocol):
     def batch_format(self, dataset: Dataset) -> BatchFormat: ...
 
 
-def shares(reader: ReaderLike, dataset: Dataset, seed: int = 0) -> tuple[Sampler, int]:
-    """Return the sampler of this rank, and its number of batches (or samples) in an epoch.
+def shares(reader: ReaderLike, dataset: Dataset, seed: int = 0, start: Start | None = None) -> tuple[Sampler, int]:
+    """Return the sampler of this rank, and its number of batches (or samples) in an epoch. ``start``: where a new mixture begins.
 
     Raises:
         ConfigError: rank, world size or shuffle do not fit, or the dataset is a dict with names instead of indexes.
@@ -67,7 +68,7 @@ def shares(reader: ReaderLike, dataset: Dataset, seed: int = 0) -> tuple[Sampler
     total, size = length_of(dataset), reader.rows or 1
     if total == 0:
         raise DatasetError(f"{described(dataset)} is empty: there is no sample to read")
-    whole = sampler_of(dataset, seed, reader.shuffle, reader.window)
+    whole = sampler_of(dataset, seed, reader.shuffle, reader.window, start)
     sampler = replace(whole, rank=rank, world_size=world_size, on_uneven=reader.on_uneven)
     length = batches_of(reader, sampler)
     if length == 0:
@@ -169,9 +170,11 @@ class RowRange(NamedTuple):
 class _Reading:
     """State that the planner and the workers of a reader share."""
 
-    def __init__(self, reader: ReaderLike, dataset: Dataset, share: FixedShare | None, dealer: Dealer | None, context: Context) -> None:
+    def __init__(
+        self, reader: ReaderLike, dataset: Dataset, share: FixedShare | None, dealer: Dealer | None, context: Context, sampler: Sampler
+    ) -> None:
         self.reader, self.dataset, self.share, self._dealer, self._context = reader, dataset, share, dealer, context
-        self.sampler = shares(reader, self.dataset, context.seed_or(reader.seed))[0] if share is None else share.sampler
+        self.sampler = sampler if share is None else share.sampler
         self.samples = length_of(dataset)
         self.keys, self.format = keys_of(self.dataset), reader.batch_format(self.dataset)
         self.several = several_of(self.dataset, "__getfiles__" if self.format.takes_files else "__getitems__")
@@ -259,8 +262,12 @@ class RowRanges:
     """
 
     stands_for: ReaderLike
+    mixing: Mixing = field(init=False, repr=False)
     cache: CacheOrder | None = field(default=None, init=False)
     bad: dict[int, dict[int, str]] = field(default_factory=dict, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self.mixing = Mixing(self.stands_for)
 
     @opened
     def dataset(self) -> Dataset:
@@ -269,7 +276,7 @@ class RowRanges:
 
     def __highway__(self) -> Traits:
         reader = self.stands_for
-        anew = Anew(reader, lambda: shares(reader, self.dataset, here().seed_or(reader.seed))[0], self._dealer_on)
+        anew = Anew(reader, self._sampler, self._dealer_on, self.mixing, lambda: self.dataset)
         return Traits(
             draws=reader.draws,
             finishes=True,  # a drain finishes the batches that have begun
@@ -284,7 +291,17 @@ class RowRanges:
             at_epoch=anew.at_epoch,
             deal_anew=anew.from_one,
             deal_rest=anew.from_all,
+            resume=self._resume,
         )
+
+    def _sampler(self, context: Context | None = None) -> Sampler:
+        seed = (context or here()).seed_or(self.stands_for.seed)
+        return shares(self.stands_for, self.dataset, seed, self.mixing.start)[0]
+
+    def _resume(self, states: Sequence[Any], is_replaced: bool) -> None:
+        if is_replaced and self.cache is not None:
+            raise PipelineError("load_state_dict: the mixture cannot change, because a cache keeps its samples; begin without a state")
+        self.mixing.resume(lambda: self.dataset, states, is_replaced)
 
     def share(self, context: Context) -> FixedShare | None:
         """Return the samples of this rank, if they are the same in every epoch."""
@@ -327,13 +344,14 @@ class RowRanges:
     def __iter__(self, context: Context | None = None) -> Iterator[Stamped]:
         context = context or here()
         reader, counters = self.stands_for, context.counters(self)
-        reading, position = _Reading(reader, self.dataset, self.share(context), self._own_dealer, context), context.state_of(self)
-        begin, done, rest, size, of = position.value
+        reading = _Reading(reader, self.dataset, self.share(context), self._own_dealer, context, self._sampler(context))
+        position = context.state_of(self)
+        begin, done, rest, size, of, *mixture = position.value
         if reading.sampler.world_size > 1:
             counters["rank"] = f"{reading.sampler.rank} of {reading.sampler.world_size}"
         for number in count(begin) if reader.epochs is None else range(begin, reader.epochs):
             rest = rest if number <= of + 1 else 0
-            epoch = Epoch(number, replace(reading.sampler, rest=Rest.from_json(rest) if number == of else WHOLE), reading.share)
+            epoch = Epoch(number, reading.sampler.of_epoch(number, Rest.from_json(rest) if number == of else WHOLE), reading.share)
             if reading.share is not None:
                 self.bad[number] = epoch.bad
             for batch in reading.batches(epoch, done):
@@ -347,7 +365,9 @@ class RowRanges:
                 done += 1 if reader.rows else length
                 for first in range(0, length, batch.run):
                     reading.check()
-                    position.value = [number, done, rest, size, of] if first + batch.run >= length else not_now  # not within a batch
+                    position.value = (
+                        [number, done, rest, size, of, *mixture] if first + batch.run >= length else not_now
+                    )  # not within a batch
                     yield Stamped(RowRange(batch, first, min(first + batch.run, length)), batch.passport)
                 counters["epochs_done"] = number + min(done * reading.size / epoch.sampler.share, 1.0)
                 if reader.epochs is not None:
@@ -360,7 +380,7 @@ class RowRanges:
 
     @opened
     def _again(self) -> _Reading:
-        reading = _Reading(self.stands_for, self.dataset, self.share(here()), self._own_dealer, here())
+        reading = _Reading(self.stands_for, self.dataset, self.share(here()), self._own_dealer, here(), self._sampler())
         reading.run = max(reading.run, MOST_SAMPLES)
         return reading
 
@@ -373,7 +393,7 @@ class RowRanges:
             batch = BatchInWork(reading, in_epoch, 0, positions, in_epoch.order(positions))
         else:
             first = part or 0
-            sampler = replace(reading.sampler, rest=Rest(first))
+            sampler = reading.sampler.of_epoch(epoch, Rest(first))
             batch = next(reading.batches(Epoch(epoch, sampler, reading.share), (index - first) // sampler.world_size))
         batch.runs = 1
         passport = batch.passport._replace(index=index, positions=Positions(index, batch.passport.rows))

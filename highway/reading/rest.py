@@ -40,6 +40,11 @@ class Rest:
         """Return the number of these positions in an epoch of ``total`` samples."""
         return len(self.singles) + max(total - self.tail, 0)
 
+    def without(self, places: np.ndarray, stop: int) -> Rest:
+        """Return the rest after all samples at places before ``stop`` were read, except for ``places``, which are in any order."""
+        tail = int(self.at(np.array([max(stop, len(self.singles))]))[0])
+        return Rest.without_runs(tail, np.union1d(self.at(places), self.singles[stop:]))
+
     def at(self, places: np.ndarray) -> np.ndarray:
         """Return the positions at places, counted from 0. Positions after the last one wrap around, as in an epoch."""
         positions = places + (self.tail - len(self.singles))

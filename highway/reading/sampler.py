@@ -7,7 +7,7 @@ epoch.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Literal, NamedTuple
 
@@ -183,6 +183,10 @@ class Sampler:
         """Number of samples in a window, with ``"blocks"``."""
         return self.window or max(1, _BLOCKS_AT_ONCE * self.total // len(self.blocks))
 
+    def of_epoch(self, epoch: int, rest: Rest = WHOLE) -> Sampler:
+        """Return the sampler for the rest of an epoch. Epochs have different lengths if a mixture begins within an epoch."""
+        return replace(self, total=self.total if self.mixture is None else self.mixture.total(epoch), rest=rest)
+
     def order(self, epoch: int) -> Order | MixedOrder:
         """Return a function from the positions of an epoch to the dataset's indexes."""
         if self.mixture is not None:
@@ -207,7 +211,25 @@ class Order:
         return wrapped if self._permuted is None else self._permuted(wrapped)
 
 
-def sampler_of(dataset: Dataset, seed: int, shuffle: Shuffle, window: int | None) -> Sampler:
+class Start(NamedTuple):
+    """Where a mixture begins that replaces another mixture.
+
+    Args:
+        epoch: The epoch in which it begins.
+        interleave: Maps each position of the rest of that epoch to a part.
+        first: The first position in the epoch that the replaced mixture has not used.
+        left: For each part, the samples that it had not given before.
+        seeds: For each part, the number of its seed. A part keeps its seed when its place in the mixture changes.
+    """
+
+    epoch: int
+    interleave: Interleave
+    first: int
+    left: tuple[Rest, ...]
+    seeds: tuple[int, ...]
+
+
+def sampler_of(dataset: Dataset, seed: int, shuffle: Shuffle, window: int | None, start: Start | None = None) -> Sampler:
     """Return a sampler for one rank that reads the whole dataset.
 
     Raises:
@@ -215,9 +237,10 @@ def sampler_of(dataset: Dataset, seed: int, shuffle: Shuffle, window: int | None
     """
     if not isinstance(dataset, Parts):
         return Sampler(length_of(dataset), seed, shuffle, blocks_of(dataset) if shuffle == "blocks" else (), window)
-    seeds = Philox(key=epoch_key(seed, 0), counter=_PLACES).random_raw(len(dataset.datasets) + 1).tolist()[1:]
-    parts = tuple(sampler_of(part, own >> 1, shuffle, window) for part, own in zip(dataset.datasets, seeds, strict=True))
-    return Sampler(dataset.interleave.length, seed, shuffle, mixture=Mixture(dataset.interleave, dataset.firsts, parts))
+    numbers = range(len(dataset.datasets)) if start is None else start.seeds
+    seeds = Philox(key=epoch_key(seed, 0), counter=_PLACES).random_raw(max(numbers) + 2).tolist()[1:]
+    parts = tuple(sampler_of(part, seeds[own] >> 1, shuffle, window) for part, own in zip(dataset.datasets, numbers, strict=True))
+    return Sampler(dataset.interleave.length, seed, shuffle, mixture=Mixture(dataset.interleave, dataset.firsts, parts, start))
 
 
 class Mixture(NamedTuple):
@@ -227,15 +250,42 @@ class Mixture(NamedTuple):
         interleave: Maps each position of an epoch to a part.
         firsts: The index of each part's first sample, int64 ``(D,)``.
         parts: The samplers of the parts. An epoch of a part is one pass over it.
+        start: Where the mixture begins, if it replaces another mixture.
     """
 
     interleave: Interleave
     firsts: np.ndarray
     parts: tuple[Sampler, ...]
+    start: Start | None = None
 
     def order(self, sampler: Sampler, epoch: int) -> MixedOrder:
         """Return a function from the positions of an epoch to the dataset's indexes."""
         return MixedOrder(self, sampler, epoch)
+
+    def interleave_of(self, epoch: int) -> Interleave:
+        """Return the interleaving of an epoch, or of its rest if the mixture begins within it."""
+        return self.start.interleave if self.start is not None and self.start.epoch == epoch else self.interleave
+
+    def first(self, epoch: int) -> int:
+        """Return the first position of an epoch."""
+        return self.start.first if self.start is not None and self.start.epoch == epoch else 0
+
+    def total(self, epoch: int) -> int:
+        """Return the position after the last one of an epoch."""
+        interleave = self.interleave_of(epoch)
+        return self.first(epoch) + interleave.length - interleave.begin
+
+    def drawn_before(self, epoch: int) -> np.ndarray:
+        """Return how many samples each part has given since the mixture began, minus the samples that the interleaving counts itself."""
+        start, whole = self.start, self.interleave.drawn
+        before: np.ndarray
+        if start is None:
+            before = epoch * whole
+        elif epoch == start.epoch:
+            before = -start.interleave.given
+        else:
+            before = start.interleave.drawn - start.interleave.given + (epoch - start.epoch - 1) * whole
+        return before
 
 
 class MixedOrder:
@@ -245,7 +295,8 @@ class MixedOrder:
     """
 
     def __init__(self, mixture: Mixture, sampler: Sampler, epoch: int) -> None:
-        self._mixture, self._total, self._epoch = mixture, sampler.total, epoch
+        self._mixture, self._interleave, self._first = mixture, mixture.interleave_of(epoch), mixture.first(epoch)
+        self._total, self._drawn_before = mixture.total(epoch) - self._first, mixture.drawn_before(epoch)
         key = Philox(key=epoch_key(sampler.seed, epoch), counter=_PLACES).random_raw()
         self._key = np.uint64(key) if sampler.shuffle else None
 
@@ -257,17 +308,32 @@ class MixedOrder:
 
     def __call__(self, positions: np.ndarray) -> np.ndarray:
         """Return the indexes at int64 positions, as int64."""
-        mixture, places = self._mixture, positions % self._total
-        which, taken = mixture.interleave(places if self._key is None else self._shuffled(places, self._key))
-        numbers = np.empty_like(places)
+        mixture = self._mixture
+        which, taken = self.taken(positions)
+        numbers = np.empty_like(positions)
         for part in np.unique(which).tolist():
             mine = np.flatnonzero(which == part)
-            taken_before = self._epoch * int(mixture.interleave.drawn[part])
-            passes, within = np.divmod(taken[mine] + taken_before, mixture.parts[part].total)
+            places = taken[mine] if mixture.start is None else mixture.start.left[part].at(taken[mine])
+            passes, within = np.divmod(places, mixture.parts[part].total)
             for number in np.unique(passes).tolist():
                 some = np.flatnonzero(passes == number)
                 numbers[mine[some]] = self._order_of(part, number)(within[some]) + mixture.firsts[part]
         return numbers
+
+    def taken(self, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the part at each position, and how many samples it gives before, since the mixture began."""
+        places = (positions - self._first) % self._total
+        which, taken = self._interleave((places if self._key is None else self._shuffled(places, self._key)) + self._interleave.begin)
+        return which, taken + self._drawn_before[which]
+
+    def split(self, position: int) -> tuple[int, np.ndarray]:
+        """Return the first position from ``position`` on that all positions before it are shuffled apart from, and what is taken before it.
+
+        The second value is the number of samples that each part gives before this position, since the mixture began.
+        """
+        window = 1 if self._key is None else _WINDOW
+        place = min(-(-(position - self._first) // window) * window, self._total)
+        return place + self._first, self._interleave.drawn_before(place + self._interleave.begin) + self._drawn_before
 
     def _shuffled(self, places: np.ndarray, key: np.uint64) -> np.ndarray:
         """Shuffle positions within each window."""

@@ -57,19 +57,34 @@ class Interleave:
         stop: When the epoch ends. ``"first"``: before a dataset would repeat. ``"all"`` and ``"restart"``: when all datasets have been read
             completely. Until then, a completed dataset is skipped (``"all"``) or restarts (``"restart"``).
         length: Number of positions of the epoch. It replaces the end that ``stop`` determines.
+        begin: Position at which these weights begin, if another mix had the positions before.
+        given: Number of samples of each dataset in the epoch before ``begin``.
 
     Attributes:
         length: Number of positions of the epoch.
         drawn: Number of samples of each dataset in the epoch, int64 ``(D,)``.
+        given: Number of samples of each dataset before ``begin``, int64 ``(D,)``.
+        weights: The weights as a list, or as a dict from positions. If they are a function, the dict has the values that it returned.
 
     Raises:
         ConfigError: the epoch has no end, or the weights do not fit the datasets.
     """
 
-    def __init__(self, sizes: Sequence[int], weights: Weights | None, stop: Stop, length: int | None = None) -> None:
+    def __init__(
+        self,
+        sizes: Sequence[int],
+        weights: Weights | None,
+        stop: Stop,
+        length: int | None = None,
+        begin: int = 0,
+        given: Sequence[int] | None = None,
+    ) -> None:
         self._sizes, self._stop, self._given = np.array(sizes), stop, length
         self._leaves = 1 << (len(sizes) - 1).bit_length()
-        steps = list(self._steps(weights if weights is not None else [1.0] * len(sizes)))
+        weights = [1.0] * len(sizes) if weights is None else weights
+        self.begin, self.given = begin, np.array([0] * len(sizes) if given is None else given, np.int64)
+        self.weights: list[float] | dict[int, list[float]] = {} if callable(weights) else weights  # the steps fill the dict
+        steps = list(self._steps(weights))
         self._begins = np.array([step.begin for step in steps])
         self._shares, self._parts, self._drawn = (np.stack([step[field] for step in steps]) for field in (1, 2, 3))
 
@@ -87,11 +102,17 @@ class Interleave:
         which = node - self._leaves
         return which, self._drawn[step, which] + count
 
+    def drawn_before(self, position: int) -> np.ndarray:
+        """Return the number of samples of each dataset in the epoch before a position, int64 ``(D,)``."""
+        step = int(np.searchsorted(self._begins, position, side="right")) - 1
+        begin = int(self._begins[step])
+        return _Step(begin, self._shares[step], self._parts[step], self._drawn[step]).after(position - begin)[0]
+
     def _steps(self, weights: Weights) -> Iterator[_Step]:
         """Yield the steps of the epoch, and store its length."""
-        position, drawn = 0, np.zeros(len(self._sizes), np.int64)
+        position, drawn = self.begin, self.given
         parts = np.full(self._leaves, _ONE // 2 - 1)  # almost a half, so that shares are rounded, and the first dataset comes first
-        ended = np.zeros(len(self._sizes), np.bool_)
+        ended = drawn >= self._sizes if self._given is None and self._stop == "all" else np.zeros(len(self._sizes), np.bool_)
         for number, (stop, given) in enumerate(self._given_weights(weights)):
             while position < stop:
                 if number >= _MOST_STEPS:
@@ -125,8 +146,12 @@ class Interleave:
         last = _LONGEST if self._given is None else self._given
         if callable(weights):
             every = max(_ASKED, (self._given or int(self._sizes.sum())) // _ASKED)
+            asked: dict[int, list[float]] = {}
+            self.weights = asked
             for begin in range(0, last, every):
-                yield min(begin + every, last), checked_weights(weights(begin), len(self._sizes), f"at position {begin:,}")
+                given = checked_weights(weights(begin), len(self._sizes), f"at position {begin:,}")
+                asked[begin] = given
+                yield min(begin + every, last), given
         elif isinstance(weights, Mapping):
             begins = sorted(begin for begin in weights if begin < last)
             for begin, stop in zip(begins, [*begins[1:], last], strict=True):

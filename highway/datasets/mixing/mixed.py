@@ -42,6 +42,8 @@ class MixedDataset:
             occurs once. ``"restart"``: also when all datasets have been read completely, but a completed dataset restarts until then.
             ``"first"``: before a dataset would repeat.
         length: Number of samples of an epoch. Requires ``stop="restart"``.
+        names: A name for each dataset. A run whose datasets have names can resume with another mix
+            (``allow_changed=["Reader.mixture"]``).
 
     A sample is a sample of one of the datasets. ``mixed[5]`` returns the sample that has position 5 without shuffling.
 
@@ -59,6 +61,7 @@ class MixedDataset:
     weights: list[float] | dict[int, list[float]] | Callable[[int], Sequence[float]] | None = None
     stop: Stop = "all"
     length: Count | None = None
+    names: list[str] | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.weights, dict):
@@ -68,6 +71,9 @@ class MixedDataset:
             self.weights = checked_weights(self.weights, len(self.datasets))
             require(min(self.weights) > 0, self, "weights", "each above 0; leave out a dataset that is not to be drawn")
         require(self.length is None or self.stop == "restart", self, "length", "none, or stop='restart'")
+        if self.names is not None:
+            count = len(self.datasets)
+            require(len(self.names) == count == len(set(self.names)), self, "names", f"a different name for each of {count} datasets")
 
     @opened
     def _datasets(self) -> list[Dataset]:
@@ -98,9 +104,11 @@ class Parts(Joined):
         datasets: The datasets. A nested mix is replaced by its parts.
         firsts: The index of the first sample of each dataset, int64 ``(D,)``.
         interleave: The dataset and the sample of each position.
+        mixed: The mix.
     """
 
     def __init__(self, mixed: MixedDataset) -> None:
+        self.mixed = mixed
         super().__init__([opened_parts(dataset) for dataset in mixed.datasets])
         self.firsts = np.array(self.spans.begins[:-1])
         for place, (begin, end) in enumerate(pairwise(self.spans.begins)):

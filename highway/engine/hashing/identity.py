@@ -20,6 +20,8 @@ from highway.errors import PipelineError
 log = logging.getLogger("highway")
 
 _SOURCES = 64  # number of entries of a list whose fingerprints are read
+MIXTURE = ".mixture"  # "Reader.mixture" in allow_changed: the dataset of a reader may be another mixture
+_DATASETS = ("dataset", "data_dir")  # parameters of readers
 _DATA = "what it reads (of files their paths, sizes and times count)"
 
 
@@ -125,7 +127,7 @@ def expect_same(saved: Mapping[str, Mapping[str, Any]], current: Mapping[str, Ma
         PipelineError: a stage has other parameters or data, and is not in ``allow_changed``; or a name in ``allow_changed`` is not a stage.
     """
     groups = {name: _group(name, current) for name in current}
-    parameters = {f"{groups[name]}.{parameter}" for name, stage in current.items() for parameter in stage["parameters"]}
+    parameters = {f"{groups[name]}.{parameter}" for name, stage in current.items() for parameter in [*stage["parameters"], _DATA]}
     if unknown := [name for name in allow_changed if name not in parameters and not any(is_named(stage, [name]) for stage in current)]:
         stages = ", ".join(dict.fromkeys(groups.values()))
         raise PipelineError(f"load_state_dict: allow_changed names {', '.join(map(repr, unknown))}; the stages are {stages}")
@@ -163,17 +165,28 @@ def expect_same(saved: Mapping[str, Mapping[str, Any]], current: Mapping[str, Ma
         raise PipelineError(
             f"load_state_dict: {', '.join(changed)} had other parameters, or read something else, when the state was saved ({what}); "
             "use the same as then, begin anew without the state, or accept the changes, after which the rest of the run may differ: "
-            f"load_state_dict(state, allow_changed={list(changed)})" + _of_batch_size(changed)
+            f"load_state_dict(state, allow_changed={list(changed)})" + _exact_way_out(changed)
         )
 
 
-def _of_batch_size(changed: Mapping[str, Mapping[str, None]]) -> str:
-    """Return the way out if only the batch size of one stage has changed."""
+def accepted(names: Collection[str], current: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Replace ``"Reader.mixture"`` in ``allow_changed`` by the parameters and the data that a reader's mixture consists of."""
+    found = [name for name in names if not name.endswith(MIXTURE)]
+    for reader in [name.removesuffix(MIXTURE) for name in names if name.endswith(MIXTURE)]:
+        known = {_DATA, *(parameter for name, stage in current.items() if is_named(name, [reader]) for parameter in stage["parameters"])}
+        found += [f"{reader}.{parameter}" for parameter in (*_DATASETS, _DATA) if parameter in known]
+    return found
+
+
+def _exact_way_out(changed: Mapping[str, Mapping[str, None]]) -> str:
+    """Return the way out that is exact, if only the batch size or the dataset of one stage has changed."""
     (name, parameters), *others = changed.items()
     only = "" if others or len(parameters) > 1 else next(iter(parameters))
-    if not only.endswith("batch_size"):
-        return ""
-    return f". If this is the reader, allow_changed=['{name}.{only}'] reads the rest of the epoch exactly, with the new size"
+    if only.endswith("batch_size"):
+        return f". If this is the reader, allow_changed=['{name}.{only}'] reads the rest of the epoch exactly, with the new size"
+    if not others and set(parameters) <= {*_DATASETS, _DATA} and only != _DATA:
+        return f". If both datasets are a MixedDataset with names=, allow_changed=['{name}{MIXTURE}'] loses and repeats no sample"
+    return ""
 
 
 def is_named(stage: str, names: Collection[str]) -> bool:
