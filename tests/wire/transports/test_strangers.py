@@ -343,47 +343,79 @@ class PlayedSocket:
         self.events.close(0)
 
 
+class PlayedConnections(contextlib.ExitStack):
+    """Connections over which handshakes have gone, and a monitor that is told of them in the order of the test."""
+
+    def __init__(self, own_address):
+        super().__init__()
+        self._endpoint = f"tcp://{own_address}:1".encode()
+        self._played = PlayedSocket(self.enter_context(zmq.Context()))
+        self._server = self.enter_context(socket.create_server((own_address, 0)))
+        self.monitor = Monitor(self._played, parse("zrpush://127.0.0.1:0", "send"))
+        self.callback(self.monitor.close)
+
+    def greet(self):
+        """Return a connection over which a handshake has gone."""
+        client = self.enter_context(socket.create_connection(self._server.getsockname()))
+        connection = self.enter_context(self._server.accept()[0])
+        client.sendall(bytes(100))
+        connection.sendall(bytes(100))
+        for end in (client, connection):
+            assert len(end.recv(100, socket.MSG_WAITALL)) == 100
+        return connection
+
+    def report(self, event, connection=None):
+        self._played.events.send_multipart([struct.pack("=Hi", event, connection.fileno() if connection else 0), self._endpoint])
+
+    def expect(self, *counts):
+        wait_until(lambda: self.monitor.peers()[: len(counts)] == counts)
+
+
 @pytest.mark.parametrize("when", ["before it has gone", "after it has gone", "nobody was counted"])
 def test_a_receiver_whose_connection_is_reported_after_its_handshake_takes_the_place_of_a_stranger(own_address, when):
-    endpoint = f"tcp://{own_address}:1"
-    with zmq.Context() as context, socket.create_server((own_address, 0)) as server, contextlib.ExitStack() as stack:
-        played = PlayedSocket(context)
-        monitor = Monitor(played, parse("zrpush://127.0.0.1:0", "send"))
-
-        def greet():
-            """Return a connection over which a handshake has gone."""
-            client = stack.enter_context(socket.create_connection(server.getsockname()))
-            connection = stack.enter_context(server.accept()[0])
-            client.sendall(bytes(100))
-            connection.sendall(bytes(100))
-            for end in (client, connection):
-                assert len(end.recv(100, socket.MSG_WAITALL)) == 100
-            return connection
-
-        def report(event, connection):
-            played.events.send_multipart([struct.pack("=Hi", event, connection.fileno() if connection else 0), endpoint.encode()])
-
-        stranger, receiver = greet(), greet()
+    with PlayedConnections(own_address) as played:
+        stranger, receiver = played.greet(), played.greet()
         if when != "nobody was counted":
-            report(zmq.Event.ACCEPTED, stranger)
-        report(zmq.Event.HANDSHAKE_SUCCEEDED, None)  # of the receiver: the thread that accepted it has not reported it yet
+            played.report(zmq.Event.ACCEPTED, stranger)
+        played.report(zmq.Event.HANDSHAKE_SUCCEEDED)  # of the receiver: the thread that accepted it has not reported it yet
         if when != "after it has gone":
-            report(zmq.Event.ACCEPTED, receiver)
-        wait_until(lambda: monitor.peers()[:2] == (1, 1))
+            played.report(zmq.Event.ACCEPTED, receiver)
+        played.expect(1, 1)
         if when == "nobody was counted":
-            report(zmq.Event.ACCEPTED, stranger)
-        report(zmq.Event.DISCONNECTED, stranger)
+            played.report(zmq.Event.ACCEPTED, stranger)
+        played.report(zmq.Event.DISCONNECTED, stranger)
         if when == "after it has gone":
-            wait_until(lambda: monitor.peers()[:3] == (0, 1, 1))
-            report(zmq.Event.ACCEPTED, receiver)
-        wait_until(lambda: monitor.peers()[:3] == (1, 1, 1))
-        report(zmq.Event.DISCONNECTED, receiver)
-        wait_until(lambda: monitor.peers()[:3] == (0, 1, 1))
-        report(zmq.Event.ACCEPTED, silent := stack.enter_context(socket.socket()))  # a stranger that has said nothing takes no place
-        wait_until(lambda: monitor.peers()[:3] == (0, 1, 2))
-        report(zmq.Event.DISCONNECTED, silent)
-        wait_until(lambda: monitor.peers()[:3] == (0, 1, 1))
-        monitor.close()
+            played.expect(0, 1, 1)
+            played.report(zmq.Event.ACCEPTED, receiver)
+        played.expect(1, 1, 1)
+        played.report(zmq.Event.DISCONNECTED, receiver)
+        played.expect(0, 1, 1)
+        silent = played.enter_context(socket.socket())
+        played.report(zmq.Event.ACCEPTED, silent)  # a stranger that has said nothing takes no place
+        played.expect(0, 1, 2)
+        played.report(zmq.Event.DISCONNECTED, silent)
+        played.expect(0, 1, 1)
+
+
+@pytest.mark.parametrize("fails", [True, False])
+@pytest.mark.parametrize("place", range(3))
+def test_a_receiver_beside_two_strangers_is_counted_again_when_both_have_gone(own_address, place, fails):
+    with PlayedConnections(own_address) as played:
+        parties = [played.greet() for _ in range(3)]
+        receiver = parties[place]
+        for party in parties:
+            played.report(zmq.Event.ACCEPTED, party)
+        played.report(zmq.Event.HANDSHAKE_SUCCEEDED)  # of the receiver
+        played.expect(1, 1, 3)
+        for number, party in enumerate(reversed(parties)):
+            if party is not receiver:
+                if fails and number:
+                    played.report(zmq.Event.HANDSHAKE_FAILED_PROTOCOL)
+                played.report(zmq.Event.DISCONNECTED, party)
+            played.expect(1, 1)
+        played.expect(1, 1, 1)
+        played.report(zmq.Event.DISCONNECTED, receiver)
+        played.expect(0, 1, 1)
 
 
 @pytest.fixture

@@ -145,7 +145,7 @@ class Monitor:
                 self._of_other_file[endpoint.decode()] += is_of_other_file and bool(self._link.options.topology)
             elif event == zmq.Event.DISCONNECTED:
                 self._part(fd, endpoint)
-        for endpoint, rivals in [*self._vacant]:
+        for endpoint, rivals in sorted(self._vacant, key=lambda vacant: len(vacant[1])):  # fewest first, as a rival takes only one place
             self._replace(endpoint, rivals)
         return Peers(len(self._live) + self._unclaimed.total(), self._seen, self._seen + len(self._pending), self.strangers)
 
@@ -210,6 +210,8 @@ class Monitor:
         self._take(fd)
         self._live.remove(other)
         self._pending[other] = endpoint
+        if self._heirs.pop(other, None) is not None:
+            self._heirs[fd] = endpoint
         if fd not in self.heard:
             self._rivals[fd] = rivals | {other}
         return True
@@ -233,6 +235,8 @@ class Monitor:
         if has_failed:
             if was_live and not is_heir:  # the failed handshake was that of another connection
                 self._welcome(endpoint)
+            elif was_live and rivals:  # this heir was a stranger
+                self._vacant.append((endpoint, rivals))
             # If the other end ended the handshake, that end can be a port scan, or ZeroMQ if only one end sends an announcement
             if failed or self._wanted == "highway" or self.tries_both:
                 self._refuse(endpoint, REFUSALS if failed else 1)
@@ -264,12 +268,14 @@ class Monitor:
         rivals.intersection_update(self._pending)
         ready = (fd for fd in rivals if _may_be_peer(fd) and not (fd in self._unix and _waits(fd)) and not _is_left(fd))  # in this order
         heir = next(ready, None)
-        if heir is not None:
-            self._heirs[heir] = self._pending[heir]
-            self._take(heir)
         if heir is not None or not rivals:
             self._vacant.remove((endpoint, rivals))
             self._left[endpoint] += heir is None
+        if heir is not None:
+            self._heirs[heir] = self._pending[heir]
+            self._take(heir)
+            if rivals != {heir}:  # the heir can be a stranger, too
+                self._rivals[heir] = rivals - {heir}
 
     def _refuse(self, endpoint: bytes, weight: int = REFUSALS) -> None:
         """Note that a connection was closed in its handshake. With the default weight, ZeroMQ does not reconnect to the endpoint."""
