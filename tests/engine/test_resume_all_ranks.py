@@ -5,7 +5,6 @@ last ranks give the rest. ``pytest --resume-cases 100000`` runs as many cases.
 """
 
 import json
-import math
 from collections import Counter
 from dataclasses import dataclass
 from functools import partial
@@ -13,41 +12,13 @@ from random import Random
 
 import numpy as np
 import pytest
+from random_resumes import APART, AT_ONCE, many_markers, noise, plus, pytest_generate_tests  # noqa: F401
 
 from highway import DROP, Pipeline, Stage, Traits
 from highway.engine import Stateless
 from highway.engine.stage import Passport, Stamped
 from highway.errors import EndOfStream, PipelineError
 from highway.modules import Batch, BatchByShape, Bucket, Cache, Deal, FixedEpochs, Pack, Reader, Shuffle, Take, Tee, Unbatch
-
-AT_ONCE = 50  # cases of one test
-QUICK, SLOW = 400, 4000  # cases of the quick tests, and of all
-APART = 100_000  # between what maps add to a sample, which is its number
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _many_markers():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("highway.engine.resume.MARK_EVERY", 4)
-        patch.setattr("highway.engine.resume.MARK_APART", 0.0)
-        patch.setattr("highway.engine.resume.MARK_SHARE", math.inf)
-        yield
-
-
-def pytest_generate_tests(metafunc):
-    if "first" in metafunc.fixturenames:
-        cases = metafunc.config.getoption("--resume-cases")
-        quick = [pytest.param(first) for first in range(0, cases or QUICK, AT_ONCE)]
-        slow = [] if cases else [pytest.param(first, marks=pytest.mark.slow) for first in range(QUICK, SLOW, AT_ONCE)]
-        metafunc.parametrize("first", quick + slow)
-
-
-def plus(item, by):
-    return item + APART * by
-
-
-def noise(item, rng):
-    return item + APART * int(rng.integers(1000))
 
 
 def numbers(item):

@@ -6,7 +6,6 @@ expected. The same pipeline is built again with one change, and perhaps on other
 """
 
 import json
-import math
 import os
 import shutil
 import tempfile
@@ -15,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
 
-import pytest
+from random_resumes import APART, AT_ONCE, many_markers, noise, plus, pytest_generate_tests  # noqa: F401
 
 from highway import DROP, Pipeline, Stage
 from highway.errors import ConfigError, EndOfStream, PipelineError
@@ -37,40 +36,11 @@ from highway.modules import (
     Zip,
 )
 
-AT_ONCE = 50  # cases of one test
-QUICK, SLOW = 400, 4000  # cases of the quick tests, and of all
-APART = 100_000  # between what maps add to a sample, which is its number
 NO_CACHE = "it is not complete after the first epoch ("
 MENDED = []  # has an entry if broken samples can be read
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _many_markers():
-    """So that small sources send several, however quick they are."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("highway.engine.resume.MARK_EVERY", 4)
-        patch.setattr("highway.engine.resume.MARK_APART", 0.0)
-        patch.setattr("highway.engine.resume.MARK_SHARE", math.inf)
-        yield
-
-
-def pytest_generate_tests(metafunc):
-    if "first" in metafunc.fixturenames:
-        cases = metafunc.config.getoption("--resume-cases")
-        quick = [pytest.param(first) for first in range(0, cases or QUICK, AT_ONCE)]
-        slow = [] if cases else [pytest.param(first, marks=pytest.mark.slow) for first in range(QUICK, SLOW, AT_ONCE)]
-        metafunc.parametrize("first", quick + slow)
-
-
 # --- the maps ---
-
-
-def plus(item, by):
-    return item + APART * by
-
-
-def noise(item, rng):
-    return item + APART * int(rng.integers(1000))
 
 
 def some(item, by):
