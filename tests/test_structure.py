@@ -90,7 +90,7 @@ ONLY_IN = {
         "engine/script.py",
         "engine/threads.py",
         "engine/time_limit.py",
-        "engine/workers.py",
+        "engine/running.py",
         "images/scratch.py",
         "modules/other_transforms/torchvision.py",
         "observe/endpoint.py",

@@ -80,11 +80,11 @@ class IsolatedRun(ReceivingRun):
     def _open(self) -> None:
         with script_interrupt.held(), self._lock:  # Ctrl-C in between would start the run twice, or never
             if self._process is not None and not self._opened:
-                draining = self.workers[0].context.draining
+                draining = self.stages[0].context.draining
                 lineage = in_stage() and not self._feeds_stage
                 self._process.tell(Begin(self.seed, self._origin, self.resumed_from, draining, self.background, lineage, self.is_counted))
             self._opened = True
-        if isinstance(source := self.workers[0].stage.op, Fed):
+        if isinstance(source := self.stages[0].stage.op, Fed):
             source.forward(lambda value: self._tell("feed", value))
 
     def _receive(self, timeout: float | None) -> tuple[str, Any] | None:
@@ -94,7 +94,7 @@ class IsolatedRun(ReceivingRun):
         return error if self._process is None else self._process.lost(error)
 
     def _note_begin(self, value: Any) -> None:
-        self.workers[0].context.refusal = value
+        self.stages[0].context.refusal = value
 
     def wait(self, is_interrupted: Callable[[], bool] = lambda: False) -> None:
         self._tell("wait")
@@ -137,7 +137,7 @@ class IsolatedRun(ReceivingRun):
     def stop(self) -> None:
         self._note_stop()
         if self._process is not None and os.getpid() == self._pid:
-            is_starting = isinstance(self.workers[0].stage.op, Fed) and not self._is_there  # it may still import modules for seconds
+            is_starting = isinstance(self.stages[0].stage.op, Fed) and not self._is_there  # it may still import modules for seconds
             if is_starting or (self._feeds_stage and not self._is_over):
                 self._process.kill()  # which loses no work
             self._process.tell(("stop", None, 0))

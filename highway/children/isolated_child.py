@@ -112,7 +112,7 @@ def _work(run: Run, begin: Begin, items: ShmSender) -> None:
     if begin.draining:
         run.drain()
     run.start()
-    if run.workers[-1].shape == "sink":
+    if run.stages[-1].shape == "sink":
         run.wait()
         return
     with contextlib.suppress(EndOfStream, Cancelled):
@@ -122,21 +122,21 @@ def _work(run: Run, begin: Begin, items: ShmSender) -> None:
 
 
 def _hand_over(run: Run, begin: Begin, items: ShmSender) -> None:
-    first, lists, told = True, not begin.lineage and lists_sources(run.workers), list[int]()
+    first, lists, told = True, not begin.lineage and lists_sources(run.stages), list[int]()
     while True:
         item, passport = run.take(None)
         if first:
-            items.send(pack(("begun", run.workers[0].context.refusal)))
+            items.send(pack(("begun", run.stages[0].context.refusal)))
             first = False
         if (renumbered := run.renumbered) != told:
             told = renumbered
             items.send(pack(("renumbered", told)))
-        made_of = short_lineage(passport, run.workers) if lists else passport.made_of if begin.lineage else None
+        made_of = short_lineage(passport, run.stages) if lists else passport.made_of if begin.lineage else None
         try:
             frames = pack_arrays(("item", (item, _plain(passport, begin, made_of))))
         except Exception as error:  # pickle and __reduce__ can raise any error
             raise PipelineError(
-                f"{items.link}: what comes out of {run.workers[-1].stage.name} cannot be handed to another process: {error}; "
+                f"{items.link}: what comes out of {run.stages[-1].stage.name} cannot be handed to another process: {error}; "
                 "hand over arrays, numbers and text, or run the stages in this process"
             ) from error
         items.send(frames)
@@ -159,7 +159,7 @@ def _attend(parent: int, control: Control, run: Run, items: ShmSender) -> None:
             if what == "skip":
                 run.skip(value)
             elif what == "feed":
-                run.workers[0].stage.op.put(value)
+                run.stages[0].stage.op.put(value)
             elif what == "drain":
                 run.drain()
             elif what == "wait":

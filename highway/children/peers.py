@@ -151,13 +151,13 @@ class _FirstRun(Run):
         item, passport = stamped
         if not self._has_begun:
             self._has_begun = True
-            self._send(pack(("begun", Begun(self.workers[0].context.refusal, _description(self)))))
+            self._send(pack(("begun", Begun(self.stages[0].context.refusal, _description(self)))))
         if (renumbered := self.renumbered) != self._told:
             self._told = renumbered
             self._send(pack(("renumbered", renumbered)))
         if type(item) is Marker:
             met = [self._met, *item.dropped]
-            errors = {worker.number: sum(worker.left_out.behind[marker] for marker in met) for worker in self.workers}
+            errors = {running.number: sum(running.left_out.behind[marker] for marker in met) for running in self.stages}
             self._met = item
             self._send(pack(("errors", errors)))
         try:
@@ -165,7 +165,7 @@ class _FirstRun(Run):
         except Exception as error:  # pickle and __reduce__ can raise any error
             self._fail_with(
                 PipelineError(
-                    f"{NAME}: what comes out of {self.workers[-1].stage.name} cannot be handed to another process: {error}; "
+                    f"{NAME}: what comes out of {self.stages[-1].stage.name} cannot be handed to another process: {error}; "
                     "hand over arrays, numbers and text, or leave out peers="
                 )
             )
@@ -247,7 +247,7 @@ class _PeerRun(ReceivingRun):
             kind, value = unpack(self._receiver.recv(timeout))
             if kind == "errors":
                 for number, errors in value.items():
-                    self.workers[number].left_out.behind[self._met] += errors
+                    self.stages[number].left_out.behind[self._met] += errors
             elif kind == "stopped":
                 raise LinkError("it was stopped")
             else:
@@ -288,7 +288,7 @@ class _PeerRun(ReceivingRun):
         return RemoteError(f"{NAME}: rank {self._peers.rank} gets its items from {self._reader}, and {why}")
 
     def _note_begin(self, value: Begun) -> None:
-        self.workers[0].context.refusal = value.refusal
+        self.stages[0].context.refusal = value.refusal
         for what, mine in _description(self).items():
             if (theirs := value.run[what]) != mine:
                 error = PipelineError(
@@ -310,10 +310,10 @@ class _PeerRun(ReceivingRun):
 
 def _description(run: Run) -> dict[str, Any]:
     """Return the properties of a run that must be the same in all processes."""
-    source, state = run.workers[0], run.resumed_from
+    source, state = run.stages[0], run.resumed_from
     return {
         "the seed": run.seed,
-        "the list of stages": [worker.stage.name for worker in run.workers],
+        "the list of stages": [running.stage.name for running in run.stages],
         "[rank, world_size] of the reader": ranks_of(source.stage.op, source.traits),
         "the last item before the run resumed": None if state is None else [state["epoch"], *(state["last"] or ())],
     }

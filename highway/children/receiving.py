@@ -78,7 +78,7 @@ class ReceivingRun(Run):
                     self._note_begin(value)
                 elif kind == "renumbered":
                     for number in value:
-                        self.workers[number].has_renumbered = True
+                        self.stages[number].has_renumbered = True
                 else:
                     self._note_end(value)
         raise Cancelled

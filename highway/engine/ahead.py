@@ -8,9 +8,9 @@ from typing import Any, Protocol
 
 from highway.engine.channel import Slot
 from highway.engine.resume import Marker
+from highway.engine.running import RunningStage, returned
 from highway.engine.stage import DROP, Passport, Stamped
 from highway.engine.stats import BLOCKED, BUSY, STARVED, Meter
-from highway.engine.workers import StageWorkers, returned
 from highway.errors import EndOfStream
 
 Outcome = tuple[BaseException | None, Any]
@@ -31,9 +31,9 @@ class WorkerAhead(Protocol):
         """Wait for outcomes, and yield the outcomes that are ready, in the order of the items."""
 
 
-def work_ahead(worker: StageWorkers, ahead: WorkerAhead, meter: Meter) -> None:
+def work_ahead(running: RunningStage, ahead: WorkerAhead, meter: Meter) -> None:
     """Run one worker of such a map until there are no more items."""
-    _ItemsAhead(worker, meter, ahead).work()
+    _ItemsAhead(running, meter, ahead).work()
 
 
 class _ItemsAhead:
@@ -43,11 +43,11 @@ class _ItemsAhead:
     the order is not kept, an epoch begins only when the previous epoch is done.
     """
 
-    def __init__(self, worker: StageWorkers, meter: Meter, ahead: WorkerAhead) -> None:
-        self._worker, self._meter, self._ahead = worker, meter, ahead
+    def __init__(self, running: RunningStage, meter: Meter, ahead: WorkerAhead) -> None:
+        self._running, self._meter, self._ahead = running, meter, ahead
         self._flying: deque[tuple[Slot | None, Passport, Marker | None]] = deque()
         self._done: list[tuple[Slot | None, Any]] = []  # the results to pass on
-        self._number = worker.here.number
+        self._number = running.here.number
         self._depth = 1  # permits taken from the output
         self._epoch = 0  # the epoch of the last item, if no order is kept
         self._has_ended = False
@@ -63,32 +63,32 @@ class _ItemsAhead:
 
     def _take(self, items: list[Stamped]) -> None:
         """Add items to ``items``. If no item is in flight, wait for one. Otherwise take ready items, if there is room."""
-        worker, outbox, depth = self._worker, self._worker.outbox, self._ahead.depth
-        for channel in (worker.inbox, outbox):
+        running, outbox, depth = self._running, self._running.outbox, self._ahead.depth
+        for channel in (running.inbox, outbox):
             channel.grow(depth - self._depth)
         self._depth = depth
         while (room := depth - len(self._flying)) > 0 and not self._has_ended:
             waits = not self._flying
             if waits:
-                worker.idle.add(self._number)
+                running.idle.add(self._number)
                 self._hand_on()
                 self._meter.enter(BLOCKED)
                 outbox.acquire()
                 self._meter.enter(STARVED)
-            elif worker.idle and depth <= 2:  # a small depth means that items take long: leave them to idle workers
+            elif running.idle and depth <= 2:  # a small depth means that items take long: leave them to idle workers
                 return
             permits = 1 if waits else outbox.acquire_some(room)
             taken: list[Stamped] = []
-            if permits and worker.turn.acquire(waits):  # if not, another worker waits for an item
+            if permits and running.turn.acquire(waits):  # if not, another worker waits for an item
                 try:
-                    taken = [worker.inbox.get()] if waits else worker.inbox.get_some(permits)
+                    taken = [running.inbox.get()] if waits else running.inbox.get_some(permits)
                     for stamped in taken:
                         self._begin(stamped, items)
                 except EndOfStream:
                     self._has_ended = True
                 finally:
-                    worker.idle.discard(self._number)
-                    worker.turn.release()
+                    running.idle.discard(self._number)
+                    running.turn.release()
             if len(taken) < permits:
                 outbox.release(permits - len(taken))
             if not taken:
@@ -96,29 +96,29 @@ class _ItemsAhead:
 
     def _begin(self, stamped: Stamped, items: list[Stamped]) -> None:
         """Put an item in flight. If it is a marker, pass it on. If its epoch is skipped, drop it."""
-        worker, (item, passport) = self._worker, stamped
-        is_marker, ordered = type(item) is Marker, worker.stage.ordered
-        epoch = passport.epoch if worker.numbers_epochs else 0
+        running, (item, passport) = self._running, stamped
+        is_marker, ordered = type(item) is Marker, running.stage.ordered
+        epoch = passport.epoch if running.numbers_epochs else 0
         while not ordered and self._flying and (is_marker or epoch != self._epoch):
             self._exchange(items)
             items.clear()
         if is_marker:
-            worker.last_marker = item
+            running.last_marker = item
             self._hand_on()
-            worker.in_work.wait()
-            worker.outbox.append(stamped)
+            running.in_work.wait()
+            running.outbox.append(stamped)
             return
-        slot = worker.outbox.reserve() if ordered else None
+        slot = running.outbox.reserve() if ordered else None
         if slot is None:
             if epoch != self._epoch:
                 self._hand_on()
                 self._epoch = epoch
-            worker.in_work.enter(epoch)
-        if passport.epoch > worker.context.skipped:
-            self._flying.append((slot, passport, worker.last_marker))
+            running.in_work.enter(epoch)
+        if passport.epoch > running.context.skipped:
+            self._flying.append((slot, passport, running.last_marker))
             items.append(stamped)
         else:
-            worker.hand_on(slot, DROP, self._meter)
+            running.hand_on(slot, DROP, self._meter)
 
     def _exchange(self, items: list[Stamped]) -> None:
         """Send items, pass on the finished results, and wait until at least one more item in flight is finished.
@@ -127,7 +127,7 @@ class _ItemsAhead:
         """
         if not self._flying:
             return
-        here = self._worker.here
+        here = self._running.here
         self._ahead.send(items)
         self._hand_on()
         _, here.passport, here.marker = self._flying[0]  # error messages, and a state requested meanwhile, use it
@@ -136,10 +136,10 @@ class _ItemsAhead:
             try:
                 if error is not None:
                     raise error
-                self._done.append((slot, returned(self._worker, value, passport)))
+                self._done.append((slot, returned(self._running, value, passport)))
             except Exception as caught:
                 self._hand_on()  # the run may end with the error
-                self._worker.report_error(caught)
+                self._running.report_error(caught)
                 self._done.append((slot, DROP))
             if self._flying:
                 _, here.passport, here.marker = self._flying[0]
@@ -147,5 +147,5 @@ class _ItemsAhead:
     def _hand_on(self) -> None:
         """Pass on the finished results."""
         for slot, result in self._done:
-            self._worker.hand_on(slot, result, self._meter)
+            self._running.hand_on(slot, result, self._meter)
         self._done.clear()

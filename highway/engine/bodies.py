@@ -15,11 +15,11 @@ from highway.engine.component import Shape, Traits, name_of
 from highway.engine.context import enter, leave
 from highway.engine.input import InputByEpoch, StageInput, add_state
 from highway.engine.resume import Marker, MarkerClock, StageState, as_json
+from highway.engine.running import RunningStage, completed, weight
 from highway.engine.source import OpenSource
 from highway.engine.stage import DROP, Lineage, Passport, Stamped
 from highway.engine.stats import BUSY, IDLE, STARVED, Meter
 from highway.engine.time_limit import at_work_for
-from highway.engine.workers import StageWorkers, completed, weight
 from highway.errors import Cancelled, EndOfStream, PipelineError
 
 
@@ -27,104 +27,104 @@ class Reports(Protocol):
     """What a worker reports to its run."""
 
     def fail(self, error: BaseException) -> None: ...
-    def finished(self, worker: StageWorkers) -> None: ...
+    def finished(self, running: RunningStage) -> None: ...
 
 
-def work(worker: StageWorkers, number: int, run: Reports) -> None:
+def work(running: RunningStage, number: int, run: Reports) -> None:
     """Run the stage's body on this thread until its input ends, it returns early, it fails, or it is cancelled."""
-    worker.here.number, worker.here.passport = number, None
-    enter(worker.context)
-    meter = worker.meters[number]
+    running.here.number, running.here.passport = number, None
+    enter(running.context)
+    meter = running.meters[number]
     meter.enter(BUSY)
     try:
         try:
-            worker.context.check()
-            _BODIES[worker.shape](worker, meter)
+            running.context.check()
+            _BODIES[running.shape](running, meter)
         finally:
             leave()
     except Cancelled as error:
-        if not (worker.context.cancelled or worker.context.draining):
-            run.fail(worker.located(RuntimeError(f"{worker.stage.name} raised Cancelled, though nothing cancelled it"), error))
+        if not (running.context.cancelled or running.context.draining):
+            run.fail(running.located(RuntimeError(f"{running.stage.name} raised Cancelled, though nothing cancelled it"), error))
     except BaseException as error:
-        run.fail(worker.located(error))
+        run.fail(running.located(error))
     finally:
         meter.enter(IDLE)
-        if worker.has_ended():
-            worker.__dict__.pop("apply", None)  # watch() sets this function, which may still refer to items
-            worker.outbox.close()
-            run.finished(worker)
+        if running.has_ended():
+            running.__dict__.pop("apply", None)  # watch() sets this function, which may still refer to items
+            running.outbox.close()
+            run.finished(running)
 
 
-def _source(worker: StageWorkers, meter: Meter) -> None:
+def _source(running: RunningStage, meter: Meter) -> None:
     meter.enter(STARVED)
-    worker.context.wait_until(lambda: worker.context.is_wanted)
+    running.context.wait_until(lambda: running.context.is_wanted)
     meter.enter(BUSY)
-    source = OpenSource(worker.stage.op, worker.traits, worker.context, worker.resumed and worker.resumed.state)
-    items = StageInput(worker, meter)  # a source has no input: this object holds what a marker needs
-    items.numbered = source.first if worker.resumed is None else max(source.first, worker.resumed.numbered)
-    _emit(worker, source, meter, items)
+    source = OpenSource(running.stage.op, running.traits, running.context, running.resumed and running.resumed.state)
+    items = StageInput(running, meter)  # a source has no input: this object holds what a marker needs
+    items.numbered = source.first if running.resumed is None else max(source.first, running.resumed.numbered)
+    _emit(running, source, meter, items)
 
 
-def _stream(worker: StageWorkers, meter: Meter) -> None:
-    resumed = worker.resumed
-    if not (worker.numbers_epochs and worker.traits.per_epoch):
-        _emit_stream(worker, StageInput(worker, meter), meter, resumed)
+def _stream(running: RunningStage, meter: Meter) -> None:
+    resumed = running.resumed
+    if not (running.numbers_epochs and running.traits.per_epoch):
+        _emit_stream(running, StageInput(running, meter), meter, resumed)
         return
-    epochs = InputByEpoch(worker, meter)
+    epochs = InputByEpoch(running, meter)
     if resumed is not None:
         epochs.epoch = resumed.epoch
         if resumed.runs:
-            _emit_stream(worker, epochs, meter, resumed)
+            _emit_stream(running, epochs, meter, resumed)
     while epochs.begin_next():
-        _emit_stream(worker, epochs, meter)
+        _emit_stream(running, epochs, meter)
 
 
-def _emit_stream(worker: StageWorkers, items: StageInput, meter: Meter, resumed: StageState | None = None) -> None:
-    items.waiting, items.numbered = ([], 0) if resumed is None else (worker.remake(resumed.held), resumed.numbered)
-    worker.context.begin(worker.stage.op, worker.traits.new_state(), resumed and resumed.state)
-    _emit(worker, iter(worker.stage.op.stream(items)), meter, items)
+def _emit_stream(running: RunningStage, items: StageInput, meter: Meter, resumed: StageState | None = None) -> None:
+    items.waiting, items.numbered = ([], 0) if resumed is None else (running.remake(resumed.held), resumed.numbered)
+    running.context.begin(running.stage.op, running.traits.new_state(), resumed and resumed.state)
+    _emit(running, iter(running.stage.op.stream(items)), meter, items)
 
 
-def _sink(worker: StageWorkers, meter: Meter) -> None:
-    worker.stage.op.consume(StageInput(worker, meter, count=True))
+def _sink(running: RunningStage, meter: Meter) -> None:
+    running.stage.op.consume(StageInput(running, meter, count=True))
 
 
-def _map(worker: StageWorkers, meter: Meter) -> None:
-    limit = worker.limit
-    op = worker.own_copy() if worker.stage.per_worker and limit is None else worker.stage.op
-    traits = Traits.of(op) if worker.stage.per_worker else worker.traits
-    if limit is None and traits.ahead is not None and (ahead := traits.ahead(worker.context)) is not None:
-        work_ahead(worker, ahead, meter)
+def _map(running: RunningStage, meter: Meter) -> None:
+    limit = running.limit
+    op = running.own_copy() if running.stage.per_worker and limit is None else running.stage.op
+    traits = Traits.of(op) if running.stage.per_worker else running.traits
+    if limit is None and traits.ahead is not None and (ahead := traits.ahead(running.context)) is not None:
+        work_ahead(running, ahead, meter)
         return
-    several, ordered = len(worker.meters) > 1, worker.stage.ordered
-    op, marker = worker.with_context(op, worker.context) if limit is None else limit.apply, None
+    several, ordered = len(running.meters) > 1, running.stage.ordered
+    op, marker = running.with_context(op, running.context) if limit is None else limit.apply, None
     while True:
-        worker.outbox.acquire(meter)
+        running.outbox.acquire(meter)
         if several:  # another worker may be waiting for an input
             meter.enter(STARVED)
-        with worker.turn:
+        with running.turn:
             try:
-                item, passport = worker.inbox.get(meter=None if several else meter)
+                item, passport = running.inbox.get(meter=None if several else meter)
             except EndOfStream:
                 return
             if type(item) is Marker:
-                worker.last_marker = item
-                worker.in_work.wait()
-                worker.outbox.append(Stamped(item, passport))
+                running.last_marker = item
+                running.in_work.wait()
+                running.outbox.append(Stamped(item, passport))
                 continue
-            if marker is not worker.last_marker:
-                marker = worker.here.marker = worker.last_marker
-            slot = worker.outbox.reserve() if several and ordered else None
+            if marker is not running.last_marker:
+                marker = running.here.marker = running.last_marker
+            slot = running.outbox.reserve() if several and ordered else None
             if not ordered:
-                worker.in_work.enter(passport.epoch if worker.numbers_epochs else 0)
+                running.in_work.enter(passport.epoch if running.numbers_epochs else 0)
         if several:
             meter.enter(BUSY)
-        worker.here.passport = passport
-        result = worker.apply(item, passport, op) if passport.epoch > worker.context.skipped else DROP
-        worker.hand_on(slot, result, meter)
+        running.here.passport = passport
+        result = running.apply(item, passport, op) if passport.epoch > running.context.skipped else DROP
+        running.hand_on(slot, result, meter)
 
 
-def _emit(worker: StageWorkers, outputs: Iterator[Any], meter: Meter, items: StageInput) -> None:
+def _emit(running: RunningStage, outputs: Iterator[Any], meter: Meter, items: StageInput) -> None:
     """Pass on the outputs of a source or stream. When no more outputs are needed, close the iterator on the thread that ran it.
 
     Args:
@@ -132,81 +132,81 @@ def _emit(worker: StageWorkers, outputs: Iterator[Any], meter: Meter, items: Sta
         meter: Counts the outputs.
         items: The input. ``items.numbered`` is the index of the next output without a passport.
     """
-    clock, context, is_source = MarkerClock(), worker.context, worker.shape == "source"
-    made_of = None if is_source else Lineage(stage=worker.number)  # of an output whose inputs are not known
-    begins = is_source and worker.traits.numbers_epochs and worker.resumed is None
+    clock, context, is_source = MarkerClock(), running.context, running.shape == "source"
+    made_of = None if is_source else Lineage(stage=running.number)  # of an output whose inputs are not known
+    begins = is_source and running.traits.numbers_epochs and running.resumed is None
     try:
         for output in outputs:
             if type(output) is Together:
-                output = Together(_yielded(worker, one) for one in output)
+                output = Together(_yielded(running, one) for one in output)
                 passport = output[-1].passport
             elif type(output) is Stamped:
-                output = _yielded(worker, output)
+                output = _yielded(running, output)
                 passport = output.passport
             else:
                 last = items.passport
-                passport = Passport(last.epoch, items.numbered, worker.origin, (), last.times or (time.time(),), made_of)
+                passport = Passport(last.epoch, items.numbered, running.origin, (), last.times or (time.time(),), made_of)
                 items.numbered += 1
                 output = Stamped(output, passport)
             if begins:
-                _expect_first_epoch(worker, passport.epoch)
+                _expect_first_epoch(running, passport.epoch)
                 begins = False
             if passport.epoch > context.skipped:
                 count, size, more = weight(output)
-                worker.outbox.put(output, more, meter)
+                running.outbox.put(output, more, meter)
                 meter.items += count
                 meter.bytes += size
-                worker.here.passport = passport
-            due = (is_source or context.is_source) and worker.is_asked and context.running[1] is not None and clock.is_due(meter.items)
-            if due and add_state(worker, marker := Marker(clock), items):  # never between the items of a ``Together``
-                worker.outbox.put(Stamped(marker, passport))
+                running.here.passport = passport
+            due = (is_source or context.is_source) and running.is_asked and context.running[1] is not None and clock.is_due(meter.items)
+            if due and add_state(running, marker := Marker(clock), items):  # never between the items of a ``Together``
+                running.outbox.put(Stamped(marker, passport))
                 clock.begin(meter.items)
-                worker.here.marker = marker
-            if worker.ends_between:
+                running.here.marker = marker
+            if running.ends_between:
                 context.check()
     finally:
         if isinstance(outputs, (Generator, OpenSource)):
             outputs.close()
 
 
-def _expect_first_epoch(worker: StageWorkers, epoch: int) -> None:
+def _expect_first_epoch(running: RunningStage, epoch: int) -> None:
     """Raise PipelineError if a user's source begins with an epoch above 0, because loops over the epochs before it would be empty."""
-    is_own = worker.traits.skips_epochs and type(worker.stage.op).__module__.partition(".")[0] != "highway"
-    if is_own and epoch > worker.context.skipped + 1:
+    is_own = running.traits.skips_epochs and type(running.stage.op).__module__.partition(".")[0] != "highway"
+    if is_own and epoch > running.context.skipped + 1:
         raise PipelineError(
-            f"{worker.stage.name}: its first item is of epoch {epoch}; number epochs from 0: each loop over the pipeline is one epoch, "
+            f"{running.stage.name}: its first item is of epoch {epoch}; number epochs from 0: each loop over the pipeline is one epoch, "
             f"and the first {epoch} would be empty. To begin in a later epoch, load a state"
         )
 
 
-_BODIES: dict[Shape, Callable[[StageWorkers, Meter], None]] = {"source": _source, "map": _map, "stream": _stream, "sink": _sink}
+_BODIES: dict[Shape, Callable[[RunningStage, Meter], None]] = {"source": _source, "map": _map, "stream": _stream, "sink": _sink}
 
 
-def _yielded(worker: StageWorkers, output: Stamped) -> Stamped:
+def _yielded(running: RunningStage, output: Stamped) -> Stamped:
     """Return an item that a source or stream stamped, and fill in the missing entries of its passport."""
     if not output.passport.times:
-        output = completed(output, worker.origin, (time.time(),))
-    return Stamped(output.item, _made_by(worker, output.passport)) if output.passport.made_of else output
+        output = completed(output, running.origin, (time.time(),))
+    return Stamped(output.item, _made_by(running, output.passport)) if output.passport.made_of else output
 
 
-def _made_by(worker: StageWorkers, passport: Passport) -> Passport:
+def _made_by(running: RunningStage, passport: Passport) -> Passport:
     """Complete the lineage of a passport with the number of the stage that made the item."""
-    inputs, part, stage = _lineage_of(worker, passport)
+    inputs, part, stage = _lineage_of(running, passport)
     if stage is None:
-        return Passport(*passport[:5], Lineage(inputs, part, worker.number), passport.positions)  # half of the time of _replace
-    if worker.shape == "source":  # the item comes from an inner pipeline: its lineage has a stage number there
-        return passport._replace(made_of=Lineage((), as_json(passport), worker.number))
+        return Passport(*passport[:5], Lineage(inputs, part, running.number), passport.positions)  # half of the time of _replace
+    if running.shape == "source":  # the item comes from an inner pipeline: its lineage has a stage number there
+        return passport._replace(made_of=Lineage((), as_json(passport), running.number))
     return passport
 
 
-def _lineage_of(worker: StageWorkers, passport: Passport) -> Lineage:
+def _lineage_of(running: RunningStage, passport: Passport) -> Lineage:
     """Return the lineage of a passport. The old form ``(None, inputs, part)`` still works, with a warning, until version 0.3."""
     made_of: Any = passport.made_of
     if type(made_of) is Lineage:
         return made_of
     _, inputs, part = made_of
     warnings.warn(
-        f"{worker.stage.name}: made_of=(None, inputs, part) in a passport is made_of=Lineage(inputs, part) now, of highway; highway reads "
+        f"{running.stage.name}: made_of=(None, inputs, part) in a passport is made_of=Lineage(inputs, part) now, of highway; highway reads "
         "the tuple until version 0.3",
         FutureWarning,
         stacklevel=2,
@@ -214,7 +214,7 @@ def _lineage_of(worker: StageWorkers, passport: Passport) -> Lineage:
     return Lineage(inputs, part)
 
 
-def at_work(stages: Sequence[StageWorkers], threads: Sequence[threading.Thread]) -> str:
+def at_work(stages: Sequence[RunningStage], threads: Sequence[threading.Thread]) -> str:
     """Describe what each thread of the last working stage does. If no stage works, describe what the source waits for."""
     busy = ((stage, [number for number, meter in enumerate(stage.meters) if meter.state == BUSY]) for stage in reversed(stages))
     stage, numbers = next((found for found in busy if found[1]), (stages[0], [0]))
@@ -236,12 +236,12 @@ _ANEW = (
 )
 
 
-def why_over(stages: Sequence[StageWorkers], ended_first: StageWorkers | None) -> str:
+def why_over(stages: Sequence[RunningStage], ended_first: RunningStage | None) -> str:
     """Return why a pipeline has ended and the way out. ``ended_first`` is the first stage that ended; ``None`` if it is not known."""
     if ended_first is not None and ended_first.shape == "stream":
         return f"the pipeline has ended: {ended_first.stage.name} needs no more items, and so ended it; change this stage, {_ANEW}"
-    worker = next(worker for worker in reversed(stages) if worker.traits.repeats or worker.number == 0)
-    name, epochs = name_of(op := worker.layers[-1]), worker.traits.epochs
+    running = next(running for running in reversed(stages) if running.traits.repeats or running.number == 0)
+    name, epochs = name_of(op := running.layers[-1]), running.traits.epochs
     if epochs is not None:
         return f"the pipeline has ended: {name} has given all its epochs ({epochs}); for several passes raise this number, {_ANEW}"
     if hasattr(type(op), "__next__"):

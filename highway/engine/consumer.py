@@ -17,11 +17,11 @@ from highway.engine.context import here, in_stage
 from highway.engine.hashing.identity import MIXTURE, accepted, expect_same, expect_stages, is_named
 from highway.engine.remake import Remaker, moved, refuse, tracks, used_as_json, used_from_json
 from highway.engine.resume import FORMAT, Marker, digest, expect_state, expect_together, from_json, is_fresh
+from highway.engine.running import RunningStage
 from highway.engine.source import has_state, ranks_of
 from highway.engine.stage import Stamped
 from highway.engine.stats import Meter
 from highway.engine.threads import Run, why_unknown
-from highway.engine.workers import StageWorkers
 from highway.errors import Cancelled, EndOfStream, PipelineError
 
 log = logging.getLogger("highway")
@@ -50,10 +50,10 @@ class Consumer:
         self._previous: tuple[int, int] | None = None  # epoch and index of the item before the last item
         self._loops = 0  # loops started so far
         self.has_ended = False  # whether the items have ended, in this run or the resumed run
-        self._unordered = next((worker for worker in run.workers if worker.shape == "map" and not worker.stage.ordered), None)
+        self._unordered = next((running for running in run.stages if running.shape == "map" and not running.stage.ordered), None)
         self._given: list[tuple[int, int]] = []  # if no order is kept: the items returned after the marker,
         self._left_out: set[tuple[int, int]] = set()  # and the items to drop
-        self._tracks = tracks(run.workers)
+        self._tracks = tracks(run.stages)
         self._used: list[Any] = []  # if other ranks need this: the passports of the items after the marker, or the source's items in them
         self._used_before: dict[tuple[int, int], Any] = {}  # the source's items in the items of ``_left_out``
         self._step = 0  # items of this epoch that were returned
@@ -89,8 +89,8 @@ class Consumer:
         self._held = None
         if type(stamped.item) is Marker:
             met = [self._met, *stamped.item.dropped]
-            for worker in self._run.workers:
-                self._errors[worker.number] += sum(worker.left_out.behind.pop(marker, 0) for marker in met)
+            for running in self._run.stages:
+                self._errors[running.number] += sum(running.left_out.behind.pop(marker, 0) for marker in met)
             self._met = stamped.item
             del self._used[: None if self._unordered is not None else self._taken]
             self._marker, self._taken, self._repeated = stamped.item, 0, max(0, self._repeated - self._taken)
@@ -170,7 +170,7 @@ class Consumer:
         try:
             for stamped in items:
                 epoch = stamped.passport.epoch
-                is_empty = number < 0 and expected < epoch and self._run.workers[0].traits.skips_epochs
+                is_empty = number < 0 and expected < epoch and self._run.stages[0].traits.skips_epochs
                 if is_empty or (0 <= number < epoch and not was_left):
                     self._put_back(stamped)
                     if loop == self._loops:  # unless a later loop has begun that epoch
@@ -196,12 +196,12 @@ class Consumer:
 
     def _warn_of_uneven_ranks(self) -> None:
         """Log a warning if ranks may have different numbers of items, because other ranks then wait for a rank that has ended its epoch."""
-        workers, outer = self._run.workers, here().hand_over
-        first = max((worker.number for worker in workers if _has_fixed_epochs(worker)), default=0)
-        why = next(filter(None, map(why_unknown, workers[first:])), "")
+        stages, outer = self._run.stages, here().hand_over
+        first = max((running.number for running in stages if _has_fixed_epochs(running)), default=0)
+        why = next(filter(None, map(why_unknown, stages[first:])), "")
         if not why or (outer is not None and outer.ends_together):
             return
-        world_size = max((size for _, size in ranks_of(workers[0].stage.op, workers[0].traits)), default=1)
+        world_size = max((size for _, size in ranks_of(stages[0].stage.op, stages[0].traits)), default=1)
         if world_size > 1:
             log.warning(
                 "%s: the %d ranks may have different numbers of items in an epoch, because %s; a training hangs if a rank waits for a rank "
@@ -234,7 +234,7 @@ class Consumer:
 
     @property
     def _is_cut_short(self) -> bool:
-        return self._run.stopped or self._run.workers[0].context.draining
+        return self._run.stopped or self._run.stages[0].context.draining
 
     def state(self) -> dict[str, Any]:
         """Return the state of :meth:`highway.Pipeline.state_dict`, for :meth:`go_on`.
@@ -253,7 +253,7 @@ class Consumer:
                 f"state_dict: since drain() {', '.join(sorted(flushed))} may have handed on what else would have waited for more; call "
                 "state_dict() before drain()"
             )
-        first, position = self._run.workers[0], self._received or self
+        first, position = self._run.stages[0], self._received or self
         without = no_state(first.stage.name) if position._taken and not has_state(first.stage.op, first.traits) else ""
         if refused := first.context.refusal or position._marker.refused or without:
             raise PipelineError(refused)
@@ -264,12 +264,12 @@ class Consumer:
 
     def flushed(self) -> set[str]:
         """Return the names of streams that may have flushed their buffers since the pipeline was drained."""
-        first, *rest = self._run.workers
+        first, *rest = self._run.stages
         if not first.context.draining:
             return first.context.flushed
-        return first.context.flushed | {worker.stage.name for worker in rest if worker.traits.state not in (None, Stateless)}
+        return first.context.flushed | {running.stage.name for running in rest if running.traits.state not in (None, Stateless)}
 
-    def _state(self, source: StageWorkers) -> dict[str, Any]:
+    def _state(self, source: RunningStage) -> dict[str, Any]:
         before = self._run.resumed_from or {"ended": False, "epoch": self.epoch, "uneven": (), "renumbered": ()}
         renumbered = before["renumbered"]
         uneven = before["uneven"] if before["epoch"] == self.epoch else ()  # stages that skipped or dropped items earlier in this epoch
@@ -278,8 +278,10 @@ class Consumer:
             "version": highway.__version__,
             "seed": self._run.seed,
             "ranks": ranks_of(source.stage.op, source.traits),
-            "uneven": [worker.stage.name for worker in self._run.workers[1:] if not worker.keeps_count or worker.stage.name in uneven],
-            "renumbered": [worker.stage.name for worker in self._run.workers if worker.has_renumbered or worker.stage.name in renumbered],
+            "uneven": [running.stage.name for running in self._run.stages[1:] if not running.keeps_count or running.stage.name in uneven],
+            "renumbered": [
+                running.stage.name for running in self._run.stages if running.has_renumbered or running.stage.name in renumbered
+            ],
             "last": self._last,
             "ended": (self.has_ended and self._run.error is None and not source.context.draining)
             or (before["ended"] and not self._run.has_begun),
@@ -289,7 +291,7 @@ class Consumer:
             "skipped": self._skipped,
             "items": max(self._taken, self._repeated) if self._unordered is None else 0,
             "given": [*self._given, *sorted(self._left_out)],
-            "used": used_as_json([*self._used, *(self._used_before[one] for one in sorted(self._left_out))], self._run.workers)
+            "used": used_as_json([*self._used, *(self._used_before[one] for one in sorted(self._left_out))], self._run.stages)
             if self._tracks
             else None,
             "step": self._step if self._has_begun else 0,
@@ -308,7 +310,7 @@ class Consumer:
             PipelineError: A stage cannot make the item again.
         """
         self._run.use_seed()
-        return Remaker(self._run.workers, len(self._run.workers)).items([from_json(lineage)])[0]
+        return Remaker(self._run.stages, len(self._run.stages)).items([from_json(lineage)])[0]
 
     def go_on(self, state: Any, allow_changed: Collection[str] | None = ()) -> None:
         """Resume from the state of another run's consumer. Called before the run begins.
@@ -320,7 +322,7 @@ class Consumer:
         Raises:
             PipelineError: the state is not valid, or belongs to another pipeline.
         """
-        workers, ranks = self._run.workers, ranks_of(self._run.workers[0].stage.op, self._run.workers[0].traits)
+        stages, ranks = self._run.stages, ranks_of(self._run.stages[0].stage.op, self._run.stages[0].traits)
         allow_changed = [allow_changed] if isinstance(allow_changed, str) else allow_changed
         is_list = isinstance(state, (list, tuple))
         states: list[Mapping[str, Any]] = list(state) if is_list else [state]
@@ -331,11 +333,11 @@ class Consumer:
         if is_list:
             expect_together(states)
         state = next((one for one in states if one["ranks"] == ranks), states[0])
-        here = [worker.stage.name for worker in workers]
+        here = [running.stage.name for running in stages]
         expect_stages([name for name, _ in state["stages"]], here)
         if state["seed"] != self._run.seed:
             refuse("seed", f"was {state['seed']} when the state was saved, and is {self._run.seed}", allow_changed)
-        resume, is_remixed = workers[0].traits.resume, False
+        resume, is_remixed = stages[0].traits.resume, False
         if allow_changed is not None:
             names = [name for name in allow_changed if name != "seed" or name in here]
             is_remixed = resume is not None and any(
@@ -352,12 +354,12 @@ class Consumer:
         is_resized = any(name.endswith("batch_size") and is_named(here[0], [name.rpartition(".")[0]]) for name in allow_changed or ())
         if (state["ranks"] != ranks or is_resized or is_remixed) and not all(map(is_fresh, states)):
             self._run.use_seed()
-            state = moved(workers, states, ranks, is_list, allow_changed)
+            state = moved(stages, states, ranks, is_list, allow_changed)
         self._marker, items, last = Marker.from_json(state), state["items"], state["last"]
         self._errors = Counter({int(number): errors for number, errors in state["errors"].items()})
-        for number, worker in enumerate(workers):
-            worker.left_out.earlier = self._errors[number]
-            worker.resumed, worker.remake = self._marker.states.get(number), Remaker(workers, number).items
+        for number, running in enumerate(stages):
+            running.left_out.earlier = self._errors[number]
+            running.resumed, running.remake = self._marker.states.get(number), Remaker(stages, number).items
         self.epoch, self._has_begun, self._loop = state["epoch"], state["begun"], state["loop"]
         self._skipped, self._repeated = state["skipped"], items
         self._last = last and tuple(last)
@@ -382,18 +384,18 @@ class Consumer:
         """Raise PipelineError if a stage keeps no order, but a later stage depends on the order of its input."""
         if self._unordered is None:
             return
-        for worker in self._run.workers[self._unordered.number :]:
-            if worker.shape != "map" and worker.traits.one_to_one is None:
+        for running in self._run.stages[self._unordered.number :]:
+            if running.shape != "map" and running.traits.one_to_one is None:
                 raise PipelineError(
-                    f"state_dict: {self._unordered.stage.name} keeps no order (ordered=False), and {worker.stage.name} makes other "
+                    f"state_dict: {self._unordered.stage.name} keeps no order (ordered=False), and {running.stage.name} makes other "
                     "items if its input comes in another order; keep the order, or put it before"
                 )
 
 
-def _has_fixed_epochs(worker: StageWorkers) -> bool:
+def _has_fixed_epochs(running: RunningStage) -> bool:
     """Return whether a stage makes epochs whose number of items does not depend on its input."""
-    length = worker.traits.length
-    return worker.shape == "stream" and worker.traits.repeats and length is not None and length(0) == length(1)
+    length = running.traits.length
+    return running.shape == "stream" and running.traits.repeats and length is not None and length(0) == length(1)
 
 
 def _nothing_within(timeout: float | None) -> str:

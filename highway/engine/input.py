@@ -10,9 +10,9 @@ from highway.engine.batch import nbytes
 from highway.engine.channel import Together
 from highway.engine.component import NotNowError, no_state
 from highway.engine.resume import Marker, StageState
+from highway.engine.running import RunningStage
 from highway.engine.stage import Items, Passport, Stamped
 from highway.engine.stats import Meter
-from highway.engine.workers import StageWorkers
 from highway.errors import Cancelled, EndOfStream, PipelineError
 
 
@@ -21,9 +21,9 @@ class StageInput:
 
     epoch, runs = 0, True  # the current epoch of a stream that restarts with each epoch, and whether it is within that epoch
 
-    def __init__(self, worker: StageWorkers, meter: Meter, count: bool = False) -> None:
-        self.passport, self.context = Passport(), worker.context
-        self._worker, self._meter, self._count = worker, meter, count
+    def __init__(self, running: RunningStage, meter: Meter, count: bool = False) -> None:
+        self.passport, self.context = Passport(), running.context
+        self._running, self._meter, self._count = running, meter, count
         self.waiting: Any = []
         self.numbered = 0  # the index of the next output without a passport
         self._dropped: list[Marker] = []  # markers since the last one that was passed on
@@ -31,7 +31,7 @@ class StageInput:
 
     @property
     def left_out(self) -> int:
-        return sum(worker.left_out.errors for worker in self._worker.before)
+        return sum(running.left_out.errors for running in self._running.before)
 
     def __iter__(self) -> StageInput:
         return self
@@ -41,33 +41,33 @@ class StageInput:
 
     def _get(self) -> Stamped:
         """Wait for the next item of an epoch that is not skipped. Add the stage's state to markers that come before it."""
-        worker = self._worker
-        if worker.demand is not None and not worker.demand.is_wanted:
-            worker.demand.want()
+        running = self._running
+        if running.demand is not None and not running.demand.is_wanted:
+            running.demand.want()
         try:
             while True:
                 came = next(self.rest, None)
                 if came is None:
-                    came = worker.inbox.get(meter=self._meter, together=True)
-                elif worker.context.cancelled:
+                    came = running.inbox.get(meter=self._meter, together=True)
+                elif running.context.cancelled:
                     raise Cancelled
                 if type(came) is Together:
                     self.rest = iter(came)
                 elif type(came.item) is Marker:
                     self._dropped.append(came.item)
-                    if add_state(worker, came.item, self):
+                    if add_state(running, came.item, self):
                         came.item.dropped += self._dropped[:-1]
                         self._dropped.clear()
-                        worker.outbox.put(came)
-                    worker.here.marker = came.item
-                elif came.passport.epoch > worker.context.skipped or worker.traits.whole_epochs:
+                        running.outbox.put(came)
+                    running.here.marker = came.item
+                elif came.passport.epoch > running.context.skipped or running.traits.whole_epochs:
                     return came
         except EndOfStream:
             raise StopIteration from None
 
     def _handed_on(self, stamped: Stamped) -> Any:
         item, self.passport = stamped
-        self._worker.here.passport = stamped.passport
+        self._running.here.passport = stamped.passport
         if self._count:
             self._meter.items += 1
             self._meter.bytes += nbytes(item)
@@ -93,7 +93,7 @@ class InputByEpoch(StageInput):
 
     def __next__(self) -> Any:
         stamped, self._ahead = self._ahead, None
-        if stamped is None or stamped.passport.epoch <= self._worker.context.skipped:
+        if stamped is None or stamped.passport.epoch <= self._running.context.skipped:
             stamped = self._get()
         if stamped.passport.epoch > self.epoch:
             self._ahead = stamped
@@ -107,28 +107,28 @@ def together(items: Items) -> Iterator[list[Stamped]]:
         yield [Stamped(item, items.passport), *getattr(items, "rest", ())]
 
 
-def add_state(worker: StageWorkers, marker: Marker, items: StageInput) -> bool:
+def add_state(running: RunningStage, marker: Marker, items: StageInput) -> bool:
     """Add the state of a source or stream to a marker.
 
     Args:
-        worker: The stage. Called on its thread.
+        running: The stage. Called on its thread.
         marker: The marker that the stage received, or a new one if markers start at the stage.
         items: The input of the stage.
 
     Returns:
         Whether the stage can be resumed at this point, or the marker tells why no state can be saved.
     """
-    state, began = worker.context.running[1], time.monotonic()
+    state, began = running.context.running[1], time.monotonic()
     if not items.runs:
-        marker.states[worker.number] = StageState(items.epoch, runs=False)
+        marker.states[running.number] = StageState(items.epoch, runs=False)
     elif state is None:
-        marker.refused = marker.refused or no_state(worker.stage.name)
+        marker.refused = marker.refused or no_state(running.stage.name)
     else:
         try:
             waiting = items.waiting() if callable(items.waiting) else items.waiting
             held = [stamped.passport for stamped in waiting]
-            marker.states[worker.number] = StageState(items.epoch, True, state.state(), held, items.numbered)
-            marker.refused = marker.refused or worker.context.refusal or worker.cannot_make_again(held)
+            marker.states[running.number] = StageState(items.epoch, True, state.state(), held, items.numbered)
+            marker.refused = marker.refused or running.context.refusal or running.cannot_make_again(held)
         except NotNowError:
             return False
         except PipelineError as error:  # a source inside the stage does not support states

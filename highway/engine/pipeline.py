@@ -88,8 +88,8 @@ class Pipeline:
             from highway.children.peers import run_of  # imported here, because it depends on the engine and on same-host links
 
             self._run = run_of(stages, expanded, seed, origin, isolated, budget_mb, peers)
-        self.hand_over = self._run.workers[0].context.hand_over = HandOver()
-        last = self._run.workers[-1]
+        self.hand_over = self._run.stages[0].context.hand_over = HandOver()
+        last = self._run.stages[-1]
         self.ends_in_sink, self._last = last.shape == "sink", last.stage.name
         self._finalizer, self._consumer, self._stopped = weakref.finalize(self, self._run.abandon), Consumer(self._run), False
         if start and self.ends_in_sink and script.is_built_by_script(frame := sys._getframe(2)):
@@ -273,7 +273,7 @@ class Pipeline:
 
     def ranks(self) -> Ranks:
         """Return the ranks that the source depends on, for a pipeline whose source is this pipeline."""
-        source = self._run.workers[0]
+        source = self._run.stages[0]
         return ranks_of(source.stage.op, source.traits)
 
     def position(self) -> Any:

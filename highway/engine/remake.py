@@ -13,9 +13,9 @@ from highway.engine.component import Ranks, Stateless
 from highway.engine.context import entered, here, on_behalf_of
 from highway.engine.hashing.identity import MIXTURE, is_named
 from highway.engine.resume import Marker, ReadByRank, StageState, digest, is_between_epochs, packed, unpacked
+from highway.engine.running import RunningStage
 from highway.engine.source import has_state, ranks_of, remake_of
 from highway.engine.stage import DROP, Lineage, Passport, Stamped
-from highway.engine.workers import StageWorkers
 from highway.errors import PipelineError
 
 log = logging.getLogger("highway")
@@ -25,12 +25,12 @@ class Remaker:
     """Makes the inputs of a stage again from their passports. It makes an input that several items share only once.
 
     Args:
-        workers: All stages.
+        stages: All stages.
         number: Number of the stage that the items entered.
     """
 
-    def __init__(self, workers: Sequence[StageWorkers], number: int) -> None:
-        self._workers, self._number = workers, number
+    def __init__(self, stages: Sequence[RunningStage], number: int) -> None:
+        self._stages, self._number = stages, number
         self._uses: Counter[Any] = Counter()  # remaining uses of each input
         self._inputs: dict[Any, Stamped] = {}  # inputs that will be used again
 
@@ -68,19 +68,19 @@ class Remaker:
         epoch, index, lineage = *passport[:2], passport.made_of
         inputs, part, made_by = lineage or Lineage()
         stage = made_by or 0
-        worker = self._workers[stage]
-        make = remake_of(worker.stage.op, worker.traits)
+        running = self._stages[stage]
+        make = remake_of(running.stage.op, running.traits)
         if make is None or (lineage is not None and not lineage.is_known):
-            where = self._workers[number].stage.name if number < len(self._workers) else "another pipeline"
-            raise PipelineError(f"{worker.stage.name} cannot make items again, which wait in {where}; it can by Traits(remake=...)")
+            where = self._stages[number].stage.name if number < len(self._stages) else "another pipeline"
+            raise PipelineError(f"{running.stage.name} cannot make items again, which wait in {where}; it can by Traits(remake=...)")
         items = [self._input(one, lineage) for one in inputs] if lineage is not None else []
-        with entered(on_behalf_of(worker.context)):
+        with entered(on_behalf_of(running.context)):
             made = make(items, part) if stage else make(epoch, index, part)
         if type(made) is not Stamped:
-            made = Stamped(made, Passport(epoch, index, worker.origin))
+            made = Stamped(made, Passport(epoch, index, running.origin))
         by = None if lineage is None else Lineage(tuple(item.passport for item in items), part, stage)
         stamped = Stamped(made.item, made.passport.again(epoch, index)._replace(made_of=by))
-        for between in self._workers[stage + 1 : number]:
+        for between in self._stages[stage + 1 : number]:
             if between.shape == "map":
                 with entered(on_behalf_of(between.context)):
                     result = _applied(between, stamped)
@@ -90,13 +90,13 @@ class Remaker:
         return stamped
 
 
-def _applied(worker: StageWorkers, stamped: Stamped) -> Any:
+def _applied(running: RunningStage, stamped: Stamped) -> Any:
     """Return the result of a map for an item that it has processed before."""
-    worker.here.passport = stamped.passport  # for error messages
-    if worker.limit is not None:
-        return worker.apply(*stamped, worker.limit.apply)
-    with worker.copying:  # if the map is not thread-safe, its workers have copies
-        return worker.apply(*stamped, worker.with_context(worker.stage.op, here()))
+    running.here.passport = stamped.passport  # for error messages
+    if running.limit is not None:
+        return running.apply(*stamped, running.limit.apply)
+    with running.copying:  # if the map is not thread-safe, its workers have copies
+        return running.apply(*stamped, running.with_context(running.stage.op, here()))
 
 
 def _key(made_of: Lineage | None, passport: Passport) -> tuple[Any, ...]:
@@ -108,12 +108,12 @@ def _key(made_of: Lineage | None, passport: Passport) -> tuple[Any, ...]:
 
 
 def moved(
-    workers: Sequence[StageWorkers], states: Sequence[Mapping[str, Any]], ranks: Ranks, is_list: bool, allow_changed: Collection[str] | None
+    stages: Sequence[RunningStage], states: Sequence[Mapping[str, Any]], ranks: Ranks, is_list: bool, allow_changed: Collection[str] | None
 ) -> Mapping[str, Any]:
     """Return the state in which this rank resumes a run of other ranks, of another batch size, or of another mixture.
 
     Args:
-        workers: The stages.
+        stages: The stages.
         states: The states of all ranks, or of one rank.
         ranks: The ranks of this pipeline's source.
         is_list: Whether the user gave a list of states.
@@ -122,10 +122,10 @@ def moved(
     Raises:
         PipelineError: the states do not determine which items are left.
     """
-    source, *rest = workers
+    source, *rest = stages
     is_remixed = any(name.endswith(MIXTURE) for name in allow_changed or ())
     state = max(states, key=lambda state: (state["epoch"], state["begun"]))
-    if all(map(is_between_epochs, states)) and (begins := _at_epoch(workers, state["epoch"])) is not None:
+    if all(map(is_between_epochs, states)) and (begins := _at_epoch(stages, state["epoch"])) is not None:
         if len(epochs := {state["epoch"] for state in states}) > 1:
             raise PipelineError(f"load_state_dict: the states are before different epochs, {epochs}; load the states of one checkpoint")
         if is_remixed:
@@ -135,9 +135,9 @@ def moved(
     for name in sorted({name for one in states for name in one["renumbered"]}):
         refuse(name, "changed the epoch or index of items, so it is not known which samples the other ranks have left", allow_changed)
     has_all = is_list or len(state["ranks"]) == 1 == state["ranks"][0][1]
-    obstacle = _obstacle(workers)
+    obstacle = _obstacle(stages)
     if has_all and not obstacle:
-        return _begins(state, ranks, {0: _dealt(source, [_read(workers, one) for one in states])})
+        return _begins(state, ranks, {0: _dealt(source, [_read(stages, one) for one in states])})
     if is_list or (is_remixed and obstacle):
         how, way_out = ("with another mixture", "with the same mixture") if is_remixed else ("on other ranks", "on as many ranks")
         raise PipelineError(
@@ -147,10 +147,10 @@ def moved(
     why = f"is not exact on other ranks: the state was saved on {_shown(state['ranks'])}, and this is {_shown(ranks)}"
     of_all = "" if obstacle else _of_all(state["ranks"][0][1])
     kept = dict(state["states"])
-    for worker in rest:
-        if not worker.keeps_count or worker.stage.name in state["uneven"]:  # now or when the state was saved
-            refuse(worker.stage.name, why, allow_changed, of_all)
-            kept.pop(str(worker.number), None)
+    for running in rest:
+        if not running.keeps_count or running.stage.name in state["uneven"]:  # now or when the state was saved
+            refuse(running.stage.name, why, allow_changed, of_all)
+            kept.pop(str(running.number), None)
     state = dict(state) | {"states": kept, "ranks": ranks}
     if source.traits.deal_anew is None or len(states[0]["ranks"]) != 1:
         refuse(source.stage.name, why, allow_changed)
@@ -159,13 +159,13 @@ def moved(
             with entered(on_behalf_of(source.context)):
                 dealt = source.traits.deal_anew(kept.get("0", {}).get("state"), state["last"], states[0]["ranks"][0])
             kept["0"] = StageState(state=dealt)._asdict()
-            state |= {"items": 0, "last": None, "given": [], "used": used_as_json([], workers)}
+            state |= {"items": 0, "last": None, "given": [], "used": used_as_json([], stages)}
         except PipelineError as error:
             refuse(source.stage.name, str(error), allow_changed)
     return state | {"digest": digest(state, "load_state_dict")}
 
 
-def _dealt(source: StageWorkers, reads: list[ReadByRank]) -> Any:
+def _dealt(source: RunningStage, reads: list[ReadByRank]) -> Any:
     assert source.traits.deal_rest is not None
     try:
         with entered(on_behalf_of(source.context)):
@@ -182,111 +182,111 @@ def _begins(state: Mapping[str, Any], ranks: Ranks, states: Mapping[int, Any]) -
     return begun | {"digest": digest(begun, "load_state_dict")}
 
 
-def _at_epoch(workers: Sequence[StageWorkers], epoch: int) -> dict[int, Any] | None:
+def _at_epoch(stages: Sequence[RunningStage], epoch: int) -> dict[int, Any] | None:
     """Return the states of the stages at the beginning of an epoch; ``None`` if a stage carries data from one epoch to the next."""
-    if any(map(_spans_epochs, workers)):
+    if any(map(_spans_epochs, stages)):
         return None
-    return {worker.number: worker.traits.at_epoch(epoch) for worker in workers if worker.traits.at_epoch is not None}
+    return {running.number: running.traits.at_epoch(epoch) for running in stages if running.traits.at_epoch is not None}
 
 
-def _spans_epochs(worker: StageWorkers) -> bool:
+def _spans_epochs(running: RunningStage) -> bool:
     """Return whether a stage carries data from one epoch to the next."""
-    traits = worker.traits
-    return traits.at_epoch is None and worker.shape != "map" and not traits.per_epoch and traits.state is not Stateless
+    traits = running.traits
+    return traits.at_epoch is None and running.shape != "map" and not traits.per_epoch and traits.state is not Stateless
 
 
-def _obstacle(workers: Sequence[StageWorkers]) -> str:
+def _obstacle(stages: Sequence[RunningStage]) -> str:
     """Return the name of a stage because of which the states of all ranks are not exact on other ranks; empty if there is none."""
-    source, *rest = workers
-    for worker in reversed(rest):
-        traits = worker.traits
-        if worker.shape == "map":
-            is_exact = traits.remake is None or worker.layers[-1] is source.layers[-1]  # another map with ``remake`` may split items
+    source, *rest = stages
+    for running in reversed(rest):
+        traits = running.traits
+        if running.shape == "map":
+            is_exact = traits.remake is None or running.layers[-1] is source.layers[-1]  # another map with ``remake`` may split items
         else:
-            is_exact = worker.keeps_count or (traits.per_epoch and (traits.whole_inputs or traits.one_to_one is not None))
+            is_exact = running.keeps_count or (traits.per_epoch and (traits.whole_inputs or traits.one_to_one is not None))
         if not is_exact:
-            return worker.stage.name
+            return running.stage.name
     return "" if source.traits.deal_rest is not None else source.stage.name
 
 
-def needs_of_other_ranks(workers: Sequence[StageWorkers], obstacle: str = "") -> str:
+def needs_of_other_ranks(stages: Sequence[RunningStage], obstacle: str = "") -> str:
     """Return what a resume on another number of ranks needs, and because of which stage.
 
     The text is empty if the state of any rank is enough, all ranks read the same items, or the pipeline has no states.
 
     Args:
-        workers: The stages.
+        stages: The stages.
         obstacle: Why the source cannot divide the rest of an epoch among other ranks, if so.
     """
-    source, *rest = workers
+    source, *rest = stages
     is_stateless = not has_state(source.stage.op, source.traits) or any(one.shape == "stream" and one.traits.state is None for one in rest)
-    if is_stateless or workers[-1].shape == "sink" or not ranks_of(source.stage.op, source.traits):
+    if is_stateless or stages[-1].shape == "sink" or not ranks_of(source.stage.op, source.traits):
         return ""
     other = "resume on another number of ranks"
-    if spans := next(filter(_spans_epochs, workers), None):
+    if spans := next(filter(_spans_epochs, stages), None):
         does = "carries data from one epoch to the next" if spans is not source else "has a position that fits only its rank"
         return f"{other} is impossible, because {spans.stage.name} {does}"
-    if not obstacle and (name := _obstacle(workers)):
+    if not obstacle and (name := _obstacle(stages)):
         obstacle = f"{name} keeps parts of items, or data that only its rank has"
     if obstacle:
         return f"{other} is possible only between epochs, because {obstacle}"
-    if (worker := next((worker for worker in rest if not worker.keeps_count), None)) is None:
+    if (running := next((running for running in rest if not running.keeps_count), None)) is None:
         return ""
-    does = "holds items" if worker.shape != "map" else "drops or skips items" if worker.stage.ordered else "keeps no order"
-    return f"{other} needs the states of all ranks, because {worker.stage.name} {does}"
+    does = "holds items" if running.shape != "map" else "drops or skips items" if running.stage.ordered else "keeps no order"
+    return f"{other} needs the states of all ranks, because {running.stage.name} {does}"
 
 
-def tracks(workers: Sequence[StageWorkers]) -> bool:
+def tracks(stages: Sequence[RunningStage]) -> bool:
     """Return whether a state needs to list the source's items in the items after the marker. Else the last item shows what came before."""
-    _, *rest = workers
-    return not _obstacle(workers) and not all(map(_in_order, rest))
+    _, *rest = stages
+    return not _obstacle(stages) and not all(map(_in_order, rest))
 
 
-def _in_order(worker: StageWorkers) -> bool:
+def _in_order(running: RunningStage) -> bool:
     """Return whether a stage hands on items in the order of the source, or drops them, and holds none."""
-    return worker.stage.ordered if worker.shape == "map" else worker.keeps_count
+    return running.stage.ordered if running.shape == "map" else running.keeps_count
 
 
-def used_as_json(used: Sequence[Any], workers: Sequence[StageWorkers]) -> Any:
+def used_as_json(used: Sequence[Any], stages: Sequence[RunningStage]) -> Any:
     """Return the source's items in items that came out of the pipeline, or the name of a stage that has split one.
 
     Args:
         used: Their passports, or the source's items in them.
-        workers: The stages.
+        stages: The stages.
     """
     try:
-        items = [one if isinstance(one, list) else _all_source_items(one, workers) for one in used]
+        items = [one if isinstance(one, list) else _all_source_items(one, stages) for one in used]
     except _SplitError as error:
         return str(error)
     flat = np.array([pair for one in items for pair in one], np.int64).reshape(-1, 2)
     return [packed(np.array(list(map(len, items)), np.int64)), packed(flat[:, 0]), packed(flat[:, 1])]
 
 
-def _all_source_items(passport: Passport, workers: Sequence[StageWorkers]) -> list[list[int]]:
+def _all_source_items(passport: Passport, stages: Sequence[RunningStage]) -> list[list[int]]:
     if passport.made_of is not None and isinstance(passport.made_of.part, np.ndarray):
         items: list[list[int]] = passport.made_of.part.tolist()
         return items
-    return list(_source_items(passport, workers, workers))
+    return list(_source_items(passport, stages, stages))
 
 
-def lists_sources(workers: Sequence[StageWorkers]) -> bool:
+def lists_sources(stages: Sequence[RunningStage]) -> bool:
     """Return whether another process needs :func:`short_lineage` of each item. The process of one rank does not, to save time."""
-    source = workers[0]
+    source = stages[0]
     ranks = ranks_of(source.stage.op, source.traits)
-    return any(world_size > 1 for _, world_size in ranks) and tracks(workers) and _merging(workers) is not None
+    return any(world_size > 1 for _, world_size in ranks) and tracks(stages) and _merging(stages) is not None
 
 
-def short_lineage(passport: Passport, workers: Sequence[StageWorkers]) -> Lineage | None:
+def short_lineage(passport: Passport, stages: Sequence[RunningStage]) -> Lineage | None:
     """Return a lineage of an item that only lists the source's items."""
     try:
-        return Lineage(part=np.array(list(_source_items(passport, workers, workers)), np.int64))
+        return Lineage(part=np.array(list(_source_items(passport, stages, stages)), np.int64))
     except _SplitError:
         return None
 
 
-def _merging(workers: Sequence[StageWorkers]) -> StageWorkers | None:
+def _merging(stages: Sequence[RunningStage]) -> RunningStage | None:
     """Return the last stage that makes items of several items."""
-    return next((worker for worker in reversed(workers) if worker.traits.whole_inputs and worker.traits.one_to_one is None), None)
+    return next((running for running in reversed(stages) if running.traits.whole_inputs and running.traits.one_to_one is None), None)
 
 
 def used_from_json(saved: Any) -> list[list[list[int]]] | None:
@@ -302,26 +302,26 @@ class _SplitError(Exception):
     """The stage with this name has split an item, or does not report the inputs of its outputs."""
 
 
-def _source_items(passport: Passport, workers: Sequence[StageWorkers], before: Sequence[StageWorkers]) -> Iterator[list[int]]:
+def _source_items(passport: Passport, stages: Sequence[RunningStage], before: Sequence[RunningStage]) -> Iterator[list[int]]:
     """Yield the epoch and index of the source's items in an item that has passed the stages ``before``."""
-    made_of, source = passport.made_of, workers[0].layers[-1]
+    made_of, source = passport.made_of, stages[0].layers[-1]
     merging = _merging(before)
     if merging is not None and (made_of is None or made_of.stage != merging.number):
         raise _SplitError(merging.stage.name)
-    made_by = workers[made_of.stage or 0] if made_of is not None else workers[0]
+    made_by = stages[made_of.stage or 0] if made_of is not None else stages[0]
     if made_of is None or made_by.layers[-1] is source:
         yield [passport.epoch, passport.index]
         return
     if not made_of.inputs or (not made_by.traits.whole_inputs and made_by.traits.one_to_one is None):
         raise _SplitError(made_by.stage.name)
     for one in made_of.inputs:
-        yield from _source_items(one, workers, workers[: made_by.number])
+        yield from _source_items(one, stages, stages[: made_by.number])
 
 
-def _read(workers: Sequence[StageWorkers], state: Mapping[str, Any]) -> ReadByRank:
+def _read(stages: Sequence[RunningStage], state: Mapping[str, Any]) -> ReadByRank:
     """Return what a rank has read."""
     rank = state["ranks"][0]
-    source, *rest = workers
+    source, *rest = stages
     if is_between_epochs(state):
         assert source.traits.at_epoch is not None
         return ReadByRank(rank, source.traits.at_epoch(state["epoch"]))
@@ -336,7 +336,7 @@ def _read(workers: Sequence[StageWorkers], state: Mapping[str, Any]) -> ReadByRa
             raise _SplitError(state["used"] or rest[-1].stage.name)
         for number, one in states.items():
             for passport in one.held:
-                held += _source_items(passport, workers, workers[:number])
+                held += _source_items(passport, stages, stages[:number])
     except _SplitError as error:
         raise PipelineError(
             f"load_state_dict: {error} has split items of rank {rank[0]}, or does not report the inputs of its items (Lineage), so "

@@ -22,11 +22,11 @@ from highway.engine.channel import Channel
 from highway.engine.component import Shape
 from highway.engine.context import here, in_stage
 from highway.engine.hashing.identity import Identities
+from highway.engine.running import RunningStage, worker_count
 from highway.engine.source import Fed
 from highway.engine.stage import Origin, Stage, Stamped
 from highway.engine.stats import Meter, PipelineStats
 from highway.engine.time_limit import TimeLimit
-from highway.engine.workers import StageWorkers, worker_count
 from highway.errors import PipelineError
 from highway.process.cores import available_cores, cpu_seconds, machine_load, resident_bytes
 
@@ -48,26 +48,26 @@ class Run:
 
     def __init__(self, stages: list[tuple[Stage, Shape]], seed: int | None, origin: Origin, stalled_after: float = STALLED_AFTER) -> None:
         self._stalled_after = stalled_after
-        self.workers: list[StageWorkers] = []
+        self.stages: list[RunningStage] = []
         self.output = Channel(1)  # input of the source: never used
         self.numbers_epochs = False  # whether passports give the epoch of each item
         for stage, shape in stages:
             count = worker_count(stage, shape)
             outbox = Channel((stage.buffer_size or WAITING) + count, count, 0 if stage.buffer_size else MOST_MORE)
             inbox, self.output = self.output, outbox
-            worker = StageWorkers(stage, shape, count, inbox, self.output, origin)
-            worker.context.limit = None if stage.timeout is None else TimeLimit(worker, stage.timeout, stage.attempts)
-            worker.before, worker.number = list(self.workers), len(self.workers)
-            worker.numbers_epochs = self.numbers_epochs
-            self.numbers_epochs |= worker.traits.numbers_epochs
-            if self.workers:
-                self.workers[-1].context.workers_behind = count
-            self.workers.append(worker)
-        first, last = self.workers[0], self.workers[-1]
-        for worker in self.workers:
-            worker.is_asked = last.shape != "sink"
-            if worker.shape == "map" and worker.traits.ahead is None and mistakes.log.isEnabledFor(logging.WARNING):
-                worker.watch()
+            running = RunningStage(stage, shape, count, inbox, self.output, origin)
+            running.context.limit = None if stage.timeout is None else TimeLimit(running, stage.timeout, stage.attempts)
+            running.before, running.number = list(self.stages), len(self.stages)
+            running.numbers_epochs = self.numbers_epochs
+            self.numbers_epochs |= running.traits.numbers_epochs
+            if self.stages:
+                self.stages[-1].context.workers_behind = count
+            self.stages.append(running)
+        first, last = self.stages[0], self.stages[-1]
+        for running in self.stages:
+            running.is_asked = last.shape != "sink"
+            if running.shape == "map" and running.traits.ahead is None and mistakes.log.isEnabledFor(logging.WARNING):
+                running.watch()
         if last.shape == "sink" and first.traits.on_demand:
             first.context.is_wanted, last.demand = False, first.context
         self._seed = seed
@@ -79,17 +79,17 @@ class Run:
         self._gate = threading.Lock()  # a bare lock, because Ctrl-C may leave the lock inside an Event held
         self._gate.acquire()
         self._opened = self._has_given = False
-        self._ended_first: StageWorkers | None = None  # the first stage that ended
+        self._ended_first: RunningStage | None = None  # the first stage that ended
         self.resumed_from: Any = None  # the state that this run resumes
         self.is_counted = False  # whether len(pipeline) was called
-        self._unfinished = len(self.workers)
+        self._unfinished = len(self.stages)
         self._threads: list[threading.Thread] = []
         self._started_at = self._ended_at = 0.0
         self._cpu_at_start = self._cpu_at_end = 0.0
         self._pid = os.getpid()
 
     def __str__(self) -> str:
-        return f"Pipeline({' -> '.join(worker.stage.name for worker in self.workers)})"
+        return f"Pipeline({' -> '.join(running.stage.name for running in self.stages)})"
 
     @property
     def seed(self) -> int:
@@ -97,8 +97,8 @@ class Run:
         return here().seed if self._seed is None else self._seed
 
     def use_seed(self) -> None:
-        for worker in self.workers:
-            worker.use_seed(self.seed)
+        for running in self.stages:
+            running.use_seed(self.seed)
 
     @property
     def has_begun(self) -> bool:
@@ -120,7 +120,7 @@ class Run:
                     self._start_threads()
         except BaseException as error:  # including Ctrl-C
             if isinstance(error, RuntimeError):
-                number = sum(len(worker.meters) for worker in self.workers)
+                number = sum(len(running.meters) for running in self.stages)
                 error.add_note(
                     f"{self} takes {number} threads; set num_workers lower, or raise the limit (ulimit -u, or the container's pids)"
                 )
@@ -128,13 +128,13 @@ class Run:
             raise
 
     def _start_threads(self) -> None:
-        for worker in self.workers:
-            if worker.traits.start_threads is not None:
-                worker.traits.start_threads()
-        for worker in self.workers:
-            for number in range(len(worker.meters)):
-                name = thread_name(worker.stage.name, number)
-                thread = threading.Thread(target=self._thread, args=(worker, number), name=name, daemon=True)
+        for running in self.stages:
+            if running.traits.start_threads is not None:
+                running.traits.start_threads()
+        for running in self.stages:
+            for number in range(len(running.meters)):
+                name = thread_name(running.stage.name, number)
+                thread = threading.Thread(target=self._thread, args=(running, number), name=name, daemon=True)
                 self._threads.append(thread)  # before it starts, because Ctrl-C may come meanwhile
                 thread.start()
 
@@ -161,10 +161,10 @@ class Run:
                 self._opened = True
                 self._gate.release()
 
-    def _thread(self, worker: StageWorkers, number: int) -> None:
+    def _thread(self, running: RunningStage, number: int) -> None:
         with self._gate:
             pass
-        work(worker, number, self)
+        work(running, number, self)
 
     def take(self, timeout: float | None, meter: Meter | None = None, is_in_stage: bool = False) -> Stamped:
         """Return the next output: an item, or a marker of :mod:`highway.engine.resume`. ``meter`` counts the time that this waits.
@@ -197,7 +197,7 @@ class Run:
         """Return the seconds waited for an item. Log a warning every ``stalled_after`` seconds."""
         waited = before + seconds
         if waited // self._stalled_after > before // self._stalled_after:
-            log.warning("%s has waited for an item for %.3g s; %s", self, waited, at_work(self.workers, self._threads))
+            log.warning("%s has waited for an item for %.3g s; %s", self, waited, at_work(self.stages, self._threads))
         return waited
 
     def _first(self, timeout: float | None, others: str, meter: Meter | None) -> Stamped:
@@ -227,11 +227,11 @@ class Run:
             log.warning("after the pipeline had %s: %s", "stopped" if self.stopped else "failed", _one_line(error))
         self._cancel()
 
-    def finished(self, worker: StageWorkers) -> None:
+    def finished(self, running: RunningStage) -> None:
         """Handle the end of a stage: cancel the stages before it."""
-        self._cancel(upto=self.workers.index(worker))
+        self._cancel(upto=self.stages.index(running))
         with self._lock:
-            self._ended_first = self._ended_first or worker
+            self._ended_first = self._ended_first or running
             self._unfinished -= 1
             if self._unfinished == 0:
                 self._note_time()
@@ -241,15 +241,15 @@ class Run:
             self._ended_at, self._cpu_at_end = time.perf_counter(), cpu_seconds()
 
     def _cancel(self, upto: int | None = None) -> None:
-        for worker in self.workers[:upto]:
-            worker.context.cancel()
-        for worker in self.workers[:upto]:  # last, because a thread that this wakes checks whether its stage was cancelled
-            worker.outbox.cancel()
+        for running in self.stages[:upto]:
+            running.context.cancel()
+        for running in self.stages[:upto]:  # last, because a thread that this wakes checks whether its stage was cancelled
+            running.outbox.cancel()
 
     @property
     def renumbered(self) -> list[int]:
         """The numbers of the stages whose maps have changed the epoch or index of an item."""
-        return [worker.number for worker in self.workers if worker.has_renumbered]
+        return [running.number for running in self.stages if running.has_renumbered]
 
     def raise_error(self) -> None:
         if self.error is not None:
@@ -274,11 +274,11 @@ class Run:
 
     def skip(self, epoch: int) -> bool:
         """Skip the rest of an epoch and the epochs before it. Return whether that is possible."""
-        source = max((number for number, worker in enumerate(self.workers) if worker.traits.repeats), default=0)
-        if not self.workers[source].traits.skips_epochs:
+        source = max((number for number, running in enumerate(self.stages) if running.traits.repeats), default=0)
+        if not self.stages[source].traits.skips_epochs:
             return False
-        for worker in self.workers[max((worker.number for worker in self.workers if worker.traits.whole_epochs), default=0) :]:
-            worker.context.skip(epoch)
+        for running in self.stages[max((running.number for running in self.stages if running.traits.whole_epochs), default=0) :]:
+            running.context.skip(epoch)
         return True
 
     def length(self) -> int:
@@ -288,35 +288,35 @@ class Run:
             TypeError: a stage does not know the number.
         """
         length = 0
-        for worker in self.workers:
-            length = _length(worker, length)
+        for running in self.stages:
+            length = _length(running, length)
         self.count()
         return length
 
     def count(self) -> None:
         """Make ``DROP`` an error in maps that do not declare drops, because the caller relies on the number of items."""
         self.is_counted = True
-        for worker in self.workers:
-            worker.is_counted = True
+        for running in self.stages:
+            running.is_counted = True
 
     def epochs(self) -> int | None:
         """Return the number of epochs of the pipeline, including empty ones; ``None`` if no stage declares it."""
-        if any(worker.shape == "stream" and not _keeps_epochs(worker) for worker in self.workers):
+        if any(running.shape == "stream" and not _keeps_epochs(running) for running in self.stages):
             return None
-        return next((worker.traits.epochs for worker in reversed(self.workers) if worker.traits.repeats or worker.number == 0), None)
+        return next((running.traits.epochs for running in reversed(self.stages) if running.traits.repeats or running.number == 0), None)
 
     def why_over(self, has_ended: bool) -> str:
         """Return why there are no more items, and the way out. ``has_ended``: the stream has ended, and was not stopped."""
-        return why_over(self.workers, self._ended_first) if has_ended else STOPPED
+        return why_over(self.stages, self._ended_first) if has_ended else STOPPED
 
     @cached_property
     def snapshot(self) -> Identities:
         """The identities of the stages when the run began, or when a state was first saved or loaded."""
-        return Identities(self.workers)
+        return Identities(self.stages)
 
     def note_stages(self) -> None:
         """If the pipeline supports states, record the identities of the stages before a stage changes its own attributes."""
-        first = self.workers[0]
+        first = self.stages[0]
         if first.is_asked and not isinstance(first.stage.op, Fed):
             self.snapshot  # noqa: B018
 
@@ -325,8 +325,8 @@ class Run:
         return self.snapshot.identities()
 
     def drain(self) -> None:
-        for worker in self.workers:
-            worker.context.drain(interrupt=worker is self.workers[0])
+        for running in self.stages:
+            running.context.drain(interrupt=running is self.stages[0])
 
     def stop(self) -> None:
         script.forget(self)
@@ -360,37 +360,37 @@ class Run:
         seconds = (self._ended_at or time.perf_counter()) - self._started_at if self._started_at else 0.0
         cpu = (self._cpu_at_end or cpu_seconds()) - self._cpu_at_start if self._started_at else 0.0
         cores = available_cores()
-        stages = [worker.stats() for worker in self.workers]
+        stages = [running.stats() for running in self.stages]
         return PipelineStats(stages, seconds, cpu, cores, machine_load(cores), resident=resident_bytes())
 
 
-def _keeps_epochs(worker: StageWorkers) -> bool:
+def _keeps_epochs(running: RunningStage) -> bool:
     """Return whether a stream yields items for each epoch of its input, or makes its own epochs."""
-    return worker.traits.per_epoch or worker.traits.repeats or worker.traits.one_to_one is not None
+    return running.traits.per_epoch or running.traits.repeats or running.traits.one_to_one is not None
 
 
-def why_unknown(worker: StageWorkers) -> str:
+def why_unknown(running: RunningStage) -> str:
     """Return why the number of items that leave a stage in an epoch does not follow from the number that enter it; empty if it does."""
-    whys = {"declares to drop items (drops=True)": worker.drops, "has dropped items": worker.has_dropped}
-    whys["skips items whose work fails (on_error='skip')"] = worker.stage.on_error == "skip"
-    if worker.shape == "map" and worker.traits.one_to_one is None:
-        return next((f"{worker.stage.name} {why}" for why, applies in whys.items() if applies), "")
-    source = worker.shape == "source"
-    if worker.traits.length is not None or worker.shape not in ("source", "stream") or (source and hasattr(worker.stage.op, "__len__")):
+    whys = {"declares to drop items (drops=True)": running.drops, "has dropped items": running.has_dropped}
+    whys["skips items whose work fails (on_error='skip')"] = running.stage.on_error == "skip"
+    if running.shape == "map" and running.traits.one_to_one is None:
+        return next((f"{running.stage.name} {why}" for why, applies in whys.items() if applies), "")
+    source = running.shape == "source"
+    if running.traits.length is not None or running.shape not in ("source", "stream") or (source and hasattr(running.stage.op, "__len__")):
         return ""
-    return f"{worker.stage.name} does not say {'how many items it has' if source else 'how many items come out of so many'}"
+    return f"{running.stage.name} does not say {'how many items it has' if source else 'how many items come out of so many'}"
 
 
-def _length(worker: StageWorkers, length: int) -> int:
+def _length(running: RunningStage, length: int) -> int:
     """Return the number of items that leave a stage in an epoch, if ``length`` items enter it. Raise TypeError if it is not known."""
-    own, source = worker.traits.length, worker.shape == "source"
-    if why := why_unknown(worker):
+    own, source = running.traits.length, running.shape == "source"
+    if why := why_unknown(running):
         count = "count the items in a loop, or replace the map by one that marks items in place of dropping them"
-        way_out = f"; {count}" if worker.shape == "map" else "; it can by Traits(length=...)"
+        way_out = f"; {count}" if running.shape == "map" else "; it can by Traits(length=...)"
         raise TypeError(f"the length of an epoch is not known: {why}{way_out}")
     if own is not None:
         return own() if source else own(length)
-    return len(worker.stage.op) if source else length
+    return len(running.stage.op) if source else length
 
 
 def _one_line(error: BaseException) -> str:

@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from highway.engine.context import at_end, enter, here, leave, on_behalf_of
-from highway.engine.workers import StageWorkers
+from highway.engine.running import RunningStage
 from highway.errors import Cancelled, PipelineError
 
 log = logging.getLogger("highway")
@@ -49,13 +49,13 @@ class TimeLimit:
     """The time limit of a stage. Its workers share it.
 
     Args:
-        worker: The stage.
+        running: The stage.
         seconds: The time that a call may take.
         attempts: Number of attempts. If the last attempt takes too long, an error is raised.
     """
 
-    def __init__(self, worker: StageWorkers, seconds: float, attempts: int) -> None:
-        self._worker, self.seconds, self.attempts = worker, seconds, attempts
+    def __init__(self, running: RunningStage, seconds: float, attempts: int) -> None:
+        self._running, self.seconds, self.attempts = running, seconds, attempts
         self._own = _OfThread()
 
     def apply(self, item: Any, *rng: Any) -> Any:
@@ -109,16 +109,16 @@ class TimeLimit:
         if attempt == self.attempts:
             times = f" in each of {attempt} attempts" if attempt > 1 else ""
             error = TimeoutError(
-                f"{self._worker.stage.label}: {took}{times}; raise timeout= if it needs more time, raise attempts= to try it again, or "
+                f"{self._running.stage.label}: {took}{times}; raise timeout= if it needs more time, raise attempts= to try it again, or "
                 "continue without such items: on_error='skip'"
             )
             error.add_note(f"highway: {stack}")
             raise error
-        log.warning("%s: %s; %s. %s", self._worker.where(), took, then, stack)
+        log.warning("%s: %s; %s. %s", self._running.where(), took, then, stack)
 
     def count(self, name: str) -> None:
         """Add 1 to a counter of the stage."""
-        self._worker.context.count(self._worker.stage.op, name)
+        self._running.context.count(self._running.stage.op, name)
 
     def _helper(self) -> _Helper:
         """Return the helper of the worker on this thread."""
@@ -127,13 +127,13 @@ class TimeLimit:
             at_end(self._end)
             own.ends_helper = True
         if own.helper is None:
-            own.helper = _Helper(self._worker, self._begin)
+            own.helper = _Helper(self._running, self._begin)
         return own.helper
 
     def _begin(self) -> None:
         """Prepare a helper's thread. There is no time limit, because the helpers copy a map one after the other."""
-        if self._worker.limit is not None:
-            self._own.map = self._worker.own_map(here())
+        if self._running.limit is not None:
+            self._own.map = self._running.own_map(here())
 
     def _apply(self, item: Any, takes_rng: bool) -> Any:
         if self.attempts > 1:  # an abandoned thread may still write into its item
@@ -144,8 +144,8 @@ class TimeLimit:
                 raise
         if not takes_rng:
             return self._own.map(item)
-        passport: Any = self._worker.here.passport
-        return self._own.map(item, self._worker.generator(passport))  # each attempt draws the same numbers
+        passport: Any = self._running.here.passport
+        return self._own.map(item, self._running.generator(passport))  # each attempt draws the same numbers
 
     def _abandon(self, helper: _Helper) -> str:
         """Abandon a helper, count it, and return its stack."""
@@ -168,12 +168,12 @@ class _Helper:
     """A thread that makes calls for a worker, one at a time.
 
     Args:
-        worker: The stage.
+        running: The stage.
         prepare: Called on the thread first.
     """
 
-    def __init__(self, worker: StageWorkers, prepare: Callable[[], object]) -> None:
-        self._here, self._number, self._caller = worker.here, worker.here.number, here()
+    def __init__(self, running: RunningStage, prepare: Callable[[], object]) -> None:
+        self._here, self._number, self._caller = running.here, running.here.number, here()
         self._calls, self._answers = SimpleQueue[Any](), SimpleQueue[Any]()
         self.context = on_behalf_of(self._caller)
         self.context.interrupted = threading.Event()  # it can be cancelled alone
@@ -190,7 +190,7 @@ class _Helper:
                     "this process gets no more threads: set num_workers lower, or raise the limit (ulimit -u, or the container's pids); "
                     "threads that hang count, too"
                 )
-            raise PipelineError(f"{worker.stage.label}: with a timeout, each worker needs a second thread, and {way_out}") from error
+            raise PipelineError(f"{running.stage.label}: with a timeout, each worker needs a second thread, and {way_out}") from error
         _helpers[caller] = self
         try:
             self.answer(math.inf)

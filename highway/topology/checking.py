@@ -182,9 +182,9 @@ class _Stages:
         """Return what a resume on another number of ranks needs; empty if the state of any rank is enough, or there are no states."""
         if not self._expanded:
             return ""
-        workers = Run(self._expanded, None, Origin()).workers
-        in_blocks = getattr(workers[0].layers[-1], "shuffle", None) == "blocks"
-        return needs_of_other_ranks(workers, "shuffle='blocks' gives each rank its own blocks" if in_blocks else "")
+        stages = Run(self._expanded, None, Origin()).stages
+        in_blocks = getattr(stages[0].layers[-1], "shuffle", None) == "blocks"
+        return needs_of_other_ranks(stages, "shuffle='blocks' gives each rank its own blocks" if in_blocks else "")
 
     def _parameters(self, link: str, direction: Direction) -> dict[str, Any]:
         found = self._topology.plan.link_parameters(link, self._process.role, self._process.replica, direction, self._most)

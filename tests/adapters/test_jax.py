@@ -78,7 +78,7 @@ def run(popen):
 
 
 IMPORTS = """
-import gc, itertools, threading
+import gc, itertools, threading, time
 from functools import partial
 import jax
 import jax.numpy as jnp
@@ -244,5 +244,8 @@ def test_dropped_in_the_middle_it_leaves_nothing(run):
             next(left)
         main()
         gc.collect()
-        print([thread.name for thread in threading.enumerate()])
+        deadline = time.monotonic() + 30  # a collection on a thread of the pipeline does not wait for the threads to end
+        while (left := [thread.name for thread in threading.enumerate()]) != ["MainThread"] and time.monotonic() < deadline:
+            time.sleep(0.01)
+        print(left)
     """) == ["['MainThread']"]

@@ -267,7 +267,7 @@ def test_a_connection_is_a_dataset(tf):
 
 
 DROPPED = """
-import gc, itertools, threading
+import gc, itertools, threading, time
 import numpy as np
 from highway import Pipeline
 from highway.adapters.tensorflow import to_dataset
@@ -282,7 +282,11 @@ def main():
 
 main()
 gc.collect()
-print(sorted(thread.name for thread in threading.enumerate() if type(thread).__name__ != "_DummyThread"))
+deadline = time.monotonic() + 30  # a collection on a thread of the pipeline does not wait for the threads to end
+names = lambda: [thread.name for thread in threading.enumerate() if type(thread).__name__ != "_DummyThread"]
+while (left := names()) != ["MainThread"] and time.monotonic() < deadline:
+    time.sleep(0.01)
+print(left)
 """
 
 

@@ -16,8 +16,8 @@ from waiting import wait_until
 from highway import DROP, EndOfStream, Passport, Pipeline, PipelineError, Stage, Stamped, check_cancelled
 from highway.engine.channel import Channel
 from highway.engine.context import at_end
+from highway.engine.running import WARN_EVERY
 from highway.engine.stats import StageStats
-from highway.engine.workers import WARN_EVERY
 from highway.errors import ConfigError
 from highway.modules import Take
 
@@ -403,7 +403,7 @@ def test_skipped_errors_are_counted_and_warned_about(caplog):
 
 def test_warnings_are_limited(caplog, monkeypatch):
     clock = SimpleNamespace(now=0.0)
-    monkeypatch.setattr("highway.engine.workers.time", SimpleNamespace(monotonic=lambda: clock.now))
+    monkeypatch.setattr("highway.engine.running.time", SimpleNamespace(monotonic=lambda: clock.now))
 
     def fail(item):
         clock.now = WARN_EVERY if item == 997 else clock.now

@@ -16,4 +16,4 @@ def photos(tmp_path):
 @pytest.fixture
 def one_worker(monkeypatch):
     """Have maps that would get a worker for each core get one: of several, two may read the same at once, and the more read ahead."""
-    monkeypatch.setattr("highway.engine.workers.available_cores", lambda: 1)
+    monkeypatch.setattr("highway.engine.running.available_cores", lambda: 1)

@@ -20,8 +20,8 @@ from highway.cli.measure.recorded import Roles, calibrate
 from highway.cli.output import own_stdout
 from highway.cli.tables import table
 from highway.columns import Cell, number
+from highway.engine.running import worker_count
 from highway.engine.stats import BEYOND_CORES, FREE, one_thread
-from highway.engine.workers import worker_count
 from highway.modules import ZMQSink, ZMQSource
 from highway.observe.calibration import StageCost
 from highway.process.cores import available_cores, machine_load

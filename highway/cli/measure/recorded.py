@@ -14,9 +14,9 @@ from dataclasses import dataclass, field, replace
 from highway.engine import batch
 from highway.engine.batch import nbytes
 from highway.engine.component import Shape
+from highway.engine.running import worker_count
 from highway.engine.stage import Stage, Stamped, expand
 from highway.engine.threads import WAITING
-from highway.engine.workers import worker_count
 from highway.errors import PipelineError
 from highway.modules import ZMQSink, ZMQSource
 from highway.observe.calibration import Calibration, RoleCost, StageCost

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from highway.engine.hashing import Hashed, Hasher
-from highway.engine.workers import StageWorkers
+from highway.engine.running import RunningStage
 from highway.errors import PipelineError
 
 log = logging.getLogger("highway")
@@ -29,22 +29,22 @@ class Identities:
     """The stages of a pipeline in their current form.
 
     Args:
-        workers: The stages.
+        stages: The stages.
     """
 
-    def __init__(self, workers: Sequence[StageWorkers]) -> None:
+    def __init__(self, stages: Sequence[RunningStage]) -> None:
         hasher = Hasher(strict=False)
         self._stages: dict[str, dict[str, Any]] = {}
         self._data: dict[str, list[Callable[[], str]]] = {}
         self._failure: tuple[str, Exception] | None = None
         known: list[Any] = []  # several stages may belong to one reader
-        for worker in workers:
-            stage, op = worker.stage, worker.layers[-1]
-            parts = [("class", Hashed(" ".join(type(layer).__qualname__ for layer in worker.layers).encode()))]
-            parts += [("ordered", hasher.of(stage.ordered))] if worker.shape == "map" else []
+        for running in stages:
+            stage, op = running.stage, running.layers[-1]
+            parts = [("class", Hashed(" ".join(type(layer).__qualname__ for layer in running.layers).encode()))]
+            parts += [("ordered", hasher.of(stage.ordered))] if running.shape == "map" else []
             unseen: list[str] = []
             try:
-                traits = worker.traits if op is stage.op else None
+                traits = running.traits if op is stage.op else None
                 for name, found in () if any(op is other for other in known) else hasher.parameters(op, traits):
                     parts.append((name, found))
                     unseen += [f"{name or 'itself'} ({kind})" for kind in hasher.unseen]
@@ -63,7 +63,7 @@ class Identities:
             if changing := hasher.hashes_of_changing():
                 self._stages[stage.name]["changing"] = {name: _short(value, 4) for name, value in changing.items()}
                 hasher.unseen.clear()
-            own = worker.traits.identity
+            own = running.traits.identity
             self._data[stage.name] = [*([own] if own is not None else []), *hasher.data]
             hasher.data = []
 

@@ -123,7 +123,7 @@ class _Here(threading.local):
     marker: Marker | None = None  # the last marker before the item
 
 
-class StageWorkers:
+class RunningStage:
     """One stage of a running pipeline: its queues, its meters, and the reports of its code."""
 
     def __init__(self, stage: Stage, shape: Shape, count: int, inbox: Channel, outbox: Channel, origin: Origin) -> None:
@@ -136,11 +136,11 @@ class StageWorkers:
         self.turn = threading.Lock()  # held while an input is taken and its output slot is reserved
         self._tally = threading.Lock()
         self.copying = threading.Lock()
-        self._running = len(self.meters)
+        self._working = len(self.meters)
         self.here = _Here()
         self.left_out = LeftOut(stage)
         self.last_marker: Marker | None = None  # the last marker that a map has received
-        self.before: list[StageWorkers] = []  # the stages before this one
+        self.before: list[RunningStage] = []  # the stages before this one
         self.demand: Context | None = None  # for a sink: the context of a source that starts when the sink asks for an item
         self.ends_between = shape == "source" and not self.traits.finishes
         self._takes_rng = shape == "map" and takes_rng(stage.op)
@@ -216,11 +216,11 @@ class StageWorkers:
 
     def watch(self) -> None:
         """Check on the map's first items whether the map writes into items that the stages before it still hold."""
-        watch = InputWatch([(part, worker.stage.name) for worker in self.before for part in worker.layers])
+        watch = InputWatch([(part, running.stage.name) for running in self.before for part in running.layers])
 
         def apply(item: Any, passport: Passport, op: Any) -> Any:
             parts = watch.parts(item)
-            result = StageWorkers.apply(self, item, passport, op)
+            result = RunningStage.apply(self, item, passport, op)
             if watch.warn(parts, self.stage.name):
                 self.__dict__.pop("apply", None)
             return result
@@ -230,8 +230,8 @@ class StageWorkers:
     def has_ended(self) -> bool:
         """Record that a worker has ended, and return whether it was the last."""
         with self._tally:
-            self._running -= 1
-            return self._running == 0
+            self._working -= 1
+            return self._working == 0
 
     # --- reports of the stage's code ---
 
@@ -337,7 +337,7 @@ class StageWorkers:
         return ", ".join(parts)
 
 
-def returned(worker: StageWorkers, result: Any, passport: Passport) -> Any:
+def returned(running: RunningStage, result: Any, passport: Passport) -> Any:
     """Return the result of a map with its passport: several items as ``Together``, and ``DROP`` unchanged.
 
     Raises:
@@ -345,22 +345,22 @@ def returned(worker: StageWorkers, result: Any, passport: Passport) -> Any:
         PipelineError: the result is ``DROP`` or has no items, but the map does not declare ``drops``, and the number of its items matters.
     """
     if result is None:
-        raise TypeError(f"{worker.stage.name} returned None; return the item, or return DROP to leave it out")
+        raise TypeError(f"{running.stage.name} returned None; return the item, or return DROP to leave it out")
     if type(result) is Stamped:
         if result.passport[:2] != passport[:2]:
-            worker.note_renumbered()
+            running.note_renumbered()
         return completed(result, passport.origin, passport.times, passport.positions)
     if type(result) is Several:
-        made_of = map(_LINEAGE, zip(repeat((passport,)), result.parts, repeat(worker.number)))
+        made_of = map(_LINEAGE, zip(repeat((passport,)), result.parts, repeat(running.number)))
         epoch, _, origin, _, times, *_ = passport
         positions = result.positions or repeat(None)
         passports = zip(repeat(epoch), result.indexes, repeat(origin), result.keys, repeat(times), made_of, positions)
         together = Together(map(_STAMPED, zip(result.items, map(_PASSPORT, passports), strict=True)))
-        if not together and worker.traits.stands_for is None:  # a reader plans its samples, and counts skipped samples itself
-            worker.note_drop("Several without items")
+        if not together and running.traits.stands_for is None:  # a reader plans its samples, and counts skipped samples itself
+            running.note_drop("Several without items")
         return together or DROP
     if result is DROP:
-        worker.note_drop()
+        running.note_drop()
         return DROP
     return Stamped(result, passport)
 
