@@ -7,10 +7,10 @@ from highway.process import interrupt
 
 def main() -> int:
     """Run the command line and return the exit code."""
-    interrupt.leave_quietly()
+    interrupt.begin_program()
     from highway import cli  # imported here, because this import takes a while
 
-    return interrupt.run_command(cli.main)
+    return cli.main()
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from highway.children.pickling import pack, unpack
-from highway.process import script_interrupt
+from highway.process import interrupt
 
 LOOK = 1.0  # seconds between checks whether the parent lives; a forked process may hold the other end of the socket
 
@@ -34,7 +34,7 @@ class Control:
         """
         frames = pack(message)
         try:
-            with script_interrupt.held(), self._sending:  # the receiver would read a partial message as the start of the next message
+            with interrupt.held(), self._sending:  # the receiver would read a partial message as the start of the next message
                 self._connection.send_bytes(len(frames).to_bytes(4, "little"))
                 for frame in frames:
                     self._connection.send_bytes(frame)

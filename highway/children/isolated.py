@@ -25,7 +25,7 @@ from highway.engine.stage import Origin, Stage
 from highway.engine.stats import PipelineStats
 from highway.engine.threads import INTERRUPT_POLL, STOP_TIMEOUT
 from highway.errors import Cancelled, ConfigError, EndOfStream, LinkError, RemoteError
-from highway.process import script_interrupt
+from highway.process import interrupt
 from highway.process.cores import ONE_THREAD
 from highway.wire.transports.shm import ShmReceiver
 
@@ -78,7 +78,7 @@ class IsolatedRun(ReceivingRun):
                 self._process = _IsolatedProcess(self._name, self._given, self._budget_mb, self._feeds_stage)
 
     def _open(self) -> None:
-        with script_interrupt.held(), self._lock:  # Ctrl-C in between would start the run twice, or never
+        with interrupt.held(), self._lock:  # Ctrl-C in between would start the run twice, or never
             if self._process is not None and not self._opened:
                 draining = self.stages[0].context.draining
                 lineage = in_stage() and not self._feeds_stage

@@ -161,7 +161,7 @@ def program(alone: str) -> Callable[[Sequence[str] | None], int]:
 
     def main(argv: Sequence[str] | None = None) -> int:
         if argv is None:  # this is the program itself, not a call by other code
-            interrupt.leave_quietly()
-        return interrupt.run_command(lambda: run(argv))
+            interrupt.begin_program()
+        return run(argv)
 
     return main

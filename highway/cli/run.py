@@ -86,7 +86,7 @@ _seconds.__name__ = "number of seconds"  # argparse's messages show this name
 
 def run(options: argparse.Namespace) -> int:
     """Run the roles that the options select, and return the exit code."""
-    interrupt.leave_quietly_again()  # no process runs yet that must be stopped in order
+    interrupt.end_at_once()  # while it imports the file's modules, and starts no process
     if options.wait is not None:
         from highway.wire import receiver  # imported here, because a role without links needs no sockets
 

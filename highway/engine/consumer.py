@@ -270,7 +270,7 @@ class Consumer:
         return first.context.flushed | {running.stage.name for running in rest if running.traits.state not in (None, Stateless)}
 
     def _state(self, source: RunningStage) -> dict[str, Any]:
-        before = self._run.resumed_from or {"ended": False, "epoch": self.epoch, "uneven": (), "renumbered": ()}
+        before, stages = self._run.resumed_from or {"ended": False, "epoch": self.epoch, "uneven": (), "renumbered": ()}, self._run.stages
         renumbered = before["renumbered"]
         uneven = before["uneven"] if before["epoch"] == self.epoch else ()  # stages that skipped or dropped items earlier in this epoch
         return {
@@ -278,10 +278,8 @@ class Consumer:
             "version": highway.__version__,
             "seed": self._run.seed,
             "ranks": ranks_of(source.stage.op, source.traits),
-            "uneven": [running.stage.name for running in self._run.stages[1:] if not running.keeps_count or running.stage.name in uneven],
-            "renumbered": [
-                running.stage.name for running in self._run.stages if running.has_renumbered or running.stage.name in renumbered
-            ],
+            "uneven": [running.stage.name for running in stages[1:] if not running.keeps_count or running.stage.name in uneven],
+            "renumbered": [running.stage.name for running in stages if running.has_renumbered or running.stage.name in renumbered],
             "last": self._last,
             "ended": (self.has_ended and self._run.error is None and not source.context.draining)
             or (before["ended"] and not self._run.has_begun),
@@ -291,7 +289,7 @@ class Consumer:
             "skipped": self._skipped,
             "items": max(self._taken, self._repeated) if self._unordered is None else 0,
             "given": [*self._given, *sorted(self._left_out)],
-            "used": used_as_json([*self._used, *(self._used_before[one] for one in sorted(self._left_out))], self._run.stages)
+            "used": used_as_json([*self._used, *(self._used_before[one] for one in sorted(self._left_out))], stages)
             if self._tracks
             else None,
             "step": self._step if self._has_begun else 0,

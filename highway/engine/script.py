@@ -24,8 +24,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import NoReturn, Protocol
 
-from highway.process import script_interrupt
-from highway.process.interrupt import ignore_at_exit
+from highway.process.interrupt import CODE, held
 
 log = logging.getLogger("highway")
 
@@ -45,7 +44,8 @@ _registered = False
 
 def is_built_by_script(frame: FrameType) -> bool:
     """Return whether ``frame`` belongs to a script that the interpreter runs, not to a library or an interactive session."""
-    return frame.f_globals.get("__name__") == "__main__" and "__file__" in frame.f_globals and script_interrupt.is_script()
+    is_interactive = hasattr(sys, "ps1") or sys.flags.interactive
+    return frame.f_globals.get("__name__") == "__main__" and "__file__" in frame.f_globals and not is_interactive
 
 
 def run_at_end(run: _Run, pipeline: object, frame: FrameType) -> None:
@@ -56,13 +56,11 @@ def run_at_end(run: _Run, pipeline: object, frame: FrameType) -> None:
     global _registered
     while frame.f_code.co_name != "<module>" and frame.f_back is not None:
         frame = frame.f_back
-    with script_interrupt.held():
+    with held():
         run.spawn()
         _waiting[run] = (pipeline, frame)
     if not _registered:
         _registered = True
-        ignore_at_exit()
-        script_interrupt.quiet_while(lambda: bool(_waiting), _is_running)
         # concurrent.futures uses this hook too: it is called when the main thread ends, before other threads are joined.
         threading._register_atexit(_run_all)  # type: ignore[attr-defined]
 
@@ -80,17 +78,9 @@ def forget(run: _Run) -> None:
     _waiting.pop(run, None)
 
 
-def _is_running(frame: FrameType | None) -> bool:
-    """Return whether a frame belongs to the script, or to a function that the script has called."""
-    scripts = [script for _, script in _waiting.values()]
-    while frame is not None and frame not in scripts:
-        frame = frame.f_back
-    return frame is not None
-
-
 def _run_all() -> None:
-    with script_interrupt.held() as is_interrupted:
-        _run(lambda: script_interrupt.lost or is_interrupted())
+    with held() as is_interrupted:
+        _run(is_interrupted)
 
 
 def _run(is_interrupted: Callable[[], bool]) -> None:
@@ -110,7 +100,7 @@ def _run(is_interrupted: Callable[[], bool]) -> None:
         for run in runs:
             run.wait(is_interrupted)
     except KeyboardInterrupt:
-        _exit(130, runs)
+        _exit(CODE, runs)
     except BaseException as error:
         message = "".join(traceback.format_exception_only(error)).strip()
         print(f"highway: {message}", file=sys.stderr)

@@ -16,7 +16,7 @@ import os, signal, sys, time
 from pathlib import Path
 from highway.process import interrupt
 
-interrupt.leave_quietly()
+interrupt.begin_program()
 
 from highway.cli.output import kept_for_json, own_stdout, run_apart
 
@@ -37,7 +37,7 @@ def main():
     except KeyboardInterrupt:
         return 130
 
-sys.exit(interrupt.run_command(main))
+sys.exit(main())
 """
 UNKNOWN = "how many messages were lost is not known"
 

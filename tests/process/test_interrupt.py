@@ -116,7 +116,7 @@ def test_who_calls_a_command_keeps_ctrl_c(capsys):
 
 def test_what_was_started_without_ctrl_c_keeps_it_so():
     code = (
-        "import signal, highway.process.interrupt as i; signal.signal(2, signal.SIG_IGN); i.leave_quietly(); i.raise_again(); "
+        "import signal, highway.process.interrupt as i; signal.signal(2, signal.SIG_IGN); i.begin_program(); i.raise_again(); "
         "assert signal.getsignal(2) is signal.SIG_IGN"
     )
     subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ, "PYTHONPATH": str(HOME)})

@@ -24,7 +24,7 @@ from highway.adapters.torch.slots import receivers
 from highway.adapters.torch.worker import Fetching, WorkerContext, WorkerEnded, WorkerResult, WorkerState
 from highway.engine.context import in_stage
 from highway.process import signals
-from highway.process.script_interrupt import held
+from highway.process.interrupt import held
 
 
 class LoaderView:
